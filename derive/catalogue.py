@@ -35,17 +35,17 @@ SHIPPED: dict[str, tuple[dict[str, int], ...]] = {
 
 
 def catalogue_model(name: str) -> Model:
-    """Return a model of the catalogue.
+    """Return a model of the catalogue by its name.
 
     Raises:
         KeyError: no model has this name.
     """
     if name not in SHIPPED:
-        raise KeyError(f"unknown model {name!r} of the catalogue; known are {', '.join(sorted(SHIPPED))}")
+        raise KeyError(f"the catalogue has no model {name!r}; its models are {', '.join(sorted(SHIPPED))}")
     return getattr(import_module(f".models.{name}", __package__), name)
 
 
-def shipped_structures(name: str) -> list[Structure]:
-    """Return the structures of a catalogue model whose solvers are committed, the default first."""
+def structures_with_shipped_solver(name: str) -> list[Structure]:
+    """Return the sizes of a catalogue model for which solvers are shipped, the default first."""
     model = catalogue_model(name)
     return [model.structure(**sizes) for sizes in SHIPPED[name]]

@@ -26,39 +26,41 @@ _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 
 
 @cache
-def generator_digest(*part: str) -> str:
-    """Return the digest (hex, 16) of the code that determines the bytes of generated files, models excluded.
+def generator_code_digest(*part: str) -> str:
+    """Return a digest (16 hex digits) of the code that determines the bytes of generated files, except for the models.
 
     Args:
         *part: sources of one file besides the writer, as "emit/sources/prior_source.py"; default, all of a solver.
     """
-    return _code_digest(dependency_closure(*part) | {_ROOT / _WRITER} if part else dependency_closure(_WRITER), _ROOT)
+    return _digest_of_code_files(
+        source_dependency_closure(*part) | {_ROOT / _WRITER} if part else source_dependency_closure(_WRITER), _ROOT
+    )
 
 
-def syntax_digest(root: Path, *sources: str) -> str:
-    """Return the digest (hex, 16) of sources in a folder and of all sources in it that they import.
+def imported_code_digest(root: Path, *sources: str) -> str:
+    """Return a digest (16 hex digits) of sources in a folder and of all sources in it that they import.
 
     Args:
         root: the folder.
         *sources: paths in it.
     """
-    return _code_digest(dependency_closure(*sources, root=root), root)
+    return _digest_of_code_files(source_dependency_closure(*sources, root=root), root)
 
 
 @cache
-def sources_digest() -> str:
-    """Return the digest (hex, 16) of all sources of this package and of the library of loops, byte by byte.
+def all_sources_digest() -> str:
+    """Return a digest (16 hex digits) of the bytes of all sources of this package and of the library of loops.
 
-    It takes a hundredth of the time of `generator_digest`.
+    It takes a hundredth of the time of `generator_code_digest`.
     """
     digest = hashlib.sha256()
     files = [path for suffix in ("*.py", "*.jinja") for path in _ROOT.rglob(suffix)]
-    for path in sorted([*files, *_LOOPS.rglob("*.py")], key=_relative_name):
-        digest.update(_relative_name(path).encode() + hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted([*files, *_LOOPS.rglob("*.py")], key=_path_in_package):
+        digest.update(_path_in_package(path).encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
-def dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
+def source_dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
     """Return the files of a package that sources depend on, themselves included.
 
     These are the files that they import, wherever they do, templates that they name, loops that templates import, and
@@ -75,41 +77,43 @@ def dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
         if path not in found:
             found.add(path)
             waiting += [
-                used for used in _read_source(path)[1] if used.is_relative_to(root) or used.is_relative_to(_LOOPS)
+                used
+                for used in _source_digest_and_imports(path)[1]
+                if used.is_relative_to(root) or used.is_relative_to(_LOOPS)
             ]
     return frozenset(found)
 
 
-def _code_digest(files: Iterable[Path], root: Path) -> str:
-    """Return the digest of the code of files."""
+def _digest_of_code_files(files: Iterable[Path], root: Path) -> str:
+    """Return a digest of files that ignores comments and docstrings."""
     digest = hashlib.sha256()
-    for path in sorted(files, key=lambda path: _relative_name(path, root)):
-        digest.update(_relative_name(path, root).encode() + _read_source(path)[0])
+    for path in sorted(files, key=lambda path: _path_in_package(path, root)):
+        digest.update(_path_in_package(path, root).encode() + _source_digest_and_imports(path)[0])
     return digest.hexdigest()[:16]
 
 
-def _relative_name(path: Path, root: Path = _ROOT) -> str:
-    """Return the path of a source relative to its package, the same wherever that is installed."""
+def _path_in_package(path: Path, root: Path = _ROOT) -> str:
+    """Return the path of a source relative to its package, which does not depend on the place of installation."""
     return path.relative_to(root if path.is_relative_to(root) else _LOOPS.parent).as_posix()
 
 
 @cache
-def _read_source(path: Path) -> tuple[bytes, tuple[Path, ...]]:
+def _source_digest_and_imports(path: Path) -> tuple[bytes, tuple[Path, ...]]:
     """Return the digest of a source without comments and docstrings, and the files it uses."""
     text = path.read_text(encoding="utf-8")
     used = [_ROOT / _TEMPLATES / name for name in _TEMPLATE.findall(text)]
     if path.suffix == ".py":
         tree = ast.parse(text)
         used += _imported_files(tree, path)
-        text = _strip_comments(text, tree)
+        text = _strip_comments_and_docstrings(text, tree)
     else:
         text = _COMMENT.sub("", text)
         used += [_LOOPS / f"{name}.py" for names in _LOOP.findall(text) for name in names.split(", ")]
     return hashlib.sha256(text.encode()).digest(), tuple(used)
 
 
-def _strip_comments(text: str, tree: ast.AST) -> str:
-    """Return a source without docstrings, comments and blank lines: dumps of the tree differ from Python to Python."""
+def _strip_comments_and_docstrings(text: str, tree: ast.AST) -> str:
+    """Return a source without docstrings, comments and blank lines."""
     lines = text.splitlines()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):

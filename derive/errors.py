@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ModelError(ValueError):
-    """A model is not well posed; the message names the field at fault.
+    """An error of a model that is not well posed; its message names the field at fault.
 
     Example:
         >>> @sf.model(tokens=0)
@@ -19,10 +19,10 @@ class ModelError(ValueError):
     """
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)" of the closest known name, upper and lower case alike; empty where none is close.
+def did_you_mean_hint(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean ...?)" with the known name closest to an unknown one; empty if none is close.
 
-    >>> suggestion("Lamda", ["alpha", "lambda"])
+    >>> did_you_mean_hint("Lamda", ["alpha", "lambda"])
     ' (did you mean lambda?)'
 
     Args:
@@ -38,10 +38,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {by_lower[found[0]]}?)" if found else ""
 
 
-def bare_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function or class without annotations.
+def signature_without_annotations(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function or class, without annotations.
 
-    >>> str(bare_signature(lambda x, *, y=1: 0))
+    >>> str(signature_without_annotations(lambda x, *, y=1: 0))
     '(x, *, y=1)'
     """
     own = inspect.signature(function)

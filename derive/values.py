@@ -17,11 +17,11 @@ import sympy as sp
 
 from .authoring.regulariser import Regulariser
 from .calculus.averages import Average, Jacobian, MatrixAverage
-from .calculus.numeric import to_mpf
+from .calculus.numeric import rational_to_mpf
 from .catalogue import SHIPPED, catalogue_model
 from .emit.kernel import Kernel, RecordedKernel
-from .emit.printers.mpmath import evaluate
-from .emit.tree import write_atomically
+from .emit.printers.mpmath import evaluate_kernel
+from .emit.tree import write_file_atomically
 from .emit.writer import GeneratedSolver
 from .replicas.algebra.objects import LogDet, LogIntegral
 from .replicas.steps.derivation import replica_calculation
@@ -34,8 +34,8 @@ POINTS = 4  # at which a kernel is evaluated
 Values = dict[str, tuple[str, ...]]  # name of a result -> its distinct values, sorted
 
 
-def symbol_number(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
-    """Return the number that stands for a symbol: of either sign and size 1/4 to 7/4, or 0 or 1 for an integer.
+def pseudo_random_symbol_value(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
+    """Return the pseudo-random value of a symbol: modulus 1/4 to 7/4 and either sign, or 0 or 1 for an integer.
 
     Args:
         name: name of the symbol.
@@ -50,21 +50,23 @@ def symbol_number(name: str, point: int = 0, positive: bool = False, integer: bo
     return size if positive or seed % 2 else -size
 
 
-def kernel_values(frozen: Iterable[RecordedKernel]) -> Values:
-    """Return name of a result -> its values, averaged over the points, in all kernels with such a result."""
+def kernel_result_values(frozen: Iterable[RecordedKernel]) -> Values:
+    """Return the values of kernel results by name, averaged over pseudo-random points, one value per kernel."""
     frozen = tuple(frozen)
     symbols = {symbol.name: symbol for record in frozen for symbol in record.inputs}
     found: dict[str, set[str]] = {}
     with mp.workdps(WORKING):
-        means: list[dict[str, Any]] = [dict.fromkeys(_result_names(record.kernel), mp.mpf(0)) for record in frozen]
+        means: list[dict[str, Any]] = [
+            dict.fromkeys(_kernel_result_names(record.kernel), mp.mpf(0)) for record in frozen
+        ]
         for point in range(POINTS):
             composed: dict[str, Any] = {}
             for record, mean in zip(frozen, means, strict=True):
                 names = {
                     name: composed[name]
                     if name in composed
-                    else _symbol_value(symbols.get(name, sp.Symbol(name)), point)
-                    for name in record.kernel.names
+                    else _symbol_value_at_point(symbols.get(name, sp.Symbol(name)), point)
+                    for name in record.kernel.input_names
                 }
                 results = _evaluate_kernel(record.kernel, names)
                 if record.inner:
@@ -75,30 +77,30 @@ def kernel_values(frozen: Iterable[RecordedKernel]) -> Values:
             if not record.inner:
                 for name, value in mean.items():
                     found.setdefault(name, set()).add(_format_value(value))
-    return _sort_values(found)
+    return _sorted_nonzero_values(found)
 
 
-def _result_names(kernel: Kernel) -> list[str]:
+def _kernel_result_names(kernel: Kernel) -> list[str]:
     return [name for name, _ in kernel.results]
 
 
-def _symbol_value(symbol: sp.Symbol, point: int) -> mp.mpf:
-    return symbol_number(symbol.name, point, bool(symbol.is_nonnegative), bool(symbol.is_integer))
+def _symbol_value_at_point(symbol: sp.Symbol, point: int) -> mp.mpf:
+    return pseudo_random_symbol_value(symbol.name, point, bool(symbol.is_nonnegative), bool(symbol.is_integer))
 
 
 def _evaluate_kernel(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results by name; names like q_hat[n, 0, 0] are no variables of a program."""
+    """Return a kernel's results by name; they are evaluated under plain names, as q_hat[n, 0, 0] is no variable."""
     plain = Kernel(kernel.statements, tuple((f"result_{i}", node) for i, (_, node) in enumerate(kernel.results)))
-    return dict(zip(_result_names(kernel), evaluate(plain, names).values(), strict=True))
+    return dict(zip(_kernel_result_names(kernel), evaluate_kernel(plain, names).values(), strict=True))
 
 
 def _format_value(value: Any) -> str:
-    """Return a value to 30 digits, empty where only rounding is left."""
+    """Return the text of a number to 30 digits; empty if it is zero to rounding."""
     value = mp.re(value) + mp.im(value)
     return mp.nstr(value, DIGITS) if abs(value) > mp.mpf(10) ** (5 - WORKING) else ""
 
 
-def _sort_values(found: Mapping[str, Iterable[str]]) -> Values:
+def _sorted_nonzero_values(found: Mapping[str, Iterable[str]]) -> Values:
     kept = {name: tuple(sorted(filter(None, values))) for name, values in found.items()}
     return {name: values for name, values in sorted(kept.items()) if values}
 
@@ -106,18 +108,16 @@ def _sort_values(found: Mapping[str, Iterable[str]]) -> Values:
 _SIZES = {"s": 2, "t": 3, "d": 4, "D": 3}  # of matrices; they differ where they may
 
 
-def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -> Values:
-    """Return the entries of the matrix expressions of a kind of model.
-
-    These are free entropy, equations, stability, and the steps of the replica calculation.
+def theory_expression_values(regulariser: Regulariser, trained: bool, loss_depends_on_q: bool) -> Values:
+    """Return values of free entropy, saddle-point equations, stability and replica steps for one kind of model.
 
     Args:
         regulariser: the regulariser.
         trained: whether two numbers are trained with the weights.
-        loss_holds_q: whether the loss depends on the overlaps q.
+        loss_depends_on_q: whether the loss depends on the overlaps q.
     """
     count = 2 if trained else 0
-    phi = free_entropy(regulariser=regulariser, trained=count, loss_holds_q=loss_holds_q)
+    phi = free_entropy(regulariser=regulariser, trained=count, loss_depends_on_q=loss_depends_on_q)
     saddle = saddle_point(phi)
     expressions: dict[str, Any] = {"Phi": phi.expression, "entropic": entropic_potential(phi)}
     for equation in saddle.equations:
@@ -131,7 +131,7 @@ def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -
         expressions["d Phi / d phi"] = saddle.trained
     operator = replicon(phi)
     expressions |= {f"replicon {name}": getattr(operator, name) for name in ("channel", "prior", "response")}
-    if not (trained or loss_holds_q):
+    if not (trained or loss_depends_on_q):
         expressions["replicon eigenvalue"] = replicon_eigenvalue(regulariser)
         change = longitudinal(saddle)
         expressions["longitudinal score"] = change.score
@@ -140,25 +140,25 @@ def theory_values(regulariser: Regulariser, trained: bool, loss_holds_q: bool) -
         expressions |= {f"longitudinal d {moment}": value for moment, value in change.moments.items()}
     fields = field_response()
     expressions |= {f"field {name}": getattr(fields, name) for name in ("condition", "proximal", "jacobian")}
-    for step in replica_calculation(regulariser.rows.kind, count, loss_holds_q).steps:
+    for step in replica_calculation(regulariser.row_regulariser.kind, count, loss_depends_on_q).steps:
         expressions |= {f"step {step.number} {name}": value for name, value in step.after.items()}
-    symmetric = frozenset(matrix.name for matrix in phi.symbols.symmetric)
+    symmetric = frozenset(matrix.name for matrix in phi.symbols.symmetric_matrices)
     found: dict[str, list[str]] = {}
     with mp.workdps(WORKING):
         for name, expression in expressions.items():
-            value = matrix_value(expression, symmetric)
+            value = evaluate_matrix_expression(expression, symmetric)
             entries = {name: value}
             if isinstance(value, mp.matrix):
                 entries = {f"{name} [{i}, {j}]": value[i, j] for i in range(value.rows) for j in range(value.cols)}
             found |= {entry: [_format_value(one)] for entry, one in entries.items()}
-    return _sort_values(found)
+    return _sorted_nonzero_values(found)
 
 
 _FUNCTIONS = {sp.exp: mp.exp, sp.log: lambda x: mp.log(abs(x))}
 
 
-def matrix_value(expression: Any, symmetric: frozenset[str] = frozenset()) -> Any:
-    """Return a number or mpmath matrix for an expression of matrices, averages, log determinants and log integrals.
+def evaluate_matrix_expression(expression: Any, symmetric: frozenset[str] = frozenset()) -> Any:
+    """Return the value of a matrix expression at pseudo-random values of its symbols, a number or mpmath matrix.
 
     Entries of a matrix are seeded by its name and their place. An operation that cannot be evaluated is replaced by one
     of the same algebra: an average by a multiple of its summand (linear), a derivative by a matrix of its own, the
@@ -172,70 +172,74 @@ def matrix_value(expression: Any, symmetric: frozenset[str] = frozenset()) -> An
         TypeError: there is no value for a part of the expression.
     """
 
-    def value_of(part: Any) -> Any:
-        return matrix_value(part, symmetric)
+    def value_of_part(part: Any) -> Any:
+        return evaluate_matrix_expression(part, symmetric)
 
     if isinstance(expression, sp.MatrixSymbol | Jacobian):
         name = expression.name if isinstance(expression, sp.MatrixSymbol) else str(expression)
-        return _symbol_matrix(name, *_evaluated_shape(expression), name in symmetric)
+        return _pseudo_random_matrix(name, *_numeric_matrix_shape(expression), name in symmetric)
     if isinstance(expression, Average | MatrixAverage):
-        return symbol_number(f"average over {expression.kind}") * value_of(expression.summand)
+        return pseudo_random_symbol_value(f"average over {expression.kind}") * value_of_part(expression.summand)
     if isinstance(expression, LogIntegral):
-        return symbol_number(f"integral over {expression.variable.name}") * value_of(expression.exponent)
+        return pseudo_random_symbol_value(f"integral over {expression.variable.name}") * value_of_part(
+            expression.exponent
+        )
     if isinstance(expression, LogDet):
-        return mp.log(abs(mp.det(value_of(expression.matrix))))
+        return mp.log(abs(mp.det(value_of_part(expression.matrix))))
     if isinstance(expression, sp.Derivative):
-        return symbol_number(str(expression))
+        return pseudo_random_symbol_value(str(expression))
     if isinstance(expression, sp.Trace):
-        value = value_of(expression.arg)
+        value = value_of_part(expression.arg)
         return mp.fsum(value[i, i] for i in range(value.rows))
     if isinstance(expression, sp.Identity | sp.ZeroMatrix):
-        rows, columns = _evaluated_shape(expression)
+        rows, columns = _numeric_matrix_shape(expression)
         return mp.eye(rows) if isinstance(expression, sp.Identity) else mp.zeros(rows, columns)
     if isinstance(expression, sp.Transpose):
-        return value_of(expression.arg).T
+        return value_of_part(expression.arg).T
     if isinstance(expression, sp.Inverse):
-        return mp.inverse(value_of(expression.arg))
+        return mp.inverse(value_of_part(expression.arg))
     if isinstance(expression, sp.BlockMatrix):
-        return _stack_blocks(
-            [[value_of(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)]
+        return _assemble_block_matrix(
+            [[value_of_part(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)]
         )
     if isinstance(expression, sp.MatrixBase):
-        return mp.matrix([[value_of(entry) for entry in expression.row(i)] for i in range(expression.rows)])
+        return mp.matrix([[value_of_part(entry) for entry in expression.row(i)] for i in range(expression.rows)])
     if isinstance(expression, sp.Add | sp.MatAdd):
-        first, *others = map(value_of, expression.args)
+        first, *others = map(value_of_part, expression.args)
         return sum(others, first)
     if isinstance(expression, sp.Mul | sp.MatMul):
         product = mp.mpf(1)
-        for factor in map(value_of, expression.args):
+        for factor in map(value_of_part, expression.args):
             product = product * factor
         return product
     if isinstance(expression, sp.Pow | sp.MatPow):
-        return value_of(expression.base) ** value_of(expression.exp)
+        return value_of_part(expression.base) ** value_of_part(expression.exp)
     if isinstance(expression, sp.Symbol):
         if expression.is_integer:
             return mp.mpf(_SIZES[expression.name])
-        return symbol_number(expression.name, positive=bool(expression.is_nonnegative))
+        return pseudo_random_symbol_value(expression.name, positive=bool(expression.is_nonnegative))
     if isinstance(expression, sp.Rational):
-        return to_mpf(expression)
+        return rational_to_mpf(expression)
     if expression is sp.pi:
         return +mp.pi
     if expression.func in _FUNCTIONS:
-        return _FUNCTIONS[expression.func](value_of(expression.args[0]))
-    raise TypeError(f"no value for {expression!r}")
+        return _FUNCTIONS[expression.func](value_of_part(expression.args[0]))
+    raise TypeError(f"{expression!r} cannot be evaluated at pseudo-random values")
 
 
-def _evaluated_shape(expression: Any) -> tuple[int, int]:
-    rows, columns = (int(matrix_value(sp.sympify(size))) for size in expression.shape)
+def _numeric_matrix_shape(expression: Any) -> tuple[int, int]:
+    rows, columns = (int(evaluate_matrix_expression(sp.sympify(size))) for size in expression.shape)
     return rows, columns
 
 
-def _symbol_matrix(name: str, rows: int, columns: int, symmetric: bool) -> Any:
+def _pseudo_random_matrix(name: str, rows: int, columns: int, symmetric: bool) -> Any:
     place = (lambda i, j: (min(i, j), max(i, j))) if symmetric else (lambda i, j: (i, j))
-    return mp.matrix([[symbol_number(f"{name}{place(i, j)}") for j in range(columns)] for i in range(rows)])
+    return mp.matrix(
+        [[pseudo_random_symbol_value(f"{name}{place(i, j)}") for j in range(columns)] for i in range(rows)]
+    )
 
 
-def _stack_blocks(blocks: list[list[Any]]) -> Any:
+def _assemble_block_matrix(blocks: list[list[Any]]) -> Any:
     rows = [[block[i, j] for block in row for j in range(block.cols)] for row in blocks for i in range(row[0].rows)]
     return mp.matrix(rows)
 
@@ -246,16 +250,16 @@ _TITLE = f"""\
 """
 
 
-def format_values(parts: Mapping[str, Values]) -> str:
-    """Return the text of a file of values: a title for each part, then `value  name`, sorted by name."""
+def format_values_file(parts: Mapping[str, Values]) -> str:
+    """Return the text of a file of values: for each part a title, then lines `value  name` sorted by name."""
     lines = [_TITLE]
     for title, values in parts.items():
         lines += [f"[{title}]", *[f"{value:<36} {name}" for name in sorted(values) for value in values[name]], ""]
     return "\n".join(lines)
 
 
-def parse_values(text: str) -> dict[str, Values]:
-    """Return the parts in the text of a file of values."""
+def parse_values_file(text: str) -> dict[str, Values]:
+    """Return values by part and name from the text of a file of values."""
     parts: dict[str, dict[str, list[str]]] = {}
     for line in text.splitlines():
         if line.startswith("["):
@@ -266,8 +270,8 @@ def parse_values(text: str) -> dict[str, Values]:
     return {title: {name: tuple(values) for name, values in part.items()} for title, part in parts.items()}
 
 
-def describe_changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
-    """Return sentences that name every expression whose values differ from the committed ones, to 28 digits.
+def describe_value_changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
+    """Return one sentence per expression whose values differ from the committed ones in 28 digits.
 
     Args:
         committed: title -> values, as committed.
@@ -278,13 +282,13 @@ def describe_changes(committed: Mapping[str, Values], found: Mapping[str, Values
         before, after = committed.get(title, {}), found.get(title, {})
         for name in sorted({*before, *after}):
             old, new = before.get(name, ()), after.get(name, ())
-            if not _are_equal(old, new):
+            if not _values_agree(old, new):
                 was, now = ", ".join(old) or "zero or absent", ", ".join(new) or "zero or gone"
                 messages.append(f"{title}: {name} was {was}; it is {now}")
     return messages
 
 
-def _are_equal(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+def _values_agree(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
     if len(old) != len(new):
         return False
     with mp.workdps(WORKING):
@@ -292,18 +296,18 @@ def _are_equal(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
         return all(abs(a - b) <= mp.mpf(10) ** (2 - DIGITS) * abs(a) for a, b in pairs)
 
 
-def expected_values(solvers: Iterable[GeneratedSolver]) -> Iterator[tuple[str, dict[str, Values]]]:
-    """Yield (file name, parts) of every file of values: one a model, and the theory of each kind of model."""
+def expected_values_files(solvers: Iterable[GeneratedSolver]) -> Iterator[tuple[str, dict[str, Values]]]:
+    """Yield (file name, parts) of every file of values: one file per model, and one for the theory."""
     models: dict[str, dict[str, Values]] = {}
     for solver in solvers:
-        models.setdefault(solver.model, {})[solver.structure.key] = kernel_values(solver.frozen)
+        models.setdefault(solver.model, {})[solver.structure.folder_name] = kernel_result_values(solver.frozen)
     for model, parts in models.items():
         yield f"{model}.txt", parts
-    yield "theory.txt", all_theory_values()
+    yield "theory.txt", theory_values_of_all_model_kinds()
 
 
-def model_kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
-    """Return every kind of model: title -> regulariser, whether numbers are trained, whether the loss contains q."""
+def kinds_of_catalogue_models() -> dict[str, tuple[Regulariser, bool, bool]]:
+    """Return the kinds of catalogue models by title: (regulariser, are numbers trained, does the loss contain q)."""
     found: dict[str, tuple[Regulariser, bool, bool]] = {}
     for name in sorted(SHIPPED):
         regulariser = catalogue_model(name).at(None).regulariser
@@ -312,12 +316,12 @@ def model_kinds() -> dict[str, tuple[Regulariser, bool, bool]]:
     return dict(sorted(found.items()))
 
 
-def all_theory_values() -> dict[str, Values]:
+def theory_values_of_all_model_kinds() -> dict[str, Values]:
     """Return the values of the matrix expressions of every kind of model."""
-    return {title: theory_values(*kind) for title, kind in model_kinds().items()}
+    return {title: theory_expression_values(*kind) for title, kind in kinds_of_catalogue_models().items()}
 
 
-def write_values(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
+def write_values_files(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
     """Write every file of values that differs and delete the others.
 
     Args:
@@ -328,10 +332,10 @@ def write_values(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
         Names of the files written or deleted.
     """
     touched = []
-    files = {name: format_values(parts) for name, parts in expected_values(solvers)}
+    files = {name: format_values_file(parts) for name, parts in expected_values_files(solvers)}
     for name, text in files.items():
         if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text:
-            write_atomically(root / name, text)
+            write_file_atomically(root / name, text)
             touched.append(name)
     for path in sorted(root.glob("*.txt")):
         if path.name not in files:

@@ -24,7 +24,7 @@ def zero_one(h, Y):
     metric=zero_one,
     loss_kinks=lambda Y: Y[0],
     metric_kinks=lambda h, Y: [h[0], Y[0]],
-    starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
+    starts={"informed": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
 )
 def adversarial_training(X, Y, Q, *, eps=sf.Parameter(0.5, 0, doc="length of the attack"), sigma):
     """Logistic loss on sign(Y) X - eps |W| / sqrt d, the smallest margin within the reach of the attack."""

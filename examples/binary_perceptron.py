@@ -13,7 +13,7 @@ import saddleforge as sf
     law=sf.binary_teacher,
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y: (1 - sp.sign(h[0]) * sp.sign(Y[0])) / 2,
-    starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
+    starts={"informed": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
     output=sf.Output(
         lambda label, s: label * sp.exp(s),
         observed={"label": (-1, 1)},

@@ -18,7 +18,7 @@ def zero_one(h, Y):
     noise={"u": sf.DiscreteNoise((1, -1), lambda Y, flip: (1 - flip, flip))},
     regulariser=sf.Ridge(0.1),
     metric=zero_one,
-    starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
+    starts={"informed": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
 )
 def flipped_labels(X, Y, u, *, flip=sf.Parameter(0.1, 0, 0.5, doc="probability that a label is wrong")):
     """Logistic regression on labels u sign(Y), u = -1 with probability `flip`."""

@@ -14,7 +14,7 @@ import saddleforge as sf
     teacher=2,
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y: (Y[0] * Y[1] - h[0] * h[1]) ** 2,
-    starts={"semantic": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
+    starts={"informed": sf.Start(teacher=0.6), "uninformed": sf.Start(noise=0.6)},
     output=sf.Output(
         lambda u, v, sigma, e: [[e * sp.exp((u + v) / 2), e * sigma * sp.exp((u - v) / 2)]],
         observed={"u": "real", "sigma": (-1, 1)},

@@ -21,7 +21,7 @@ def related_tasks(structure, *, share=sf.Parameter(0.5, 0, 1), overlap=sf.Parame
     law=related_tasks,
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y, k: sf.by_label(k[0], (1 - sp.sign(h[0]) * sp.sign(Y[0])) / 2, sf.square(Y[1] - h[0])),
-    starts={"semantic": sf.Start(teacher=((0.3, 0.3),)), "uninformed": sf.Start(noise=0.6)},
+    starts={"informed": sf.Start(teacher=((0.3, 0.3),)), "uninformed": sf.Start(noise=0.6)},
 )
 def two_tasks(X, Y, k):
     """Logistic loss on sign(Y_1) where k = 0, square loss on Y_2 where k = 1."""

@@ -48,11 +48,11 @@ def __getattr__(name: str) -> Any:
         return __getattr__(gone.instead)
     if name not in _WHERE:
         near = _COMMANDS.get(name, "")
-        near = f"; in Python: {near}" if near else hints.suggestion(name, __all__)
+        near = f"; in Python: {near}" if near else hints.did_you_mean_hint(name, __all__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near}")
     value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
     if isfunction(value) and not _WHERE[name].startswith("derive."):
-        value = hints.explain_calls(name, value)
+        value = hints.explain_wrong_calls(name, value)
     globals()[name] = value
     return value
 
@@ -61,4 +61,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-report.register()
+report.register_renderer_modules()

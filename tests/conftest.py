@@ -17,7 +17,7 @@ from hypothesis import settings
 
 import saddleforge as sf
 from saddleforge import Solution
-from saddleforge.base.progress import set_quiet
+from saddleforge.base.progress import set_quiet_mode
 from saddleforge.solving import compilation
 
 # The default suite draws the same examples each time, so that it passes or fails for its code alone; `make test-all`
@@ -39,7 +39,7 @@ def interruptible() -> Iterator[None]:
     progress quiet, as in a process of their own.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    set_quiet(False)
+    set_quiet_mode(False)
     yield
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -116,13 +116,20 @@ def _plain(text: str, given: dict[str, Any]) -> dict[str, Any]:
     return scope
 
 
-# As `bind` is given them.
-_BY_ADDRESS = ("piece_at", "edges_of", "bounds_on", "least_curvature", "narrow_places", "implicit_kinks")
+# As `bind_loss_functions` is given them.
+_BY_ADDRESS = (
+    "loss_piece_at",
+    "fill_piece_edges",
+    "derivative_bounds_on",
+    "least_curvature",
+    "narrow_positions",
+    "implicit_kinks",
+)
 
 
 def _intrinsic(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return an intrinsic of the loops in plain Python, where a model is its functions, not their addresses."""
-    if function.__name__ == "bind":
+    if function.__name__ == "bind_loss_functions":
         return lambda *functions: tuple(0 if given is None else given for given in functions)
     return lambda model, *values: model[_BY_ADDRESS.index(function.__name__)](*values)
 

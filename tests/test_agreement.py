@@ -12,7 +12,7 @@ def test_intervals_that_meet_agree(agree):
     agree("3.590618332(5)", "3.590618", "error bars")
 
 
-def test_what_is_apart_is_said_with_error_bars_and_ratio(agree):
+def test_disagreeing_values_are_reported_with_error_bars_and_ratio(agree):
     with pytest.raises(AssertionError, match=r"error bars: .*\n1 \+- 0.1 and 1.3 \+- 0.05: 2 times"):
         agree((1.0, 0.1), (1.3, 0.05), "error bars")
     with pytest.raises(AssertionError, match=r"\nentry 1: 5 \+- 0.1 and 1 \+- 0: 40 times$"):
@@ -22,6 +22,6 @@ def test_what_is_apart_is_said_with_error_bars_and_ratio(agree):
 
 
 @pytest.mark.parametrize("one", [(np.nan, 1.0), (0.0, np.nan), (0.0, -1.0), ([], 1.0)])
-def test_what_is_no_number_with_an_error_bar_agrees_with_nothing(agree, one):
+def test_a_value_without_a_finite_error_bar_agrees_with_nothing(agree, one):
     with pytest.raises(AssertionError):
         agree(one, (0.0, 1.0), "error bars")

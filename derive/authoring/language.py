@@ -31,8 +31,8 @@ CLUSTERS: ContextVar[Mapping[sp.Basic, int] | None] = ContextVar("CLUSTERS", def
 """Numbers of clusters by label, while a model's functions are called."""
 
 
-def _scalar_exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
-    """Return the exponential of a single entry.
+def _exponential_of_single_entry(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
+    """Return exp of a 1 x 1 matrix.
 
     Raises:
         TypeError: there are several entries: the exponential of the matrix is hardly meant.
@@ -43,37 +43,37 @@ def _scalar_exponential(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matr
 
 
 class _ImmutableFieldMatrix(sp.ImmutableDenseMatrix):
-    """A matrix of fields as SymPy's functions take it."""
+    """An immutable matrix of fields, the form in which SymPy's functions store it."""
 
     def exp(self) -> sp.Matrix:
-        return _scalar_exponential(self, super().exp)
+        return _exponential_of_single_entry(self, super().exp)
 
 
 class FieldMatrix(sp.Matrix):
-    """A matrix of fields or parameters that a model's functions get."""
+    """A matrix of fields or parameters that is passed to a model's functions."""
 
     def exp(self) -> sp.Matrix:
-        """Return the exponential of a single entry.
+        """Return exp of a 1 x 1 matrix.
 
         Raises:
             TypeError: there are several entries.
         """
-        return _scalar_exponential(self, super().exp)
+        return _exponential_of_single_entry(self, super().exp)
 
     def as_immutable(self) -> sp.ImmutableDenseMatrix:
         """Return an immutable copy."""
         return _ImmutableFieldMatrix(self)
 
 
-def token_weight(token: int) -> sp.Symbol:
-    """Return the symbol rho_l that stands for Tr Sigma_{l, k_l} / d of token `token` (from 0) in a loss."""
+def token_variance_symbol(token: int) -> sp.Symbol:
+    """Return the symbol rho_l, the variance Tr Sigma_{l, k_l} / d of a token (numbered from 0), for use in a loss."""
     return sp.Symbol(f"rho_{token}", positive=True)
 
 
-def to_exact(value: Any) -> Any:
-    """Return a number as the exact rational it prints as; expressions pass unchanged, nested lists become tuples.
+def to_exact_rationals(value: Any) -> Any:
+    """Convert floats to the exact rationals that they are printed as, in numbers, expressions and nested lists.
 
-    >>> exact(0.3)
+    >>> to_exact_rationals(0.3)
     3/10
 
     Raises:
@@ -93,12 +93,12 @@ def to_exact(value: Any) -> Any:
                 f"{value!r} is neither a number nor an expression of parameters' names{keyword}"
             ) from error
     if isinstance(value, sp.MatrixBase):
-        return value.applyfunc(to_exact)
+        return value.applyfunc(to_exact_rationals)
     if isinstance(value, sp.Basic):
         floats = {f: sp.Rational(str(f)) for f in value.atoms(sp.Float)}
         return value.xreplace(floats) if floats else value
     if isinstance(value, Iterable):
-        return tuple(to_exact(item) for item in value)
+        return tuple(to_exact_rationals(item) for item in value)
     raise TypeError(f"{value!r} is not a number, an expression or a nested list of them")
 
 
@@ -111,7 +111,7 @@ def Matrix(rows: Any) -> sp.Matrix:
     """
     if isinstance(rows, sp.MatrixBase):
         return rows
-    return sp.Matrix(to_exact(rows))
+    return sp.Matrix(to_exact_rationals(rows))
 
 
 def softmax(scores: Any) -> sp.Matrix:
@@ -126,9 +126,11 @@ def softmax(scores: Any) -> sp.Matrix:
         Matrix([[0.5, 0.5]])
     """
     if not isinstance(scores, sp.MatrixBase):
-        scores = to_exact(scores)
+        scores = to_exact_rationals(scores)
         if not isinstance(scores, tuple):
-            raise TypeError(f"softmax of {scores}: a matrix or a list of scores is expected")
+            raise TypeError(
+                f"softmax of the single score {scores!r}: pass a matrix (softmax of each row) or a list of scores"
+            )
         scores = sp.Matrix(scores if isinstance(scores[0], tuple) else [scores])
     rows, columns = scores.shape
     return sp.Matrix(rows, columns, lambda i, j: SoftmaxEntry(sp.Integer(j), *[scores[i, b] for b in range(columns)]))
@@ -142,7 +144,7 @@ def sigmoid(z: Any) -> sp.Expr:
         >>> float(sf.sigmoid(x).subs(x, 0))
         0.5
     """
-    return Sigmoid(to_exact(z))
+    return Sigmoid(to_exact_rationals(z))
 
 
 def softplus(z: Any) -> sp.Expr:
@@ -153,7 +155,7 @@ def softplus(z: Any) -> sp.Expr:
         >>> sp.diff(sf.softplus(x), x) == sf.sigmoid(x)
         True
     """
-    return Softplus(to_exact(z))
+    return Softplus(to_exact_rationals(z))
 
 
 def box(z: Any, low: Any, high: Any) -> sp.Expr:
@@ -171,11 +173,11 @@ def box(z: Any, low: Any, high: Any) -> sp.Expr:
         >>> sf.box(sp.Symbol("w"), -1, 1)
         Box(w, -1, 1)
     """
-    return Box(*map(to_exact, (z, low, high)))
+    return Box(*map(to_exact_rationals, (z, low, high)))
 
 
 def by_label(label: Any, *values: Any) -> sp.Expr:
-    """Return values[k] where a token's label is k: different losses, as of several tasks that share the weights.
+    """Return values[k] for the cluster label k of a token, for example a different loss for each of several tasks.
 
     Args:
         label: label of one token, as k[0].
@@ -191,18 +193,18 @@ def by_label(label: Any, *values: Any) -> sp.Expr:
         Abs(x)
     """
     if isinstance(label, tuple | sp.Tuple):
-        raise ModelError("by_label takes the label of one token, as k[0]; k holds one for each")
+        raise ModelError("by_label takes the label of one token, as k[0]; k is the tuple of the labels of all tokens")
     clusters = (CLUSTERS.get() or {}).get(label, len(values))
     if clusters != len(values):
         raise ModelError(
-            f"by_label has {len(values)} values, of labels from 0, and the model has {clusters} clusters: give one "
-            f"value for each, or declare @sf.model(clusters={len(values)})"
+            f"by_label has {len(values)} values, but the model has {clusters} clusters: give one value for each "
+            f"cluster, or declare @sf.model(clusters={len(values)})"
         )
-    return sp.Add(*[sp.KroneckerDelta(label, k) * to_exact(value) for k, value in enumerate(values)])
+    return sp.Add(*[sp.KroneckerDelta(label, k) * to_exact_rationals(value) for k, value in enumerate(values)])
 
 
 def rounded_hinge(z: Any, width: Any) -> sp.Expr:
-    """Return max(0, z) with its corner rounded to a parabola over |z| < width; convex, with a continuous slope.
+    """Return max(0, z) with the corner replaced by a parabola for |z| < width: convex and continuously differentiable.
 
     The rounding moves a loss by at most width / 4 and a proximal point by at most width.
 
@@ -214,7 +216,7 @@ def rounded_hinge(z: Any, width: Any) -> sp.Expr:
         >>> [sf.rounded_hinge(z, 0.1) for z in (-1, 0, 1)]
         [0, 1/40, 1]
     """
-    z, width = to_exact(z), to_exact(width)
+    z, width = to_exact_rationals(z), to_exact_rationals(width)
     return sp.Piecewise((z, z > width), ((z + width) ** 2 / (4 * width), z > -width), (0, True))
 
 
@@ -223,8 +225,8 @@ def _column_weights(weight: Any, columns: int) -> list[sp.Expr]:
     if weight is None:
         return [sp.Integer(1)] * columns
     if weight is rho:
-        return [token_weight(j) for j in range(columns)]
-    weights = list(to_exact(weight))
+        return [token_variance_symbol(j) for j in range(columns)]
+    weights = list(to_exact_rationals(weight))
     if len(weights) != columns:
         raise ValueError(f"weight has {len(weights)} entries, the matrix has {columns} columns")
     return weights

@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy as sp
 
-from ..errors import bare_signature, suggestion
+from ..errors import did_you_mean_hint, signature_without_annotations
 
 # Patterns of the error's message and of the line -> the remedy.
 _REMEDIES = (
@@ -57,8 +57,8 @@ _REMEDIES = (
 )
 
 
-def describe_error_line(error: BaseException, file: str | Path) -> str:
-    """Return the last line of a file that led to an error, as `line 3, "x = 1 / 0"`; empty if none did.
+def describe_last_error_line(error: BaseException, file: str | Path) -> str:
+    """Return the last line of a file in an error's traceback, as `line 3, "x = 1 / 0"`; empty if it contains none.
 
     Args:
         error: the exception, with its traceback.
@@ -71,19 +71,19 @@ def describe_error_line(error: BaseException, file: str | Path) -> str:
     return f'line {numbers[-1]}, "{text}"' if text else f"line {numbers[-1]}"
 
 
-def describe_call(error: BaseException) -> str:
-    """Return the signature of the public callable that an error says was called wrongly; empty for other errors."""
+def describe_expected_call(error: BaseException) -> str:
+    """Return how a public function is called, if an error is about its arguments; empty for other errors."""
     if not isinstance(error, TypeError):
         return ""
     message, public = str(error), sys.modules["saddleforge"]
     called = re.search(r"(\w+)(?:\.__init__)?\(\) (?:got|takes|missing)", message)
     if called is None or called[1] not in public.__all__ or "it is called as" in message:
         return ""
-    return f"; it is called as sf.{called[1]}{bare_signature(getattr(public, called[1]))}"
+    return f"; it is called as sf.{called[1]}{signature_without_annotations(getattr(public, called[1]))}"
 
 
-def explain_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """Return an error's message, the line of an author's function where it arose, and the remedy where one is known.
+def explain_author_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
+    """Return a message for an error in a model author's function: the error, the line, and a remedy if one is known.
 
     Args:
         error: the exception that the function raised.
@@ -91,13 +91,16 @@ def explain_error(error: Exception, function: Callable[..., Any], given: Mapping
         given: the arguments that the function received, by name.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
-    message, line = f"{type(error).__name__}: {error}", describe_error_line(error, code.co_filename) if code else ""
+    message, line = (
+        f"{type(error).__name__}: {error}",
+        describe_last_error_line(error, code.co_filename) if code else "",
+    )
     text = f"{message} ({line})" if line else message
     if isinstance(error, NameError) and error.name:
         name = error.name if error.name in given else f"{error.name}=0.5"
-        close = suggestion(error.name, given)
+        close = did_you_mean_hint(error.name, given)
         return text + (close or f"; what a function uses is among its arguments: add {name}")
-    text += describe_call(error)
+    text += describe_expected_call(error)
     shapes = ", ".join(f"{n} is {v.rows} x {v.cols}" for n, v in given.items() if isinstance(v, sp.MatrixBase))
     for what, where, remedy in _REMEDIES:
         if (found := re.search(what, message)) and (there := re.search(where, line)):

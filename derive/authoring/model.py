@@ -1,6 +1,6 @@
 """A sequence multi-index model as its author writes it, and the same model at a given structure.
 
-`Model` is the family (any L, s, t, K it admits); `Model.at(structure)` is a `ModelAt`, in which the loss is a SymPy
+A `Model` admits several sizes L, s, t, K; `Model.at(structure)` is a `FixedSizeModel`, in which the loss is a SymPy
 expression of finitely many symbols. A model holds physics only (docs/theory.md section 1).
 """
 
@@ -18,24 +18,24 @@ import mpmath as mp
 import sympy as sp
 
 from ..calculus.numeric import find_nonzero_point
-from ..errors import ModelError, suggestion
-from .language import CLUSTERS, FieldMatrix, by_label, to_exact, token_weight
-from .mistakes import explain_error
-from .outputs import Output, OutputAt, build_output
+from ..errors import ModelError, did_you_mean_hint
+from .language import CLUSTERS, FieldMatrix, by_label, to_exact_rationals, token_variance_symbol
+from .mistakes import explain_author_error
+from .outputs import FixedSizeOutput, Output, build_output_channel
 from .parameters import (
     STRUCTURAL,
     DiscreteNoise,
+    FreeSize,
     GaussianNoise,
     Parameter,
     Start,
-    Structural,
     Structure,
     Trained,
-    as_parameter,
-    leaves,
-    nested_shape,
+    flatten_entries,
+    parameter_from_default,
+    shape_of_nested_tuples,
 )
-from .regulariser import Penalty, PenaltyAt, Regulariser, Ridge, Sphere
+from .regulariser import FixedSizePenalty, Penalty, Regulariser, Ridge, Sphere
 from .tokens import Tokens, unstructured_tokens
 
 DEFAULT_STARTS = {
@@ -47,8 +47,8 @@ DEFAULT_STARTS = {
 
 
 @dataclass(frozen=True)
-class ModelAt:
-    """A model at one structure: symbols and expressions, ready to be derived and generated.
+class FixedSizeModel:
+    """A model with fixed structural sizes: its symbols, and its loss and metric as SymPy expressions.
 
     Attributes:
         X, Y: symbol matrices of the student's and the teacher's fields, L x s and L x t. The metric's fields h use X.
@@ -85,49 +85,49 @@ class ModelAt:
     loss_kinks: tuple[sp.Expr, ...]
     metric_kinks: tuple[sp.Expr, ...]
     unbounded: bool = False
-    output: OutputAt | None = None
+    output: FixedSizeOutput | None = None
     written: Mapping[str, Callable[..., Any] | None] = field(default_factory=dict)
     others: Mapping[str, tuple[sp.Expr, tuple[sp.Expr, ...], Callable[..., Any]]] = field(default_factory=dict)
     first: str = ""
 
-    def with_metric(self, name: str) -> ModelAt:
-        """Return the same model with one of the other metrics in the place of the first."""
+    def with_metric(self, name: str) -> FixedSizeModel:
+        """Return the same model with another of its metrics as the main test error."""
         metric, kinks, written = self.others[name]
         return replace(self, metric=metric, metric_kinks=kinks, written={**self.written, "metric": written}, first=name)
 
     @property
     def solution_symbols(self) -> list[sp.Symbol]:
-        """Return the quantities of the solution in loss and metric: entries of q by token, and trained numbers."""
+        """Return symbols of order parameters in loss or metric: entries of q by token, and trained numbers."""
         q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
         others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
         others += [e for metric, kinks, _ in self.others.values() for e in (metric, *kinks)]
-        held = self.loss_holds_q or any(e.has(*leaves(self.Q)) for e in others)
+        held = self.loss_depends_on_q or any(e.has(*flatten_entries(self.Q)) for e in others)
         return [s for matrix in q for s in matrix if held] + [s for s, _ in self.trained.values()]
 
     @property
-    def loss_holds_q(self) -> bool:
-        """Return whether the loss depends on the overlaps q themselves."""
-        return self.loss.has(*leaves(self.Q))
+    def loss_depends_on_q(self) -> bool:
+        """Return whether the loss depends explicitly on the self-overlaps q of the student."""
+        return self.loss.has(*flatten_entries(self.Q))
 
     @property
-    def multipliers(self) -> tuple[sp.Symbol, ...]:
-        """Return the symbols of the Lagrange multipliers of given norms; () where none are given."""
+    def norm_multipliers(self) -> tuple[sp.Symbol, ...]:
+        """Return symbols of the Lagrange multipliers that fix the norms of the columns of W; () without fixed norms."""
         held = self.regulariser
-        return held.rows.strengths(self.structure) if isinstance(held, Sphere) else ()
+        return held.row_regulariser.strength_symbols(self.structure) if isinstance(held, Sphere) else ()
 
     @property
     def has_discrete_teacher(self) -> bool:
-        """Return whether the teacher's rows take few values."""
+        """Return whether the rows of the teacher's weights take finitely many values."""
         return "rows" in self.law
 
     @property
-    def penalty(self) -> PenaltyAt | None:
-        """Return the penalty's expression, or None for other regularisers."""
+    def penalty(self) -> FixedSizePenalty | None:
+        """Return the convex penalty of a row of W, or None if the regulariser is a ridge or fixes the norms."""
         return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
 
     @property
     def averages_over_teacher(self) -> bool:
-        """Return whether averages over a row of W run over the teacher's row, too, and not over the field b alone.
+        """Return whether averages over a row of W also run over the teacher's row, in addition to the Gaussian field b.
 
         This is so where the penalty depends on it, or where it takes few values, so that b is normal only given its
         value.
@@ -136,42 +136,42 @@ class ModelAt:
         return penalty is not None and (penalty.depends_on_teacher or self.has_discrete_teacher)
 
     @property
-    def constants(self) -> tuple[sp.Symbol, ...]:
-        """Return the constants of the averages, in the order of the vector that generated functions take.
+    def channel_constants(self) -> tuple[sp.Symbol, ...]:
+        """Return symbols of the constants of the channel averages, in the order of the vector c of generated functions.
 
         These are rho_l, labels k_l, parameters, and the quantities of the solution that the losses contain.
         """
-        weights = [token_weight(l) for l in range(self.structure.tokens)]
+        weights = [token_variance_symbol(l) for l in range(self.structure.tokens)]
         return (*weights, *self.labels, *self.parameter_symbols(), *self.solution_symbols)
 
     def parameter_symbols(self) -> list[sp.Symbol]:
-        """Return all scalar symbols of the parameters, in the order of declaration, rows first."""
+        """Return all scalar symbols of the parameters, in the order of declaration and row by row."""
         flat: list[sp.Symbol] = []
         for parameter in self.parameters.values():
-            flat.extend(leaves(parameter.symbols(self.structure)))
+            flat.extend(flatten_entries(parameter.argument_symbols(self.structure)))
         return flat
 
     def parameter_defaults(self) -> list[sp.Expr]:
-        """Return default values in the order of `parameter_symbols`."""
-        return [leaf for p in self.parameters.values() for leaf in leaves(p.value(self.structure))]
+        """Return the default values of the parameters in the order of `parameter_symbols`."""
+        return [leaf for p in self.parameters.values() for leaf in flatten_entries(p.exact_default(self.structure))]
 
-    def digest(self) -> str:
-        """Return the digest of the physics of a solver: symbols, loss, law's form, regulariser (hex, 16)."""
+    def equations_digest(self) -> str:
+        """Return a digest (16 hex digits) of a solver's equations: symbols, loss, form of the law, regulariser."""
         parts = [
             self.name,
-            self.structure.key,
-            [(p.name, p.shape(self.structure)) for p in self.parameters.values()],
+            self.structure.folder_name,
+            [(p.name, p.default_shape(self.structure)) for p in self.parameters.values()],
             sp.srepr(self.loss),
             sp.srepr(self.metric),
             sp.srepr(self.baseline[0]) if self.baseline else None,
             [(n, str(s), repr(law)) for n, (s, law) in self.noise.items()],
             repr(self.law),
-            self.regulariser.digest_text(self.structure),
+            self.regulariser.text_for_digest(self.structure),
             [sp.srepr(e) for e in (*self.loss_kinks, *self.metric_kinks)],
             [(n, str(s), repr(value.ridge)) for n, (s, value) in self.trained.items()],
         ]
         if self.output is not None:
-            parts.append(self.output.digest_text)
+            parts.append(self.output.text_for_digest)
         if self.others:
             parts.append(self.first)
             parts.append([(n, sp.srepr(e), [sp.srepr(k) for k in kinks]) for n, (e, kinks, _) in self.others.items()])
@@ -234,7 +234,7 @@ class Model:
 
     name: str
     loss: Callable[..., Any]
-    sizes: Mapping[str, int | Structural]
+    sizes: Mapping[str, int | FreeSize]
     law: Callable[..., Tokens] = unstructured_tokens
     regulariser: Regulariser = field(default_factory=Ridge)
     noise: Mapping[str, GaussianNoise | DiscreteNoise] = field(default_factory=dict)
@@ -255,19 +255,19 @@ class Model:
             raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
         for name, kinds, wanted in _FIELDS:
             if not isinstance(getattr(self, name), kinds):
-                raise self._type_error(name, getattr(self, name), wanted)
+                raise self._field_type_error(name, getattr(self, name), wanted)
         for what, functions in (("metric", self.metrics), ("metric_kinks", self._kinks_by_metric)):
             for name, function in functions.items():
                 if not callable(function):
-                    raise self._type_error(f"{what} {name!r}", function, "a function, as of a single metric")
+                    raise self._field_type_error(f"{what} {name!r}", function, "a function, as of a single metric")
         for name, value in self.starts.items():
             if not re.fullmatch(_NAME, name):
                 raise ModelError(f"model {self.name}: the start's name {name!r} is not allowed ({_ALLOWED})")
             if not isinstance(value, Start):
-                raise self._type_error(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
+                raise self._field_type_error(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
         for name, law in self.noise.items():
             if not isinstance(law, GaussianNoise | DiscreteNoise):
-                raise self._type_error(
+                raise self._field_type_error(
                     f"noise {name!r}", law, "GaussianNoise(variance) or DiscreteNoise(values, probabilities)"
                 )
         for name in self.metrics:
@@ -277,22 +277,24 @@ class Model:
             raise ModelError(f"model {self.name}: metric is empty; leave it out where there is none")
         unknown = set(self._kinks_by_metric) - {"", *self.metrics}
         if unknown:
-            raise ModelError(f"model {self.name}: metric_kinks of {unknown.pop()!r}, which is no metric")
-        structure = self.default_structure()
-        if self.at(structure).digest() != self.at(structure).digest():
             raise ModelError(
-                f"model {self.name}: its functions return other expressions at each call, as if they drew random "
-                'numbers; noise is declared, as noise={"u": sf.GaussianNoise(0.25)}, and an argument of the loss'
+                f"model {self.name}: metric_kinks names {unknown.pop()!r}, which is none of the model's metrics"
+            )
+        structure = self.default_structure()
+        if self.at(structure).equations_digest() != self.at(structure).equations_digest():
+            raise ModelError(
+                f"model {self.name}: its functions return a different expression at each call, as if they drew random "
+                'numbers: declare a noise, as noise={"u": sf.GaussianNoise(0.25)}, and give the loss an argument u'
             )
 
-    def _type_error(self, what: str, value: object, wanted: str) -> ModelError:
-        """Return the error that a field has the wrong type."""
+    def _field_type_error(self, what: str, value: object, wanted: str) -> ModelError:
+        """Return the ModelError for a field of the model that has the wrong type."""
         given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
         return ModelError(f"model {self.name}: {what} must be {wanted}, not {given}")
 
     @property
     def metrics(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the test errors by name, the first first; a single one has the name ''."""
+        """Return the test errors by name, the main one first; a single test error has the name ''."""
         if self.metric is None:
             return {}
         return self.metric if isinstance(self.metric, Mapping) else {"": self.metric}
@@ -305,16 +307,16 @@ class Model:
             return {}
         return kinks if isinstance(kinks, Mapping) else {next(iter(self.metrics), ""): kinks}
 
-    def declared_kinks(self, metric: str) -> Callable[..., Any] | None:
-        """Return the author's function for the kinks of a metric, or None."""
+    def declared_metric_kinks(self, metric: str) -> Callable[..., Any] | None:
+        """Return the author's function that declares the kinks of a metric, or None."""
         return self._kinks_by_metric.get(metric)
 
     def default_structure(self) -> Structure:
-        """Return the structure with every free size at its default."""
-        return Structure(**{n: v.default if isinstance(v, Structural) else v for n, v in self.sizes.items()})
+        """Return the structural sizes with every free size at its default."""
+        return Structure(**{n: v.default if isinstance(v, FreeSize) else v for n, v in self.sizes.items()})
 
     def structure(self, **sizes: int) -> Structure:
-        """Return the structure with some free sizes changed.
+        """Return the structural sizes with some free sizes changed.
 
         Raises:
             ModelError: a size is fixed by the model, or out of its bounds.
@@ -323,7 +325,7 @@ class Model:
             spec = self.sizes.get(name)
             if spec is None:
                 raise ModelError(f"unknown size {name!r}; known are {', '.join(STRUCTURAL)}")
-            if not isinstance(spec, Structural):
+            if not isinstance(spec, FreeSize):
                 if value != spec:
                     raise ModelError(f"{name} of model {self.name} is fixed at {spec}, got {value}")
                 continue
@@ -332,8 +334,8 @@ class Model:
                 raise ModelError(f"{name} = {value!r}: model {self.name} allows whole numbers in [{spec.low}, {high}]")
         return self.default_structure().replace(**sizes)
 
-    def at(self, structure: Structure | None = None) -> ModelAt:
-        """Return the model at a structure (default: its own), after checks.
+    def at(self, structure: Structure | None = None) -> FixedSizeModel:
+        """Return the model at given structural sizes (default: its own sizes), after checks.
 
         Raises:
             ModelError: the loss, metric, law or noise is not well posed there.
@@ -341,11 +343,11 @@ class Model:
         structure = structure or self.default_structure()
         if structure.teacher_rank < 1:
             raise ModelError(f"model {self.name}: teacher_rank = 0: allowed are whole numbers from 1")
-        builder = _ModelBuilder(self, structure)
+        builder = _FixedSizeModelBuilder(self, structure)
         return builder.build_model()
 
     def physics_digest(self, structure: Structure | None = None) -> str:
-        """Return the digest of a generated solver's files without the metadata (hex, 16).
+        """Return a digest (16 hex digits) of a generated solver's files, except for its metadata.
 
         It covers the physics, with defaults and ranges of the parameters.
 
@@ -354,8 +356,8 @@ class Model:
         """
         at = self.at(structure)
         parts = [
-            at.digest(),
-            [replace(p, default=p.value(at.structure), doc="") for p in at.parameters.values()],
+            at.equations_digest(),
+            [replace(p, default=p.exact_default(at.structure), doc="") for p in at.parameters.values()],
             [(name, value) for name, (_, value) in at.trained.items()],
             [[sp.srepr(kink) for kink in kinks] for kinks in (at.loss_kinks, at.metric_kinks)],
             at.unbounded,
@@ -363,7 +365,7 @@ class Model:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def metadata_digest(self, structure: Structure | None = None) -> str:
-        """Return the digest of a generated solver's metadata (hex, 16): starts, and texts of model and parameters.
+        """Return a digest (16 hex digits) of a solver's metadata: starts, and texts of the model and its parameters.
 
         Raises:
             ModelError: as `at`.
@@ -371,7 +373,7 @@ class Model:
         at = self.at(structure)
         parts = [
             [(p.name, p.doc) for p in at.parameters.values()],
-            [(name, list(start.at(at.structure).items())) for name, start in self.starts.items()],
+            [(name, list(start.exact_coefficients(at.structure).items())) for name, start in self.starts.items()],
             self.summary,
             self.source,
             *(name for name in self.metrics if name),
@@ -382,8 +384,8 @@ class Model:
 _GIVEN = ("k", "Q", "structure")
 
 
-class _ModelBuilder:
-    """A builder that calls a model's functions with symbols and checks the results."""
+class _FixedSizeModelBuilder:
+    """A builder of a `FixedSizeModel`: it calls the model's functions with symbols and checks the results."""
 
     def __init__(self, model: Model, structure: Structure) -> None:
         self.model, self.structure = model, structure
@@ -399,11 +401,13 @@ class _ModelBuilder:
         )
         self.trained: dict[str, tuple[sp.Symbol, Trained]] = {}
 
-    def build_model(self) -> ModelAt:
+    def build_model(self) -> FixedSizeModel:
         """Return the model at the structure."""
         model, structure = self.model, self.structure
-        law_arrays = self._law_arrays()
-        loss = self._check_scalar(self.call_with_symbols("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss")
+        law_arrays = self._checked_law_arrays()
+        loss = self._checked_scalar_expression(
+            self.call_model_function_with_symbols("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss"
+        )
         if not loss.has(*self.X):
             raise ModelError(f"model {model.name}: the loss does not depend on X, so nothing can be learned")
         if structure.clusters == 1 and loss.has(*self.k) and not loss.subs(dict.fromkeys(self.k, 0)).has(*self.X):
@@ -414,25 +418,31 @@ class _ModelBuilder:
         baseline = None
         metrics = {
             metric: (
-                self._check_scalar(self.call_with_symbols(where, function, h=self.X, Y=self.Y, **self.u), where),
-                self._evaluate_kinks(f"metric_kinks {metric}".strip(), model.declared_kinks(metric), "h"),
+                self._checked_scalar_expression(
+                    self.call_model_function_with_symbols(where, function, h=self.X, Y=self.Y, **self.u), where
+                ),
+                self._declared_kink_expressions(
+                    f"metric_kinks {metric}".strip(), model.declared_metric_kinks(metric), "h"
+                ),
                 function,
             )
             for metric, function in model.metrics.items()
             for where in (f"metric {metric}".strip(),)
         }
         for metric, (expression, *_) in metrics.items():
-            if not expression.has(*self.X, *self.Y, *leaves(self.Q)):
+            if not expression.has(*self.X, *self.Y, *flatten_entries(self.Q)):
                 shown = f"metric {metric}".strip()
                 raise ModelError(
-                    f"model {model.name}: {shown} depends on none of h, Y and Q, it is {expression}: "
+                    f"model {model.name}: {shown} is {expression}, which depends on none of h, Y and Q: "
                     "== and != compare expressions and not their values; write sp.Heaviside or sp.sign of them"
                 )
         first, *others = metrics or [""]
         if model.baseline is not None:
             B = sp.Matrix(structure.tokens, structure.tokens, lambda i, j: sp.Symbol(f"B_{i}_{j}", real=True))
-            expression = self._check_scalar(
-                self.call_with_symbols("baseline", model.baseline, B=B, Y=self.Y, **self.u), "baseline", extra=set(B)
+            expression = self._checked_scalar_expression(
+                self.call_model_function_with_symbols("baseline", model.baseline, B=B, Y=self.Y, **self.u),
+                "baseline",
+                extra=set(B),
             )
             if not _is_quadratic(expression, list(B)):
                 raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
@@ -441,8 +451,8 @@ class _ModelBuilder:
         asking = [f for f in (model.loss, *model.metrics.values()) if "k" in inspect.signature(f).parameters]
         if asking and structure.clusters > 1 and not used.has(*self.k):
             raise ModelError(
-                f"model {model.name}: labels k are asked for and nothing depends on them: `if k[0] == 0` is decided "
-                "before labels have values; write sf.by_label(k[0], one, other)"
+                f"model {model.name}: a function takes the labels k, but nothing depends on them: `if k[0] == 0` is "
+                "decided before labels have values; write sf.by_label(k[0], one, other)"
             )
         for name, symbol in self.u.items():
             if not used.has(symbol):
@@ -450,8 +460,8 @@ class _ModelBuilder:
                     f"model {model.name}: nothing depends on the noise {name!r}: let the loss take it as an argument "
                     f"and use it, as Y[0] + {name}, or remove it from noise"
                 )
-        noise = {name: (self.u[name], self._resolve_noise(name, law)) for name, law in model.noise.items()}
-        output = self._output_channel()
+        noise = {name: (self.u[name], self._noise_law_in_symbols(name, law)) for name, law in model.noise.items()}
+        output = self._build_output_channel()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
         overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
         if overlap:
@@ -459,13 +469,13 @@ class _ModelBuilder:
                 f"model {model.name}: parameter {overlap.pop()!r} is also the regulariser's: remove it from the "
                 "arguments of the loss, or rename it"
             )
-        self._check_symbols_unique(parameters)
+        self._check_parameter_symbols_unique(parameters)
         for start, value in model.starts.items():
             try:
-                value.at(structure)
+                value.exact_coefficients(structure)
             except ModelError as error:
                 raise ModelError(f"model {model.name}: start {start!r}: {error}") from None
-        return ModelAt(
+        return FixedSizeModel(
             name=model.name,
             structure=structure,
             parameters=parameters,
@@ -480,9 +490,11 @@ class _ModelBuilder:
             baseline=baseline,
             law=law_arrays,
             regulariser=model.regulariser,
-            loss_kinks=self._evaluate_kinks("loss_kinks", model.loss_kinks, "X"),
+            loss_kinks=self._declared_kink_expressions("loss_kinks", model.loss_kinks, "X"),
             metric_kinks=(
-                metrics[first][1] if metrics else self._evaluate_kinks("metric_kinks", model.declared_kinks(""), "h")
+                metrics[first][1]
+                if metrics
+                else self._declared_kink_expressions("metric_kinks", model.declared_metric_kinks(""), "h")
             ),
             unbounded=model.unbounded,
             output=output,
@@ -491,26 +503,26 @@ class _ModelBuilder:
             first=first,
         )
 
-    def _check_symbols_unique(self, parameters: Mapping[str, Parameter]) -> None:
-        """Raise ModelError if two names make one symbol, as `a` and `a_`, or `a_0` and an entry of an array `a`."""
+    def _check_parameter_symbols_unique(self, parameters: Mapping[str, Parameter]) -> None:
+        """Raise ModelError if two parameters have the same symbol, as `a_0` and an entry of an array `a`."""
         owner: dict[sp.Symbol, str] = {}
-        named = [(name, leaves(p.symbols(self.structure))) for name, p in parameters.items()]
+        named = [(name, flatten_entries(p.argument_symbols(self.structure))) for name, p in parameters.items()]
         for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
             for symbol in symbols:
                 if owner.setdefault(symbol, name) != name:
                     both = f"{owner[symbol]!r} and {name!r}"
                     raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
 
-    def _output_channel(self) -> OutputAt | None:
-        """Return the output channel at the structure, or None."""
+    def _build_output_channel(self) -> FixedSizeOutput | None:
+        """Return the model's output channel at the structural sizes, or None if it has none."""
         output = self.model.output
         if callable(output):
             try:
                 output = output(self.structure)
             except Exception as error:
                 raise ModelError(
-                    f"model {self.model.name}: output is an Output, as {_OUTPUT}, or a function of the sizes that "
-                    f"returns one: {error}"
+                    f"model {self.model.name}: output failed ({error}); it must be an Output, as {_OUTPUT}, or a "
+                    "function of the sizes that returns one"
                 ) from error
         if output is None:
             return None
@@ -519,12 +531,14 @@ class _ModelBuilder:
                 f"model {self.model.name}: output must be an Output, as {_OUTPUT}, not {type(output).__name__}"
             )
 
-        def _check_known(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+        def _check_output_symbols(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
             self._check_symbols_known(used, field_name, fields={*fields, *self.k})
 
-        return build_output(self.model.name, output, self.structure, self.call_with_symbols, _check_known)
+        return build_output_channel(
+            self.model.name, output, self.structure, self.call_model_function_with_symbols, _check_output_symbols
+        )
 
-    def call_with_symbols(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
+    def call_model_function_with_symbols(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
         """Call one of the model's functions with the symbols that its signature asks for.
 
         Args:
@@ -542,8 +556,8 @@ class _ModelBuilder:
             elif spec.default is not inspect.Parameter.empty and (name in _GIVEN or name in fields):
                 given = ", ".join([*fields, *_GIVEN])
                 raise ModelError(
-                    f"model {self.model.name}: {field_name} declares a parameter {name!r}, which is the name of "
-                    f"something it is given ({given}); give it another"
+                    f"model {self.model.name}: {field_name} declares a parameter {name!r}, a name that is reserved for "
+                    f"one of its arguments ({given}); rename the parameter"
                 )
             elif name == "structure":
                 arguments[name] = self.structure
@@ -555,28 +569,31 @@ class _ModelBuilder:
                 arguments[name] = self.trained[name][0]
             elif isinstance(spec.default, Trained):
                 if field_name != "loss":
-                    raise ModelError(f"model {self.model.name}: {name} is trained; declare it in the loss")
-                symbol = as_parameter(name, 0).symbols(self.structure)
+                    raise ModelError(
+                        f"model {self.model.name}: {field_name} declares the trained number {name}; "
+                        "declare it in the loss"
+                    )
+                symbol = parameter_from_default(name, 0).argument_symbols(self.structure)
                 self.trained[name] = (symbol, spec.default)
                 arguments[name] = symbol
             elif name in fields:
                 arguments[name] = fields[name]
             elif spec.default is not inspect.Parameter.empty:
-                declared = as_parameter(name, spec.default)
+                declared = parameter_from_default(name, spec.default)
                 known = self.parameters.setdefault(name, declared)
-                if known.value(self.structure) != declared.value(self.structure):
+                if known.exact_default(self.structure) != declared.exact_default(self.structure):
                     raise ModelError(
                         f"model {self.model.name}: the parameter {name!r} has two defaults, {declared.default} in "
                         f"{field_name} and {known.default} elsewhere: rename one, or leave the default out here"
                     )
-                arguments[name] = known.symbols(self.structure)
+                arguments[name] = known.argument_symbols(self.structure)
             elif name in self.parameters:
-                arguments[name] = self.parameters[name].symbols(self.structure)
+                arguments[name] = self.parameters[name].argument_symbols(self.structure)
             else:
                 student = {
                     "X": " (the student's fields are h there)",
                     "W": " (a penalty of the weights is the model's regulariser)",
-                }.get(name) or suggestion(name, fields)
+                }.get(name) or did_you_mean_hint(name, fields)
                 raise ModelError(
                     f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
                     f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{student}; "
@@ -589,22 +606,22 @@ class _ModelBuilder:
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {field_name}: {error}") from error
         except Exception as error:
-            message = explain_error(error, function, {**fields, **arguments})
+            message = explain_author_error(error, function, {**fields, **arguments})
             raise ModelError(
-                f"model {self.model.name}: {field_name} failed at {self.structure.key}: {message}"
+                f"model {self.model.name}: {field_name} failed at {self.structure.folder_name}: {message}"
             ) from error
         finally:
             CLUSTERS.reset(clusters)
 
-    def _law_arrays(self) -> dict[str, Any]:
+    def _checked_law_arrays(self) -> dict[str, Any]:
         """Return the arrays of the tokens' law, with checked shapes and symbols."""
-        tokens = self.call_with_symbols("law", self.model.law)
+        tokens = self.call_model_function_with_symbols("law", self.model.law)
         structure = self.structure
         contexts = structure.tokens * structure.clusters
         if not isinstance(tokens, Tokens):
             raise ModelError(f"model {self.model.name}: law must return Tokens, not {type(tokens).__name__}")
-        expected_shape = len(to_exact(tokens.weights)), contexts
-        if (found := nested_shape(to_exact(tokens.covariance))) != expected_shape:
+        expected_shape = len(to_exact_rationals(tokens.weights)), contexts
+        if (found := shape_of_nested_tuples(to_exact_rationals(tokens.covariance))) != expected_shape:
             known = ", as sf.clustered_tokens" if self.model.law is unstructured_tokens else ""
             clusters, left = divmod(found[1], structure.tokens) if len(found) == 2 else (0, 0)
             known += f", or @sf.model(clusters={clusters})" if not left and clusters > structure.clusters else ""
@@ -613,7 +630,7 @@ class _ModelBuilder:
                 f"spectral weight, a column for each context (token, cluster){known}"
             )
         try:
-            arrays = tokens.exact_arrays()
+            arrays = tokens.exact_law_arrays()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
         atoms = len(arrays["weights"])
@@ -624,13 +641,14 @@ class _ModelBuilder:
             "teacher_means": (contexts, structure.teacher_rank),
         }
         for name, shape in expected.items():
-            if nested_shape(arrays[name]) != shape:
+            if shape_of_nested_tuples(arrays[name]) != shape:
                 raise ModelError(
-                    f"model {self.model.name}: law.{name} has shape {nested_shape(arrays[name])}, expected {shape}"
+                    f"model {self.model.name}: law.{name} has shape {shape_of_nested_tuples(arrays[name])}, "
+                    f"expected {shape}"
                 )
         if "rows" in arrays:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
-            if [nested_shape(part) for part in arrays["rows"]] != expected_rows:
+            if [shape_of_nested_tuples(part) for part in arrays["rows"]] != expected_rows:
                 raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
         try:
             tokens.check_teacher_means()
@@ -638,17 +656,17 @@ class _ModelBuilder:
             raise ModelError(f"model {self.model.name}: {error}") from None
         for name, value in arrays.items():
             self._check_symbols_known(
-                set().union(*(e.free_symbols for e in leaves(value))), f"law.{name}", fields=set()
+                set().union(*(e.free_symbols for e in flatten_entries(value))), f"law.{name}", fields=set()
             )
         return arrays
 
-    def _resolve_noise(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+    def _noise_law_in_symbols(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
         """Return the law of a noise with its entries as expressions in the model's symbols."""
         if isinstance(law, GaussianNoise):
             return GaussianNoise(*self._noise_expressions(f"noise {name}: variance", [law.variance]))
         probabilities = law.probabilities
         if callable(probabilities):
-            probabilities = self.call_with_symbols(f"noise {name}", probabilities, Y=self.Y)
+            probabilities = self.call_model_function_with_symbols(f"noise {name}", probabilities, Y=self.Y)
         probabilities = self._noise_expressions(f"noise {name}: probabilities", probabilities, set(self.Y))
         values = self._noise_expressions(f"noise {name}: values", law.values)
         if len(values) != len(probabilities):
@@ -669,46 +687,50 @@ class _ModelBuilder:
     def _noise_expressions(self, what: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
         """Return numbers and expressions of a noise's law as expressions in the model's symbols."""
         try:
-            listed = list(to_exact(given))
+            listed = list(to_exact_rationals(given))
         except TypeError:
             listed = []
         if not listed or not all(isinstance(e, sp.Expr) for e in listed):
             raise ModelError(
-                f"model {self.model.name}: {what}: numbers or expressions in names of parameters, one for each value "
-                f"as ('1 - flip', 'flip'), are expected, not {given!r}; of several noises each has a name"
+                f"model {self.model.name}: {what} must be numbers or expressions in names of parameters, one for each "
+                f"value, as ('1 - flip', 'flip'), not {given!r}; declare each of several noises under its own name"
             )
-        self._check_symbols_known(set().union(*(self._bind_parameters(e).free_symbols for e in listed)), what, fields)
-        return tuple(map(self._bind_parameters, listed))
+        self._check_symbols_known(
+            set().union(*(self._replace_names_by_parameter_symbols(e).free_symbols for e in listed)), what, fields
+        )
+        return tuple(map(self._replace_names_by_parameter_symbols, listed))
 
-    def _bind_parameters(self, expression: sp.Expr) -> sp.Expr:
+    def _replace_names_by_parameter_symbols(self, expression: sp.Expr) -> sp.Expr:
         """Return an expression with plain symbols replaced by the parameters of their names."""
-        known = [leaf for p in self.parameters.values() for leaf in leaves(p.symbols(self.structure))]
+        known = [leaf for p in self.parameters.values() for leaf in flatten_entries(p.argument_symbols(self.structure))]
         names = {str(s).rstrip("_"): s for s in known}
         return expression.xreplace({s: names[str(s)] for s in expression.free_symbols if str(s) in names})
 
-    def _evaluate_kinks(
+    def _declared_kink_expressions(
         self, field_name: str, function: Callable[..., Any] | None, student: str
     ) -> tuple[sp.Expr, ...]:
-        """Return the kinks that a function declares, checked to be affine in fields and noise."""
+        """Return the kinks that a function declares, after checking that they are affine in fields and noise."""
         if function is None:
             return ()
-        kinks = self.call_with_symbols(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
-        kinks = tuple(to_exact(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
+        kinks = self.call_model_function_with_symbols(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
+        kinks = tuple(to_exact_rationals(e) for e in (kinks if isinstance(kinks, list | tuple) else [kinks]))
         variables = [*self.X, *self.Y, *self.u.values()]
         for kink in kinks:
             inside = [v for v in variables if kink.has(v)]
             if not inside or any(sp.expand(sp.diff(kink, v)).has(*variables) for v in inside):
                 raise ModelError(
                     f"model {self.model.name}: {field_name}: {kink} must be affine in the fields {student} and Y and "
-                    "the noise, and hold one of them"
+                    "the noise, and contain at least one of them"
                 )
             self._check_symbols_known(
-                kink.free_symbols, field_name, fields={*variables, *self.k, *leaves(self.Q), *self._trained_symbols()}
+                kink.free_symbols,
+                field_name,
+                fields={*variables, *self.k, *flatten_entries(self.Q), *self._trained_number_symbols()},
             )
         return kinks
 
-    def _check_scalar(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
-        """Return a returned value as one exact expression, checked to contain known symbols only."""
+    def _checked_scalar_expression(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
+        """Return the value of an author's function as one exact expression, whose symbols are all known."""
         if isinstance(value, sp.MatrixBase):
             if value.shape != (1, 1):
                 raise ModelError(
@@ -717,7 +739,7 @@ class _ModelBuilder:
                 )
             value = value[0, 0]
         try:
-            value = to_exact(value)
+            value = to_exact_rationals(value)
         except (TypeError, sp.SympifyError) as error:
             raise ModelError(
                 f"model {self.model.name}: {field_name} returned {value!r}, expected a SymPy expression"
@@ -734,31 +756,38 @@ class _ModelBuilder:
         self._check_symbols_known(
             value.free_symbols - extra,
             field_name,
-            fields={*self.X, *self.Y, *self.k, *self.u.values(), *leaves(self.Q), *self._trained_symbols()},
+            fields={
+                *self.X,
+                *self.Y,
+                *self.k,
+                *self.u.values(),
+                *flatten_entries(self.Q),
+                *self._trained_number_symbols(),
+            },
         )
         return value
 
-    def _trained_symbols(self) -> set[sp.Symbol]:
+    def _trained_number_symbols(self) -> set[sp.Symbol]:
         return {symbol for symbol, _ in self.trained.values()}
 
     def _check_symbols_known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
-        """Raise ModelError if symbols are none of the fields, the parameters and the tokens' weights."""
-        parameters = {s for p in self.parameters.values() for s in leaves(p.symbols(self.structure))}
-        weights = {token_weight(l) for l in range(self.structure.tokens)}
+        """Raise ModelError if a symbol is no field, no parameter and no variance rho_l of a token."""
+        parameters = {s for p in self.parameters.values() for s in flatten_entries(p.argument_symbols(self.structure))}
+        weights = {token_variance_symbol(l) for l in range(self.structure.tokens)}
         unknown = used - parameters - weights - fields
         if unknown:
             listed = ", ".join(sorted(str(s) for s in unknown))
             name = min(map(str, unknown)).rstrip("_")
             raise ModelError(
                 f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter"
-                f"{suggestion(name, self.parameters)}; parameters are arguments of the loss, as {name}=0.5, and here "
-                f"{', '.join(self.parameters) or 'none'}; a random number is a noise, "
+                f"{did_you_mean_hint(name, self.parameters)}; parameters are arguments of the loss, as {name}=0.5 "
+                f"(declared are {', '.join(self.parameters) or 'none'}); a random number is a noise, "
                 f"noise={{{name!r}: sf.GaussianNoise(1)}}"
             )
 
 
 def _is_quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
-    """Return whether all third derivatives vanish."""
+    """Return whether an expression is at most quadratic in the variables: all third derivatives vanish."""
     first = [sp.diff(expression, a) for a in variables]
     second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
     # Few second derivatives still contain a variable, if any does.
@@ -769,24 +798,24 @@ def model(
     loss: Callable[..., Any] | None = None,
     /,
     *,
-    tokens: int | Structural = 1,
-    student: int | Structural = 1,
-    teacher: int | Structural = 1,
-    clusters: int | Structural = 1,
+    tokens: int | FreeSize = 1,
+    student: int | FreeSize = 1,
+    teacher: int | FreeSize = 1,
+    clusters: int | FreeSize = 1,
     name: str | None = None,
     **fields: Any,
 ) -> Any:
-    """Make a `Model` of a loss function, as a decorator; the docstring's first line is the summary.
+    """Turn a loss function into a `Model`: a decorator, with or without arguments.
 
-    It stands with arguments or without, as `@sf.model`.
+    The first line of the function's docstring is the summary of the model.
 
     Args:
-        loss: the loss, where the decorator stands without arguments.
-        tokens: L; an int fixes the size, `structural(n)` lets the user set it; so of the next three.
-        student: s.
-        teacher: t.
-        clusters: K.
-        name: name of the model; default, the function's name.
+        loss: the loss function, if the decorator has no arguments.
+        tokens: number L of tokens; an int fixes a size, `structural(n)` lets the user set it.
+        student: number s of columns of W.
+        teacher: number t of columns of the teacher.
+        clusters: number K of clusters of each token.
+        name: name of the model; the function's name by default.
         fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
         **fields: the remaining fields of `Model` (law, regulariser, noise, metric, baseline, starts, kinks).
 
@@ -798,7 +827,7 @@ def model(
         True
     """
 
-    def decorate(loss: Callable[..., Any]) -> Model:
+    def build_model_from_loss(loss: Callable[..., Any]) -> Model:
         known = [each.name for each in dataclasses.fields(Model) if each.name not in ("loss", "sizes")]
         if unknown := sorted(set(fields) - set(known)):
             sizes = ["tokens", "student", "teacher", "clusters"]
@@ -814,4 +843,4 @@ def model(
             **fields,
         )
 
-    return decorate if loss is None else decorate(loss)
+    return build_model_from_loss if loss is None else build_model_from_loss(loss)

@@ -25,7 +25,7 @@ from sympy.polys.matrices import DomainMatrix
 
 from ..calculus.numeric import is_identically_zero
 from ..errors import ModelError
-from .language import to_exact
+from .language import to_exact_rationals
 from .parameters import Structure
 
 REAL, POSITIVE, ANGLE = "real", "positive", "angle"
@@ -66,13 +66,13 @@ class Output:
     read: Callable[..., Any] | None = None
 
 
-def sign_of_field() -> Output:
-    """Return the channel y = sign z of one field: the label is observed, |z| is not."""
+def sign_output_channel() -> Output:
+    """Return the output channel y = sign z of one teacher field z: the sign is observed, |z| is hidden."""
     return Output(lambda label, size: label * size, observed={"label": (-1, 1)}, hidden={"size": POSITIVE})
 
 
-def noisy_field() -> Output:
-    """Return the channel y = z + noise of variance Delta, a parameter of the model."""
+def noisy_output_channel() -> Output:
+    """Return the output channel y = z + Gaussian noise, whose variance Delta is a parameter of the model."""
     return Output(
         lambda z: z,
         observed={"y": REAL},
@@ -82,11 +82,11 @@ def noisy_field() -> Output:
     )
 
 
-def products_of_fields(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """Return the channel observing Y Y^T: all but a common sign of the fields at t = 1, a rotation of them at t = 2.
+def field_products_output_channel(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """Return the channel that observes Y Y^T, the fields up to a common sign (t = 1) or a common rotation (t = 2).
 
-    softmax(Y Y^T) determines as much except for t = 2 and two tokens (`attention_scores`): its rows give products with
-    differences, y_l (y_l - y_m), hence Y Y^T up to a constant, of which one alone leaves a matrix of rank t.
+    softmax(Y Y^T) determines the same, except for t = 2 and two tokens (`attention_output_channel`): its rows give
+    y_l (y_l - y_m), hence Y Y^T up to a constant, and only one constant leaves a matrix of rank t.
 
     Args:
         structure: sizes of the model.
@@ -97,13 +97,13 @@ def products_of_fields(structure: Structure, needs: Callable[..., Any] | None = 
     """
     if structure.tokens < 2:
         return None
-    return {1: output_up_to_sign, 2: output_up_to_rotation}.get(structure.teacher_rank, _return_no_channel)(
-        structure, needs
-    )
+    return {1: output_channel_up_to_sign, 2: output_channel_up_to_rotation}.get(
+        structure.teacher_rank, _no_output_channel
+    )(structure, needs)
 
 
-def attention_scores(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """Return the channel that observes softmax(Y Y^T): that of Y Y^T except for two tokens and t = 2.
+def attention_output_channel(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
+    """Return the channel that observes softmax(Y Y^T): the channel of Y Y^T, except for two tokens and t = 2.
 
     There the observed coordinates are y_1 d and y_2 d, d = y_1 - y_2: the length of d and the component of y_1 + y_2
     along d; the direction of d and the component across it are hidden.
@@ -113,28 +113,28 @@ def attention_scores(structure: Structure, needs: Callable[..., Any] | None = No
         needs: as in `Output`.
     """
     if structure.teacher_rank != 2 or structure.tokens != 2:
-        return products_of_fields(structure, needs)
+        return field_products_output_channel(structure, needs)
 
     def _fields_from_coordinates(length: sp.Symbol, along: sp.Symbol, across: sp.Symbol, angle: sp.Symbol) -> sp.Matrix:
-        unit, normal = _rotated_basis(angle)
+        unit, normal = _rotated_orthonormal_vectors(angle)
         total, difference = along * unit + across * normal, length * unit
         return sp.Matrix.vstack(total + difference, total - difference) / 2
 
-    def read_observed(Y: sp.Matrix) -> list[sp.Expr]:
+    def observed_coordinates_of_fields(Y: sp.Matrix) -> list[sp.Expr]:
         total, difference = Y[0, :] + Y[1, :], Y[0, :] - Y[1, :]
         length = sp.sqrt(difference.dot(difference))
         return [length, total.dot(difference) / length]
 
     observed, hidden = {"length": POSITIVE, "along": REAL}, {"across": REAL, "angle": ANGLE}
-    return Output(_fields_from_coordinates, observed, hidden, needs=needs, read=read_observed)
+    return Output(_fields_from_coordinates, observed, hidden, needs=needs, read=observed_coordinates_of_fields)
 
 
-def _return_no_channel(structure: Structure, needs: Callable[..., Any] | None) -> None:
-    """Return None: no coordinates are implemented for more than two columns."""
+def _no_output_channel(structure: Structure, needs: Callable[..., Any] | None) -> None:
+    """Return None: no output channel is implemented for more than two columns of the teacher."""
 
 
-def output_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Return the channel that observes all but a common sign of the fields of one column.
+def output_channel_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Return the channel that observes the fields of one column up to a common sign.
 
     Args:
         structure: sizes of the model, t = 1.
@@ -149,8 +149,8 @@ def output_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = N
     return Output(_fields_from_coordinates, observed, hidden={"sign": (-1, 1)}, needs=needs)
 
 
-def output_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Return the channel that observes all but a common rotation of the fields of two columns.
+def output_channel_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
+    """Return the channel that observes the fields of two columns up to a common rotation.
 
     Observed are the length of the first token's field and the components of every other token's along and across it.
 
@@ -161,11 +161,11 @@ def output_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None
     others = range(2, structure.tokens + 1)
 
     def _fields_from_coordinates(length: sp.Symbol, angle: sp.Symbol, side: sp.Symbol, **parts: sp.Symbol) -> sp.Matrix:
-        unit, normal = _rotated_basis(angle)
+        unit, normal = _rotated_orthonormal_vectors(angle)
         rows = [parts[f"along{l}"] * unit + side * parts[f"across{l}"] * normal for l in others]
         return sp.Matrix.vstack(length * unit, *rows)
 
-    def read_observed(Y: sp.Matrix) -> list[sp.Expr]:
+    def observed_coordinates_of_fields(Y: sp.Matrix) -> list[sp.Expr]:
         first = Y[0, :]
         length = sp.sqrt(first.dot(first))
         along = [Y[l - 1, :].dot(first) / length for l in others]
@@ -178,18 +178,22 @@ def output_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None
     for l in others:
         observed |= {f"along{l}": REAL, f"across{l}": POSITIVE if l == 2 else REAL}
     return Output(
-        _fields_from_coordinates, observed, hidden={"angle": ANGLE, "side": (-1, 1)}, needs=needs, read=read_observed
+        _fields_from_coordinates,
+        observed,
+        hidden={"angle": ANGLE, "side": (-1, 1)},
+        needs=needs,
+        read=observed_coordinates_of_fields,
     )
 
 
-def _rotated_basis(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix]:
-    """Return the unit vector at an angle and the one orthogonal to it, 1 x 2."""
+def _rotated_orthonormal_vectors(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix]:
+    """Return the unit vector (cos, sin) of an angle and the unit vector orthogonal to it, each 1 x 2."""
     return sp.Matrix([[sp.cos(angle), sp.sin(angle)]]), sp.Matrix([[-sp.sin(angle), sp.cos(angle)]])
 
 
 @dataclass(frozen=True)
-class Coordinate:
-    """A coordinate of the channel: its symbol, its kind, and its values if it is discrete."""
+class ChannelCoordinate:
+    """A coordinate of an output channel: its symbol, its kind, and its values if it is discrete."""
 
     name: str
     symbol: sp.Symbol
@@ -198,25 +202,25 @@ class Coordinate:
 
     @property
     def is_continuous(self) -> bool:
-        """Return whether it runs over R or the positive numbers, hence is summed out by an integral."""
+        """Return whether the coordinate is continuous, so that it is integrated over and not summed over."""
         return self.kind != "discrete"
 
 
 @dataclass(frozen=True)
-class OutputAt:
-    """An output channel at one structure.
+class FixedSizeOutput:
+    """An output channel at fixed structural sizes.
 
     Attributes:
         fields: Psi, L x t.
         jacobian: log |det dPsi| of the continuous coordinates in Psi.
         log_likelihood: log P(observed | Y).
         needs: expression in parameters that must be positive.
-        written: as its author wrote it.
-        read: the observed coordinates as functions of the fields, whose symbols are `field_symbols`; empty if unknown.
+        written: the channel as its author wrote it.
+        read: observed coordinates as functions of `channel_field_symbols`; empty if unknown.
     """
 
-    observed: tuple[Coordinate, ...]
-    hidden: tuple[Coordinate, ...]
+    observed: tuple[ChannelCoordinate, ...]
+    hidden: tuple[ChannelCoordinate, ...]
     fields: sp.Matrix
     jacobian: sp.Expr
     log_likelihood: sp.Expr
@@ -225,14 +229,14 @@ class OutputAt:
     read: tuple[sp.Expr, ...] = ()
 
     @property
-    def field_indices(self) -> tuple[int, ...]:
-        """Return for every hidden coordinate the index of the field that it equals, token by token; -1 if none."""
+    def hidden_coordinate_field_indices(self) -> tuple[int, ...]:
+        """Return, for every hidden coordinate, the index of the field that it equals (token by token), or -1."""
         places = {field: place for place, field in enumerate(self.fields)}
         return tuple(places.get(c.symbol, -1) if c.is_continuous else -1 for c in self.hidden)
 
     @property
-    def is_affine(self) -> bool:
-        """Return whether the observed coordinates are linear functions of the fields at fixed hidden coordinates."""
+    def has_affine_observations(self) -> bool:
+        """Return whether the fields are affine in the observed coordinates, which must all be continuous."""
         seen = [c.symbol for c in self.observed]
         if self.log_likelihood != 0 or not all(c.is_continuous for c in self.observed):
             return False
@@ -240,15 +244,15 @@ class OutputAt:
         return all(is_identically_zero(sp.diff(entry, symbol)) for entry in slopes for symbol in seen)
 
     @property
-    def digest_text(self) -> str:
-        """Return a string that changes whenever the channel does; digests hash it."""
+    def text_for_digest(self) -> str:
+        """Return a text of the channel's definition, to be hashed by digests."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
         told = (self.fields, self.jacobian, self.log_likelihood, self.needs, *self.read)
         return repr([parts, *map(sp.srepr, told)])
 
 
-def declare_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[Coordinate, ...]:
-    """Return the coordinates of a group with their symbols.
+def build_channel_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[ChannelCoordinate, ...]:
+    """Return the observed or the hidden coordinates of an output channel, with their symbols.
 
     Args:
         model: name of the model, for messages.
@@ -262,9 +266,11 @@ def declare_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tup
     for name, domain in given.items():
         if isinstance(domain, str) and domain in DOMAINS:
             symbol = sp.Symbol(f"c_{name}", real=True, **DOMAINS[domain])
-            made.append(Coordinate(name, symbol, domain))
+            made.append(ChannelCoordinate(name, symbol, domain))
         elif isinstance(domain, tuple | list) and len(domain) > 0:
-            made.append(Coordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", to_exact(domain)))
+            made.append(
+                ChannelCoordinate(name, sp.Symbol(f"c_{name}", real=True), "discrete", to_exact_rationals(domain))
+            )
         else:
             raise ModelError(
                 f"model {model}: output: {group} coordinate {name!r} has domain {domain!r}; allowed are "
@@ -273,15 +279,15 @@ def declare_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tup
     return tuple(made)
 
 
-def _squared_jacobian_determinant(fields: sp.Matrix, declare_coordinates: list[sp.Symbol]) -> sp.Expr:
+def _squared_jacobian_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.Expr:
     """Return the squared determinant of the Jacobian of the fields, in lowest terms.
 
     Fields that are coordinates themselves leave the block of the others. Of that block everything that is no quotient
     of polynomials is one symbol: SymPy would look into it at every step.
     """
-    free = [symbol for symbol in declare_coordinates if symbol in list(fields)]
+    free = [symbol for symbol in coordinates if symbol in list(fields)]
     bound = [entry for entry in fields if entry not in free]
-    others = [symbol for symbol in declare_coordinates if symbol not in free]
+    others = [symbol for symbol in coordinates if symbol not in free]
     if not others:
         return sp.Integer(1)
     block = sp.Matrix(bound).jacobian(others).replace(sp.DiracDelta, lambda *_: sp.Integer(0))  # where a sign is smooth
@@ -296,8 +302,10 @@ def _squared_jacobian_determinant(fields: sp.Matrix, declare_coordinates: list[s
     return sp.trigsimp(square) if square.has(sp.cos, sp.sin) else square
 
 
-def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinate, ...]) -> tuple[sp.Matrix, sp.Expr]:
-    """Return the fields and log |det dPsi|, by cases where discrete coordinates decide on more than signs of them.
+def _fields_and_log_jacobian(
+    model: str, fields: sp.Matrix, every: tuple[ChannelCoordinate, ...]
+) -> tuple[sp.Matrix, sp.Expr]:
+    """Return the fields and log |det dPsi|; piecewise if discrete coordinates change more than the signs of fields.
 
     Raises:
         ModelError: Psi is no change of coordinates.
@@ -338,7 +346,7 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
         square = _squared_jacobian_determinant(
             fields, [c.symbol for c in every if c.is_continuous and fields.has(c.symbol)]
         )
-        return fields, _half_log(square)
+        return fields, _half_logarithm(square)
     parts: dict[sp.Basic, tuple[sp.Matrix, sp.Expr]] = {}
     for case, (_, square) in zip(cases, found, strict=True):
         at = {symbol: case[symbol] for symbol in deciding}
@@ -352,24 +360,24 @@ def _change_of_coordinates(model: str, fields: sp.Matrix, every: tuple[Coordinat
         sp.Matrix(
             *fields.shape, [piecewise_by_case([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))]
         ),
-        piecewise_by_case([_half_log(square) for _, square in parts.values()]),
+        piecewise_by_case([_half_logarithm(square) for _, square in parts.values()]),
     )
 
 
-def _half_log(square: sp.Expr) -> sp.Expr:
-    """Return half the logarithm of a square, expanded."""
+def _half_logarithm(square: sp.Expr) -> sp.Expr:
+    """Return log(square) / 2, with logarithms of products expanded."""
     return sp.expand_log(sp.log(square)) / 2
 
 
-def field_symbols(structure: Structure) -> sp.Matrix:
-    """Return the symbols y_l_a of the fields, L x t."""
+def channel_field_symbols(structure: Structure) -> sp.Matrix:
+    """Return the symbols y_l_a of the teacher's fields, L x t."""
     return sp.Matrix(structure.tokens, structure.teacher_rank, lambda l, a: sp.Symbol(f"y_{l}_{a}", real=True))
 
 
-def _check_read_function(
-    model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[Coordinate], points: int = 3
+def _check_read_inverts_fields(
+    model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[ChannelCoordinate], points: int = 3
 ) -> None:
-    """Raise ModelError if `read` does not return the coordinates that the fields are made of."""
+    """Raise ModelError if the author's `read` does not recover the observed coordinates from the fields."""
     others = sorted(psi.free_symbols.union(*(e.free_symbols for e in read)) - set(Y), key=str)
     for probe in range(points):
         at = {s: sp.Rational(3 + 7 * i + 5 * probe, 11 + 4 * i) for i, s in enumerate(others)}
@@ -379,14 +387,15 @@ def _check_read_function(
             expected = sp.sympify(at.get(coordinate.symbol, coordinate.symbol))
             if not abs(sp.N(expression.subs(at).subs(made) - expected)) < 1e-9:
                 raise ModelError(
-                    f"model {model}: output: read returns another {coordinate.name!r} than the one given to fields"
+                    f"model {model}: output: read(fields(...)) does not return the coordinate {coordinate.name!r}: "
+                    "correct one of them"
                 )
 
 
-def build_output(
+def build_output_channel(
     model: str, output: Output, structure: Structure, call: Callable[..., Any], known: Callable[..., None]
-) -> OutputAt:
-    """Return the output channel at a structure, after checks.
+) -> FixedSizeOutput:
+    """Return an author's output channel at fixed structural sizes, after checks.
 
     Args:
         model: name of the model, for messages.
@@ -398,22 +407,25 @@ def build_output(
     Raises:
         ModelError: Psi is no change of coordinates, or shapes, symbols or `read` do not fit.
     """
-    observed = declare_coordinates(model, "observed", output.observed)
-    hidden = declare_coordinates(model, "hidden", output.hidden)
+    observed = build_channel_coordinates(model, "observed", output.observed)
+    hidden = build_channel_coordinates(model, "hidden", output.hidden)
     every = (*observed, *hidden)
     if len({c.name for c in every}) != len(every) or not observed:
-        raise ModelError(f"model {model}: output: one observed coordinate or more is expected, each named once")
+        raise ModelError(
+            f"model {model}: output must declare at least one observed coordinate, and every coordinate under a name "
+            "of its own"
+        )
     names = {c.name: c.symbol for c in every}
     value = call("output", output.fields, **names)
     tokens, teachers = structure.tokens, structure.teacher_rank
     fields = sp.Matrix(value) if isinstance(value, sp.MatrixBase | list | tuple) else sp.Matrix([[value]])
-    fields = to_exact(fields)
+    fields = to_exact_rationals(fields)
     if fields.shape != (tokens, teachers):
         raise ModelError(f"model {model}: output: fields has shape {fields.shape}; {(tokens, teachers)} is expected")
-    fields, jacobian = _change_of_coordinates(model, fields, every)
+    fields, jacobian = _fields_and_log_jacobian(model, fields, every)
     likelihood = sp.Integer(0)
     if output.log_likelihood is not None:
-        likelihood = to_exact(call("output", output.log_likelihood, **names))
+        likelihood = to_exact_rationals(call("output", output.log_likelihood, **names))
     unused = [c for c in observed if c.is_continuous and not fields.has(c.symbol) and not likelihood.has(c.symbol)]
 
     if unused:
@@ -424,13 +436,13 @@ def build_output(
         known(expression.free_symbols, "output", fields=set(names.values()))
     read: tuple[sp.Expr, ...] = ()
     if output.read is not None:
-        Y = field_symbols(structure)
-        read = tuple(to_exact(sp.Matrix(list(call("output", output.read, Y=Y)))))
+        Y = channel_field_symbols(structure)
+        read = tuple(to_exact_rationals(sp.Matrix(list(call("output", output.read, Y=Y)))))
         if len(read) != len(observed):
             raise ModelError(f"model {model}: output: read returns {len(read)} values; {len(observed)} are expected")
         for expression in read:
             known(expression.free_symbols, "output", fields=set(Y))
-        _check_read_function(model, read, Y, fields, list(every))
-    needs = sp.Integer(1) if output.needs is None else to_exact(call("output", output.needs))
+        _check_read_inverts_fields(model, read, Y, fields, list(every))
+    needs = sp.Integer(1) if output.needs is None else to_exact_rationals(call("output", output.needs))
     known(needs.free_symbols, "output", fields=set())
-    return OutputAt(observed, hidden, fields, jacobian, likelihood, needs, output, read)
+    return FixedSizeOutput(observed, hidden, fields, jacobian, likelihood, needs, output, read)

@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ..errors import ModelError
-from .language import to_exact
+from .language import to_exact_rationals
 
 STRUCTURAL = ("tokens", "student_rank", "teacher_rank", "clusters")
 _SHORT = {"tokens": "l", "student_rank": "s", "teacher_rank": "t", "clusters": "k"}
@@ -37,12 +37,12 @@ class Structure:
                 raise ModelError(f"{name} = {value!r} is out of range; allowed are whole numbers from {lowest}")
 
     @property
-    def key(self) -> str:
-        """Return the folder name of the generated solver, as l2_s1_t1_k1."""
+    def folder_name(self) -> str:
+        """Return the name of the generated solver's folder, for example l2_s1_t1_k1."""
         return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
 
     def replace(self, **changes: int) -> Structure:
-        """Return the structure with some sizes changed, without the model's bounds; see `Model.structure`.
+        """Return a copy with some sizes changed, without checking a model's bounds; see `Model.structure`.
 
         Raises:
             ModelError: a size is no whole number from 1.
@@ -51,7 +51,7 @@ class Structure:
 
 
 @dataclass(frozen=True)
-class Structural:
+class FreeSize:
     """A structural size that the user may set, with its default and bounds."""
 
     default: int
@@ -59,7 +59,7 @@ class Structural:
     high: int | None = None
 
 
-def structural(default: int, low: int = 1, high: int | None = None) -> Structural:
+def structural(default: int, low: int = 1, high: int | None = None) -> FreeSize:
     """Mark a structural size of a model as free: `@model(tokens=structural(2))`.
 
     Args:
@@ -74,7 +74,7 @@ def structural(default: int, low: int = 1, high: int | None = None) -> Structura
         >>> sum_of_columns.structure(student_rank=3).student_rank
         3
     """
-    return Structural(default, low, high)
+    return FreeSize(default, low, high)
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,18 @@ class Parameter:
     vanishing: bool = False
 
     def with_name(self, name: str) -> Parameter:
-        """Return a copy under a name, the keyword it has in the model's function.
+        """Return a copy of the parameter with a name, its keyword in the model's function.
 
         Raises:
             ModelError: the name is no plain identifier, or means something else to a command or to a model's functions.
         """
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
             others = ", ".join(sorted(_RESERVED))
-            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; {others} mean other things)")
+            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; reserved are {others})")
         return replace(self, name=name)
 
-    def value(self, structure: Structure) -> Any:
-        """Return the default as exact SymPy number or nested tuple.
+    def exact_default(self, structure: Structure) -> Any:
+        """Return the default as an exact SymPy number, or a nested tuple of them.
 
         Raises:
             ModelError: it is neither.
@@ -126,32 +126,32 @@ class Parameter:
         default = self.default(structure) if callable(self.default) else self.default
         return to_exact_numbers(default, f"the default of the parameter {self.name.rstrip('_')!r}")
 
-    def shape(self, structure: Structure) -> tuple[int, ...]:
-        """Return the lengths of the axes of its default; () for a number."""
-        value, shape = self.value(structure), []
+    def default_shape(self, structure: Structure) -> tuple[int, ...]:
+        """Return the shape of the parameter's default; () for a number."""
+        value, shape = self.exact_default(structure), []
         while isinstance(value, tuple):
             shape.append(len(value))
             value = value[0] if value else None
         return tuple(shape)
 
-    def symbols(self, structure: Structure) -> Any:
-        """Return the argument of the model function: a Symbol, a nested tuple of them, or for two axes a Matrix.
+    def argument_symbols(self, structure: Structure) -> Any:
+        """Return the symbols passed to a model function: a Symbol, a nested tuple, or (two axes) a Matrix.
 
         Their names end in an underscore, as no name of the generated code does: a parameter may be called `weight`.
         """
-        shape = self.shape(structure)
+        shape = self.default_shape(structure)
 
-        def _build_symbols(prefix: str, rest: tuple[int, ...]) -> Any:
+        def _nested_symbols(prefix: str, rest: tuple[int, ...]) -> Any:
             if not rest:
                 return sp.Symbol(f"{prefix.rstrip('_')}_", real=True)
-            return tuple(_build_symbols(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
+            return tuple(_nested_symbols(f"{prefix}_{i}", rest[1:]) for i in range(rest[0]))
 
-        built = _build_symbols(self.name, shape)
+        built = _nested_symbols(self.name, shape)
         return sp.Matrix(built) if len(shape) == 2 else built
 
     @property
     def allowed(self) -> str:
-        """Return the allowed range in interval notation."""
+        """Return the allowed range of the parameter in interval notation."""
         left = "(" if self.open_low or self.low is None else "["
         right = ")" if self.open_high or self.high is None else "]"
         low = "-inf" if self.low is None else f"{self.low:g}"
@@ -161,7 +161,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Trained:
-    """An O(1) number phi that is trained with the weights, as a temperature or a bias (docs/theory.md (1.3), (5.12)).
+    """A number phi of order one that is trained with the weights, as a bias (docs/theory.md (1.3), (5.12)).
 
     Args:
         start: where an iteration starts.
@@ -193,17 +193,17 @@ def trained(start: Any = 1, ridge: Any = 0) -> Trained:
     )
 
 
-def leaves(value: Any) -> list[Any]:
-    """Return the entries of a number, nested tuple or matrix, rows first."""
+def flatten_entries(value: Any) -> list[Any]:
+    """Return a flat list of the entries of a number, nested tuple or matrix, row by row."""
     if isinstance(value, sp.MatrixBase):
         return list(value)
     if isinstance(value, list | tuple):
-        return [leaf for item in value for leaf in leaves(item)]
+        return [leaf for item in value for leaf in flatten_entries(item)]
     return [value]
 
 
 def to_exact_numbers(value: Any, what: str) -> Any:
-    """Return a number or nested lists of numbers as exact ones.
+    """Convert a number or nested lists of numbers to exact numbers.
 
     Args:
         value: a number, or nested lists of numbers.
@@ -213,16 +213,16 @@ def to_exact_numbers(value: Any, what: str) -> Any:
         ModelError: something else, or a number that is not finite.
     """
     try:
-        found = to_exact(value)
-        if all(leaf.is_number and leaf.is_extended_real and leaf.is_finite for leaf in leaves(found)):
+        found = to_exact_rationals(value)
+        if all(leaf.is_number and leaf.is_extended_real and leaf.is_finite for leaf in flatten_entries(found)):
             return found
     except (TypeError, AttributeError):
         pass
     raise ModelError(f"{what} is {value!r}: a finite real number or nested lists of them are expected")
 
 
-def as_parameter(name: str, default: Any) -> Parameter:
-    """Return a signature's default as a Parameter; plain numbers and arrays get an unlimited range.
+def parameter_from_default(name: str, default: Any) -> Parameter:
+    """Return the `Parameter` for an argument's default; plain numbers and arrays get an unlimited range.
 
     Args:
         name: name of the argument.
@@ -234,7 +234,7 @@ def as_parameter(name: str, default: Any) -> Parameter:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """A coordinate of u: normal, mean zero, with a variance that may depend on parameters.
+    """A Gaussian noise of mean zero, with a variance that may depend on parameters.
 
     Args:
         variance: an expression in parameter names, or a number.
@@ -253,7 +253,7 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class DiscreteNoise:
-    """A coordinate of u with finitely many values; their probabilities may depend on Y and on parameters.
+    """A noise with finitely many values, whose probabilities may depend on Y and on parameters.
 
     Args:
         values: the values.
@@ -299,8 +299,8 @@ class Start:
     noise: Any = field(default="1/5")
     susceptibility: Any = 20
 
-    def at(self, structure: Structure) -> dict[str, Any]:
-        """Return the four fields as exact numbers and nested tuples, after checks.
+    def exact_coefficients(self, structure: Structure) -> dict[str, Any]:
+        """Return the four coefficients of the start as exact numbers and nested tuples, after checks of their shapes.
 
         Raises:
             ModelError: a matrix does not have the shape of the structure.
@@ -316,18 +316,18 @@ class Start:
             "encodings": list(dict.fromkeys([(s, tokens), (s, tokens * structure.clusters)])),
         }
         for name, value in values.items():
-            shape = nested_shape(value)
+            shape = shape_of_nested_tuples(value)
             if shape and shape not in allowed.get(name, []):
                 matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
                 raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
         return values
 
 
-def nested_shape(value: Any) -> tuple[int, ...]:
-    """Return the shape of a number, nested tuple or matrix; it contains -1 where rows are unequal."""
+def shape_of_nested_tuples(value: Any) -> tuple[int, ...]:
+    """Return the shape of a number, nested tuple or matrix, with -1 for an axis of unequal lengths."""
     if isinstance(value, sp.MatrixBase):
         return tuple(value.shape)
     if not isinstance(value, tuple):
         return ()
-    inner = {nested_shape(item) for item in value}
+    inner = {shape_of_nested_tuples(item) for item in value}
     return (len(value), *(inner.pop() if len(inner) == 1 else (-1,)))

@@ -15,38 +15,38 @@ from typing import Any
 
 import sympy as sp
 
-from ..calculus.averages import Symbols
+from ..calculus.averages import OrderParameterSymbols
 from ..calculus.functions import Box
 from ..errors import ModelError
-from .language import to_exact
-from .mistakes import explain_error
-from .parameters import Parameter, Structure, as_parameter, leaves
+from .language import to_exact_rationals
+from .mistakes import explain_author_error
+from .parameters import Parameter, Structure, flatten_entries, parameter_from_default
 
 
 class Regulariser(ABC):
-    """A regulariser: r(w) of one row w of W (docs/theory.md (1.3), (4.5), (6.1))."""
+    """A regulariser: a penalty r(w) of one row w of W, or a constraint (docs/theory.md (1.3), (4.5), (6.1))."""
 
     @abstractmethod
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return its named parameters at a structure."""
+        """Return the regulariser's parameters by name, at given structural sizes."""
 
     @abstractmethod
-    def potential(self, symbols: Symbols) -> sp.Expr:
+    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
         """Return E_eta max_w {-r(w) - w^T G w / 2 + w^T (B + Q^{1/2} eta)} in traces of G, B, Q, or as `envelope`."""
 
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Return the name of the theory it belongs to: regularisers of one kind share every equation."""
+        """Return the name of the regulariser's set of equations: regularisers of one kind share every equation."""
 
     @property
-    def rows(self) -> Regulariser:
-        """Return the regulariser of a row of W at given multipliers: itself, unless it constrains the weights."""
+    def row_regulariser(self) -> Regulariser:
+        """Return the regulariser of a row of W at fixed Lagrange multipliers: itself, unless it is a constraint."""
         return self
 
     @abstractmethod
-    def digest_text(self, structure: Structure) -> str:
-        """Return a string that changes when the mathematics does."""
+    def text_for_digest(self, structure: Structure) -> str:
+        """Return a text of the regulariser's mathematical definition, to be hashed by digests."""
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,26 @@ class Ridge(Regulariser):
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return the strengths `lambda_`, (s,), all at `default`."""
+        """Return the ridge strengths `lambda_`, (s,), all with the same default."""
         values = (self.default,) * structure.student_rank
         return {"lambda_": Parameter(values, doc="ridge strength, one a column of W", name="lambda_")}
 
-    def strengths(self, structure: Structure) -> tuple[sp.Symbol, ...]:
-        """Return the symbols of the diagonal of Lambda."""
-        return tuple(leaves(self.parameters(structure)["lambda_"].symbols(structure)))
+    def strength_symbols(self, structure: Structure) -> tuple[sp.Symbol, ...]:
+        """Return the symbols of the ridge strengths, the diagonal of Lambda."""
+        return tuple(flatten_entries(self.parameters(structure)["lambda_"].argument_symbols(structure)))
 
-    def potential(self, symbols: Symbols) -> sp.Expr:
+    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
         """Return E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
         p = symbols
         return sp.Trace((p.Lambda + p.G).inv() * (p.B * p.B.T + p.Q)) / 2
 
     @property
     def kind(self) -> str:
-        """Return `ridge`, the closed form in second moments."""
+        """Return `ridge`: its equations are closed in second moments."""
         return "ridge"
 
-    def digest_text(self, structure: Structure) -> str:
-        """Return the kind alone: a default is no mathematics."""
+    def text_for_digest(self, structure: Structure) -> str:
+        """Return the kind alone: default strengths do not change the equations."""
         return self.kind
 
 
@@ -102,16 +102,16 @@ class Sphere(Regulariser):
     default: float | str = 1
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return the norms over sqrt(d), `norm`, (s,), all at `default`."""
+        """Return the norms of the columns over sqrt(d), `norm`, (s,), all with the same default."""
         values = (self.default,) * structure.student_rank
         doc = "norm of a column of W over sqrt(d), one a column"
         return {"norm": Parameter(values, low=0, open_low=True, doc=doc, name="norm")}
 
-    def potential(self, symbols: Symbols) -> sp.Expr:
+    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
         """Return the ridge's potential plus 1/2 Tr[Lambda Norms], extremised over Lambda (docs/theory.md (6.5))."""
-        return self.rows.potential(symbols) + self.multiplier_term(symbols)
+        return self.row_regulariser.averaged_envelope(symbols) + self.norm_multiplier_term(symbols)
 
-    def multiplier_term(self, symbols: Symbols) -> sp.Expr:
+    def norm_multiplier_term(self, symbols: OrderParameterSymbols) -> sp.Expr:
         """Return the term that the norms add to the ridge's free entropy, Norms = diag(norm_1^2, ..., norm_s^2)."""
         return sp.Trace(symbols.Lambda * symbols.Norms) / 2
 
@@ -121,18 +121,18 @@ class Sphere(Regulariser):
         return "sphere"
 
     @property
-    def rows(self) -> Ridge:
-        """Return the ridge, its strengths the multipliers."""
+    def row_regulariser(self) -> Ridge:
+        """Return a ridge whose strengths are the Lagrange multipliers of the norms."""
         return Ridge()
 
-    def digest_text(self, structure: Structure) -> str:
-        """Return the kind alone."""
+    def text_for_digest(self, structure: Structure) -> str:
+        """Return the kind alone: default norms do not change the equations."""
         return self.kind
 
 
 @dataclass(frozen=True)
-class PenaltyAt:
-    """A penalty at a structure, in symbols.
+class FixedSizePenalty:
+    """A convex penalty at fixed structural sizes, as an expression.
 
     Attributes:
         w, pi: symbols of a row of W (s x 1) and of the teacher's row (t x 1).
@@ -151,38 +151,38 @@ class PenaltyAt:
     written: Callable[..., Any] | None = None
 
     @property
-    def finite_part(self) -> sp.Expr:
-        """Return r(w, pi) where it is finite."""
+    def expression_where_finite(self) -> sp.Expr:
+        """Return the penalty r(w, pi) on the set where it is finite."""
         return self.expression.replace(Box, lambda *_: sp.Integer(0))
 
     @property
     def depends_on_teacher(self) -> bool:
-        """Return whether r contains pi: averages over a row then run over pi in addition to its field b."""
+        """Return whether the penalty contains the teacher's row pi: averages over a row of W then also run over pi."""
         return self.expression.has(*self.pi)
 
 
 @dataclass(frozen=True)
 class Penalty(Regulariser):
-    """A convex r(w, pi), as a function of w (s x 1), optionally pi (t x 1), and parameters; see `penalty`.
+    """A convex penalty r(w) or r(w, pi) of a row w (s x 1) of W and the teacher's row pi (t x 1).
 
-    Convexity is tested at the parameters' defaults and again at the values of a problem; a test is not a proof.
+    Made by `penalty`. Convexity is tested, not proved, at the parameters' defaults and at the values of a problem.
     """
 
     function: Callable[..., Any]
-    known: dict[Structure, PenaltyAt] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[Structure, FixedSizePenalty] = field(default_factory=dict, compare=False, repr=False)
 
-    def at(self, structure: Structure) -> PenaltyAt:
-        """Return the penalty at a structure.
+    def at(self, structure: Structure) -> FixedSizePenalty:
+        """Return the penalty at fixed structural sizes, after checks.
 
         Raises:
             ModelError: it is not a convex function of w that the prior's averages can take.
         """
         if structure not in self.known:
-            self.known[structure] = self._build_at(structure)
+            self.known[structure] = self._build_fixed_size_penalty(structure)
         return self.known[structure]
 
-    def _build_at(self, structure: Structure) -> PenaltyAt:
-        """Call the author's function with symbols and check the result."""
+    def _build_fixed_size_penalty(self, structure: Structure) -> FixedSizePenalty:
+        """Call the author's penalty function with symbols, and return the checked result."""
         name = getattr(self.function, "__name__", "penalty")
         w = sp.Matrix(structure.student_rank, 1, lambda a, _: sp.Symbol(f"w_{a}", real=True))
         pi = sp.Matrix(structure.teacher_rank, 1, lambda b, _: sp.Symbol(f"pi_{b}", real=True))
@@ -192,31 +192,31 @@ class Penalty(Regulariser):
             if key in ("w", "pi"):
                 arguments[key] = {"w": w, "pi": pi}[key]
             elif spec.default is not inspect.Parameter.empty:
-                parameters[key] = as_parameter(key, spec.default)
-                arguments[key] = parameters[key].symbols(structure)
+                parameters[key] = parameter_from_default(key, spec.default)
+                arguments[key] = parameters[key].argument_symbols(structure)
             else:
                 raise ModelError(
                     f"unknown argument {key!r} of penalty {name}; known are w, pi and parameters with a default"
                 )
         try:
-            expression = to_exact(self.function(**arguments))
+            expression = to_exact_rationals(self.function(**arguments))
         except ModelError:
             raise
         except Exception as error:
-            message = explain_error(error, self.function, arguments)
-            raise ModelError(f"penalty {name} failed at {structure.key}: {message}") from error
+            message = explain_author_error(error, self.function, arguments)
+            raise ModelError(f"penalty {name} failed at {structure.folder_name}: {message}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
             raise ModelError(f"penalty {name} returned {expression}; a number is expected")
-        known = {*w, *pi, *[s for p in parameters.values() for s in leaves(p.symbols(structure))]}
+        known = {*w, *pi, *[s for p in parameters.values() for s in flatten_entries(p.argument_symbols(structure))]}
         unknown = expression.free_symbols - known
         if unknown:
             first = min(map(str, unknown))
             raise ModelError(
                 f"penalty {name} uses {first}, which it does not declare: add {first}=0.5 to its arguments"
             )
-        bounds = _penalty_bounds(name, expression, w)
+        bounds = _penalty_interval_bounds(name, expression, w)
         kinks = tuple(dict.fromkeys(_penalty_kinks(name, expression, w) + bounds))
-        return PenaltyAt(w, pi, parameters, expression, kinks, bounds, self.function)
+        return FixedSizePenalty(w, pi, parameters, expression, kinks, bounds, self.function)
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         """Return the parameters: the arguments with a default in the function's signature.
@@ -226,16 +226,16 @@ class Penalty(Regulariser):
         """
         return dict(self.at(structure).parameters)
 
-    def potential(self, symbols: Symbols) -> sp.Expr:
+    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
         """Return the symbol `envelope`: N(b) of docs/theory.md (4.5) stays unevaluated."""
         return symbols.envelope
 
     @property
     def kind(self) -> str:
-        """Return `penalty`, for every function."""
+        """Return `penalty`, whatever the function r."""
         return "penalty"
 
-    def digest_text(self, structure: Structure) -> str:
+    def text_for_digest(self, structure: Structure) -> str:
         """Return the kind and the expression r(w, pi) at the structure.
 
         Raises:
@@ -245,7 +245,7 @@ class Penalty(Regulariser):
 
 
 def penalty(function: Callable[..., Any]) -> Penalty:
-    """Return a convex penalty r(w) or r(w, pi) of one row of W, from a function; its signature declares parameters.
+    """Make a convex penalty of one row of W from a function r(w) or r(w, pi), whose signature declares parameters.
 
     Example:
         >>> @sf.penalty
@@ -260,8 +260,8 @@ def penalty(function: Callable[..., Any]) -> Penalty:
     return Penalty(function)
 
 
-def _penalty_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
-    """Return the ends of the interval of w outside of which a penalty is infinite, none where there is no such."""
+def _penalty_interval_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
+    """Return the ends of the interval of w outside of which a penalty is infinite; () if it is finite everywhere."""
     if expression.has(sp.oo, sp.zoo, sp.nan):
         raise ModelError(f"penalty {name} contains infinity; write sf.box(w[0], low, high) for an interval of w")
     boxes = [term for term in sp.Add.make_args(expression) if isinstance(term, Box)]
@@ -271,7 +271,10 @@ def _penalty_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Ex
         return ()
     z, low, high = boxes[0].args
     if z != w[0] or len(w) > 1 or any(end.has(*w) for end in (low, high)):
-        raise ModelError(f"penalty {name}: {boxes[0]} must be of w[0], the only column of W, and its ends without w")
+        raise ModelError(
+            f"penalty {name}: {boxes[0]} must restrict w[0], the only column of W, to an interval whose ends do not "
+            "contain w"
+        )
     return low, high
 
 

@@ -18,13 +18,13 @@ from typing import Any
 import sympy as sp
 
 from ..errors import ModelError
-from .language import to_exact
-from .parameters import Parameter, Structure, nested_shape
+from .language import to_exact_rationals
+from .parameters import Parameter, Structure, shape_of_nested_tuples
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The law of the tokens; entries are numbers or expressions in parameters.
+    """The law of the tokens, with numbers or expressions in parameters as entries.
 
     Means mu, encodings p and the teacher's rows are given by the products of each pair, which decide all the theory
     needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi for the student, and m* = W*^T mu / sqrt(d) for the teacher,
@@ -94,14 +94,14 @@ class Tokens:
             encodings_taught=law.encodings_taught.tolist(),
         )
 
-    def exact_arrays(self) -> dict[str, Any]:
-        """Return weights, covariance, gram, labels, teacher means and, if any, rows as nested tuples of exact numbers.
+    def exact_law_arrays(self) -> dict[str, Any]:
+        """Return weights, covariance, gram, labels, teacher means and rows as nested tuples of exact numbers.
 
         Raises:
             ModelError: products of vectors do not fit together, or are given twice.
         """
         arrays = {"weights": _to_exact_tuples(self.weights), "covariance": _to_exact_tuples(self.covariance)}
-        arrays["gram"] = self._gram_from_products() if self.gram is None else self._validate_gram()
+        arrays["gram"] = self._gram_from_vector_products() if self.gram is None else self._validated_gram_matrices()
         arrays["labels"] = _to_exact_tuples(self.labels)
         given = self.teacher_means is not None
         arrays["teacher_means"] = (
@@ -110,27 +110,27 @@ class Tokens:
         return arrays | ({"rows": _to_exact_tuples(self.rows)} if self.rows else {})
 
     def check_teacher_means(self) -> None:
-        """Compare teacher means that are given with those that follow; shapes must be right.
+        """Raise ModelError if given teacher means contradict the Gram matrices; shapes must be right.
 
         Raises:
             ModelError: they differ.
         """
         if self.teacher_means is None:
             return
-        arrays = self.exact_arrays()
+        arrays = self.exact_law_arrays()
         for c, (given, derived) in enumerate(
             zip(arrays["teacher_means"], self._derive_teacher_means(arrays["gram"]), strict=True)
         ):
             for b, (one, other) in enumerate(zip(given, derived, strict=True)):
                 if not _is_identically_zero(one - other):
                     raise ModelError(
-                        f"law.teacher_means[{c}][{b}] is {one}, where {other} follows: gram holds the overlap of mean "
-                        "and encoding with the teacher, teacher_means that of the mean. Leave teacher_means out and, "
-                        "where encodings overlap the teacher, give encodings_taught (L x t)"
+                        f"law.teacher_means[{c}][{b}] is {one}, but the rest of the law gives {other}: gram holds the "
+                        "overlap of mean and encoding with the teacher, teacher_means that of the mean. Leave "
+                        "teacher_means out; where encodings overlap the teacher, give encodings_taught (L x t)"
                     )
 
-    def _validate_gram(self) -> Any:
-        """Return the given Gram matrices, after a check that no products are given as well."""
+    def _validated_gram_matrices(self) -> Any:
+        """Return the given Gram matrices, after a check that no products of vectors are given in addition."""
         given = [
             name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
         ]
@@ -139,40 +139,41 @@ class Tokens:
         return _to_exact_tuples(self.gram)
 
     @property
-    def _atom_and_context_counts(self) -> tuple[int, int]:
-        """Return the numbers of atoms and of contexts."""
+    def _spectral_atom_and_context_counts(self) -> tuple[int, int]:
+        """Return the numbers of spectral atoms and of contexts (token, cluster)."""
         covariance = _to_exact_tuples(self.covariance)
         return len(covariance), len(covariance[0])
 
-    def _gram_from_products(self) -> Any:
+    def _gram_from_vector_products(self) -> Any:
         """Return the Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
-        atoms, contexts = self._atom_and_context_counts
+        atoms, contexts = self._spectral_atom_and_context_counts
         teacher = self.teacher
         if teacher is None and self.rows:
             shares, values = (sp.Matrix(_to_exact_tuples(part)) for part in self.rows)
             teacher = values.T * sp.diag(*shares) * values
         if teacher is None:
             raise ModelError("law: teacher is missing, the second moments of the teacher's rows (t x t)")
-        teachers = nested_shape(_to_exact_tuples(teacher))[-1]
+        teachers = shape_of_nested_tuples(_to_exact_tuples(teacher))[-1]
         tokens = self._token_count
         if contexts % tokens:
             raise ModelError(
-                f"law: {contexts} contexts are no multiple of {tokens} encodings; tokens x clusters are expected"
+                f"law: covariance has {contexts} columns, which are not tokens x clusters for the {tokens} tokens of "
+                "the encodings"
             )
 
-        def _expand_per_atom(name: str, value: Any, *shape: int) -> Any:
-            return _repeat_per_atom(name, value, atoms, shape)
+        def _expand_per_spectral_atom(name: str, value: Any, *shape: int) -> Any:
+            return _one_matrix_per_spectral_atom(name, value, atoms, shape)
 
         means, along = (
-            _expand_per_atom("means", self.means, contexts, contexts),
-            _expand_per_atom("along", self.along, contexts, tokens),
+            _expand_per_spectral_atom("means", self.means, contexts, contexts),
+            _expand_per_spectral_atom("along", self.along, contexts, tokens),
         )
         encodings, pi = (
-            _expand_per_atom("encodings", self.encodings, tokens, tokens),
-            _expand_per_atom("teacher", teacher, teachers, teachers),
+            _expand_per_spectral_atom("encodings", self.encodings, tokens, tokens),
+            _expand_per_spectral_atom("teacher", teacher, teachers, teachers),
         )
-        taught = _expand_per_atom("taught", self.taught, contexts, teachers)
-        shown = _expand_per_atom("encodings_taught", self.encodings_taught, tokens, teachers)
+        taught = _expand_per_spectral_atom("taught", self.taught, contexts, teachers)
+        shown = _expand_per_spectral_atom("encodings_taught", self.encodings_taught, tokens, teachers)
         token = [c * tokens // contexts for c in range(contexts)]
         grams = []
         for a in range(atoms):
@@ -189,21 +190,28 @@ class Tokens:
 
     @property
     def _token_count(self) -> int:
-        """Return L, as the shapes of the encodings' products say; 1 without any."""
+        """Return the number L of tokens from the shapes of the products of encodings; 1 without encodings."""
         for value, axis in ((self.encodings, -1), (self.along, -1), (self.encodings_taught, -2)):
             if value is not None:
-                return nested_shape(_to_exact_tuples(value))[axis]
+                return shape_of_nested_tuples(_to_exact_tuples(value))[axis]
         return 1
 
     def _derive_teacher_means(self, gram: Any) -> Any:
-        """Return m*_c, the overlap of tau with the teacher beyond the encodings' part; () where shapes do not fit."""
-        atoms, contexts = self._atom_and_context_counts
+        """Return the teacher means m*_c, overlaps of tau minus encodings with the teacher; () if shapes differ."""
+        atoms, contexts = self._spectral_atom_and_context_counts
         weights = _to_exact_tuples(self.weights)
-        size = nested_shape(gram)[-1] if gram else 0
+        size = shape_of_nested_tuples(gram)[-1] if gram else 0
         tokens = self._token_count
-        if nested_shape(gram) != (atoms, size, size) or size <= contexts or len(weights) != atoms or contexts % tokens:
+        if (
+            shape_of_nested_tuples(gram) != (atoms, size, size)
+            or size <= contexts
+            or len(weights) != atoms
+            or contexts % tokens
+        ):
             return ()
-        shown = _repeat_per_atom("encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts))
+        shown = _one_matrix_per_spectral_atom(
+            "encodings_taught", self.encodings_taught, atoms, (tokens, size - contexts)
+        )
         return tuple(
             tuple(
                 sp.Add(
@@ -218,8 +226,8 @@ class Tokens:
         )
 
 
-def _repeat_per_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
-    """Return one matrix for each atom: a single given one repeated, zeros where none is given.
+def _one_matrix_per_spectral_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
+    """Return one matrix for each spectral atom: a single matrix is repeated, zeros replace a missing one.
 
     Raises:
         ModelError: another shape.
@@ -227,20 +235,20 @@ def _repeat_per_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) 
     if value is None:
         value = sp.zeros(*shape)
     value = _to_exact_tuples(value)
-    found = nested_shape(value)
+    found = shape_of_nested_tuples(value)
     if found == shape:
         return (value,) * atoms
     if found != (atoms, *shape):
         what = {"means": "products of the means of each two contexts (token, cluster)"}.get(name, "products of vectors")
         raise ModelError(
-            f"law.{name} has shape {found}; it holds {what}, {shape}, or {(atoms, *shape)} with one matrix a spectral "
-            "atom"
+            f"law.{name} has shape {found}, expected {shape} ({what}) or {(atoms, *shape)} (one matrix for each "
+            "spectral atom)"
         )
     return value
 
 
 def _is_identically_zero(expression: sp.Expr) -> bool:
-    """Return whether an expression is zero identically in its parameters, to rounding, by values at random points."""
+    """Return whether an expression vanishes, to rounding, at random values of its parameters."""
     expression = sp.expand(expression)
     generator = random.Random(6)
     for _ in range(3):
@@ -256,11 +264,11 @@ def _to_exact_tuples(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return tuple(_to_exact_tuples(item) for item in value)
-    return to_exact(value)
+    return to_exact_rationals(value)
 
 
-def simplex_gram(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
-    """Return the Gram matrix of a regular simplex of unit vectors, one a token: -1/(L-1) off the diagonal."""
+def simplex_gram_matrix(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+    """Return the Gram matrix of a regular simplex of L unit vectors, one per token: -1/(L-1) off the diagonal."""
     count = structure.tokens
     return tuple(
         tuple(sp.Integer(1) if i == j else -sp.Rational(1, count - 1) for j in range(count)) for i in range(count)
@@ -271,7 +279,7 @@ def isotropic_tokens(
     structure: Structure,
     *,
     sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
-    encodings: Any = Parameter(simplex_gram, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex_gram_matrix, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
 ) -> Tokens:
     """Return the law of independent tokens N(0, sigma^2 I) with positional encodings (paper, section 5).
 
@@ -331,7 +339,7 @@ def binary_teacher(
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="standard deviation of an input's coordinates"),  # noqa: B008
 ) -> Tokens:
-    """Return the law of inputs N(0, sigma^2 I) whose teacher has independent entries, +1 or -1 with equal probability.
+    """Return the law of inputs N(0, sigma^2 I) with a teacher of independent entries +1 or -1, equally likely.
 
     Args:
         structure: sizes of the model.
@@ -387,25 +395,25 @@ def sparse_teacher(
     )
 
 
-def uniform_labels(structure: Structure) -> tuple[sp.Rational, ...]:
-    """Return the law of independent labels, each cluster equally likely."""
+def uniform_label_probabilities(structure: Structure) -> tuple[sp.Rational, ...]:
+    """Return the probabilities of independent labels with equally likely clusters."""
     count = structure.clusters**structure.tokens
     return (sp.Rational(1, count),) * count
 
 
 def opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return the Gram matrix of balanced means along one direction shared by the tokens: evenly spaced from -1 to 1."""
+    """Return the Gram matrix of cluster means that are evenly spaced from -1 to 1 along one direction."""
     last = structure.clusters - 1
     places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
     along = places * structure.tokens
     return tuple(tuple(a * b for b in along) for a in along)
 
 
-def _fill_contexts(value: Any) -> Any:
+def _same_per_context(value: Any) -> Any:
     return lambda structure: (sp.Rational(value),) * (structure.tokens * structure.clusters)
 
 
-def _zero_contexts(columns: str) -> Any:
+def _zeros_per_context(columns: str) -> Any:
     def zero_matrix(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
         count = getattr(structure, columns)
         return ((sp.Integer(0),) * count,) * (structure.tokens * structure.clusters)
@@ -416,13 +424,13 @@ def _zero_contexts(columns: str) -> Any:
 def clustered_tokens(
     structure: Structure,
     *,
-    sigma: Any = Parameter(_fill_contexts("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
-    labels: Any = Parameter(uniform_labels, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
+    sigma: Any = Parameter(_same_per_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
+    labels: Any = Parameter(uniform_label_probabilities, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
     separation: Any = Parameter(1, 0, doc="length of the means, a factor on `means`"),  # noqa: B008
     means: Any = Parameter(opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
-    along: Any = Parameter(_zero_contexts("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
-    encodings: Any = Parameter(simplex_gram, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
-    taught: Any = Parameter(_zero_contexts("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
+    along: Any = Parameter(_zeros_per_context("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
+    encodings: Any = Parameter(simplex_gram_matrix, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
+    taught: Any = Parameter(_zeros_per_context("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
 ) -> Tokens:
     """Return the law of Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings.
 

@@ -2,14 +2,14 @@
 
 Three linear operations appear in a free entropy: the sum over contexts c = (token, cluster), the average over one
 coordinate of the common eigenbasis (E_nu), and the average over the channel (labels, fields, noise). They stay
-unevaluated here; `differentiate` has a rule for each of them:
+unevaluated here; `differentiate_averages` has a rule for each of them:
 
 - a context sum: by ordinary matrix calculus on its summand;
 - a coordinate average: by the chain rule through the composites G, B, Q that collect the conjugates;
 - a channel average: through its integrand (envelope theorem, for V) and through the Gaussian law of the fields
   (mean rule for m, Price's theorem for q and theta).
 
-`integrate_by_parts` then removes the remaining derivatives of the field g by Stein's lemma, which keeps the
+`gaussian_integration_by_parts` then removes the remaining derivatives of the field g by Stein's lemma, which keeps the
 contribution of jumps of the proximal map. All rules are those of arXiv 2402.03902, Appendix C.
 """
 
@@ -30,7 +30,7 @@ CONTEXTS, COORDINATE, CHANNEL = "contexts", "coordinate", "channel"
 
 
 class Average(sp.Expr):
-    """A linear operation on a scalar: Average(kind, summand), kind one of CONTEXTS, COORDINATE, CHANNEL."""
+    """An unevaluated sum or average of a scalar: Average(kind, summand), kind one of CONTEXTS, COORDINATE, CHANNEL."""
 
     is_commutative = True
 
@@ -50,7 +50,7 @@ class Average(sp.Expr):
 
 
 class MatrixAverage(MatrixExpr):
-    """A linear operation on a matrix. A CHANNEL one contains the indicator of its context: E_c[.] = E[1(k_l = k) .]."""
+    """An unevaluated sum or average of a matrix; the CHANNEL average of a context is E_c[.] = E[1(k_l = k) .]."""
 
     def __new__(cls, kind: str | Str, summand: MatrixExpr) -> MatrixExpr:
         """Return the average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
@@ -58,7 +58,7 @@ class MatrixAverage(MatrixExpr):
 
     @property
     def kind(self) -> str:
-        """Return the kind of average, as `Average.kind` does."""
+        """Return the kind of average: CONTEXTS, COORDINATE, CHANNEL or a kind of derive/replicas."""
         return str(self.args[0])
 
     @property
@@ -87,7 +87,7 @@ class Jacobian(MatrixExpr):
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
-        """Return (n, m): a row for each component of the field, a column for each of the variable."""
+        """Return (n, m): one row per component of the field, one column per component of the variable."""
         return (self.args[0].shape[0], self.args[1].shape[0])
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -95,8 +95,8 @@ class Jacobian(MatrixExpr):
 
 
 @dataclass(frozen=True)
-class Symbols:
-    """The matrices of one generic context c, of the composites and of the channel, for s columns and t teachers.
+class OrderParameterSymbols:
+    """The symbols of the saddle point: order parameters of one context, composites G, B, Q, channel fields.
 
     Shapes: q, V, q_hat, V_hat s x s (symmetric); m, m_hat s x 1; theta, theta_hat s x t; rho_star t x t;
     G, Q, Lambda, Norms, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1; w, b s x 1 (a row of
@@ -104,13 +104,13 @@ class Symbols:
 
     Args:
         trained: number of entries of phi that are trained with the weights.
-        loss_holds_q: whether the loss depends on the overlap q of its tokens itself.
+        loss_depends_on_q: whether the loss depends on the overlap q of its tokens itself.
     """
 
     s: Any
     t: Any
     trained: Any = 0
-    loss_holds_q: bool = False
+    loss_depends_on_q: bool = False
 
     def __post_init__(self) -> None:
         s, t = self.s, self.t
@@ -136,24 +136,24 @@ class Symbols:
         raise AttributeError(name)
 
     @property
-    def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the matrices that equal their transposes, for `symmetrise`."""
+    def symmetric_matrices(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of symmetric matrices."""
         own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.Norms, self.R, self.rho_star)
         return (*own, self.loss_q, self.Kappa)
 
     @property
     def overlaps(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return q, V, m, theta (docs/theory.md (2.1) to (2.4))."""
+        """Return the symbols of the overlaps q, V, m, theta (docs/theory.md (2.1) to (2.4))."""
         return (self.q, self.V, self.m, self.theta)
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return q_hat, V_hat, m_hat, theta_hat, in the order of `overlaps`."""
+        """Return the symbols of the conjugates q_hat, V_hat, m_hat, theta_hat, in the order of the overlaps."""
         return (self.q_hat, self.V_hat, self.m_hat, self.theta_hat)
 
     @property
     def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return one context's terms of G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi), Q = sum gamma q^."""
+        """Return one context's terms in G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi) and Q = sum gamma q^."""
         return {
             self.G: self.gamma * self.V_hat,
             self.B: self.tau * self.m_hat + self.gamma * self.theta_hat * self.pi,
@@ -162,18 +162,18 @@ class Symbols:
 
     @property
     def proximal_objective(self) -> sp.Expr:
-        """Return the objective that X minimises, of one token: 1/2 step^T V^{-1} step + loss with step = x - omega."""
+        """Return the objective of the proximal map of one token, 1/2 step^T V^{-1} step + loss, step = x - omega."""
         return sp.Trace(self.step.T * self.V.inv() * self.step) / 2 + self.loss
 
 
-def symmetrise(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
-    """Return an expression with A^T = A for the symmetric matrices, and scalars multiplied out.
+def replace_symmetric_transposes(expression: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Return an expression with A^T replaced by A for symmetric matrices A.
 
     Args:
         expression: a matrix expression.
         symbols: the symbols whose `symmetric` are replaced.
     """
-    transposed = {a.T: a for a in symbols.symmetric}
+    transposed = {a.T: a for a in symbols.symmetric_matrices}
     previous = None
     while previous != expression:
         previous = expression
@@ -181,8 +181,8 @@ def symmetrise(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
     return expression
 
 
-def expand_product(term: MatrixExpr) -> MatrixExpr:
-    """Return a product with sums among its factors expanded, and nothing inside a factor."""
+def expand_matrix_product(term: MatrixExpr) -> MatrixExpr:
+    """Expand a matrix product over the sums among its factors, without expanding inside a factor."""
     # SymPy's `expand` would visit every subexpression.
     flat = term.doit(deep=False)
     scalar, factors = flat.as_coeff_matrices() if isinstance(flat, sp.MatMul) else (sp.Integer(1), [flat])
@@ -191,25 +191,25 @@ def expand_product(term: MatrixExpr) -> MatrixExpr:
 
 
 @cache
-def to_explicit(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
-    """Return a matrix expression entry by entry.
+def to_explicit_matrix(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
+    """Return a matrix expression as an explicit matrix of entries.
 
     Products are taken factor by factor: SymPy's `as_explicit` sums over all inner indices at once, which takes ten
     times as long.
     """
     if isinstance(matrix, sp.MatMul):
         scalar, factors = matrix.as_coeff_matrices()
-        return scalar * reduce(mul, map(to_explicit, factors))
+        return scalar * reduce(mul, map(to_explicit_matrix, factors))
     if isinstance(matrix, sp.MatAdd):
-        return reduce(add, map(to_explicit, matrix.args))
+        return reduce(add, map(to_explicit_matrix, matrix.args))
     if isinstance(matrix, sp.Transpose):
-        return to_explicit(matrix.arg).T
+        return to_explicit_matrix(matrix.arg).T
     return sp.ImmutableDenseMatrix(matrix.as_explicit())
 
 
 @cache
-def trace_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Return d scalar / d variable of a sum of traces, by SymPy's matrix calculus.
+def gradient_of_trace(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Return the gradient of a sum of traces in a matrix variable, by SymPy's matrix calculus.
 
     Sums are differentiated term by term: SymPy 1.14 returns zero for a sum of traces, silently. One gradient occurs in
     several equations and costs a tenth of a second.
@@ -223,13 +223,13 @@ def trace_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols)
     for term in sp.Add.make_args(scalar):
         if term.has(variable):
             gradient = gradient + term.diff(variable)
-    return symmetrise(gradient.doit(), symbols)
+    return replace_symmetric_transposes(gradient.doit(), symbols)
 
 
-def _map_linear(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
-    """Apply a linear function of a matrix term by term, numbers in front."""
+def _apply_linear_termwise(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
+    """Apply a linear function to a matrix expression term by term, with numerical factors outside."""
     if isinstance(expression, sp.MatAdd):
-        return sp.MatAdd(*[_map_linear(function, term) for term in expression.args]).doit()
+        return sp.MatAdd(*[_apply_linear_termwise(function, term) for term in expression.args]).doit()
     if isinstance(expression, sp.MatMul):
         scalar, matrix = expression.as_coeff_matrices()
         number, rest = scalar.as_coeff_Mul()
@@ -238,8 +238,8 @@ def _map_linear(function: Callable[[MatrixExpr], MatrixExpr], expression: Matrix
     return function(expression)
 
 
-def envelope_gradient(variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Return the gradient of the Moreau envelope in omega or V: that of the objective at fixed minimiser.
+def moreau_envelope_gradient(variable: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Return the gradient of the Moreau envelope in omega or V: that of its objective at fixed minimiser.
 
     V^{-1} step is written g.
 
@@ -249,12 +249,12 @@ def envelope_gradient(variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr
     """
     p = symbols
     if variable == p.omega:  # step = x - omega, the loss does not contain omega
-        return _substitute_field(-trace_gradient(p.proximal_objective, p.step, p), p)
-    return _substitute_field(trace_gradient(p.proximal_objective, variable, p), p)
+        return _substitute_proximal_field(-gradient_of_trace(p.proximal_objective, p.step, p), p)
+    return _substitute_proximal_field(gradient_of_trace(p.proximal_objective, variable, p), p)
 
 
-def _substitute_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
-    """Write g for V^{-1} step, and g^T for step^T V^{-1}, wherever the pair stands in a product."""
+def _substitute_proximal_field(gradient: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Replace V^{-1} step by g, and step^T V^{-1} by g^T, in a product of matrices."""
     inverse, step = symbols.V.inv(), symbols.step
     scalar, factors = gradient.as_coeff_matrices()
     named: list[MatrixExpr] = []
@@ -268,8 +268,10 @@ def _substitute_field(gradient: MatrixExpr, symbols: Symbols) -> MatrixExpr:
     return (scalar * sp.MatMul(*named)).doit()
 
 
-def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Return d expression / d variable (docs/theory.md (4.7), (5.1)).
+def differentiate_averages(
+    expression: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
+) -> MatrixExpr:
+    """Return the derivative of a free entropy, with unevaluated averages, in a matrix (docs/theory.md (4.7), (5.1)).
 
     A symmetric variable is treated as a full matrix, so that d f = Tr[(d f / d A)^T dA] for symmetric dA.
 
@@ -282,42 +284,46 @@ def differentiate(expression: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbo
         TypeError: the expression contains something that no rule covers.
     """
     if isinstance(expression, sp.Add):
-        terms = [differentiate(term, variable, symbols) for term in expression.args]
+        terms = [differentiate_averages(term, variable, symbols) for term in expression.args]
         return sp.MatAdd(*terms).doit()
     if isinstance(expression, sp.Mul):
         averages = [a for a in expression.args if a.has(Average)]
         if len(averages) == 1:
             scalar = sp.Mul(*[a for a in expression.args if a is not averages[0]])
-            return (scalar * differentiate(averages[0], variable, symbols)).doit()
+            return (scalar * differentiate_averages(averages[0], variable, symbols)).doit()
     if isinstance(expression, Average):
         if expression.kind == CONTEXTS:
-            return trace_gradient(expression.summand, variable, symbols)
+            return gradient_of_trace(expression.summand, variable, symbols)
         rule = {COORDINATE: _differentiate_coordinate_average, CHANNEL: _differentiate_channel_average}[expression.kind]
         return rule(expression.summand, variable, symbols)
     if not expression.has(variable):
         return sp.ZeroMatrix(*variable.shape)
     if variable == symbols.phi and not expression.has(Average):
-        return trace_gradient(expression, variable, symbols)
+        return gradient_of_trace(expression, variable, symbols)
     raise TypeError(f"no rule to differentiate {expression} with respect to {variable}")
 
 
-def _differentiate_coordinate_average(potential: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Return d potential / d A by the chain rule: sum over composites Z of d Tr[(d potential / dZ)^T Z(A)] / dA."""
+def _differentiate_coordinate_average(
+    potential: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
+) -> MatrixExpr:
+    """Return the derivative of a coordinate average by the chain rule through G, B and Q: d Tr[(df/dZ)^T Z(A)] / dA."""
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for composite, summand in symbols.composites.items():
         if not summand.has(variable):
             continue
         outer = _prior_envelope_gradient(composite, symbols) if potential == symbols.envelope else None
-        outer = trace_gradient(potential, composite, symbols) if outer is None else outer
+        outer = gradient_of_trace(potential, composite, symbols) if outer is None else outer
         frozen = sp.MatrixSymbol("frozen", *composite.shape)
-        inner = trace_gradient(sp.Trace(frozen.T * summand), variable, symbols)
+        inner = gradient_of_trace(sp.Trace(frozen.T * summand), variable, symbols)
         total = total + inner.subs(frozen, outer).doit()
     if total.is_ZeroMatrix:
         return total
-    return _map_linear(lambda matrix: MatrixAverage(COORDINATE, matrix), symmetrise(total.doit(), symbols))
+    return _apply_linear_termwise(
+        lambda matrix: MatrixAverage(COORDINATE, matrix), replace_symmetric_transposes(total.doit(), symbols)
+    )
 
 
-def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
+def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
     """Return the gradient of E_eta N(B + Q^{1/2} eta; G) with N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b}.
 
     Envelope theorem for G and B; Price's theorem for the covariance Q of b.
@@ -327,34 +333,38 @@ def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: Symbols) -> Ma
     return rules[composite]
 
 
-def _differentiate_channel_average(integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Return the derivative of a channel average.
+def _differentiate_channel_average(
+    integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
+) -> MatrixExpr:
+    """Return the derivative of a channel average in an order parameter.
 
     Envelope theorem for V, phi and a loss that contains q; mean rule for m; Price's theorem for q (1/2 d2/domega2) and
     theta (d2/domega dY).
     """
     coefficient = integrand.coeff(symbols.moreau)
     if sp.expand(integrand - coefficient * symbols.moreau).has(symbols.moreau) or coefficient.has(symbols.moreau):
-        raise TypeError(f"channel averages are linear in the Moreau envelope here, not {integrand}")
+        raise TypeError(
+            f"the channel average of {integrand} cannot be differentiated: it must be linear in the Moreau envelope"
+        )
     if variable == symbols.V:
-        gradient = envelope_gradient(symbols.V, symbols)
+        gradient = moreau_envelope_gradient(symbols.V, symbols)
     elif variable == symbols.m:
-        gradient = envelope_gradient(symbols.omega, symbols)
+        gradient = moreau_envelope_gradient(symbols.omega, symbols)
     elif variable in (symbols.q, symbols.theta):
-        field = envelope_gradient(symbols.omega, symbols)
+        field = moreau_envelope_gradient(symbols.omega, symbols)
         half, other = (sp.Rational(1, 2), symbols.omega) if variable == symbols.q else (sp.Integer(1), symbols.Y)
-        gradient = half * _map_linear(lambda matrix: Jacobian(matrix, other), field)
-        if variable == symbols.q and symbols.loss_holds_q:
+        gradient = half * _apply_linear_termwise(lambda matrix: Jacobian(matrix, other), field)
+        if variable == symbols.q and symbols.loss_depends_on_q:
             gradient = gradient + symbols.loss_q  # envelope theorem: M depends on q through the loss, too
     elif variable == symbols.phi:
         gradient = symbols.loss_phi
     else:
         return sp.ZeroMatrix(*variable.shape)
-    return (coefficient * _map_linear(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
+    return (coefficient * _apply_linear_termwise(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
 
 
-def integrate_by_parts(expression: MatrixExpr, symbols: Symbols) -> MatrixExpr:
-    """Return an expression without derivatives of g, by Gaussian integration by parts, jumps included.
+def gaussian_integration_by_parts(expression: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Replace averages of derivatives of g by averages of g, by Gaussian integration by parts; g may jump.
 
     For z = (omega - m, Y - m*) with covariance [[q, theta], [theta^T, rho*]], E[g z^T] = E[dg/dz^T] Cov(z); solved
     for the two blocks with the Schur complement S = rho* - theta^T q^{-1} theta:

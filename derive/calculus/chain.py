@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import sympy as sp
 
 from .functions import Sigmoid, SoftmaxEntry, Softplus
-from .piecewise import drop_deltas
+from .piecewise import drop_delta_functions
 
 
 @dataclass(frozen=True)
-class StagedDerivatives:
-    """The value, gradient[i] and hessian[i, j] (i <= j) of a loss, in symbols that `definitions` defines."""
+class ChainRuleDerivatives:
+    """A loss with its gradient[i] and hessian[i, j] (i <= j), in symbols that are defined by `definitions`."""
 
     definitions: dict[str, sp.Expr]
     value: sp.Expr
@@ -27,9 +27,9 @@ class StagedDerivatives:
 
 
 def two_entry_softmax_to_sigmoid(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with softmax(a, b) = (sigmoid(a - b), 1 - sigmoid(a - b)).
+    """Replace softmax(a, b) by (sigmoid(a - b), 1 - sigmoid(a - b)) in an expression.
 
-    This saves one exponential and one derivative a row.
+    This saves one exponential and one derivative per softmax.
 
     The logarithms are -softplus(b - a) and -softplus(a - b), which hold where 1 - sigmoid rounds to zero.
     """
@@ -43,7 +43,7 @@ def two_entry_softmax_to_sigmoid(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace(replacement)
 
 
-def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDerivatives:
+def chain_rule_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> ChainRuleDerivatives:
     """Return gradient and Hessian of a loss, by the chain rule through its outermost nonlinear atoms.
 
     Args:
@@ -53,13 +53,13 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
     variable_set = set(variables)
     definitions: dict[str, sp.Expr] = {}
 
-    def _define(stem: str, expression: sp.Expr) -> sp.Expr:
+    def _define_symbol(stem: str, expression: sp.Expr) -> sp.Expr:
         if expression.is_Number or expression.is_Symbol:
             return expression
         definitions[stem] = expression
         return sp.Symbol(stem, real=True)
 
-    atoms = _outermost_atoms(loss, variable_set)
+    atoms = _outermost_nonlinear_atoms(loss, variable_set)
     symbols = {atom: sp.Symbol(f"n{i}", real=True) for i, atom in enumerate(atoms)}
     for atom, symbol in symbols.items():
         definitions[symbol.name] = atom
@@ -67,10 +67,12 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
 
     arguments = sorted({z for atom in atoms for z in _atom_arguments(atom)}, key=sp.default_sort_key)
     first_of = {
-        z: {a: _first_derivative(atom, z, symbols) for atom, a in symbols.items() if z in _atom_arguments(atom)}
+        z: {a: _first_derivative_of_atom(atom, z, symbols) for atom, a in symbols.items() if z in _atom_arguments(atom)}
         for z in arguments
     }
-    gradient_atom = {a: _define(f"l{i}", sp.factor_terms(sp.diff(value, a))) for i, a in enumerate(symbols.values())}
+    gradient_atom = {
+        a: _define_symbol(f"l{i}", sp.factor_terms(sp.diff(value, a))) for i, a in enumerate(symbols.values())
+    }
     hessian_atom = {
         (a, b): e
         for i, a in enumerate(symbols.values())
@@ -79,13 +81,13 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
     }
     slope: dict[sp.Expr, sp.Expr] = {}
     for n, z in enumerate(arguments):
-        slope[z] = _define(f"s{n}", sp.Add(*[gradient_atom[a] * d for a, d in first_of[z].items()]))
+        slope[z] = _define_symbol(f"s{n}", sp.Add(*[gradient_atom[a] * d for a, d in first_of[z].items()]))
     curvature: dict[tuple[int, int], sp.Expr] = {}
     for n, z in enumerate(arguments):
         for m in range(n, len(arguments)):
             y = arguments[m]
             terms = [
-                gradient_atom[a] * _second_derivative(atom, z, y, symbols)
+                gradient_atom[a] * _second_derivative_of_atom(atom, z, y, symbols)
                 for atom, a in symbols.items()
                 if z in _atom_arguments(atom) and y in _atom_arguments(atom)
             ]
@@ -95,23 +97,23 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
                 terms.append(e * da_z * db_y if a == b else e * (da_z * db_y + db_z * da_y))
             total = sp.Add(*terms)
             if total != 0:
-                curvature[n, m] = _define(f"k{n}_{m}", total)
+                curvature[n, m] = _define_symbol(f"k{n}_{m}", total)
 
     jacobian = {
-        (n, i): _define(f"j{n}_{i}", e)
+        (n, i): _define_symbol(f"j{n}_{i}", e)
         for n, z in enumerate(arguments)
         for i, x in enumerate(variables)
         if (e := sp.diff(z, x)) != 0
     }
     direct = [sp.diff(value, x) for x in variables]
     gradient = [
-        drop_deltas(
+        drop_delta_functions(
             direct[i] + sp.Add(*[slope[z] * jacobian[n, i] for n, z in enumerate(arguments) if (n, i) in jacobian])
         )
         for i in range(len(variables))
     ]
     mixed = {
-        (n, i): _define(f"q{n}_{i}", total)
+        (n, i): _define_symbol(f"q{n}_{i}", total)
         for n, z in enumerate(arguments)
         for i, x in enumerate(variables)
         if (total := sp.Add(*[d * sp.diff(value, a, x) for a, d in first_of[z].items()])) != 0
@@ -127,7 +129,7 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
                 ]
             )
             if total != 0:
-                columns[n, i] = _define(f"m{n}_{i}", total) if sp.count_ops(total) > 2 else total
+                columns[n, i] = _define_symbol(f"m{n}_{i}", total) if sp.count_ops(total) > 2 else total
     hessian = {}
     for i in range(len(variables)):
         for j in range(i, len(variables)):
@@ -140,37 +142,37 @@ def staged_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> StagedDeriv
                     terms.append(jacobian[n, i] * mixed[n, j])
                 if (n, i) in mixed and (n, j) in jacobian:
                     terms.append(jacobian[n, j] * mixed[n, i])
-            hessian[i, j] = drop_deltas(sp.Add(*terms))
-    definitions = {symbol: drop_deltas(e) for symbol, e in definitions.items()}
-    return StagedDerivatives(definitions, value, gradient, hessian)
+            hessian[i, j] = drop_delta_functions(sp.Add(*terms))
+    definitions = {symbol: drop_delta_functions(e) for symbol, e in definitions.items()}
+    return ChainRuleDerivatives(definitions, value, gradient, hessian)
 
 
-def _outermost_atoms(expression: sp.Expr, variable_set: set[sp.Symbol]) -> list[sp.Expr]:
+def _outermost_nonlinear_atoms(expression: sp.Expr, variable_set: set[sp.Symbol]) -> list[sp.Expr]:
     """Return the nonlinear atoms that contain a variable and lie inside no other such atom, in a fixed order."""
     found: set[sp.Expr] = set()
 
-    def collect_atoms(e: sp.Expr) -> None:
+    def collect_nonlinear_atoms(e: sp.Expr) -> None:
         if not e.free_symbols & variable_set:
             return
         if isinstance(e, SoftmaxEntry | Sigmoid | Softplus):
             found.add(e)
             return
         for a in e.args:
-            collect_atoms(a)
+            collect_nonlinear_atoms(a)
 
-    collect_atoms(expression)
+    collect_nonlinear_atoms(expression)
     return sorted(found, key=sp.default_sort_key)
 
 
 def _atom_arguments(atom: sp.Expr) -> tuple[sp.Expr, ...]:
-    """Return the arguments of an atom, without the index of a softmax entry."""
+    """Return the arguments of a nonlinear atom, without the index of a softmax entry."""
     return atom.args[1:] if isinstance(atom, SoftmaxEntry) else atom.args
 
 
-def _first_derivative(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """Return d atom / dz, in the atoms' symbols."""
+def _first_derivative_of_atom(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    """Return the derivative d atom / dz, in symbols of the atoms."""
     if isinstance(atom, SoftmaxEntry):
-        entries = _softmax_row(atom, symbols)
+        entries = _softmax_row_entries(atom, symbols)
         positions = [b for b, argument in enumerate(atom.args[1:]) if argument == z]
         j = int(atom.args[0])
         return sp.Add(*[entries[j] * (int(j == b) - entries[b]) for b in positions])
@@ -180,10 +182,10 @@ def _first_derivative(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbo
     return Sigmoid(atom.args[0])
 
 
-def _second_derivative(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """Return d2 atom / dz dy, in the atoms' symbols."""
+def _second_derivative_of_atom(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    """Return the second derivative d2 atom / dz dy, in symbols of the atoms."""
     if isinstance(atom, SoftmaxEntry):
-        entries = _softmax_row(atom, symbols)
+        entries = _softmax_row_entries(atom, symbols)
         j = int(atom.args[0])
         total: sp.Expr = sp.Integer(0)
         for b in [n for n, argument in enumerate(atom.args[1:]) if argument == z]:
@@ -197,7 +199,7 @@ def _second_derivative(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.E
     return Sigmoid(atom.args[0]) * (1 - Sigmoid(atom.args[0]))
 
 
-def _softmax_row(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
-    """Return all entries of an atom's softmax row, as symbols where they occur in the loss."""
+def _softmax_row_entries(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
+    """Return all entries of the softmax of which an atom is one entry; those in the loss are replaced by symbols."""
     entries: Iterable[sp.Expr] = (SoftmaxEntry(sp.Integer(b), *atom.args[1:]) for b in range(len(atom.args) - 1))
     return [symbols.get(entry, entry) for entry in entries]

@@ -8,11 +8,11 @@ import sympy as sp
 from sympy.core.relational import Relational
 
 from .functions import SoftmaxEntry
-from .spans import EntryArithmetic, Row
+from .spans import Row, SymbolicEntryArithmetic
 
 
-def affine_row(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.Expr] | None:
-    """Return symbol -> coefficient of an expression that is written as an affine one; None where it is not.
+def affine_coefficients(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.Expr] | None:
+    """Return the coefficients, by symbol, of an expression that is written as affine; None if it is not.
 
     Args:
         e: the expression.
@@ -25,7 +25,7 @@ def affine_row(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.
     if isinstance(e, sp.Add):
         total: dict[sp.Symbol, sp.Expr] = {}
         for term in e.args:
-            row = affine_row(term, variable_set)
+            row = affine_coefficients(term, variable_set)
             if row is None:
                 return None
             for v, coefficient in row.items():
@@ -33,7 +33,7 @@ def affine_row(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.
         return total
     if isinstance(e, sp.Mul):
         inside = [a for a in e.args if a.free_symbols & variable_set]
-        row = affine_row(inside[0], variable_set) if len(inside) == 1 else None
+        row = affine_coefficients(inside[0], variable_set) if len(inside) == 1 else None
         if row is None:
             return None
         factor = sp.Mul(*[a for a in e.args if a is not inside[0]])
@@ -41,13 +41,13 @@ def affine_row(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.
     return None
 
 
-def sign_factors(switch: sp.Expr) -> list[sp.Expr]:
-    """Return the factors whose signs multiply to the sign of a switching function, without positive ones."""
+def factors_deciding_sign(switch: sp.Expr) -> list[sp.Expr]:
+    """Return the factors of a switching function that are not known to be positive: they determine its sign."""
     return [factor for factor in sp.Mul.make_args(switch) if not factor.is_positive]
 
 
-def normalise_row(row: Row, entries: EntryArithmetic) -> Row:
-    """Return a multiple of a row that divides by no parameter, with a first coefficient of one where possible.
+def normalise_coefficient_row(row: Row, entries: SymbolicEntryArithmetic) -> Row:
+    """Scale a row of coefficients so that none is divided by a parameter, with first coefficient 1 if possible.
 
     Args:
         row: the row, not zero.
@@ -56,9 +56,9 @@ def normalise_row(row: Row, entries: EntryArithmetic) -> Row:
     choices = []
     for n, pivot in enumerate(row):
         if pivot != 0:
-            normalise_row = tuple(entries.to_lowest_terms(e / pivot) for e in row)
-            below = sum(bool(sp.fraction(sp.together(e))[1].free_symbols) for e in normalise_row)
-            choices.append((below, sum(bool(e.free_symbols) for e in normalise_row), n, normalise_row))
+            scaled = tuple(entries.to_lowest_terms(e / pivot) for e in row)
+            below = sum(bool(sp.fraction(sp.together(e))[1].free_symbols) for e in scaled)
+            choices.append((below, sum(bool(e.free_symbols) for e in scaled), n, scaled))
     below, *_, chosen = min(choices, key=lambda choice: choice[:3])
     if below:
         common = sp.lcm_list([sp.fraction(sp.together(e))[1] for e in chosen])
@@ -68,7 +68,7 @@ def normalise_row(row: Row, entries: EntryArithmetic) -> Row:
 
 
 class AffineForms:
-    """The affine forms that together determine expressions, as rows in the order of first occurrence.
+    """The affine forms on which expressions depend, as rows of coefficients in the order of occurrence.
 
     Args:
         expressions: real, in `variables` and others.
@@ -83,7 +83,7 @@ class AffineForms:
         self,
         expressions: Iterable[sp.Expr],
         variables: Sequence[sp.Symbol],
-        entries: EntryArithmetic,
+        entries: SymbolicEntryArithmetic,
         varying: Sequence[sp.Symbol] = (),
         by_coefficients: bool = False,
         max_operations: int = 400,
@@ -95,50 +95,52 @@ class AffineForms:
         self._found: dict[Row, None] = {}
         self._seen: set[sp.Basic] = set()
         for expression in expressions:
-            self._collect_forms(expression)
+            self._collect_affine_forms(expression)
 
     @property
-    def rows(self) -> list[Row]:
-        """Return the rows, each with a first coefficient of one where that divides by no parameter."""
+    def coefficient_rows(self) -> list[Row]:
+        """Return the coefficients of the affine forms, one row per form."""
         return list(self._found)
 
-    def _collect_forms(self, e: sp.Basic) -> None:
-        """Collect the forms of an expression and its parts."""
+    def _collect_affine_forms(self, e: sp.Basic) -> None:
+        """Collect the affine forms in an expression and its subexpressions."""
         if e in self._seen or not e.free_symbols & self.variable_set:
             return
         self._seen.add(e)
-        affine = affine_row(e, self.variable_set)
+        affine = affine_coefficients(e, self.variable_set)
         if affine is not None:
-            self._add_row(affine)
-        elif self.by_coefficients and self._is_polynomial(e):
-            self._add_gradients(e)
+            self._add_coefficient_row(affine)
+        elif self.by_coefficients and self._is_short_polynomial(e):
+            self._add_gradient_coefficients(e)
         elif isinstance(e, sp.Add):
             easy = (
-                self._is_polynomial if self.by_coefficients else lambda a: affine_row(a, self.variable_set) is not None
+                self._is_short_polynomial
+                if self.by_coefficients
+                else lambda a: affine_coefficients(a, self.variable_set) is not None
             )
             together = [a for a in e.args if a.free_symbols & self.variable_set and easy(a)]
             rest = [a for a in e.args if a not in together]
             for part in [sp.Add(*together), *rest]:
-                self._collect_forms(part)
+                self._collect_affine_forms(part)
         elif isinstance(e, SoftmaxEntry):
             for logit in e.args[2:]:
-                self._collect_forms(logit - e.args[1])
+                self._collect_affine_forms(logit - e.args[1])
         elif isinstance(e, Relational):
-            for factor in sign_factors(e.lhs - e.rhs):
-                self._collect_forms(factor)
+            for factor in factors_deciding_sign(e.lhs - e.rhs):
+                self._collect_affine_forms(factor)
         elif isinstance(e, sp.sign | sp.Heaviside):
-            for factor in sign_factors(e.args[0]):
-                self._collect_forms(factor)
+            for factor in factors_deciding_sign(e.args[0]):
+                self._collect_affine_forms(factor)
         else:
             for a in e.args:
-                self._collect_forms(a)
+                self._collect_affine_forms(a)
 
-    def _is_polynomial(self, e: sp.Basic) -> bool:
+    def _is_short_polynomial(self, e: sp.Basic) -> bool:
         small = isinstance(e, sp.Expr) and sp.count_ops(e) <= self.max_operations
         return bool(small and e.is_polynomial(*(e.free_symbols & self.variable_set)))
 
-    def _add_gradients(self, polynomial: sp.Expr) -> None:
-        """Add the coefficients of a polynomial's gradient, as rows."""
+    def _add_gradient_coefficients(self, polynomial: sp.Expr) -> None:
+        """Add the coefficients of each monomial in a polynomial's gradient, as rows."""
         variables = sorted(polynomial.free_symbols & self.variable_set, key=self.variables.__getitem__)
         slopes: dict[tuple[int, ...], dict[sp.Symbol, sp.Expr]] = {}
         for powers, coefficient in sp.Poly(polynomial, *variables).terms():
@@ -147,18 +149,18 @@ class AffineForms:
                     lower = (*powers[:n], powers[n] - 1, *powers[n + 1 :])
                     slopes.setdefault(lower, {})[v] = powers[n] * coefficient
         for slope in slopes.values():
-            self._add_row(slope)
+            self._add_coefficient_row(slope)
 
-    def _add_row(self, slopes: Mapping[sp.Symbol, sp.Expr]) -> None:
+    def _add_coefficient_row(self, slopes: Mapping[sp.Symbol, sp.Expr]) -> None:
         dense = [sp.Integer(0)] * len(self.variables)
         for v, coefficient in slopes.items():
             dense[self.variables[v]] = self.entries.to_lowest_terms(coefficient)
         if any(dense):
-            for row in self._rows_without_varying(normalise_row(tuple(dense), self.entries)):
+            for row in self._rows_without_varying_symbols(normalise_coefficient_row(tuple(dense), self.entries)):
                 self._found.setdefault(row)
 
-    def _rows_without_varying(self, row: Row) -> list[Row]:
-        """Return rows without q and trained numbers whose span contains the row."""
+    def _rows_without_varying_symbols(self, row: Row) -> list[Row]:
+        """Return rows without q and trained numbers whose span contains a given row."""
         varying = [s for s in self.varying if any(e.has(s) for e in row)]
         if not varying:
             return [row]
@@ -168,7 +170,7 @@ class AffineForms:
             for n, e in enumerate(row):
                 for powers, coefficient in sp.Poly(sp.cancel(e * common), *varying).terms():
                     parts.setdefault(powers, [sp.Integer(0)] * len(row))[n] = coefficient
-            rows = [normalise_row(tuple(part), self.entries) for part in parts.values() if any(part)]
+            rows = [normalise_coefficient_row(tuple(part), self.entries) for part in parts.values() if any(part)]
             if not any(e.has(*varying) for part in rows for e in part):
                 return rows
         except sp.PolynomialError:

@@ -14,14 +14,14 @@ from sympy.core.function import ArgumentIndexError
 
 
 class SoftmaxEntry(sp.Function):
-    """The entry j of softmax(z_0, ..., z_{n-1}); called as SoftmaxEntry(j, z_0, ..., z_{n-1})."""
+    """The entry j of softmax(z_0, ..., z_{n-1}), written SoftmaxEntry(j, z_0, ..., z_{n-1})."""
 
     nargs = None
     is_real = True
 
     @classmethod
     def eval(cls, index: sp.Expr, *logits: sp.Expr) -> sp.Expr | None:
-        """Return 1 for a single logit; None, which leaves the entry whole, for more.
+        """Return 1 for a single logit; None, which leaves the entry unevaluated, for more.
 
         Args:
             index: j, from 0.
@@ -57,13 +57,13 @@ class SoftmaxEntry(sp.Function):
 
 
 class Box(sp.Function):
-    """A constraint: 0 for low <= z <= high, infinite elsewhere; called as Box(z, low, high)."""
+    """The indicator Box(z, low, high) of an interval: 0 for low <= z <= high, infinite elsewhere."""
 
     nargs = 3
 
     @classmethod
     def eval(cls, z: sp.Expr, low: sp.Expr, high: sp.Expr) -> sp.Expr | None:
-        """Return the same interval of -z in terms of z where z has a leading minus; None, which leaves it whole, else.
+        """Return Box(-z, -high, -low) if z has a leading minus; else None, which leaves the function unevaluated.
 
         Args:
             z: the argument.
@@ -73,7 +73,7 @@ class Box(sp.Function):
         return cls(-z, -high, -low) if z.could_extract_minus_sign() else None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return zero, the slope inside."""
+        """Return zero, the derivative inside the interval."""
         return sp.Integer(0)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -88,7 +88,7 @@ class Sigmoid(sp.Function):
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return S (1 - S), in S itself: no second exponential."""
+        """Return the derivative S (1 - S) of the sigmoid S, which needs no second exponential."""
         return self * (1 - self)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -102,133 +102,133 @@ class Softplus(sp.Function):
     is_real = True
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the sigmoid of the same argument."""
+        """Return the derivative of softplus, the sigmoid of the same argument."""
         return Sigmoid(self.args[0])
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
         return sp.log(1 + sp.exp(self.args[0]))._eval_evalf(prec)
 
 
-class _ElementaryFunction(sp.Function):
-    """A function of losses that equals SymPy's own functions where rounding does not matter."""
+class _StableFunction(sp.Function):
+    """A numerically stable form of an expression in SymPy's functions, to which it is equal in exact arithmetic."""
 
     nargs: Any = 1
     is_real = True
 
-    def elementary(self) -> sp.Expr:
-        """Return it in SymPy's own functions."""
+    def to_elementary_functions(self) -> sp.Expr:
+        """Return an equal expression in SymPy's own functions."""
         raise NotImplementedError
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
-        return self.elementary()._eval_evalf(prec)
+        return self.to_elementary_functions()._eval_evalf(prec)
 
 
-class LogSumExp(_ElementaryFunction):
+class LogSumExp(_StableFunction):
     """The function log(exp(z_1) + ... + exp(z_n))."""
 
     nargs = None
 
-    def elementary(self) -> sp.Expr:
-        """Return the logarithm of the sum."""
+    def to_elementary_functions(self) -> sp.Expr:
+        """Return log(exp(z_1) + ... + exp(z_n)) in SymPy's own functions."""
         return sp.log(sp.Add(*map(sp.exp, self.args)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the softmax of the arguments."""
+        """Return the derivative of log-sum-exp in one argument, a softmax entry."""
         return SoftmaxEntry(sp.Integer(argindex - 1), *self.args)
 
 
-class LogSoftplus(_ElementaryFunction):
-    """The function log(log(1 + exp(z))), which is z far below zero."""
+class LogSoftplus(_StableFunction):
+    """The function log(log(1 + exp(z))), which approaches z for z to minus infinity."""
 
-    def elementary(self) -> sp.Expr:
-        """Return the two logarithms."""
+    def to_elementary_functions(self) -> sp.Expr:
+        """Return log(log(1 + exp(z))) in SymPy's own functions."""
         return sp.log(sp.log(1 + sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return sigmoid over softplus."""
+        """Return the derivative of log(softplus(z)), sigmoid(z) / softplus(z)."""
         return SigmoidOverSoftplus(self.args[0])
 
 
-class SigmoidOverSoftplus(_ElementaryFunction):
+class SigmoidOverSoftplus(_StableFunction):
     """The function sigmoid(z) / softplus(z), between 0 and 1."""
 
     is_positive = True
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return the quotient."""
         z = self.args[0]
         return 1 / ((1 + sp.exp(-z)) * sp.log(1 + sp.exp(z)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return R (1 - S - R) in itself, R, and the sigmoid, S."""
+        """Return the derivative R (1 - S - R) of R = S / softplus(z), with the sigmoid S."""
         return self * (1 - Sigmoid(self.args[0]) - self)
 
 
-class LogNormalCdf(_ElementaryFunction):
+class LogNormalCdf(_StableFunction):
     """The function log Phi(z), Phi the distribution function of the standard normal law: minus the probit loss."""
 
     is_negative = True
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return it by the complementary error function."""
         return sp.log(sp.erfc(-self.args[0] / sp.sqrt(2)) / 2)
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the inverse Mills ratio."""
+        """Return the derivative of log Phi(z), the inverse Mills ratio."""
         return InverseMillsRatio(self.args[0])
 
 
-class InverseMillsRatio(_ElementaryFunction):
+class InverseMillsRatio(_StableFunction):
     """The function phi(z) / Phi(z), density over distribution function of the standard normal law."""
 
     is_positive = True
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return it by the complementary error function."""
         z = self.args[0]
         return sp.sqrt(2 / sp.pi) * sp.exp(-(z**2) / 2) / sp.erfc(-z / sp.sqrt(2))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return -h (z + h) in itself, h."""
+        """Return the derivative -h (z + h) of the inverse Mills ratio h(z)."""
         return -self * TruncatedNormalMean(self.args[0])
 
 
-class TruncatedNormalMean(_ElementaryFunction):
-    """The function z + phi(z) / Phi(z), the mean of a normal number of mean z and variance 1 that is positive."""
+class TruncatedNormalMean(_StableFunction):
+    """The function z + phi(z) / Phi(z): the mean of N(z, 1) conditioned to be positive."""
 
     is_positive = True
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return it by the complementary error function."""
-        return self.args[0] + InverseMillsRatio(self.args[0]).elementary()
+        return self.args[0] + InverseMillsRatio(self.args[0]).to_elementary_functions()
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the variance of that number."""
+        """Return the derivative in z: the variance of N(z, 1) conditioned to be positive."""
         return 1 - InverseMillsRatio(self.args[0]) * self
 
 
-class LogGumbelCdf(_ElementaryFunction):
+class LogGumbelCdf(_StableFunction):
     """The function log(1 - exp(-exp(z))) of the complementary log-log link: the log of a Gumbel distribution."""
 
     is_negative = True
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return the logarithm."""
         return sp.log(1 - sp.exp(-sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return exp(z) / (exp(exp(z)) - 1)."""
+        """Return the derivative exp(z) / (exp(exp(z)) - 1)."""
         return GumbelRatio(sp.Integer(1), self.args[0])
 
 
-class _FunctionWithPower(_ElementaryFunction):
-    """A positive function of z and a power n, called as F(n, z), which has no derivative in n."""
+class _FunctionWithPower(_StableFunction):
+    """A positive function F(n, z) of z with an integer power n; it is differentiated in z only."""
 
     nargs = 2
     is_positive = True
 
-    def slope(self) -> sp.Expr:
-        """Return the derivative in z."""
+    def derivative_in_z(self) -> sp.Expr:
+        """Return the derivative of F(n, z) in z."""
         raise NotImplementedError
 
     def fdiff(self, argindex: int = 2) -> sp.Expr:
@@ -239,19 +239,19 @@ class _FunctionWithPower(_ElementaryFunction):
         """
         if argindex != 2:
             raise ArgumentIndexError(self, argindex)
-        return self.slope()
+        return self.derivative_in_z()
 
 
 class GumbelRatio(_FunctionWithPower):
     """The function exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ..."""
 
-    def elementary(self) -> sp.Expr:
+    def to_elementary_functions(self) -> sp.Expr:
         """Return the quotient."""
         n, z = self.args
         return sp.exp(n * z) / (sp.exp(sp.exp(z)) - 1)
 
-    def slope(self) -> sp.Expr:
-        """Return n K_n - K_(n + 1) - K_n K_1: products of bounded functions."""
+    def derivative_in_z(self) -> sp.Expr:
+        """Return the derivative n K_n - K_(n + 1) - K_n K_1 of K_n(z), all bounded functions."""
         n, z = self.args
         return n * self - GumbelRatio(n + 1, z) - self * GumbelRatio(sp.Integer(1), z)
 
@@ -259,12 +259,12 @@ class GumbelRatio(_FunctionWithPower):
 class GumbelTerm(_FunctionWithPower):
     """The function exp(n z - exp(z)), n = 0, 1, ..."""
 
-    def elementary(self) -> sp.Expr:
-        """Return one exponential, whose exponent is at worst minus infinity."""
+    def to_elementary_functions(self) -> sp.Expr:
+        """Return exp(n z - exp(z)) as one exponential, whose exponent is at worst minus infinity."""
         n, z = self.args
         return sp.exp(n * z - sp.exp(z))
 
-    def slope(self) -> sp.Expr:
-        """Return n E_n - E_(n + 1), no product of zero and infinity."""
+    def derivative_in_z(self) -> sp.Expr:
+        """Return the derivative n E_n - E_(n + 1) of E_n(z), without a product of zero and infinity."""
         n, z = self.args
         return n * self - GumbelTerm(n + 1, z)

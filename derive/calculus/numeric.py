@@ -25,10 +25,10 @@ _LIMITS = {
 _DIGITS = 50  # decimal digits of the tests
 
 
-class BoundedFunctions:
-    """The functions of mpmath, with limits for arguments that would take too long: e^(e^(10^6)) has 10^434294 digits.
+class OverflowSafeFunctions:
+    """The functions of mpmath, replaced by their limits at infinity for arguments too large to evaluate.
 
-    Such arguments give the limits at infinity, nan where there are none.
+    A function without a limit gives nan. Without this e^(e^(10^6)), a number of 10^434294 digits, would not end.
 
     Args:
         max_log2: logarithm to base 2 of the largest argument that is evaluated.
@@ -39,20 +39,22 @@ class BoundedFunctions:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(mpmath.mp, name)
-        return self._limit_arguments(function, *_LIMITS[name]) if name in _LIMITS else function
+        return self._with_limits_at_large_arguments(function, *_LIMITS[name]) if name in _LIMITS else function
 
-    def _limit_arguments(self, function: Callable[[Any], Any], below: Any, above: Any) -> Callable[[Any], Any]:
-        """Return a function that takes its limits for large arguments."""
+    def _with_limits_at_large_arguments(
+        self, function: Callable[[Any], Any], below: Any, above: Any
+    ) -> Callable[[Any], Any]:
+        """Return a function of mpmath that is replaced by its limits for large arguments."""
 
-        def limited_function(z: Any) -> Any:
+        def function_or_limit(z: Any) -> Any:
             if mpmath.mag(z) > self.max_log2:
                 return mpmath.mpf(above if mpmath.re(z) > 0 else below)
             return function(z)
 
-        return limited_function
+        return function_or_limit
 
     def power(self, base: Any, exponent: Any) -> Any:
-        """Return base^exponent.
+        """Return base^exponent, or its limit if the result is too large to evaluate.
 
         Args:
             base: a number of mpmath.
@@ -62,16 +64,16 @@ class BoundedFunctions:
         return self.exp(logarithm) if mpmath.mag(logarithm) > self.max_log2 else base**exponent
 
 
-_BOUNDED = BoundedFunctions()
+_BOUNDED = OverflowSafeFunctions()
 
 
-def to_mpf(value: sp.Rational) -> Any:
-    """Return an exact number as one of mpmath."""
+def rational_to_mpf(value: sp.Rational) -> Any:
+    """Return a rational number as an mpmath number."""
     return mpmath.mpf(int(value.p)) / int(value.q)
 
 
-def evaluate_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
-    """Return the value at exact numbers, as a number of mpmath.
+def evaluate_expression_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
+    """Return the value of an expression at given numbers, as an mpmath number.
 
     Args:
         expression: an expression in the symbols of `at`.
@@ -83,35 +85,37 @@ def evaluate_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> An
 
 
 def _evaluate_node(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], digits: int) -> Any:
-    """Return the value of a node, each node evaluated once."""
+    """Return the value of a subexpression; every subexpression is evaluated once."""
     if e in known:
         return known[e]
 
-    def value_of(inner: Any) -> Any:
+    def value_of_subexpression(inner: Any) -> Any:
         return _evaluate_node(inner, at, known, digits)
 
     if e.is_Symbol and e in at:
-        found = value_of(sp.sympify(at[e]))
+        found = value_of_subexpression(sp.sympify(at[e]))
     elif e.is_Rational:
-        found = to_mpf(e)
+        found = rational_to_mpf(e)
     elif e.is_Add:
-        found = mpmath.fsum(value_of(a) for a in e.args)
+        found = mpmath.fsum(value_of_subexpression(a) for a in e.args)
     elif e.is_Mul:
-        found = mpmath.fprod(value_of(a) for a in e.args)
+        found = mpmath.fprod(value_of_subexpression(a) for a in e.args)
     elif e.is_Pow:
         found = (
-            value_of(e.base) ** int(e.exp) if e.exp.is_Integer else _BOUNDED.power(value_of(e.base), value_of(e.exp))
+            value_of_subexpression(e.base) ** int(e.exp)
+            if e.exp.is_Integer
+            else _BOUNDED.power(value_of_subexpression(e.base), value_of_subexpression(e.exp))
         )
     elif isinstance(e, SoftmaxEntry):
-        logits = [value_of(z) for z in e.args[1:]]
+        logits = [value_of_subexpression(z) for z in e.args[1:]]
         weights = [_BOUNDED.exp(z - max(logits)) for z in logits]
         found = weights[int(e.args[0])] / mpmath.fsum(weights)
     elif isinstance(e, Sigmoid):
-        found = 1 / (1 + _BOUNDED.exp(-value_of(e.args[0])))
+        found = 1 / (1 + _BOUNDED.exp(-value_of_subexpression(e.args[0])))
     elif isinstance(e, Softplus):
-        found = mpmath.log(1 + _BOUNDED.exp(value_of(e.args[0])))
+        found = mpmath.log(1 + _BOUNDED.exp(value_of_subexpression(e.args[0])))
     elif e.func in _FUNCTIONS:
-        found = getattr(_BOUNDED, _FUNCTIONS[e.func])(value_of(e.args[0]))
+        found = getattr(_BOUNDED, _FUNCTIONS[e.func])(value_of_subexpression(e.args[0]))
     else:  # cases and steps: decided in exact numbers
         found = mpmath.mpmathify(e.xreplace(dict(at)).doit().evalf(digits))
     known[e] = found
@@ -119,7 +123,7 @@ def _evaluate_node(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], d
 
 
 def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Symbol, sp.Expr], Any] | None:
-    """Return a point at which an expression does not vanish, and its value there; None where it does.
+    """Return a random point at which an expression is not zero, with its value; None if it is zero at all points.
 
     Points are random and values are of 50 digits: the time does not depend on how an identity would be proved. Points
     at which the expression has no finite value do not count; if it has none anywhere, the last one is returned.
@@ -137,7 +141,7 @@ def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Sy
     labels = [s for s in symbols if s.is_integer]
     decided, last = False, None
     for n in range(max(points, 3 ** min(len(labels), 4)) if symbols else 1):
-        at: dict[sp.Symbol, sp.Expr] = {s: _draw_number(s, random) for s in symbols}
+        at: dict[sp.Symbol, sp.Expr] = {s: _random_symbol_value(s, random) for s in symbols}
         at |= {s: sp.Integer(n // 3**i % 3) for i, s in enumerate(labels)}
         known: dict[Any, Any] = {}
         with mpmath.workdps(_DIGITS):
@@ -147,7 +151,7 @@ def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Sy
                 value = mpmath.nan
             if not mpmath.isfinite(value):
                 last = at, value
-            elif not _is_rounding(expression, known):
+            elif not _is_zero_to_rounding(expression, known):
                 return at, value
             else:
                 decided = True
@@ -159,19 +163,19 @@ def is_identically_zero(expression: sp.Expr) -> bool:
     return find_nonzero_point(expression) is None
 
 
-def _draw_number(symbol: sp.Symbol, random: Random) -> sp.Expr:
-    """Return an exact number of moderate size that a symbol may stand for."""
+def _random_symbol_value(symbol: sp.Symbol, random: Random) -> sp.Expr:
+    """Return a random rational number of order one as the value of a symbol."""
     size = sp.Rational(random.randint(1, 2 * 10**4), 10**4)
     return size if symbol.is_nonnegative else size * random.choice((-1, 1))
 
 
-def _is_rounding(e: sp.Expr, known: Mapping[Any, Any]) -> bool:
-    """Return whether a value is zero up to rounding: of a sum, relative to its largest term."""
+def _is_zero_to_rounding(e: sp.Expr, known: Mapping[Any, Any]) -> bool:
+    """Return whether the value of an expression is zero up to rounding; for a sum, relative to its largest term."""
     if e.is_Atom:
         return known[e] == 0
     if e.is_Mul:
-        return any(_is_rounding(a, known) for a in e.args)
+        return any(_is_zero_to_rounding(a, known) for a in e.args)
     if e.is_Pow and e.exp.is_positive:
-        return _is_rounding(e.base, known)
+        return _is_zero_to_rounding(e.base, known)
     size = max(abs(known[a]) for a in e.args) if e.is_Add else 1
     return bool(abs(known[e]) <= mpmath.mpf(10) ** (-_DIGITS * 3 // 5) * size)

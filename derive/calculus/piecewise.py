@@ -14,8 +14,8 @@ from .subexpressions import factor_if_short
 PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
 
 
-def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
-    """Return the expressions that a function in pieces is equal to, piece by piece."""
+def smooth_pieces_of(atom: sp.Expr) -> list[sp.Expr]:
+    """Return the smooth pieces of a piecewise function, for example z and -z of |z|."""
     if isinstance(atom, sp.Max | sp.Min):
         return list(atom.args)
     if isinstance(atom, sp.Piecewise):
@@ -25,18 +25,18 @@ def pieces_of(atom: sp.Expr) -> list[sp.Expr]:
     return [sp.Integer(1), sp.Integer(-1 if isinstance(atom, sp.sign) else 0)]
 
 
-def drop_deltas(expression: sp.Expr) -> sp.Expr:
-    """Return an expression without the deltas that differentiating a step leaves.
+def drop_delta_functions(expression: sp.Expr) -> sp.Expr:
+    """Return an expression without the Dirac deltas that derivatives of steps produce.
 
-    This is right where the slope is continuous there.
+    This is exact if the differentiated function is continuous at the steps.
     """
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
 
 
-def restrict_to_piece(
+def restrict_to_smooth_piece(
     expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit: Collection[sp.Expr] = ()
 ) -> sp.Expr:
-    """Return the smooth piece that contains a reference point, as a function of all of space.
+    """Return the smooth piece of a function that contains a reference point, continued to all arguments.
 
     Args:
         expression: the function in pieces.
@@ -44,15 +44,17 @@ def restrict_to_piece(
         implicit: switching functions that may vanish within a piece: functions that switch there stay unchanged.
     """
 
-    def restrict_node(e: sp.Expr) -> sp.Expr:
+    def restrict_subexpression(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
         stays = isinstance(e, PIECEWISE) and not _atom_switching_functions(e).isdisjoint(implicit)
         if isinstance(e, sp.Piecewise):
-            return sp.Piecewise(*[(restrict_node(value), at if stays else at.xreplace(moved)) for value, at in e.args])
+            return sp.Piecewise(
+                *[(restrict_subexpression(value), at if stays else at.xreplace(moved)) for value, at in e.args]
+            )
         if stays:
-            return e.func(*map(restrict_node, e.args))
-        inside = [restrict_node(a) for a in e.args]
+            return e.func(*map(restrict_subexpression, e.args))
+        inside = [restrict_subexpression(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]
         if isinstance(e, sp.Abs):
             return sp.Piecewise((inside[0], there[0] >= 0), (-inside[0], True))
@@ -66,11 +68,11 @@ def restrict_to_piece(
             return value
         return e.func(*inside)
 
-    return restrict_node(expression)
+    return restrict_subexpression(expression)
 
 
 def switching_functions(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
-    """Return the switching functions: they vanish where one of the expressions may not be smooth."""
+    """Return the switching functions of expressions, which vanish where an expression may not be smooth."""
     found: set[sp.Expr] = set()
     for expression in expressions:
         found = found.union(*map(_atom_switching_functions, expression.atoms(*PIECEWISE, Relational)))
@@ -78,7 +80,7 @@ def switching_functions(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
 
 
 def _atom_switching_functions(atom: sp.Basic) -> set[sp.Expr]:
-    """Return the switching functions of one function in pieces, or relation."""
+    """Return the switching functions of one piecewise function or relation."""
     if isinstance(atom, Relational):
         return {atom.lhs - atom.rhs}
     if isinstance(atom, sp.Piecewise):
@@ -88,8 +90,8 @@ def _atom_switching_functions(atom: sp.Basic) -> set[sp.Expr]:
     return {atom.args[0]}
 
 
-def find_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return all zeros in a variable, and possibly more: of every piece, over all of the line.
+def closed_form_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return all zeros of a function in a variable, by formulas; zeros of a piece outside of its interval are included.
 
     Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of powers and
     increasing functions of these, in pieces.
@@ -105,11 +107,13 @@ def find_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
             continue
-        return _zeros_of_all([switch.xreplace({atom: piece}) for piece in pieces_of(atom)], variable)
+        return _zeros_of_several_functions(
+            [switch.xreplace({atom: piece}) for piece in smooth_pieces_of(atom)], variable
+        )
     if switch.has(sp.Piecewise):
         return None
     if not switch.is_polynomial(variable) or sp.degree(switch, variable) > 2:
-        of_one = _zeros_of_inverse(switch, variable) or _zeros_of_cubic(switch, variable)
+        of_one = _zeros_by_inverse_function(switch, variable) or _zero_of_monotone_cubic(switch, variable)
         return of_one or _zeros_of_factors(switch, variable)
     a, b, c = (sp.expand(switch).coeff(variable, power) for power in (2, 1, 0))
     may_vanish = a == 0 or sp.fraction(sp.together(a))[0].free_symbols
@@ -120,11 +124,11 @@ def find_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
     return [*[sp.factor_terms((-b + sign * root) / (2 * a)) for sign in (-1, 1) if root.is_real is not False], *linear]
 
 
-def _zeros_of_all(functions: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of several switches, each once; None where one has no formula."""
+def _zeros_of_several_functions(functions: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zeros of several functions without repetition; None if no formula gives those of one."""
     found: dict[sp.Expr, None] = {}
     for switch in functions:
-        part = find_zeros(switch, variable)
+        part = closed_form_zeros(switch, variable)
         if part is None:
             return None
         found |= dict.fromkeys(part)
@@ -132,28 +136,30 @@ def _zeros_of_all(functions: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.
 
 
 def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of all factors that contain the variable; None without formulas or for a single factor."""
+    """Return the zeros of a product, factor by factor; None if there are no formulas or no factors."""
     powers = [factor.as_base_exp() for factor in sp.Mul.make_args(factor_if_short(switch))]
     if len(powers) == 1:
         return None
-    return _zeros_of_all([base for base, power in powers if base.has(variable) and power.is_positive], variable)
+    return _zeros_of_several_functions(
+        [base for base, power in powers if base.has(variable) and power.is_positive], variable
+    )
 
 
-def _zeros_of_inverse(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of a f(u) + b, f an integer power or one of `_INVERSES`; None for anything else."""
+def _zeros_by_inverse_function(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the zeros of a f(u) + b, where f is an integer power or has a known inverse; None for anything else."""
     rest, moving = switch.as_independent(variable, as_Add=True)
     factor, function = moving.as_independent(variable, as_Add=False)
     value, inside, power = -rest / factor, function.args[0] if function.args else function, function.as_base_exp()[1]
     if function.func in _INVERSES:
-        return find_zeros(inside - _INVERSES[function.func](value), variable)
+        return closed_form_zeros(inside - _INVERSES[function.func](value), variable)
     if not function.is_Pow or not power.is_Integer or power < 2:
         return None
     root = sp.sign(value) * sp.Abs(value) ** (1 / power) if power % 2 else value ** (1 / power)
-    return _zeros_of_all([inside - sign * root for sign in ((1,) if power % 2 else (1, -1))], variable)
+    return _zeros_of_several_functions([inside - sign * root for sign in ((1,) if power % 2 else (1, -1))], variable)
 
 
-def _zeros_of_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zero of a (x + s)^3 + b (x + s) + c, a b > 0, which is the only one; None for anything else."""
+def _zero_of_monotone_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
+    """Return the only zero of a monotone cubic a (x + s)^3 + b (x + s) + c, a b > 0; None for anything else."""
     if not switch.is_polynomial(variable) or sp.degree(switch, variable) != 3:
         return None
     a, b, c, d = (sp.expand(switch).coeff(variable, power) for power in (3, 2, 1, 0))

@@ -11,8 +11,8 @@ Row = tuple[sp.Expr, ...]
 _ZERO = sp.Float("1e-18")  # rounding of values to 30 digits
 
 
-class EntryArithmetic:
-    """The arithmetic of symbolic entries: zeros are recognised by values at draws, results are in lowest terms.
+class SymbolicEntryArithmetic:
+    """The arithmetic of symbolic matrix entries: zeros are recognised by random values, fractions are in lowest terms.
 
     Args:
         draws: generic exact values of every symbol in the entries.
@@ -24,14 +24,14 @@ class EntryArithmetic:
         self._tidied: dict[sp.Expr, sp.Expr] = {}
 
     def is_zero(self, entry: sp.Expr) -> bool:
-        """Return whether an entry is zero at every draw."""
+        """Return whether an entry is zero at all random values of its symbols."""
         if entry.is_Rational:
             return bool(entry == 0)
         values = [entry.xreplace(dict(draw)) for draw in (self.draws if entry.free_symbols else [{}])]
         return all(bool(abs(value.evalf(self.digits)) < _ZERO) for value in values)
 
     def to_lowest_terms(self, entry: sp.Expr) -> sp.Expr:
-        """Return an entry in lowest terms."""
+        """Return an entry as a fraction in lowest terms."""
         if entry.is_Rational:
             return entry
         if entry not in self._tidied:
@@ -51,7 +51,9 @@ class EntryArithmetic:
         return sp.factor_terms(lowest)
 
 
-def linear_combination(coefficients: Iterable[sp.Expr], rows: Iterable[Row], entries: EntryArithmetic) -> Row:
+def linear_combination_of_rows(
+    coefficients: Iterable[sp.Expr], rows: Iterable[Row], entries: SymbolicEntryArithmetic
+) -> Row:
     """Return a linear combination of rows.
 
     Args:
@@ -64,25 +66,25 @@ def linear_combination(coefficients: Iterable[sp.Expr], rows: Iterable[Row], ent
                  for column in zip(*[row for _, row in pairs], strict=True))  # fmt: skip
 
 
-def _subtract_multiple(row: Row, factor: sp.Expr, other: Row, entries: EntryArithmetic) -> Row:
-    """Return a row minus a multiple of another."""
+def _subtract_row_multiple(row: Row, factor: sp.Expr, other: Row, entries: SymbolicEntryArithmetic) -> Row:
+    """Return a row minus a multiple of another row."""
     return tuple(entries.to_lowest_terms(a - factor * b) if b != 0 else a for a, b in zip(row, other, strict=True))
 
 
 def _pivot_cost(entry: sp.Expr) -> tuple[bool, bool, int]:
-    """Return the cost of a pivot, for comparison: numbers of modulus 1 first, then numbers, then short expressions."""
+    """Return a sort key of pivots: 1 and -1 come first, then other numbers, then short expressions."""
     return entry not in (1, -1), bool(entry.free_symbols), int(sp.count_ops(entry))
 
 
 class EchelonForm:
-    """The reduced echelon form of a row space; columns are taken in their order.
+    """The reduced row echelon form of a matrix with symbolic entries.
 
     Attributes:
         rows: its rows, 1 at their pivots, where all others are 0; a unit vector of the space is one of them.
         pivots: their columns, in order.
     """
 
-    def __init__(self, rows: Iterable[Row], entries: EntryArithmetic) -> None:
+    def __init__(self, rows: Iterable[Row], entries: SymbolicEntryArithmetic) -> None:
         self.entries = entries
         left = [
             row for row in dict.fromkeys(tuple(entries.to_lowest_terms(e) for e in row) for row in rows) if any(row)
@@ -96,26 +98,28 @@ class EchelonForm:
             chosen = min(here, key=lambda row: (_pivot_cost(row[column]), sum(e != 0 for e in row)))
             left.remove(chosen)
             pivot = tuple(entries.to_lowest_terms(e / chosen[column]) for e in chosen)
-            left = [row for row in (_subtract_multiple(row, row[column], pivot, entries) for row in left) if any(row)]
-            self.rows = [*[_subtract_multiple(row, row[column], pivot, entries) for row in self.rows], pivot]
+            left = [
+                row for row in (_subtract_row_multiple(row, row[column], pivot, entries) for row in left) if any(row)
+            ]
+            self.rows = [*[_subtract_row_multiple(row, row[column], pivot, entries) for row in self.rows], pivot]
             self.pivots.append(column)
 
     @property
     def rank(self) -> int:
-        """Return the dimension of the space."""
+        """Return the dimension of the row space."""
         return len(self.rows)
 
     def __contains__(self, row: Row) -> bool:
         rest = tuple(self.entries.to_lowest_terms(e) for e in row)
         for own, pivot in zip(self.rows, self.pivots, strict=True):
-            rest = _subtract_multiple(rest, rest[pivot], own, self.entries)
+            rest = _subtract_row_multiple(rest, rest[pivot], own, self.entries)
         return not any(rest)
 
 
-def independent_rows(
-    rows: Iterable[Row], max_rows: int, entries: EntryArithmetic, columns: slice = slice(None)
+def first_independent_rows(
+    rows: Iterable[Row], max_rows: int, entries: SymbolicEntryArithmetic, columns: slice = slice(None)
 ) -> list[Row]:
-    """Return the first linearly independent rows, judged in some of the columns.
+    """Return the first linearly independent rows of a matrix, restricted to some of its columns.
 
     Args:
         rows: the rows.
@@ -132,8 +136,8 @@ def independent_rows(
     return chosen
 
 
-def coordinates_in_basis(row: Row, basis: Sequence[Row], entries: EntryArithmetic) -> Row:
-    """Return the coordinates of a row in a basis of a space that contains it.
+def coordinates_in_basis(row: Row, basis: Sequence[Row], entries: SymbolicEntryArithmetic) -> Row:
+    """Return the coordinates of a vector (a row) in a basis of a space that contains it.
 
     Args:
         row: the row.
@@ -146,8 +150,8 @@ def coordinates_in_basis(row: Row, basis: Sequence[Row], entries: EntryArithmeti
     )
 
 
-def right_inverse(basis: Sequence[Row], entries: EntryArithmetic) -> list[Row]:
-    """Return R with basis R = 1, n x r, whose rows vanish except for the r simplest columns of the basis.
+def right_inverse(basis: Sequence[Row], entries: SymbolicEntryArithmetic) -> list[Row]:
+    """Return a right inverse, n x r, of a basis; its rows vanish except at the simplest columns of the basis.
 
     Args:
         basis: r independent rows of length n.
@@ -164,14 +168,16 @@ def right_inverse(basis: Sequence[Row], entries: EntryArithmetic) -> list[Row]:
         )
         column = pivots[-1]
         rows[n] = tuple(entries.to_lowest_terms(e / rows[n][column]) for e in rows[n])
-        rows = [row if i == n else _subtract_multiple(row, row[column], rows[n], entries) for i, row in enumerate(rows)]
+        rows = [
+            row if i == n else _subtract_row_multiple(row, row[column], rows[n], entries) for i, row in enumerate(rows)
+        ]
     owner = dict(zip(pivots, reversed(range(count)), strict=True))
     nothing: Row = (sp.Integer(0),) * count
     return [rows[owner[column]][width:] if column in owner else nothing for column in range(width)]
 
 
 def orthonormal_basis(vectors: Sequence[Sequence[float]], rank_tolerance: float = 1e-8) -> list[list[float]]:
-    """Return an orthonormal basis of the span of vectors, the longest remaining part first.
+    """Return an orthonormal basis of the span of vectors, by pivoted Gram-Schmidt orthogonalisation.
 
     Args:
         vectors: the vectors.
@@ -202,8 +208,8 @@ def _remove_component(vector: Sequence[float], unit: Sequence[float]) -> list[fl
     return [a - along * b for a, b in zip(vector, unit, strict=True)]
 
 
-def rational_echelon(rows: list[list[float]], max_denominator: int = 60) -> tuple[Row, ...] | None:
-    """Return the reduced echelon form of rows in doubles, if its entries are rationals of small denominator.
+def rational_echelon_form(rows: list[list[float]], max_denominator: int = 60) -> tuple[Row, ...] | None:
+    """Return the reduced echelon form of a matrix of doubles, if its entries are rationals with small denominators.
 
     Args:
         rows: the rows, changed in place.

@@ -32,80 +32,80 @@ _EXPONENTIAL = (sp.exp, sp.cosh, sp.sinh)
 _DISTRIBUTIONS = (sp.erf, sp.erfc, sp.tanh, Sigmoid, SoftmaxEntry)
 
 
-def stabilise(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with its logarithms and quotients in functions that neither overflow nor cancel.
+def rewrite_without_overflow(expression: sp.Expr) -> sp.Expr:
+    """Rewrite logarithms and quotients of exponentials in an expression by functions that neither overflow nor cancel.
 
     The expression must be real where its symbols are.
     """
     written = expression.has(sp.log) or _has_exponential(expression)
-    return two_entry_softmax_to_sigmoid(_stabilise_parts(expression) if written else expression)
+    return two_entry_softmax_to_sigmoid(_rewrite_parts_without_overflow(expression) if written else expression)
 
 
 def _has_exponential(e: sp.Expr) -> bool:
-    return e.has(*_EXPONENTIAL) or any(_is_exponential(power) for power in e.atoms(sp.Pow))
+    return e.has(*_EXPONENTIAL) or any(_is_power_with_symbolic_exponent(power) for power in e.atoms(sp.Pow))
 
 
-def _is_exponential(e: sp.Expr) -> bool:
-    """Return whether an expression is a power of a positive number, as 2^x."""
+def _is_power_with_symbolic_exponent(e: sp.Expr) -> bool:
+    """Return whether an expression is a positive number to a symbolic power, as 2^x."""
     return bool(e.is_Pow and e.base.is_number and e.base.is_positive and e.exp.free_symbols)
 
 
-def _stabilise_parts(e: sp.Basic) -> sp.Basic:
-    """Return an expression with its logarithms, exponentials and quotients replaced, from the outside in."""
+def _rewrite_parts_without_overflow(e: sp.Basic) -> sp.Basic:
+    """Rewrite logarithms, exponentials and quotients in an expression by stable functions, from the outside in."""
     if not e.args or isinstance(e, Boolean):
         return e
     if isinstance(e, sp.log):
-        return _stable_log(e.args[0])
+        return _logarithm_without_overflow(e.args[0])
     if isinstance(e, sp.exp):
-        return _stable_exp(e.args[0])
-    if (e.is_Mul or e.is_Pow) and (quotient := _stable_quotient(e)) is not None:
+        return _exponential_without_overflow(e.args[0])
+    if (e.is_Mul or e.is_Pow) and (quotient := _quotient_without_overflow(e)) is not None:
         return quotient
-    inside = [_stabilise_parts(a) for a in e.args]
+    inside = [_rewrite_parts_without_overflow(a) for a in e.args]
     return e if all(a is b for a, b in zip(inside, e.args, strict=True)) else e.func(*inside)
 
 
 # --- sums of exponentials --------------------------------------------------------------------------------------------
 
 
-def _as_exponentials(e: sp.Expr) -> Exponentials | None:
-    """Return an expression as a sum of exponentials whose coefficients contain none outside of functions.
+def _as_sum_of_exponentials(e: sp.Expr) -> Exponentials | None:
+    """Return an expression as a sum of exponentials, coefficients by exponent; None if there are too many terms.
 
-    None where there are too many.
+    The coefficients contain exponentials inside of functions only.
     """
     if e.is_Add:
-        parts = [_as_exponentials(term) for term in e.args]
+        parts = [_as_sum_of_exponentials(term) for term in e.args]
         return None if None in parts else _collect_exponents(pair for part in parts if part for pair in part.items())
     if e.is_Mul:
         total: Exponentials | None = {_ZERO: _ONE}
         for factor in e.args:
-            part = _as_exponentials(factor)
+            part = _as_sum_of_exponentials(factor)
             if total is None or part is None:
                 return None
-            total = _multiply_sums(total, part)
+            total = _multiply_sums_of_exponentials(total, part)
         return total
     if isinstance(e, sp.exp):
         return {e.args[0]: _ONE}
     if isinstance(e, sp.cosh | sp.sinh):
         z, half = e.args[0], sp.Rational(1, 2)
         return _collect_exponents([(z, half), (-z, half if isinstance(e, sp.cosh) else -half)])
-    if _is_exponential(e):
+    if _is_power_with_symbolic_exponent(e):
         return {e.exp * sp.log(e.base): _ONE}
     if e.is_Pow and e.exp.is_Integer and 0 < e.exp <= _MAX_POWER and _has_exponential(e):
-        base = _as_exponentials(e.base)
+        base = _as_sum_of_exponentials(e.base)
         found: Exponentials | None = {_ZERO: _ONE}
         for _ in range(int(e.exp)):
-            found = None if found is None or base is None else _multiply_sums(found, base)
+            found = None if found is None or base is None else _multiply_sums_of_exponentials(found, base)
         return found
     return {_ZERO: e}
 
 
-def _multiply_sums(one: Exponentials, other: Exponentials) -> Exponentials | None:
+def _multiply_sums_of_exponentials(one: Exponentials, other: Exponentials) -> Exponentials | None:
     """Return the product of two sums of exponentials."""
     return _collect_exponents((a + b, c * d) for a, c in one.items() for b, d in other.items())
 
 
 def _collect_exponents(pairs: Iterable[tuple[sp.Expr, sp.Expr]], max_terms: int = 32) -> Exponentials | None:
-    """Return coefficients by exponent; None where there are too many."""
+    """Return the coefficients of a sum of exponentials by exponent; None if there are too many terms."""
     total: Exponentials = {}
     for exponent, coefficient in pairs:
         total[exponent] = total.get(exponent, _ZERO) + coefficient
@@ -114,22 +114,22 @@ def _collect_exponents(pairs: Iterable[tuple[sp.Expr, sp.Expr]], max_terms: int 
 
 
 def _has_varying_exponent(sums: Exponentials | None) -> bool:
-    """Return whether there is an exponent that is not a number."""
+    """Return whether a sum of exponentials contains an exponent that is not a number."""
     return sums is not None and any(exponent.free_symbols for exponent in sums)
 
 
-def _sum_logits(sums: Exponentials) -> list[sp.Expr] | None:
-    """Return z_i of a sum of exp(z_i) in a fixed order; None where a coefficient is not known to be positive."""
+def _log_sum_exp_arguments(sums: Exponentials) -> list[sp.Expr] | None:
+    """Return the z_i of a sum of exponentials exp(z_i), sorted; None if a coefficient is not known to be positive."""
     if not all(c.is_positive for c in sums.values()):
         return None
     return [
-        _stabilise_parts(a) + _stable_log(c)
+        _rewrite_parts_without_overflow(a) + _logarithm_without_overflow(c)
         for a, c in sorted(sums.items(), key=lambda pair: sp.default_sort_key(pair[0]))
     ]
 
 
 def _log_sum_exp(logits: list[sp.Expr]) -> sp.Expr:
-    """Return log sum exp(z_i); of two by the softplus where one of them is of the size of their difference or less."""
+    """Return log sum exp(z_i), for two terms by a softplus if this loses no digits."""
     if len(logits) == 1:
         return logits[0]
     if len(logits) == 2:
@@ -143,35 +143,35 @@ def _log_sum_exp(logits: list[sp.Expr]) -> sp.Expr:
 # --- logarithms ------------------------------------------------------------------------------------------------------
 
 
-def _stable_log(argument: sp.Expr) -> sp.Expr:
-    """Return log of an expression: the sum of those of its factors that are known to be positive, and of the rest."""
-    total, rest = _split_logarithm(argument)
+def _logarithm_without_overflow(argument: sp.Expr) -> sp.Expr:
+    """Return the logarithm of an expression as a sum over its factors that are known to be positive, and the rest."""
+    total, rest = _split_known_logarithms(argument)
     if total is None:
-        return sp.log(_stabilise_parts(argument))
+        return sp.log(_rewrite_parts_without_overflow(argument))
     return total if rest == 1 else total + sp.log(rest)
 
 
-def _split_logarithm(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
-    """Return (sum of the known logarithms of factors, product of the other factors); (None, e) where none is known."""
+def _split_known_logarithms(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
+    """Return (sum of stable logarithms of factors, product of the other factors); (None, e) if no factor has one."""
     if not e.is_Mul:
-        known = _known_log(e)
+        known = _log_of_positive_expression(e)
         if known is not None:
             return known, _ONE
         short = factor_if_short(e)
         return (
-            _split_logarithm(short)
-            if short != e and short.func in (sp.Mul, sp.Pow) and not _is_scaled(short)
+            _split_known_logarithms(short)
+            if short != e and short.func in (sp.Mul, sp.Pow) and not _is_number_times_factor(short)
             else (None, e)
         )
     total, rest, found = _ZERO, _ONE, False
     for factor in e.args:
         for sign in (1, -1):
-            known = _known_log(sign * factor)
+            known = _log_of_positive_expression(sign * factor)
             if known is not None:
                 total, rest, found = total + known, sign * rest, True
                 break
         else:
-            rest = rest * _stabilise_parts(factor)
+            rest = rest * _rewrite_parts_without_overflow(factor)
     if not found:
         return None, e
     if rest.is_positive:
@@ -180,42 +180,42 @@ def _split_logarithm(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
     return (total + sp.log(number), others) if number.is_positive and number != 1 else (total, rest)
 
 
-def _is_scaled(product: sp.Expr) -> bool:
+def _is_number_times_factor(product: sp.Expr) -> bool:
     """Return whether a product is a number times one factor."""
     return len(product.args) == 2 and product.args[0].is_number
 
 
-def _known_log(e: sp.Expr) -> sp.Expr | None:
-    """Return the logarithm of an expression that is known to be positive; None where it has no such form."""
+def _log_of_positive_expression(e: sp.Expr) -> sp.Expr | None:
+    """Return the logarithm of a positive expression by stable functions; None if no rule applies."""
     if e.is_number or e.is_Symbol:
         return None
     if e.is_Pow and e.exp.is_real and not e.base.is_number:
-        inside = _known_log(e.base)
+        inside = _log_of_positive_expression(e.base)
         return None if inside is None else e.exp * inside
-    sums = _as_exponentials(e)
+    sums = _as_sum_of_exponentials(e)
     if sums is not None and _has_varying_exponent(sums):
-        logits = _sum_logits(sums)
-        return _log_difference(sums) if logits is None else _log_sum_exp(logits)
-    return _log_probability(_stabilise_parts(e))
+        logits = _log_sum_exp_arguments(sums)
+        return _log_of_exponential_difference(sums) if logits is None else _log_sum_exp(logits)
+    return _log_of_distribution_function(_rewrite_parts_without_overflow(e))
 
 
-def _log_difference(sums: Exponentials) -> sp.Expr | None:
-    """Return log(c exp(a) - d exp(b)) where a + log c - b - log d is known to be positive."""
+def _log_of_exponential_difference(sums: Exponentials) -> sp.Expr | None:
+    """Return log(c exp(a) - d exp(b)) by stable functions, if a + log c > b + log d is known; else None."""
     if len(sums) != 2 or [bool(c.is_positive) for c in sums.values()].count(True) != 1:
         return None
     (a, c), (b, d) = sorted(sums.items(), key=lambda pair: not pair[1].is_positive)
     if not (-d).is_positive:
         return None
-    higher = a + _stable_log(c)
-    gap = higher - b - _stable_log(-d)
-    known = _known_log(gap)
+    higher = a + _logarithm_without_overflow(c)
+    gap = higher - b - _logarithm_without_overflow(-d)
+    known = _log_of_positive_expression(gap)
     if known is None and gap.is_positive:
         known = sp.log(gap)
-    return None if known is None else _stabilise_parts(higher) + LogGumbelCdf(known)
+    return None if known is None else _rewrite_parts_without_overflow(higher) + LogGumbelCdf(known)
 
 
-def _log_probability(e: sp.Expr) -> sp.Expr | None:
-    """Return log(c + d f), f a distribution function, where this is a multiple of f or of 1 - f."""
+def _log_of_distribution_function(e: sp.Expr) -> sp.Expr | None:
+    """Return log(c + d f) of a distribution function f, if c + d f is a multiple of f or of 1 - f; else None."""
     if isinstance(e, Softplus):
         return LogSoftplus(e.args[0])
     terms = [term for term in sp.Add.make_args(e) if term.has(*_DISTRIBUTIONS)]
@@ -228,16 +228,16 @@ def _log_probability(e: sp.Expr) -> sp.Expr | None:
     (f,) = functions
     c, d = e - term, term / f
     w = f.args[0]
-    for whole, ratio, known in _log_forms(f, w):
+    for whole, ratio, known in _distribution_function_logarithms(f, w):
         if c == 0 and whole is None and d.is_positive:
-            return _stable_log(d) + known
+            return _logarithm_without_overflow(d) + known
         if whole is not None and c.is_positive and d / c == ratio:
-            return _stable_log(whole * c) + known
+            return _logarithm_without_overflow(whole * c) + known
     return None
 
 
-def _log_forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
-    """Return (m, r, log p) for every 1 + r f = m p; those of f = m p with m = None."""
+def _distribution_function_logarithms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
+    """Return (m, r, log p) for identities 1 + r f = m p of a distribution function f; (None, 1, log f) for f itself."""
     root, half, two = sp.sqrt(2), sp.Rational(1, 2), sp.Integer(2)
     if isinstance(f, sp.erf):
         return [(two, _ONE, LogNormalCdf(root * w)), (two, -_ONE, LogNormalCdf(-root * w))]
@@ -259,27 +259,31 @@ def _log_forms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp
 # --- exponentials outside of logarithms ------------------------------------------------------------------------------
 
 
-def _stable_exp(exponent: sp.Expr) -> sp.Expr:
-    """Return exp of an expression; exp(n z - exp(z)) as one function, none of whose slopes is 0 times infinity."""
-    falling = [term for term in sp.Add.make_args(exponent) if _has_varying_exponent(_as_exponentials(-term))]
-    logits = _sum_logits(_as_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
+def _exponential_without_overflow(exponent: sp.Expr) -> sp.Expr:
+    """Return exp of an expression, with exp(n z - exp(z)) as one function with finite derivatives."""
+    falling = [term for term in sp.Add.make_args(exponent) if _has_varying_exponent(_as_sum_of_exponentials(-term))]
+    logits = _log_sum_exp_arguments(_as_sum_of_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
     if logits is not None and len(logits) == 1:
         rest = exponent - falling[0]
         for n in range(_MAX_POWER):
             over = rest - n * logits[0]
             if not over.free_symbols & logits[0].free_symbols:
                 return sp.exp(over) * GumbelTerm(sp.Integer(n), logits[0])
-    return sp.exp(_stabilise_parts(exponent))
+    return sp.exp(_rewrite_parts_without_overflow(exponent))
 
 
-def _stable_quotient(e: sp.Expr) -> sp.Expr | None:
-    """Return exponentials over powers of sums of exponentials, as softmax entries or as one exponential; else None."""
+def _quotient_without_overflow(e: sp.Expr) -> sp.Expr | None:
+    """Return a quotient of exponentials by softmax entries or one exponential; None if it has no such form."""
     below: list[tuple[Exponentials, list[sp.Expr], sp.Expr]] = []
     above, rest = _ONE, []
     for factor in sp.Mul.make_args(e):
         if factor.is_Pow and factor.exp.is_negative and _has_exponential(factor.base):
-            sums = _as_exponentials(factor.base)
-            logits = _sum_logits(sums) if sums is not None and _has_varying_exponent(sums) and len(sums) > 1 else None
+            sums = _as_sum_of_exponentials(factor.base)
+            logits = (
+                _log_sum_exp_arguments(sums)
+                if sums is not None and _has_varying_exponent(sums) and len(sums) > 1
+                else None
+            )
             if sums is None or logits is None:
                 return None
             below.append((sums, logits, -factor.exp))
@@ -287,7 +291,7 @@ def _stable_quotient(e: sp.Expr) -> sp.Expr | None:
             above *= factor
         else:
             rest.append(factor)
-    terms = _as_exponentials(above) if below else None
+    terms = _as_sum_of_exponentials(above) if below else None
     if terms is None or any(_has_exponential(c) for c in terms.values()):
         return None
     total = _ZERO
@@ -299,6 +303,6 @@ def _stable_quotient(e: sp.Expr) -> sp.Expr | None:
             total += coefficient / sums[exponent] * entry
         else:
             total += coefficient * sp.exp(
-                _stabilise_parts(exponent) - sp.Add(*[k * _log_sum_exp(z) for _, z, k in below])
+                _rewrite_parts_without_overflow(exponent) - sp.Add(*[k * _log_sum_exp(z) for _, z, k in below])
             )
-    return sp.Mul(*map(_stabilise_parts, rest), total)
+    return sp.Mul(*map(_rewrite_parts_without_overflow, rest), total)

@@ -8,7 +8,7 @@ import sympy as sp
 
 
 def factor_if_short(expression: sp.Expr, *, max_functions: int = 6, max_operations: int = 200) -> sp.Expr:
-    """Return the expression over one denominator, in factors.
+    """Return an expression over one denominator, in factors.
 
     A long one, or one of many functions, is returned as it is: SymPy's time grows like a power of their number.
 
@@ -21,7 +21,7 @@ def factor_if_short(expression: sp.Expr, *, max_functions: int = 6, max_operatio
     return expression if long else sp.factor(sp.together(expression))
 
 
-def extract_subexpressions(
+def extract_maximal_subexpressions(
     expressions: Iterable[sp.Expr], inside: set[sp.Symbol], outside: set[sp.Symbol], prefix: str
 ) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
     """Name the maximal subexpressions that contain symbols of `inside` and none of `outside`.
@@ -39,23 +39,23 @@ def extract_subexpressions(
     """
     definitions: dict[sp.Expr, sp.Symbol] = {}
 
-    def define(expression: sp.Expr) -> sp.Expr:
+    def define_symbol(expression: sp.Expr) -> sp.Expr:
         return definitions.setdefault(expression, sp.Symbol(f"{prefix}{len(definitions)}", real=True))
 
-    def replace_parts(expression: sp.Expr) -> sp.Expr:
+    def replace_subexpressions(expression: sp.Expr) -> sp.Expr:
         symbols = expression.free_symbols
         if not symbols & inside:
             return expression
         if not symbols & outside:
-            return define(expression)
+            return define_symbol(expression)
         if expression.is_Add or expression.is_Mul:
             pure = [a for a in expression.args if not a.free_symbols & outside]
-            mixed = [replace_parts(a) for a in expression.args if a.free_symbols & outside]
+            mixed = [replace_subexpressions(a) for a in expression.args if a.free_symbols & outside]
             group = expression.func(*pure)
             if group.free_symbols & inside:
-                group = define(group)
+                group = define_symbol(group)
             return expression.func(group, *mixed)
-        return expression.func(*[replace_parts(a) for a in expression.args])
+        return expression.func(*[replace_subexpressions(a) for a in expression.args])
 
-    rewritten = [replace_parts(e) for e in expressions]
+    rewritten = [replace_subexpressions(e) for e in expressions]
     return [(symbol, expression) for expression, symbol in definitions.items()], rewritten

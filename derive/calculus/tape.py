@@ -29,8 +29,8 @@ _COMPARED = {
 }
 
 
-class Tape:
-    """A list of nodes, arguments first, that evaluates expressions at points.
+class EvaluationTape:
+    """A program that evaluates expressions and their gradients at points: a list of nodes, arguments first.
 
     Args:
         symbols: coordinates of a point.
@@ -46,24 +46,28 @@ class Tape:
             (s, (), None) for s in symbols
         ]
         self._index: dict[sp.Basic, int] = {s: n for n, s in enumerate(symbols)}
-        self.outputs = [self._append_node(e) for e in outputs]
+        self.outputs = [self._append_expression_node(e) for e in outputs]
 
-    def _append_node(self, e: sp.Basic) -> int:
-        """Return the index of an expression's node, appended with those of its arguments where it is new."""
+    def _append_expression_node(self, e: sp.Basic) -> int:
+        """Return the index of an expression's node; append the node and its arguments if it is new."""
         if e not in self._index:
             if isinstance(e, sp.Symbol):
-                raise NotImplementedError(f"no value is given for {e}")
+                raise NotImplementedError(f"the symbol {e} has no value: it is not among the symbols of the tape")
             number = isinstance(e, sp.Expr) and e.is_number and not isinstance(e, ExprCondPair)
             if not number and not isinstance(e, _KNOWN):
-                raise NotImplementedError(f"no rule to evaluate {e}")
-            arguments = () if number or isinstance(e, BooleanAtom) else tuple(self._append_node(a) for a in e.args)
+                raise NotImplementedError(f"{e} cannot be evaluated: it is neither a number, a function nor a relation")
+            arguments = (
+                () if number or isinstance(e, BooleanAtom) else tuple(self._append_expression_node(a) for a in e.args)
+            )
             value = float(e) if number else bool(e) if isinstance(e, BooleanAtom) else None
             self._index[e] = len(self._nodes)
-            self._nodes.append((e, arguments, _value_rule(e) if value is None else lambda value=value: value))
+            self._nodes.append(
+                (e, arguments, _node_evaluation_function(e) if value is None else lambda value=value: value)
+            )
         return self._index[e]
 
     def evaluate_nodes(self, point: Sequence[float], choose: Choice | None = None) -> list[Any]:
-        """Return the values of all nodes, nan where one has none.
+        """Return the values of all nodes at a point, nan for a node without a value.
 
         A node in pieces has (value, index of its piece) in place of its value.
 
@@ -76,7 +80,7 @@ class Tape:
             inside = [_without_piece_index(values[n]) for n in arguments]
             try:
                 if isinstance(e, PIECEWISE):
-                    values.append(_evaluate_piece(e, inside, choose))
+                    values.append(_evaluate_piecewise_function(e, inside, choose))
                 else:
                     values.append(rule(*inside))  # type: ignore[misc]
             except _FAILED:
@@ -84,17 +88,17 @@ class Tape:
         return values
 
     def output_values_at(self, point: Sequence[float]) -> list[float] | None:
-        """Return the values of the outputs; None where one of them has none."""
+        """Return the values of the output expressions at a point; None if one of them is not finite."""
         values = self.evaluate_nodes(point)
-        found = self.output_values(values)
-        return found if all(map(_is_finite, found)) else None
+        found = self.output_values_of_run(values)
+        return found if all(map(_is_finite_number, found)) else None
 
-    def output_values(self, run: Sequence[Any]) -> list[Any]:
-        """Return the values of the outputs, of a run."""
+    def output_values_of_run(self, run: Sequence[Any]) -> list[Any]:
+        """Return the values of the output expressions from the values of all nodes."""
         return [_without_piece_index(run[n]) for n in self.outputs]
 
-    def gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
-        """Return the gradient of one output in all symbols, after a run; None where it has none.
+    def output_gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
+        """Return the gradient of one output in all symbols, by reverse differentiation; None if it is not finite.
 
         Args:
             values: values of all nodes, as `evaluate_nodes` returns them.
@@ -108,7 +112,9 @@ class Tape:
                 inside = [_without_piece_index(values[m]) for m in arguments]
                 try:
                     slopes = (
-                        _piece_slopes(e, values[n]) if isinstance(e, PIECEWISE) else _node_slopes(e, inside, values[n])
+                        _piecewise_partial_derivatives(e, values[n])
+                        if isinstance(e, PIECEWISE)
+                        else _node_partial_derivatives(e, inside, values[n])
                     )
                 except _FAILED:
                     return None
@@ -116,23 +122,23 @@ class Tape:
                     if slope:
                         adjoint[m] += adjoint[n] * slope
         found = adjoint[: self.width]
-        return found if all(map(_is_finite, found)) else None
+        return found if all(map(_is_finite_number, found)) else None
 
 
 _KNOWN = (sp.Add, sp.Mul, sp.Pow, sp.Function, Relational, And, Or, Not, BooleanAtom, ExprCondPair, *PIECEWISE)
 
 
 def _without_piece_index(value: Any) -> Any:
-    """Return a node's value without the index of its piece."""
+    """Return the value of a node; for a piecewise function without the index of its piece."""
     return value[0] if isinstance(value, tuple) else value
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite_number(value: Any) -> bool:
     return isinstance(value, float | int) and math.isfinite(value)
 
 
-def _evaluate_piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
-    """Return the value of a function in pieces, and the index in `pieces_of` of the piece it is equal to."""
+def _evaluate_piecewise_function(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
+    """Return the value of a piecewise function, and the index of the chosen piece in `smooth_pieces_of`."""
     if isinstance(e, sp.Piecewise):
         values = [pair[0] for pair in inside]
         chosen = choose(len(values)) if choose else next((n for n, pair in enumerate(inside) if pair[1]), -1)
@@ -149,8 +155,8 @@ def _evaluate_piece(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -
     return (1.0, chosen) if not chosen else (0.0 if isinstance(e, sp.Heaviside) else -1.0, chosen)
 
 
-def _piece_slopes(e: sp.Basic, value: tuple[float, int]) -> list[float]:
-    """Return the derivatives of a function in pieces in each of its arguments."""
+def _piecewise_partial_derivatives(e: sp.Basic, value: tuple[float, int]) -> list[float]:
+    """Return the partial derivatives of a piecewise function."""
     chosen = value[1]
     if isinstance(e, sp.Abs):
         return [-1.0 if chosen else 1.0]
@@ -159,7 +165,7 @@ def _piece_slopes(e: sp.Basic, value: tuple[float, int]) -> list[float]:
     return [float(n == chosen) for n in range(len(e.args))]
 
 
-def _value_rule(e: sp.Basic) -> Callable[..., Any]:
+def _node_evaluation_function(e: sp.Basic) -> Callable[..., Any]:
     """Return the function that evaluates a node from its arguments."""
     if isinstance(e, sp.Add):
         return lambda *inside: math.fsum(inside)
@@ -181,11 +187,11 @@ def _value_rule(e: sp.Basic) -> Callable[..., Any]:
         return lambda z: max(z, 0.0) + math.log1p(math.exp(-abs(z)))
     if isinstance(e, PIECEWISE):
         return lambda *_: math.nan
-    return _compile_rules(e.func, len(e.args))[0]
+    return _compile_function_and_derivatives(e.func, len(e.args))[0]
 
 
 class _ValueAndCondition(list):
-    """A value and its condition: a list, so that it is not taken for a value and its piece."""
+    """A value with its condition; a list, unlike the tuple of a value and the index of its piece."""
 
 
 def _sigmoid(z: float) -> float:
@@ -198,8 +204,8 @@ def _softmax(logits: Sequence[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def _node_slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
-    """Return the derivatives of a node in each of its arguments."""
+def _node_partial_derivatives(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
+    """Return the partial derivatives of a node's function."""
     if isinstance(e, sp.Add):
         return [1.0] * len(inside)
     if isinstance(e, sp.Mul):
@@ -218,14 +224,14 @@ def _node_slopes(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[flo
         return [value * (1 - value)]
     if isinstance(e, Softplus):
         return [_sigmoid(inside[0])]
-    return [slope(*inside) for slope in _compile_rules(e.func, len(inside))[1]]
+    return [slope(*inside) for slope in _compile_function_and_derivatives(e.func, len(inside))[1]]
 
 
 @cache
-def _compile_rules(
+def _compile_function_and_derivatives(
     function: type[sp.Function], count: int
 ) -> tuple[Callable[..., float], tuple[Callable[..., float], ...]]:
-    """Return the value of a function of so many arguments, and its derivative in each."""
+    """Return compiled functions of doubles for a SymPy function and its partial derivatives."""
     arguments = [sp.Dummy(real=True) for _ in range(count)]
     value = function(*arguments)
     return _compile_expression(arguments, value), tuple(
@@ -234,16 +240,16 @@ def _compile_rules(
 
 
 def _compile_expression(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
-    """Return a function of doubles; its value is nan where no library has the function."""
+    """Return a compiled function of doubles for an expression; its value is nan if no library has the function."""
     functions = []
     for library in ("math", "mpmath"):
         with suppress(NotImplementedError, ValueError):
             functions.append(sp.lambdify(arguments, expression, library))
 
-    def evaluate(*inside: float) -> float:
+    def evaluate_in_first_library(*inside: float) -> float:
         for function in functions:
             with suppress(NameError):
                 return float(function(*inside))
         return math.nan
 
-    return evaluate
+    return evaluate_in_first_library

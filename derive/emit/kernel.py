@@ -4,8 +4,8 @@
 subexpressions become temporaries, and every expression a nest of plain tuples
 ("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
 
-A kernel records the function that built it, the functions its formulas come from and their equation numbers; an `Entry`
-among its names records which entry of which array it is.
+A kernel records the function that built it, the functions its formulas come from and their equation numbers; an
+`ArrayEntryName` among its names records which entry of which array it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import sympy as sp
 
-from ..authoring.model import ModelAt
+from ..authoring.model import FixedSizeModel
 from ..calculus.functions import (
     GumbelRatio,
     GumbelTerm,
@@ -77,8 +77,8 @@ _CALLS = {
 }
 
 
-class Entry(str):
-    """The name of an entry of an array, array_i_j, with the array and the indices as attributes.
+class ArrayEntryName(str):
+    """The name array_i_j of an entry of an array, with the array and the indices as attributes.
 
     Attributes:
         array: name of the array.
@@ -88,7 +88,7 @@ class Entry(str):
     array: str
     place: tuple[int, ...]
 
-    def __new__(cls, array: str, *place: int) -> Entry:
+    def __new__(cls, array: str, *place: int) -> ArrayEntryName:
         """Create the name of the entry with these indices.
 
         Args:
@@ -101,59 +101,59 @@ class Entry(str):
 
     @property
     def symbol(self) -> sp.Symbol:
-        """Return a real symbol of this name."""
+        """Return the real symbol with the name of the entry."""
         return sp.Symbol(str(self), real=True)
 
     @property
     def subscript(self) -> str:
-        """Return the indices as they are written between brackets."""
+        """Return the indices of the entry as text, for example "1, 0"."""
         return ", ".join(map(str, self.place))
 
-    def in_array(self, array: str) -> Entry:
-        """Return the entry of another array with the same indices."""
-        return Entry(array, *self.place)
+    def same_entry_of_array(self, array: str) -> ArrayEntryName:
+        """Return the name of the entry of another array with the same indices."""
+        return ArrayEntryName(array, *self.place)
 
 
-def entries(array: str, *shape: int) -> list[Entry]:
-    """Return all entries of an array, the last index fastest.
+def array_entries(array: str, *shape: int) -> list[ArrayEntryName]:
+    """Return the names of all entries of an array, the last index fastest.
 
     Args:
         array: name of the array.
         *shape: its shape.
     """
-    return [Entry(array, *place) for place in product(*map(range, shape))]
+    return [ArrayEntryName(array, *place) for place in product(*map(range, shape))]
 
 
-def upper_entries(array: str, blocks: int, size: int) -> list[Entry]:
-    """Return the entries of the upper triangles of symmetric blocks, rows first.
+def upper_triangle_entries(array: str, blocks: int, size: int) -> list[ArrayEntryName]:
+    """Return the names of the entries in the upper triangles of symmetric blocks, row by row.
 
     Args:
         array: name of the array.
         blocks: number of blocks.
         size: rows of a block.
     """
-    return [Entry(array, n, a, b) for n in range(blocks) for a in range(size) for b in range(a, size)]
+    return [ArrayEntryName(array, n, a, b) for n in range(blocks) for a in range(size) for b in range(a, size)]
 
 
-def calling_function(depth: int = 1) -> str:
-    """Return the function `depth` levels above the caller as derive/emit/file:function; empty outside of derive."""
+def calling_function_location(depth: int = 1) -> str:
+    """Return "derive/file:function" of the function `depth` levels above the caller; empty outside of derive."""
     return _code_location(sys._getframe(depth + 1).f_code)
 
 
-def place(function: Any) -> str:
-    """Return the definition of a function, method or property as derive/file:function; empty outside of derive."""
+def definition_location(function: Any) -> str:
+    """Return the place "derive/file:function" where a function or property is defined; empty outside of derive."""
     written: Any = inspect.unwrap(getattr(function, "fget", function))  # a property's getter
     return _code_location(written.__code__) if hasattr(written, "__code__") else ""
 
 
-def model_source(model: ModelAt, function: Any = None) -> str:
-    """Return the definition of a function of a model in the catalogue, or the name of a user's model.
+def model_function_location(model: FixedSizeModel, function: Any = None) -> str:
+    """Return the place "derive/file:function" of a function of a catalogue model, or the name of a user's model.
 
     Args:
         model: model at its structure.
         function: function of the model; its loss by default.
     """
-    return place(function or model.written.get("loss")) or f"model {model.name}"
+    return definition_location(function or model.written.get("loss")) or f"model {model.name}"
 
 
 def _code_location(code: CodeType) -> str:
@@ -167,18 +167,18 @@ def _code_location(code: CodeType) -> str:
 _ROOT = Path(__file__).parents[1]
 
 
-def add_stamp(lines: Sequence[str], equations: str = "") -> list[str]:
-    """Return lines with a stamp that names the calling function as the one that composes them.
+def add_origin_comment(lines: Sequence[str], equations: str = "") -> list[str]:
+    """Return generated lines below an origin comment, which names the calling function as their writer.
 
     Args:
         lines: lines of source text; none gives none.
         equations: equations that they evaluate, "docs/theory.md (4.3)" for example.
     """
-    return [stamp(calling_function(), (), equations), *lines] if lines else []
+    return [origin_comment(calling_function_location(), (), equations), *lines] if lines else []
 
 
-def stamp(writer: str, formulas: Sequence[str] = (), equations: str = "") -> str:
-    """Return the comment that names the writer of the lines below it, the origin of the formulas, and their equations.
+def origin_comment(writer: str, formulas: Sequence[str] = (), equations: str = "") -> str:
+    """Return a comment on generated lines: their writer, and the sources and equations of the formulas.
 
     Args:
         writer: derive/emit/file:function.
@@ -189,8 +189,8 @@ def stamp(writer: str, formulas: Sequence[str] = (), equations: str = "") -> str
 
 
 @dataclass(frozen=True)
-class Statement:
-    """An assignment targets = expression; it has more than one target where a call yields a row (softmax)."""
+class AssignmentStatement:
+    """An assignment targets = expression; a call that returns a row (softmax) has several targets."""
 
     targets: tuple[str, ...]
     expression: Node
@@ -198,56 +198,56 @@ class Statement:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Straight-line code: `statements`, then `results` (name -> expression of names and numbers).
+    """Straight-line code: assignments (`statements`), then `results`, expressions by name.
 
     Attributes:
         builder: the function that made it, derive/emit/file:function.
         formulas: the functions that its expressions come from; equations: those that it evaluates.
     """
 
-    statements: tuple[Statement, ...]
+    statements: tuple[AssignmentStatement, ...]
     results: tuple[tuple[str, Node], ...]
     builder: str = ""
     formulas: tuple[str, ...] = ()
     equations: str = ""
 
     @property
-    def stamp(self) -> str:
-        """Return the comment above its lines; empty if its builder is not known."""
-        return stamp(self.builder, self.formulas, self.equations) if self.builder else ""
+    def origin_comment(self) -> str:
+        """Return the comment on the origin of the kernel; empty if its builder is not known."""
+        return origin_comment(self.builder, self.formulas, self.equations) if self.builder else ""
 
     @property
-    def operations(self) -> int:
-        """Return the number of arithmetic operations and calls."""
+    def operation_count(self) -> int:
+        """Return the number of arithmetic operations and function calls in the kernel."""
         nodes = [s.expression for s in self.statements] + [node for _, node in self.results]
-        return sum(_operations(node) for node in nodes)
+        return sum(_count_operations(node) for node in nodes)
 
     @property
-    def names(self) -> frozenset[str]:
-        """Return the inputs: names that are used before any statement defines them."""
+    def input_names(self) -> frozenset[str]:
+        """Return the names of the kernel's inputs: those that no statement defines before their use."""
         defined: set[str] = set()
         read: set[str] = set()
         for statement in self.statements:
-            read |= names_in(statement.expression) - defined
+            read |= names_in_node(statement.expression) - defined
             defined.update(statement.targets)
         for _, node in self.results:
-            read |= names_in(node) - defined
+            read |= names_in_node(node) - defined
         return frozenset(read)
 
     @property
-    def result_groups(self) -> list[tuple[list[Statement], str, Node]]:
-        """Return (statements, name, expression) of each result, with the statements that no earlier result needs."""
+    def results_with_statements(self) -> list[tuple[list[AssignmentStatement], str, Node]]:
+        """Return (statements, name, expression) of each result, with the statements first needed by it."""
         made = {target: statement for statement in self.statements for target in statement.targets}
-        done: set[Statement] = set()
+        done: set[AssignmentStatement] = set()
         found = []
         for name, node in self.results:
-            needed: set[Statement] = set()
-            waiting = names_in(node)
+            needed: set[AssignmentStatement] = set()
+            waiting = names_in_node(node)
             while waiting:
                 statement = made.get(waiting.pop())
                 if statement is not None and statement not in needed and statement not in done:
                     needed.add(statement)
-                    waiting |= names_in(statement.expression)
+                    waiting |= names_in_node(statement.expression)
             found.append(([s for s in self.statements if s in needed], name, node))
             done |= needed
         return found
@@ -255,7 +255,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """A recorded kernel.
+    """A kernel with its inputs, as `record_kernels` records it.
 
     Attributes:
         kernel: the kernel.
@@ -273,7 +273,7 @@ _RECORD: ContextVar[list[RecordedKernel] | None] = ContextVar("record", default=
 
 @contextmanager
 def record_kernels() -> Iterator[list[RecordedKernel]]:
-    """Record every kernel that is frozen or split inside the block, in order."""
+    """Return a context manager that records every kernel built or split inside the block, in order."""
     record: list[RecordedKernel] = []
     token = _RECORD.set(record)
     try:
@@ -284,45 +284,45 @@ def record_kernels() -> Iterator[list[RecordedKernel]]:
 
 def _record_kernel(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> None:
     if (record := _RECORD.get()) is not None:
-        read = kernel.names
+        read = kernel.input_names
         record.append(RecordedKernel(kernel, frozenset(symbol for symbol in inputs if symbol.name in read), inner))
 
 
-def cached_with_record(function: Callable[..., T]) -> Callable[..., T]:
-    """Return the function with its results cached by argument; the kernels it freezes are recorded at every call."""
+def cache_and_record_kernels(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache the results of a function by argument; the kernels that it builds are recorded at every call."""
 
     @cache
-    def cached_call(*given: Hashable) -> tuple[T, list[RecordedKernel]]:
+    def cached_call_with_kernels(*given: Hashable) -> tuple[T, list[RecordedKernel]]:
         with record_kernels() as frozen:
             return function(*given), frozen
 
     @wraps(function)
-    def call_and_record(*given: Hashable) -> T:
-        result, frozen = cached_call(*given)
+    def call_and_record_kernels(*given: Hashable) -> T:
+        result, frozen = cached_call_with_kernels(*given)
         if (record := _RECORD.get()) is not None:
             record += frozen
         return result
 
-    return call_and_record
+    return call_and_record_kernels
 
 
-def _operations(node: Node) -> int:
+def _count_operations(node: Node) -> int:
     if node[0] in ("number", "name"):
         return 0
     if node[0] == "power":
-        return 1 + _operations(node[1])
+        return 1 + _count_operations(node[1])
     if node[0] == "call":
-        return 1 + sum(_operations(child) for child in node[2:])
-    return len(node) - 2 + sum(_operations(child) for child in node[1:])
+        return 1 + sum(_count_operations(child) for child in node[2:])
+    return len(node) - 2 + sum(_count_operations(child) for child in node[1:])
 
 
-def names_in(node: Node) -> set[str]:
-    """Return all names in a node."""
+def names_in_node(node: Node) -> set[str]:
+    """Return all names in a node of an expression tree."""
     if node[0] == "name":
         return {node[1]}
     if node[0] == "number":
         return set()
-    return set().union(*[names_in(child) for child in node[1:] if isinstance(child, tuple)])
+    return set().union(*[names_in_node(child) for child in node[1:] if isinstance(child, tuple)])
 
 
 def as_kernel(
@@ -333,7 +333,7 @@ def as_kernel(
     equations: str = "",
     formulas: Sequence[Any] = (),
 ) -> Kernel:
-    """Return expressions as a kernel with deterministic statements.
+    """Return a kernel that evaluates expressions, with common subexpressions as temporaries.
 
     Args:
         outputs: name -> expression.
@@ -347,67 +347,67 @@ def as_kernel(
         TypeError: an expression contains a function that no printer supports.
     """
     definitions = definitions or {}
-    statements, nodes, read = _lower_all(tuple(outputs.items()), tuple(definitions.items()), prefix)
-    sources = [one if isinstance(one, str) else place(one) for one in formulas]
+    statements, nodes, read = _lower_expressions(tuple(outputs.items()), tuple(definitions.items()), prefix)
+    sources = [one if isinstance(one, str) else definition_location(one) for one in formulas]
     results = tuple(zip(outputs, nodes, strict=True))
-    kernel = Kernel(statements, results, calling_function(), tuple(filter(None, sources)), equations)
+    kernel = Kernel(statements, results, calling_function_location(), tuple(filter(None, sources)), equations)
     _record_kernel(kernel, read, inner)
     return kernel
 
 
 @lru_cache(maxsize=2**12)
-def _lower_all(
+def _lower_expressions(
     outputs: tuple[tuple[str, sp.Expr], ...], definitions: tuple[tuple[str, sp.Expr], ...], prefix: str
-) -> tuple[tuple[Statement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
-    """Return statements, one node an output, and the symbols used; cached, as many models share expressions."""
+) -> tuple[tuple[AssignmentStatement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
+    """Return statements, one node per output, and the symbols used; cached, as many models share expressions."""
     every = [_expand_gumbel_terms(sp.sympify(expression)) for _, expression in (*definitions, *outputs)]
-    rows, replaced = _softmax_rows(every, prefix)
+    rows, replaced = _replace_softmax_rows(every, prefix)
     logits = [z for row in rows for z in row[0]]
     temporaries, reduced = sp.cse(
         [*logits, *replaced], symbols=sp.numbered_symbols(prefix, start=0, real=True), order="canonical"
     )
-    pending: dict[str, Statement] = {}
+    pending: dict[str, AssignmentStatement] = {}
     for symbol, expression in temporaries:
-        pending[symbol.name] = Statement((symbol.name,), to_node(expression))
+        pending[symbol.name] = AssignmentStatement((symbol.name,), expression_to_node(expression))
     position = 0
     for original, targets in rows:
         values = reduced[position : position + len(original)]
         position += len(original)
-        statement = Statement(tuple(targets), ("call", "softmax", *[to_node(z) for z in values]))
+        statement = AssignmentStatement(tuple(targets), ("call", "softmax", *[expression_to_node(z) for z in values]))
         for target in targets:
             pending[target] = statement
     for name, _ in definitions:
-        pending[name] = Statement((name,), to_node(reduced[position]))
+        pending[name] = AssignmentStatement((name,), expression_to_node(reduced[position]))
         position += 1
-    nodes = [to_node(expression) for expression in reduced[position:]]
-    ordered: list[Statement] = []
+    nodes = [expression_to_node(expression) for expression in reduced[position:]]
+    ordered: list[AssignmentStatement] = []
     done: set[str] = set()
 
-    def visit(name: str) -> None:
+    def append_after_dependencies(name: str) -> None:
         if name in done or name not in pending:
             return
         statement = pending[name]
         done.update(statement.targets)
-        for inner in sorted(names_in(statement.expression), key=_natural_sort_key):
-            visit(inner)
+        for inner in sorted(names_in_node(statement.expression), key=_natural_sort_key):
+            append_after_dependencies(inner)
         ordered.append(statement)
 
     for node in nodes:
-        for name in sorted(names_in(node), key=_natural_sort_key):
-            visit(name)
-    statements, rename_names = _remove_aliases(ordered, nodes, [name for name, _ in definitions])
-    return statements, rename_names, frozenset().union(*[e.free_symbols for e in every])
+        for name in sorted(names_in_node(node), key=_natural_sort_key):
+            append_after_dependencies(name)
+    statements, renamed = _remove_alias_definitions(ordered, nodes, [name for name, _ in definitions])
+    return statements, renamed, frozenset().union(*[e.free_symbols for e in every])
 
 
 def _expand_gumbel_terms(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with GumbelTerm, which exists for the sake of its derivatives, as one exponential."""
-    return expression.xreplace({term: term.elementary() for term in expression.atoms(GumbelTerm)})
+    """Replace GumbelTerm, which serves to avoid overflow in derivatives, by one exponential."""
+    return expression.xreplace({term: term.to_elementary_functions() for term in expression.atoms(GumbelTerm)})
 
 
-def _remove_aliases(
-    statements: Sequence[Statement], nodes: Sequence[Node], definitions: Iterable[str]
-) -> tuple[tuple[Statement, ...], tuple[Node, ...]]:
-    """Return statements and nodes in which a definition that equals a temporary replaces it; of several, the first."""
+def _remove_alias_definitions(
+    statements: Sequence[AssignmentStatement], nodes: Sequence[Node], definitions: Iterable[str]
+) -> tuple[tuple[AssignmentStatement, ...], tuple[Node, ...]]:
+    """Remove definitions that equal a temporary, and rename the temporary to the first of them."""
     known, made = set(definitions), {target for statement in statements for target in statement.targets}
     names_of: dict[str, str] = {}
     kept = []
@@ -418,14 +418,14 @@ def _remove_aliases(
         else:
             kept.append(statement)
 
-    def rename_names(node: Node) -> Node:
+    def rename_aliases(node: Node) -> Node:
         if node[0] == "name":
             return ("name", names_of.get(node[1], node[1]))
-        return tuple(rename_names(child) if isinstance(child, tuple) else child for child in node)
+        return tuple(rename_aliases(child) if isinstance(child, tuple) else child for child in node)
 
     return tuple(
-        Statement(tuple(names_of.get(t, t) for t in s.targets), rename_names(s.expression)) for s in kept
-    ), tuple(map(rename_names, nodes))
+        AssignmentStatement(tuple(names_of.get(t, t) for t in s.targets), rename_aliases(s.expression)) for s in kept
+    ), tuple(map(rename_aliases, nodes))
 
 
 def _natural_sort_key(name: str) -> tuple[Any, ...]:
@@ -434,10 +434,10 @@ def _natural_sort_key(name: str) -> tuple[Any, ...]:
     return (head, int(name[len(head) :] or -1))
 
 
-def _softmax_rows(
+def _replace_softmax_rows(
     expressions: Sequence[sp.Expr], prefix: str
 ) -> tuple[list[tuple[list[sp.Expr], list[str]]], list[sp.Expr]]:
-    """Replace softmax entries, innermost first, by symbols: one row of symbols for each tuple of logits."""
+    """Replace softmax entries, innermost first, by symbols; each tuple of logits has one row of symbols."""
     current = list(expressions)
     rows: list[tuple[list[sp.Expr], list[str]]] = []
     while True:
@@ -454,8 +454,8 @@ def _softmax_rows(
         current = [e.xreplace(replacement) for e in current]
 
 
-def to_node(expression: sp.Expr) -> Node:
-    """Return a SymPy expression as a node.
+def expression_to_node(expression: sp.Expr) -> Node:
+    """Convert a SymPy expression to a node of nested tuples.
 
     Raises:
         TypeError: it contains a function that no printer supports.
@@ -471,57 +471,61 @@ def to_node(expression: sp.Expr) -> Node:
     if expression.is_Add or expression.is_Mul:
         kind = "add" if expression.is_Add else "mul"
         ordered = expression.as_ordered_terms() if expression.is_Add else expression.as_ordered_factors()
-        return (kind, *[to_node(a) for a in ordered])
+        return (kind, *[expression_to_node(a) for a in ordered])
     if expression.is_Pow:
         base, exponent = expression.args
         if exponent.is_Integer:
-            return ("power", to_node(base), int(exponent))
+            return ("power", expression_to_node(base), int(exponent))
         if exponent == sp.Rational(1, 2):
-            return ("call", "sqrt", to_node(base))
+            return ("call", "sqrt", expression_to_node(base))
         if exponent == -sp.Rational(1, 2):
-            return ("power", ("call", "sqrt", to_node(base)), -1)
+            return ("power", ("call", "sqrt", expression_to_node(base)), -1)
         if base is sp.E:
-            return ("call", "exp", to_node(exponent))
-        return ("call", "pow", to_node(base), to_node(exponent))
+            return ("call", "exp", expression_to_node(exponent))
+        return ("call", "pow", expression_to_node(base), expression_to_node(exponent))
     if isinstance(expression, sp.logic.boolalg.Boolean):
-        return _condition(expression)  # a condition shared by several pieces, as a temporary
+        return _condition_to_node(expression)  # a condition shared by several pieces, as a temporary
     if isinstance(expression, sp.KroneckerDelta):
-        return ("call", "equal", *[to_node(a) for a in expression.args])
+        return ("call", "equal", *[expression_to_node(a) for a in expression.args])
     if isinstance(expression, sp.Piecewise):
         node: Node = ("number", 0, 1)
         for value, condition in reversed(expression.args):
             node = (
-                to_node(value)
+                expression_to_node(value)
                 if condition is sp.true
-                else ("call", "where", _condition(condition), to_node(value), node)
+                else ("call", "where", _condition_to_node(condition), expression_to_node(value), node)
             )
         return node
     for function, name in _CALLS.items():
         if isinstance(expression, function):
             arguments = expression.args[:1] if name == "heaviside" else expression.args
-            return ("call", name, *[to_node(a) for a in arguments])
+            return ("call", name, *[expression_to_node(a) for a in arguments])
     known = ", ".join(
         sorted(f"sp.{function.__name__}" for function in _CALLS if function.__module__.startswith("sympy"))
     )
-    raise TypeError(f"{type(expression).__name__} cannot be generated, in {expression}; functions that can are {known}")
+    raise TypeError(
+        f"no code can be generated for the function {type(expression).__name__} in {expression}; allowed are {known}"
+    )
 
 
-def _condition(condition: sp.Basic) -> Node:
+def _condition_to_node(condition: sp.Basic) -> Node:
     if condition.is_Symbol:
         return ("name", condition.name)
     for connective, name in ((sp.And, "and"), (sp.Or, "or")):
         if isinstance(condition, connective):
-            return ("call", name, *[_condition(a) for a in sorted(condition.args, key=sp.default_sort_key)])
+            return ("call", name, *[_condition_to_node(a) for a in sorted(condition.args, key=sp.default_sort_key)])
     operators = {
         sp.Equality: "eq", sp.StrictGreaterThan: "gt", sp.GreaterThan: "ge", sp.StrictLessThan: "lt", sp.LessThan: "le",
     }  # fmt: skip
     for relation, name in operators.items():
         if isinstance(condition, relation):
-            return ("call", name, to_node(condition.lhs), to_node(condition.rhs))
-    raise TypeError(f"no printer knows the condition {condition}")
+            return ("call", name, expression_to_node(condition.lhs), expression_to_node(condition.rhs))
+    raise TypeError(
+        f"no code can be generated for the condition {condition}; allowed are comparisons, joined by & and |"
+    )
 
 
-def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:
+def split_kernel_by_inputs(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:
     """Split a kernel in two: the part that depends only on the names in `outer` (and constants), and the rest.
 
     The first kernel's results, called `prefix`0, ..., are inputs of the second. Within a sum or product those factors
@@ -533,11 +537,11 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
         prefix: prefix of the names of the first kernel's results.
     """
     known = set(outer)
-    first: list[Statement] = []
-    second: list[Statement] = []
+    first: list[AssignmentStatement] = []
+    second: list[AssignmentStatement] = []
     results: dict[Node, str] = {}
 
-    def name_result(node: Node) -> Node:
+    def name_result_of_first_kernel(node: Node) -> Node:
         if node[0] == "number":
             return node
         return ("name", results.setdefault(node, f"{prefix}{len(results)}"))
@@ -545,15 +549,15 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
     def split_node(node: Node) -> Node:
         if node[0] == "number":
             return node
-        if names_in(node) <= known:
-            return name_result(node)
+        if names_in_node(node) <= known:
+            return name_result_of_first_kernel(node)
         if node[0] in ("add", "mul"):
-            pure = [a for a in node[1:] if names_in(a) <= known]
-            mixed = [split_node(a) for a in node[1:] if not names_in(a) <= known]
+            pure = [a for a in node[1:] if names_in_node(a) <= known]
+            mixed = [split_node(a) for a in node[1:] if not names_in_node(a) <= known]
             if len(pure) == 1:
-                pure = [name_result(pure[0])]
+                pure = [name_result_of_first_kernel(pure[0])]
             elif any(a[0] != "number" for a in pure):
-                pure = [name_result((node[0], *pure))]
+                pure = [name_result_of_first_kernel((node[0], *pure))]
             return (node[0], *pure, *mixed)
         if node[0] == "power":
             return ("power", split_node(node[1]), node[2])
@@ -562,11 +566,11 @@ def hoist(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]
         return node
 
     for statement in kernel.statements:
-        if names_in(statement.expression) <= known:
+        if names_in_node(statement.expression) <= known:
             first.append(statement)
             known.update(statement.targets)
         else:
-            second.append(Statement(statement.targets, split_node(statement.expression)))
+            second.append(AssignmentStatement(statement.targets, split_node(statement.expression)))
     last = tuple((name, split_node(node)) for name, node in kernel.results)
     columns = tuple((name, node) for node, name in results.items())
     split = (

@@ -1,7 +1,7 @@
 """The origin of every line of a generated file.
 
 Texts from which files are composed carry comments. A mark names the template that continues, a stamp the function that
-writes the lines below it, the origin of their formulas, and their equations. `split_sources` removes them, except
+writes the lines below it, the origin of their formulas, and their equations. `lines_with_origins` removes them, except
 for the first stamp of every function; the origins of all lines go into `sources.json` next to the files.
 """
 
@@ -30,11 +30,11 @@ _EQUATIONS = re.compile(r"docs/theory\.md \(\d+\.\d+\)(?:, \(\d+\.\d+\))*")
 Runs = list[tuple[int, str]]  # (first line, source) wherever the source changes, lines from 1
 
 
-class StampExtension(Extension):
-    """An extension of Jinja that stamps every function with its template and the equations that the template cites."""
+class OriginCommentExtension(Extension):
+    """A Jinja extension that adds to every function a comment with its template and the equations cited there."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
-        """Return a template with a stamp below each `def f(...):  # docs/theory.md (4.3)`, whose citation is optional.
+        """Return a template with an origin comment below each `def f(...):  # docs/theory.md (4.3)`.
 
         Args:
             source: text of the template.
@@ -48,16 +48,16 @@ class StampExtension(Extension):
         return f"{MARK}{own}\n" + _ELSEWHERE.sub(lambda found: f"{found[0]}\n{MARK}{own}", stamped)
 
 
-def fill_in_equations(text: str) -> str:
-    """Return a text in which functions that cite no equation have the citation of the file."""
+def fill_in_equation_citations(text: str) -> str:
+    """Return a text in which functions without a cited equation cite the equations of the file."""
     equations = _EQUATIONS.search(text)
     return _NO_EQUATION.sub(lambda found: f"{found[0]}, {equations[0]}", text) if equations else text
 
 
-def split_sources(text: str) -> list[tuple[str, str]]:
-    """Return (line, source) of a file without marks and stamps, except for the stamp at the head of each function.
+def lines_with_origins(text: str) -> list[tuple[str, str]]:
+    """Return (line, origin) for the lines of a file; origin comments are removed, except at the head of functions.
 
-    A source is the content of a stamp, followed by ` -> name` on lines that lead to a result of several lines.
+    An origin is the text of a comment, followed by ` -> name` on lines that compute a result of several lines.
     """
     found: list[tuple[str, str]] = []
     file = function = source = result = ""  # of the file, the function and the line; result of the line
@@ -85,13 +85,13 @@ def split_sources(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def source_runs(lines: Sequence[tuple[str, str]]) -> Runs:
-    """Return (first line, source) of each run of lines with one source."""
+def runs_of_equal_origin(lines: Sequence[tuple[str, str]]) -> Runs:
+    """Return (first line, origin) of each run of lines with the same origin."""
     return [(n + 1, source) for n, (_, source) in enumerate(lines) if n == 0 or lines[n - 1][1] != source]
 
 
-def sources_json(files: Mapping[str, Runs]) -> str:
-    """Return the text of `sources.json`: names of sources, and for each file the lines at which they begin."""
+def sources_json_text(files: Mapping[str, Runs]) -> str:
+    """Return the text of `sources.json`: the origins, and for each file the lines at which the origin changes."""
     names = sorted({source for changes in files.values() for _, source in changes})
     place = {name: n for n, name in enumerate(names)}
     sources = ",\n".join(json.dumps(name) for name in names)
@@ -104,8 +104,8 @@ def sources_json(files: Mapping[str, Runs]) -> str:
     )
 
 
-def remove_files(text: str, files: Collection[str]) -> str:
-    """Return the text of a `sources.json` without some files.
+def remove_files_from_sources_json(text: str, files: Collection[str]) -> str:
+    """Return the text of a `sources.json` after removing some files from it.
 
     Args:
         text: content of a `sources.json`.
@@ -113,7 +113,7 @@ def remove_files(text: str, files: Collection[str]) -> str:
     """
     known = json.loads(text)
     kept = {file: changes for file, changes in known["lines"].items() if file not in files}
-    return sources_json({file: [(n, known["sources"][at]) for n, at in changes] for file, changes in kept.items()})
+    return sources_json_text({file: [(n, known["sources"][at]) for n, at in changes] for file, changes in kept.items()})
 
 
 class LineOrigin(NamedTuple):
@@ -132,15 +132,15 @@ class LineOrigin(NamedTuple):
     result: str
 
     @classmethod
-    def read(cls, source: str) -> LineOrigin:
-        """Return the origin from a source as `split_sources` writes it."""
+    def from_source_text(cls, source: str) -> LineOrigin:
+        """Return the origin that a text of `lines_with_origins` describes."""
         whole, _, result = source.partition(" -> ")
         who, _, equations = whole.partition(", docs/")
         writer, *formulas = who.split(" < ")
         return cls(writer, tuple(formulas), f"docs/{equations}" if equations else "", result)
 
 
-def find_origin(path: Path, line: int) -> LineOrigin | None:
+def find_line_origin(path: Path, line: int) -> LineOrigin | None:
     """Return the origin of a line of a generated file; None if no `sources.json` above it lists the file.
 
     Args:
@@ -157,5 +157,5 @@ def find_origin(path: Path, line: int) -> LineOrigin | None:
             known = json.loads(kept.read_text(encoding="utf-8"))
             changes = known["lines"].get(path.relative_to(folder).as_posix(), [])
             at = bisect_right([first for first, _ in changes], line) - 1
-            return LineOrigin.read(known["sources"][changes[at][1]]) if at >= 0 else None
+            return LineOrigin.from_source_text(known["sources"][changes[at][1]]) if at >= 0 else None
     return None

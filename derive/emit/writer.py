@@ -16,26 +16,33 @@ from typing import Any
 import jinja2
 import sympy as sp
 
-from ..authoring.model import Model, ModelAt
+from ..authoring.model import FixedSizeModel, Model
 from ..authoring.parameters import Structure
-from ..digest import generator_digest
-from ..theory.kinks import LOSS_JUMPS, slope_jump
+from ..digest import generator_code_digest
+from ..theory.kinks import LOSS_JUMPS, describe_gradient_jump
 from ..theory.piecewise_losses import proximal_obstacle
 from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
-from .kernel import Kernel, RecordedKernel, add_stamp, record_kernels
-from .line_origins import SOURCES_FILE, StampExtension, fill_in_equations, source_runs, sources_json, split_sources
-from .printers.numba import body
-from .probes import check_bounded, check_convex, check_finite, check_real
-from .sources.bayes_source import bayes_context
-from .sources.channel import build_channel, constant_names
-from .sources.channel_source import bounds_context, channel_context
-from .sources.flow_source import flow_context
-from .sources.metadata_source import metadata_file, reduced_metadata_file
-from .sources.metric_source import metric_context
-from .sources.prior_source import prior_context
-from .sources.reference_source import reference_context
-from .sources.tangent_source import moment_tangent_context, tangent_context
-from .sources.thermal_source import thermal_context
+from .kernel import Kernel, RecordedKernel, add_origin_comment, record_kernels
+from .line_origins import (
+    SOURCES_FILE,
+    OriginCommentExtension,
+    fill_in_equation_citations,
+    lines_with_origins,
+    runs_of_equal_origin,
+    sources_json_text,
+)
+from .printers.numba import kernel_body_lines
+from .probes import check_loss_is_bounded_below, check_loss_is_finite, check_loss_is_real, check_penalty_is_convex
+from .sources.bayes_source import bayes_template_context
+from .sources.channel import build_channel_kernels, channel_constant_names
+from .sources.channel_source import channel_template_context, interval_bounds_template_context
+from .sources.flow_source import descent_flow_template_context
+from .sources.metadata_source import metadata_file_text, reduced_metadata_file_text
+from .sources.metric_source import metric_template_context
+from .sources.prior_source import prior_template_context
+from .sources.reference_source import reference_template_context
+from .sources.tangent_source import moment_tangent_template_context, tangent_template_context
+from .sources.thermal_source import thermal_template_context
 
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?: as \w+)?(?:, \w+)*)")
@@ -63,7 +70,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class GeneratedSolver:
-    """A generated solver: file name -> text, the digest of its model, and every kernel that was made for it.
+    """A generated solver: texts of its files by name, the digest of its model's equations, and its kernels.
 
     The file `sources.json` lists the origins of the lines of the others.
     """
@@ -76,7 +83,7 @@ class GeneratedSolver:
 
 
 def generate(model: Model, structure: Structure | None = None) -> GeneratedSolver:
-    """Derive, lower and print one solver.
+    """Derive and generate the files of one solver.
 
     Args:
         model: model of the catalogue or of a user.
@@ -90,11 +97,11 @@ def generate(model: Model, structure: Structure | None = None) -> GeneratedSolve
     at = model.at(structure)
     with record_kernels() as frozen:
         files = _generate_files(model, at)
-    return GeneratedSolver(at.name, structure, at.digest(), files, tuple(frozen))
+    return GeneratedSolver(at.name, structure, at.equations_digest(), files, tuple(frozen))
 
 
-def metadata(model: Model, structure: Structure) -> str:
-    """Return the text of the metadata file alone, for a model that shares its physics with an existing solver.
+def metadata_text(model: Model, structure: Structure) -> str:
+    """Return the text of a solver's metadata file alone, for a model with the same equations as an existing solver.
 
     Args:
         model: model whose metadata is needed.
@@ -104,95 +111,108 @@ def metadata(model: Model, structure: Structure) -> str:
         ModelError: the model is not well posed at the structure.
     """
     at = model.at(structure)
-    return _join_lines(_clean_lines(metadata_file(model, at, _header_line("model.py"), proximal_obstacle(at))))
+    return _join_lines_to_text(
+        _lines_without_superfluous_blanks(
+            metadata_file_text(model, at, _generated_header_line("model.py"), proximal_obstacle(at))
+        )
+    )
 
 
-def _generate_files(model: Model, at: ModelAt) -> dict[str, str]:
-    check_real(at)
-    check_finite(at)
-    check_bounded(at)
+def _generate_files(model: Model, at: FixedSizeModel) -> dict[str, str]:
+    check_loss_is_real(at)
+    check_loss_is_finite(at)
+    check_loss_is_bounded_below(at)
     if at.penalty is not None:
-        check_convex(at.penalty, at.structure)
-    jump, unpack = proximal_obstacle(at), _unpacker(at)
-    metric = metric_context(at, unpack)
-    files = {"model.py": metadata_file(model, at, _header_line("model.py"), jump)}
+        check_penalty_is_convex(at.penalty, at.structure)
+    jump, unpack = proximal_obstacle(at), _constants_unpacker(at)
+    metric = metric_template_context(at, unpack)
+    files = {"model.py": metadata_file_text(model, at, _generated_header_line("model.py"), jump)}
     contexts: dict[str, dict[str, Any]] = {
-        "prior.py": prior_context(at),
-        "thermal.py": thermal_context(at, unpack),
+        "prior.py": prior_template_context(at),
+        "thermal.py": thermal_template_context(at, unpack),
         "metric.py": metric,
     }
     if not jump:  # these need a proximal map
-        channel = build_channel(at)
+        channel = build_channel_kernels(at)
         contexts |= {
-            "channel.py": channel_context(channel, unpack),
-            "tangent.py": tangent_context(at, channel),
-            "reference.py": reference_context(at, channel, metric["kernels"]["metric"], unpack),
+            "channel.py": channel_template_context(channel, unpack),
+            "tangent.py": tangent_template_context(at, channel),
+            "reference.py": reference_template_context(at, channel, metric["kernels"]["metric"], unpack),
         }
         if not channel.sides:
-            contexts["bounds.py"] = bounds_context(channel, unpack)
-    if at.regulariser.kind == "ridge" and not slope_jump(at).startswith(LOSS_JUMPS):
-        contexts["flow.py"] = flow_context(at)
+            contexts["bounds.py"] = interval_bounds_template_context(channel, unpack)
+    if at.regulariser.kind == "ridge" and not describe_gradient_jump(at).startswith(LOSS_JUMPS):
+        contexts["flow.py"] = descent_flow_template_context(at)
     if at.output is not None:
-        contexts["bayes.py"] = bayes_context(at, at.output, unpack)
-    files |= _render(contexts)
+        contexts["bayes.py"] = bayes_template_context(at, at.output, unpack)
+    files |= _render_templates(contexts)
     for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
         if reduced is not None:
-            files |= {f"{folder}/{name}": text for name, text in _reduced_files(reduced).items()}
+            files |= {f"{folder}/{name}": text for name, text in _generate_reduced_problem_files(reduced).items()}
     for name in at.others:
-        files |= {f"metric_{name}/{file}": text for file, text in _metric_files(model, at.with_metric(name)).items()}
-    lines = {name: _clean_lines(text) for name, text in files.items()}
-    sources = sources_json({name: source_runs(each) for name, each in lines.items()})
-    return {name: _join_lines(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
+        files |= {
+            f"metric_{name}/{file}": text for file, text in _generate_metric_files(model, at.with_metric(name)).items()
+        }
+    lines = {name: _lines_without_superfluous_blanks(text) for name, text in files.items()}
+    sources = sources_json_text({name: runs_of_equal_origin(each) for name, each in lines.items()})
+    return {name: _join_lines_to_text(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
 
 
-def _metric_files(model: Model, at: ModelAt) -> dict[str, str]:
-    """Return the files for another metric of the same model: metadata, averages, and its reduced problem."""
-    files = {"model.py": metadata_file(model, at, _header_line("model.py"), proximal_obstacle(at))}
-    files |= _render({"metric.py": metric_context(at, _unpacker(at))})
+def _generate_metric_files(model: Model, at: FixedSizeModel) -> dict[str, str]:
+    """Return the files for another metric of a model: metadata, averages, and the reduced problem of the metric."""
+    files = {"model.py": metadata_file_text(model, at, _generated_header_line("model.py"), proximal_obstacle(at))}
+    files |= _render_templates({"metric.py": metric_template_context(at, _constants_unpacker(at))})
     reduced = reduced_metric(at)
     if reduced is not None:
-        files |= {f"reduced_metric/{name}": text for name, text in _reduced_files(reduced).items()}
+        files |= {f"reduced_metric/{name}": text for name, text in _generate_reduced_problem_files(reduced).items()}
     return files
 
 
-def _reduced_files(at: ReducedModel) -> dict[str, str]:
-    """Return the files of the reduced problem of an average: its fields, and its channel or the test error."""
-    jump, unpack = proximal_obstacle(at) if at.metric is None else "", _unpacker(at)
+def _generate_reduced_problem_files(at: ReducedModel) -> dict[str, str]:
+    """Return the files of the reduced problem of the loss or of a metric: metadata, and channel or metric."""
+    jump, unpack = proximal_obstacle(at) if at.metric is None else "", _constants_unpacker(at)
     contexts: dict[str, dict[str, Any]] = {}
     if at.metric is not None:
-        contexts["metric.py"] = metric_context(at, unpack)
+        contexts["metric.py"] = metric_template_context(at, unpack)
     else:
-        contexts["thermal.py"] = thermal_context(at, unpack)
+        contexts["thermal.py"] = thermal_template_context(at, unpack)
     if at.metric is None and not jump:
-        channel = build_channel(at)
-        contexts |= {"channel.py": channel_context(channel, unpack), "tangent.py": moment_tangent_context(channel)}
-    return {"model.py": reduced_metadata_file(at, _header_line("model.py"), jump)} | _render(contexts)
+        channel = build_channel_kernels(at)
+        contexts |= {
+            "channel.py": channel_template_context(channel, unpack),
+            "tangent.py": moment_tangent_template_context(channel),
+        }
+    return {"model.py": reduced_metadata_file_text(at, _generated_header_line("model.py"), jump)} | _render_templates(
+        contexts
+    )
 
 
-def _render(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the texts of templates by file name; they name no model, so that equal kernels give equal files.
+def _render_templates(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the texts of generated files by name; no text contains a model's name.
 
     Loops that call the kernels are in a file of their own, which models of the same sizes share.
     """
-    environment = _environment()
+    environment = _jinja_environment()
     called = {file.replace(".py", "_loops.py"): context for file, context in contexts.items()}
     loops = {name: each for name, each in called.items() if name in SOURCES and each.get("has_averages", True)}
     return {
-        name: fill_in_equations(environment.get_template(f"{name}.jinja").render(header=_header_line(name), **context))
+        name: fill_in_equation_citations(
+            environment.get_template(f"{name}.jinja").render(header=_generated_header_line(name), **context)
+        )
         for name, context in (contexts | loops).items()
     }
 
 
-def _header_line(file: str) -> str:
-    digest = generator_digest(*SOURCES[file])
+def _generated_header_line(file: str) -> str:
+    digest = generator_code_digest(*SOURCES[file])
     return f"# Generated by saddleforge; do not edit. Generator digest {digest}, SymPy {sp.__version__}."
 
 
-def _clean_lines(text: str) -> list[tuple[str, str]]:
-    """Return (line, source) without trailing blanks, unused imports, and more than two blank lines in a row."""
+def _lines_without_superfluous_blanks(text: str) -> list[tuple[str, str]]:
+    """Return (line, origin) of a text without trailing blanks, unused imports and superfluous blank lines."""
     lines: list[tuple[str, str]] = []
-    for line, source in split_sources(text):
-        if (imported := _IMPORT.fullmatch(line)) and not (line := _used_imports(imported, text)):
+    for line, source in lines_with_origins(text):
+        if (imported := _IMPORT.fullmatch(line)) and not (line := _without_unused_imports(imported, text)):
             continue
         if (line := line.rstrip()) or not all(not above for above, _ in lines[-2:]):
             lines.append((line, source))
@@ -206,48 +226,48 @@ def _clean_lines(text: str) -> list[tuple[str, str]]:
     return kept[::-1]
 
 
-def _join_lines(lines: Sequence[tuple[str, str]]) -> str:
+def _join_lines_to_text(lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join(line for line, _ in lines) + "\n"
 
 
-def _used_imports(imported: re.Match[str], text: str) -> str:
+def _without_unused_imports(imported: re.Match[str], text: str) -> str:
     """Return an import line without the modules that the file does not use."""
     names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name.split()[-1]}\.\w", text)]
     return f"{imported[1]}{', '.join(names)}" if names else ""
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _jinja_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE / "templates"),
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        extensions=[StampExtension],
+        extensions=[OriginCommentExtension],
     )
     environment.globals["block"] = _indent_block
-    environment.globals["code"] = lambda kernel, margin=4: _indent_block(body(kernel), margin)
-    environment.globals["added"] = _adding_lines
+    environment.globals["code"] = lambda kernel, margin=4: _indent_block(kernel_body_lines(kernel), margin)
+    environment.globals["added"] = _accumulation_lines
     environment.globals["indent"] = lambda text, margin: "\n".join(" " * margin + line for line in text.splitlines())
     return environment
 
 
-def _adding_lines(kernel: Kernel, factor: str, margin: int) -> str:
-    """Return lines that add a factor times each result to the place that is its name."""
-    return _indent_block(body(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
+def _accumulation_lines(kernel: Kernel, factor: str, margin: int) -> str:
+    """Return lines that add each result of a kernel, times a factor, to the variable of its name."""
+    return _indent_block(kernel_body_lines(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
 
 
 def _indent_block(lines: Sequence[str], margin: int) -> str:
-    """Return indented lines, which carry their own stamps."""
+    """Return the text of indented lines."""
     return "\n".join(" " * margin + line for line in lines)
 
 
-def _unpacker(model: ModelAt) -> Callable[[Kernel], str]:
-    positions = {name: i for i, name in enumerate(constant_names(model))}
+def _constants_unpacker(model: FixedSizeModel) -> Callable[[Kernel], str]:
+    positions = {name: i for i, name in enumerate(channel_constant_names(model))}
 
-    def unpack(kernel: Kernel) -> str:
-        used = sorted((positions[n], n) for n in kernel.names if n in positions)
-        return _indent_block(add_stamp([f"{name} = c[{i}]" for i, name in used]), 4)
+    def constant_load_lines(kernel: Kernel) -> str:
+        used = sorted((positions[n], n) for n in kernel.input_names if n in positions)
+        return _indent_block(add_origin_comment([f"{name} = c[{i}]" for i, name in used]), 4)
 
-    return unpack
+    return constant_load_lines

@@ -11,7 +11,7 @@ from ..authoring.regulariser import Ridge
 @model(
     regulariser=Ridge(0.1),
     metric=lambda h, Y: square(sp.Abs(Y[0, 0]) - sp.Abs(h[0, 0])),
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
 )
 def amplitude_retrieval(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """(|Y| - |X|)^2 and a ridge penalty: real phase retrieval from amplitudes, with a concave corner at X = 0.

@@ -8,7 +8,7 @@ from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Structure, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mix_with_positions, token_error
+from .mixed_target import attention_error_per_token, mix_with_positional_matrix
 
 
 def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
@@ -17,7 +17,7 @@ def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
     return sp.Matrix([[*softmax(scores[i : i + 1, : i + 1]), *[0] * (count - i - 1)] for i in range(count)])
 
 
-def causal_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+def causal_positional_matrix(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
     """Return 0.6 on the diagonal, the rest of each row spread over earlier tokens; the first row attends to itself."""
     rows = []
     for i in range(structure.tokens):
@@ -26,7 +26,7 @@ def causal_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
     return tuple(rows)
 
 
-def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return masked teacher attention mixed with the positional matrix.
 
     Args:
@@ -34,7 +34,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return mix_with_positions(masked_softmax(Y @ Y.T), omega, A)
+    return mix_with_positional_matrix(masked_softmax(Y @ Y.T), omega, A)
 
 
 @model(
@@ -42,18 +42,20 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - masked_softmax(h @ h.T)),
-    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
+    metric=lambda h, Y, omega, A: attention_error_per_token(
+        mixed_attention_target(Y, omega, A) - masked_softmax(h @ h.T)
+    ),
+    baseline=lambda B, Y, omega, A: attention_error_per_token(mixed_attention_target(Y, omega, A) - B),
 )
 def causal_attention(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(causal_target, doc="positional target, L x L, lower triangular"),  # noqa: B008
+    A: Any = Parameter(causal_positional_matrix, doc="positional target, L x L, lower triangular"),  # noqa: B008
 ) -> sp.Expr:
     """Tied attention with a lower-triangular mask in student and teacher, on the mixed target.
 
     Source: arXiv 2402.03902, conclusion
     """
-    return half_square(target(Y, omega, A) - masked_softmax(X @ X.T), weight=rho)
+    return half_square(mixed_attention_target(Y, omega, A) - masked_softmax(X @ X.T), weight=rho)

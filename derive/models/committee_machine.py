@@ -15,7 +15,7 @@ def committee_output(fields: sp.Matrix) -> sp.Expr:
     return sum(sp.erf(x / sp.sqrt(2)) for x in fields) / sp.sqrt(len(fields))
 
 
-def equal_mixtures(structure: Structure) -> tuple[tuple[str, ...], ...]:
+def equal_teacher_mixture(structure: Structure) -> tuple[tuple[str, ...], ...]:
     """Return the coefficients of a start in which every column of W is the same mixture of all teacher columns."""
     return (("3/10",) * structure.teacher_rank,) * structure.student_rank
 
@@ -26,7 +26,7 @@ def equal_mixtures(structure: Structure) -> tuple[tuple[str, ...], ...]:
     noise={"u": GaussianNoise(variance="Delta")},
     regulariser=Ridge(0.01),
     metric=lambda h, Y: square(committee_output(Y) - committee_output(h)),
-    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=equal_mixtures)},
+    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=equal_teacher_mixture)},
 )
 def committee_machine(
     X: sp.Matrix,

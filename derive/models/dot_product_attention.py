@@ -6,13 +6,13 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
-from ..authoring.outputs import attention_scores
+from ..authoring.outputs import attention_output_channel
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mix_with_positions, positional_target, token_error
+from .mixed_target import attention_error_per_token, mix_with_positional_matrix, positional_attention_matrix
 
 
-def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return softmax(Y Y^T) mixed with the positional matrix.
 
     Args:
@@ -20,10 +20,10 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return mix_with_positions(softmax(Y @ Y.T), omega, A)
+    return mix_with_positional_matrix(softmax(Y @ Y.T), omega, A)
 
 
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     """Return the test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T].
 
     Args:
@@ -32,10 +32,10 @@ def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return token_error(target(Y, omega, A) - softmax(h @ h.T))
+    return attention_error_per_token(mixed_attention_target(Y, omega, A) - softmax(h @ h.T))
 
 
-def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+def linear_baseline_error(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     """Return the error of a linear layer that mixes the tokens with a constant matrix B (docs/theory.md (7.7)).
 
     Args:
@@ -44,7 +44,7 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return token_error(target(Y, omega, A) - B)
+    return attention_error_per_token(mixed_attention_target(Y, omega, A) - B)
 
 
 @model(
@@ -52,19 +52,19 @@ def baseline(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Exp
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=metric,
-    baseline=baseline,
-    output=lambda structure: attention_scores(structure, needs=lambda omega: 1 - omega),
+    metric=attention_test_error,
+    baseline=linear_baseline_error,
+    output=lambda structure: attention_output_channel(structure, needs=lambda omega: 1 - omega),
 )
 def dot_product_attention(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
 ) -> sp.Expr:
     """Tied low-rank attention softmax(X X^T) learns (1-omega) softmax(Y Y^T) + omega A.
 
     Source: arXiv 2402.03902, eq. 1-3 and 15-16
     """
-    return half_square(target(Y, omega, A) - softmax(X @ X.T), weight=rho)
+    return half_square(mixed_attention_target(Y, omega, A) - softmax(X @ X.T), weight=rho)

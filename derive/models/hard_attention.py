@@ -8,7 +8,7 @@ from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mix_with_positions, positional_target, token_error
+from .mixed_target import attention_error_per_token, mix_with_positional_matrix, positional_attention_matrix
 
 
 def hardmax(scores: sp.Matrix) -> sp.Matrix:
@@ -18,16 +18,18 @@ def hardmax(scores: sp.Matrix) -> sp.Matrix:
     """
     count = scores.shape[1]
 
-    def _exceeds(one: sp.Expr, other: sp.Expr, first: bool) -> sp.Expr:
+    def _larger_score_indicator(one: sp.Expr, other: sp.Expr, first: bool) -> sp.Expr:
         return sp.Piecewise((1, one >= other if first else one > other), (0, True))
 
     return sp.Matrix(
         *scores.shape,
-        lambda i, j: sp.Mul(*[_exceeds(scores[i, j], scores[i, b], j < b) for b in range(count) if b != j]),
+        lambda i, j: sp.Mul(
+            *[_larger_score_indicator(scores[i, j], scores[i, b], j < b) for b in range(count) if b != j]
+        ),
     )
 
 
-def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return the token to which each token of the teacher attends, mixed with the positional matrix.
 
     Args:
@@ -35,7 +37,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return mix_with_positions(hardmax(Y @ Y.T), omega, A)
+    return mix_with_positional_matrix(hardmax(Y @ Y.T), omega, A)
 
 
 @model(
@@ -43,18 +45,18 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(h @ h.T)),
-    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
+    metric=lambda h, Y, omega, A: attention_error_per_token(mixed_attention_target(Y, omega, A) - softmax(h @ h.T)),
+    baseline=lambda B, Y, omega, A: attention_error_per_token(mixed_attention_target(Y, omega, A) - B),
 )
 def hard_attention(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
 ) -> sp.Expr:
     """Tied attention softmax(X X^T) learns (1-omega) hardmax(Y Y^T) + omega A.
 
     Source: hard targets for the model of arXiv 2402.03902, eq. 15-16
     """
-    return half_square(target(Y, omega, A) - softmax(X @ X.T), weight=rho)
+    return half_square(mixed_attention_target(Y, omega, A) - softmax(X @ X.T), weight=rho)

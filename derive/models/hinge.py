@@ -3,7 +3,7 @@
 import sympy as sp
 
 from ..authoring.model import model
-from ..authoring.outputs import sign_of_field
+from ..authoring.outputs import sign_output_channel
 from ..authoring.parameters import Start
 from ..authoring.regulariser import Ridge
 from .logistic_regression import zero_one_error
@@ -12,8 +12,8 @@ from .logistic_regression import zero_one_error
 @model(
     regulariser=Ridge(0.1),
     metric=zero_one_error,
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
-    output=sign_of_field(),
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=sign_output_channel(),
 )
 def hinge(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """Hinge loss max(0, 1 - sign(Y) X) with a ridge penalty.

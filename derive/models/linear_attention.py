@@ -6,13 +6,13 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho
 from ..authoring.model import model
-from ..authoring.outputs import products_of_fields
+from ..authoring.outputs import field_products_output_channel
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mix_with_positions, positional_target, token_error
+from .mixed_target import attention_error_per_token, mix_with_positional_matrix, positional_attention_matrix
 
 
-def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return linear teacher attention mixed with the positional matrix.
 
     Args:
@@ -20,7 +20,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return mix_with_positions(Y @ Y.T / Y.shape[0], omega, A)
+    return mix_with_positional_matrix(Y @ Y.T / Y.shape[0], omega, A)
 
 
 @model(
@@ -28,19 +28,19 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - h @ h.T / h.shape[0]),
-    baseline=lambda B, Y, omega, A: token_error(target(Y, omega, A) - B),
-    output=lambda structure: products_of_fields(structure, needs=lambda omega: 1 - omega),
+    metric=lambda h, Y, omega, A: attention_error_per_token(mixed_attention_target(Y, omega, A) - h @ h.T / h.shape[0]),
+    baseline=lambda B, Y, omega, A: attention_error_per_token(mixed_attention_target(Y, omega, A) - B),
+    output=lambda structure: field_products_output_channel(structure, needs=lambda omega: 1 - omega),
 )
 def linear_attention(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
 ) -> sp.Expr:
     """Tied linear attention X X^T / L learns (1-omega) Y Y^T / L + omega A.
 
     Source: the linear counterpart of arXiv 2402.03902, eq. 15-16
     """
-    return half_square(target(Y, omega, A) - X @ X.T / X.shape[0], weight=rho)
+    return half_square(mixed_attention_target(Y, omega, A) - X @ X.T / X.shape[0], weight=rho)

@@ -4,7 +4,7 @@ import sympy as sp
 
 from ..authoring.language import softplus
 from ..authoring.model import model
-from ..authoring.outputs import sign_of_field
+from ..authoring.outputs import sign_output_channel
 from ..authoring.parameters import Start
 from ..authoring.regulariser import Ridge
 
@@ -22,8 +22,8 @@ def zero_one_error(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
 @model(
     regulariser=Ridge(0.1),
     metric=zero_one_error,
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
-    output=sign_of_field(),
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=sign_output_channel(),
 )
 def logistic_regression(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
     """Logistic loss log(1 + exp(-sign(Y) X)) with a ridge penalty.

@@ -6,14 +6,14 @@ from ..authoring.language import Matrix, rho, square
 from ..authoring.parameters import Structure
 
 
-def positional_target(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+def positional_attention_matrix(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
     """Return the fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
     count = structure.tokens
     off = sp.Rational(2, 5) / (count - 1)
     return tuple(tuple(sp.Rational(3, 5) if i == j else off for j in range(count)) for i in range(count))
 
 
-def mix_with_positions(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def mix_with_positional_matrix(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A.
 
     Args:
@@ -24,6 +24,6 @@ def mix_with_positions(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp
     return (1 - omega) * attention + omega * Matrix(A)
 
 
-def token_error(difference: sp.Matrix) -> sp.Expr:
+def attention_error_per_token(difference: sp.Matrix) -> sp.Expr:
     """Return (1/L) Tr[D rho D^T]: the error a token of attention matrices that differ by D."""
     return square(difference, weight=rho) / difference.shape[0]

@@ -8,11 +8,11 @@ from ..authoring.language import by_label, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Start, Structure, structural
 from ..authoring.regulariser import Ridge
-from ..authoring.tokens import Tokens, simplex_gram, uniform_labels
+from ..authoring.tokens import Tokens, simplex_gram_matrix, uniform_label_probabilities
 from ..errors import ModelError
 
 
-def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
+def class_logits(fields: sp.Matrix, classes: int) -> sp.Matrix:
     """Return K logits of K - 1 fields, 1 x K: an orthonormal frame of the vectors that add up to zero.
 
     A common shift of all logits changes nothing and a ridge sets it to zero, so that K - 1 columns of W are enough.
@@ -26,10 +26,10 @@ def class_scores(fields: sp.Matrix, classes: int) -> sp.Matrix:
     """
     if fields.shape[1] != classes - 1:
         raise ModelError(f"{classes} clusters need student_rank = {classes - 1}, not {fields.shape[1]}")
-    return fields * orthonormal_frame(classes)
+    return fields * simplex_orthonormal_frame(classes)
 
 
-def orthonormal_frame(classes: int) -> sp.Matrix:
+def simplex_orthonormal_frame(classes: int) -> sp.Matrix:
     """Return K - 1 orthonormal rows that add up to zero over the K classes."""
     frame = sp.zeros(classes - 1, classes)
     for a in range(classes - 1):
@@ -40,25 +40,25 @@ def orthonormal_frame(classes: int) -> sp.Matrix:
     return frame
 
 
-def columns_along_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+def weight_columns_along_class_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
     """Return the coefficients of columns of W along the mean of their classes, one coefficient a class."""
     if structure.student_rank != structure.clusters - 1:
         return ((sp.Integer(0),) * structure.clusters,) * structure.student_rank
-    rows = (sp.Rational(2, 5) * orthonormal_frame(structure.clusters)).tolist()
+    rows = (sp.Rational(2, 5) * simplex_orthonormal_frame(structure.clusters)).tolist()
     return tuple(tuple(row) for row in rows)
 
 
-def class_means(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
+def class_means_gram_matrix(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
     """Return the Gram matrix of the means: a regular simplex of unit vectors."""
-    return simplex_gram(structure.replace(tokens=structure.clusters))
+    return simplex_gram_matrix(structure.replace(tokens=structure.clusters))
 
 
-def gaussian_mixture(
+def gaussian_mixture_law(
     structure: Structure,
     *,
     sigma: Any = Parameter(1, low=0, open_low=True, doc="deviation of a coordinate within a class"),  # noqa: B008
-    means: Any = Parameter(class_means, doc="Gram matrix of the class means, K x K"),  # noqa: B008
-    labels: Any = Parameter(uniform_labels, 0, 1, doc="probability of each class"),  # noqa: B008
+    means: Any = Parameter(class_means_gram_matrix, doc="Gram matrix of the class means, K x K"),  # noqa: B008
+    labels: Any = Parameter(uniform_label_probabilities, 0, 1, doc="probability of each class"),  # noqa: B008
 ) -> Tokens:
     """Return the law of K isotropic Gaussians; the only teacher is the label, its field a formality.
 
@@ -86,7 +86,7 @@ def zero_one_error(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure)
         structure: sizes of the model.
     """
     count = structure.clusters
-    scores = class_scores(h, count)
+    scores = class_logits(h, count)
     right = [sp.Mul(*[sp.Heaviside(scores[a] - scores[j]) for j in range(count) if j != a]) for a in range(count)]
     return 1 - by_label(k[0], *right)
 
@@ -94,15 +94,15 @@ def zero_one_error(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure)
 @model(
     student=structural(1),
     clusters=structural(2, low=2),
-    law=gaussian_mixture,
+    law=gaussian_mixture_law,
     regulariser=Ridge(0.1),
     metric=zero_one_error,
-    starts={"positional": Start(encodings=columns_along_means), "uninformed": Start(noise="3/5")},
+    starts={"positional": Start(encodings=weight_columns_along_class_means), "uninformed": Start(noise="3/5")},
 )
 def mixture_classification(X: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
     """Cross-entropy loss on a mixture of K Gaussians with a ridge penalty; set student_rank = K - 1.
 
     Source: Mignacco, Krzakala, Lu, Urbani, Zdeborova, ICML 2020, arXiv 2002.11544; Loureiro et al., arXiv 2106.03791
     """
-    scores = class_scores(X, structure.clusters)
+    scores = class_logits(X, structure.clusters)
     return by_label(k[0], *[-sp.log(p) for p in softmax(scores)])

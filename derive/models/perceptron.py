@@ -5,7 +5,7 @@ from typing import Any
 import sympy as sp
 
 from ..authoring.model import model
-from ..authoring.outputs import sign_of_field
+from ..authoring.outputs import sign_output_channel
 from ..authoring.parameters import Parameter, Start
 from ..authoring.regulariser import Sphere
 from .logistic_regression import zero_one_error
@@ -14,8 +14,8 @@ from .logistic_regression import zero_one_error
 @model(
     regulariser=Sphere(1),
     metric=zero_one_error,
-    starts={"semantic": Start(teacher="3/5", noise="4/5")},
-    output=sign_of_field(),
+    starts={"informed": Start(teacher="3/5", noise="4/5")},
+    output=sign_output_channel(),
 )
 def perceptron(
     X: sp.Matrix,

@@ -12,7 +12,7 @@ from ..authoring.regulariser import Ridge
 @model(
     regulariser=Ridge(0.1),
     metric=lambda h, Y: square(Y[0, 0] ** 2 - h[0, 0] ** 2),
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
     output=Output(lambda y, sign: sign * y, observed={"y": POSITIVE}, hidden={"sign": (-1, 1)}),
 )
 def phase_retrieval(X: sp.Matrix, Y: sp.Matrix) -> sp.Expr:

@@ -14,7 +14,7 @@ from ..authoring.regulariser import Ridge
     noise={"u": GaussianNoise(variance="Delta")},
     regulariser=Ridge(0.1),
     metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
 )
 def quantile_regression(
     X: sp.Matrix,

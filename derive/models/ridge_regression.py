@@ -6,7 +6,7 @@ import sympy as sp
 
 from ..authoring.language import half_square, square
 from ..authoring.model import model
-from ..authoring.outputs import noisy_field
+from ..authoring.outputs import noisy_output_channel
 from ..authoring.parameters import GaussianNoise, Parameter, Start
 from ..authoring.regulariser import Ridge
 
@@ -15,8 +15,8 @@ from ..authoring.regulariser import Ridge
     noise={"u": GaussianNoise(variance="Delta")},
     regulariser=Ridge(0.1),
     metric=lambda h, Y, u: square(Y[0, 0] + u - h[0, 0]),
-    starts={"semantic": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
-    output=noisy_field(),
+    starts={"informed": Start(teacher="3/5"), "uninformed": Start(noise="3/5")},
+    output=noisy_output_channel(),
 )
 def ridge_regression(
     X: sp.Matrix,

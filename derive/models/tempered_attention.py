@@ -6,13 +6,13 @@ import sympy as sp
 
 from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
-from ..authoring.outputs import attention_scores
+from ..authoring.outputs import attention_output_channel
 from ..authoring.parameters import Parameter, structural
 from ..authoring.tokens import isotropic_tokens
-from .mixed_target import mix_with_positions, positional_target, token_error
+from .mixed_target import attention_error_per_token, mix_with_positional_matrix, positional_attention_matrix
 
 
-def attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
+def tempered_softmax_attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
     """Return softmax(beta Z Z^T / sqrt(rank)).
 
     Args:
@@ -22,7 +22,7 @@ def attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
     return softmax(beta * Z @ Z.T / sp.sqrt(Z.shape[1]))
 
 
-def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) -> sp.Matrix:
+def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) -> sp.Matrix:
     """Return teacher attention at its own temperature, mixed with the positional matrix.
 
     Args:
@@ -31,7 +31,7 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) ->
         A: positional matrix, L x L.
         beta_teacher: inverse temperature of the teacher's softmax.
     """
-    return mix_with_positions(attention(Y, beta_teacher), omega, A)
+    return mix_with_positional_matrix(tempered_softmax_attention(Y, beta_teacher), omega, A)
 
 
 @model(
@@ -39,18 +39,20 @@ def target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix, beta_teacher: sp.Expr) ->
     student=structural(1),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A, beta, beta_teacher: token_error(
-        target(Y, omega, A, beta_teacher) - attention(h, beta)
+    metric=lambda h, Y, omega, A, beta, beta_teacher: attention_error_per_token(
+        mixed_attention_target(Y, omega, A, beta_teacher) - tempered_softmax_attention(h, beta)
     ),
-    baseline=lambda B, Y, omega, A, beta_teacher: token_error(target(Y, omega, A, beta_teacher) - B),
-    output=lambda structure: attention_scores(structure, needs=lambda omega: 1 - omega),
+    baseline=lambda B, Y, omega, A, beta_teacher: attention_error_per_token(
+        mixed_attention_target(Y, omega, A, beta_teacher) - B
+    ),
+    output=lambda structure: attention_output_channel(structure, needs=lambda omega: 1 - omega),
 )
 def tempered_attention(
     X: sp.Matrix,
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
     beta: Any = Parameter(1, 0, open_low=True, doc="inverse temperature of the student's softmax"),  # noqa: B008
     beta_teacher: Any = Parameter(1, 0, open_low=True, doc="inverse temperature of the teacher's"),  # noqa: B008
 ) -> sp.Expr:
@@ -58,4 +60,6 @@ def tempered_attention(
 
     Source: arXiv 2402.03902, eq. 1-3 and 15-16, with temperatures
     """
-    return half_square(target(Y, omega, A, beta_teacher) - attention(X, beta), weight=rho)
+    return half_square(
+        mixed_attention_target(Y, omega, A, beta_teacher) - tempered_softmax_attention(X, beta), weight=rho
+    )

@@ -9,19 +9,23 @@ from ..authoring.language import half_square, rho, softmax
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Start, Structure, structural
 from ..authoring.tokens import isotropic_tokens
-from .dot_product_attention import baseline, target
-from .mixed_target import positional_target, token_error
+from .dot_product_attention import linear_baseline_error, mixed_attention_target
+from .mixed_target import attention_error_per_token, positional_attention_matrix
 
 
 def query_key_scores(X: sp.Matrix) -> sp.Matrix:
     """Return X_Q X_K^T: the first half of the student's columns are queries, the second half keys."""
     half = X.shape[1] // 2
     if X.shape[1] != 2 * half:
-        raise ValueError(f"student_rank = {X.shape[1]} is odd; it counts query and key columns together")
+        raise ValueError(
+            f"student_rank = {X.shape[1]} is odd; it must be even, half query columns and half key columns"
+        )
     return X[:, :half] @ X[:, half:].T
 
 
-def first_columns(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
+def first_column_start_coefficients(
+    columns: str, value: sp.Rational
+) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
     """Return a start with a coefficient in the first query and the first key column, for teacher row or token one.
 
     Args:
@@ -44,11 +48,13 @@ def first_columns(columns: str, value: sp.Rational) -> Callable[[Structure], tup
     student=structural(2, low=2),
     teacher=structural(1),
     law=isotropic_tokens,
-    metric=lambda h, Y, omega, A: token_error(target(Y, omega, A) - softmax(query_key_scores(h))),
-    baseline=baseline,
+    metric=lambda h, Y, omega, A: attention_error_per_token(
+        mixed_attention_target(Y, omega, A) - softmax(query_key_scores(h))
+    ),
+    baseline=linear_baseline_error,
     starts={
-        "semantic": Start(teacher=first_columns("teacher_rank", sp.Rational(3, 5))),
-        "positional": Start(encodings=first_columns("tokens", sp.Rational(2, 5))),
+        "semantic": Start(teacher=first_column_start_coefficients("teacher_rank", sp.Rational(3, 5))),
+        "positional": Start(encodings=first_column_start_coefficients("tokens", sp.Rational(2, 5))),
         "uninformed": Start(noise="3/5"),
     },
 )
@@ -57,10 +63,10 @@ def untied_attention(
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
 ) -> sp.Expr:
     """Attention softmax(X_Q X_K^T) with untied query and key, a ridge on each, on the mixed target.
 
     Source: arXiv 2402.03902, appendix C.10 and E.3
     """
-    return half_square(target(Y, omega, A) - softmax(query_key_scores(X)), weight=rho)
+    return half_square(mixed_attention_target(Y, omega, A) - softmax(query_key_scores(X)), weight=rho)

@@ -8,11 +8,11 @@ from ..authoring.language import half_square, softmax, square
 from ..authoring.model import model
 from ..authoring.parameters import Parameter, Start
 from ..authoring.tokens import isotropic_tokens
-from .dot_product_attention import target
-from .mixed_target import positional_target
+from .dot_product_attention import mixed_attention_target
+from .mixed_target import positional_attention_matrix
 
 
-def teacher_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
+def teacher_attention_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
     """Return T(Y_1) Y_2 with the mixed attention T: the first column holds queries and keys, the second values.
 
     Args:
@@ -20,15 +20,15 @@ def teacher_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return target(Y[:, :1], omega, A) @ Y[:, 1]
+    return mixed_attention_target(Y[:, :1], omega, A) @ Y[:, 1]
 
 
-def value_output(Z: sp.Matrix) -> sp.Matrix:
+def value_attention_output(Z: sp.Matrix) -> sp.Matrix:
     """Return softmax(Z_1 Z_1^T) Z_2."""
     return softmax(Z[:, 0] @ Z[:, 0].T) @ Z[:, 1]
 
 
-def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
+def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     """Return the test error a token.
 
     Args:
@@ -37,7 +37,7 @@ def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
         omega: weight of the positional part.
         A: positional matrix, L x L.
     """
-    return square(teacher_output(Y, omega, A) - value_output(h)) / h.shape[0]
+    return square(teacher_attention_output(Y, omega, A) - value_attention_output(h)) / h.shape[0]
 
 
 @model(
@@ -45,7 +45,7 @@ def metric(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
     student=2,
     teacher=2,
     law=isotropic_tokens,
-    metric=metric,
+    metric=attention_test_error,
     starts={
         "semantic": Start(teacher="3/5"),
         "positional": Start(teacher=((0, 0), (0, "3/5")), encodings=(("2/5", 0), (0, 0))),
@@ -57,10 +57,10 @@ def value_attention(
     Y: sp.Matrix,
     *,
     omega: Any = Parameter(0.3, 0, 1, doc="weight of the positional part of the target"),  # noqa: B008
-    A: Any = Parameter(positional_target, doc="positional target, L x L"),  # noqa: B008
+    A: Any = Parameter(positional_attention_matrix, doc="positional target, L x L"),  # noqa: B008
 ) -> sp.Expr:
     """Attention with a rank-one value matrix, 1/2 ||T(Y_1) Y_2 - softmax(X_1 X_1^T) X_2||^2 on the mixed target T.
 
     Source: arXiv 2402.03902, appendix C.10 and E.3
     """
-    return half_square(teacher_output(Y, omega, A) - value_output(X))
+    return half_square(teacher_attention_output(Y, omega, A) - value_attention_output(X))

@@ -15,8 +15,8 @@ from typing import Any
 import sympy as sp
 
 from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
-from ..theory.bayes import field_weight, row_integral
-from .algebra.exact import ExactValues, NormalLaw, RandomRationals, block_matrix, is_zero
+from ..theory.bayes import gaussian_field_weight, teacher_row_integral
+from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero, nested_block_matrix
 from .algebra.objects import n
 from .algebra.step import Derivation, Expressions, Step, declare_test
 
@@ -40,14 +40,14 @@ slopes = sp.symbols("Z_slope_1 Z_slope_2", real=True)
 
 
 @cache
-def bayes_derivation() -> Derivation:
+def bayes_optimal_derivation() -> Derivation:
     """Return the derivation: equivalent replicas, the limit n -> 0, and the two equations of state evolution."""
-    replicas = _replica_step()
-    limit = _limit_step(replicas.after)
+    replicas = _equivalent_replicas_step()
+    limit = _replica_limit_step(replicas.after)
     return Derivation((replicas, limit, _state_evolution_step(limit.after)))
 
 
-def _replica_step() -> Step:
+def _equivalent_replicas_step() -> Step:
     """Return step 1, with the potentials of n + 1 equivalent replicas."""
     pairs = n * (n + 1) / 2
     after = {
@@ -69,11 +69,11 @@ def _replica_step() -> Step:
         "independent, and a normal field omega makes their fields independent: each time the power n + 1 of one "
         "integral, Z_row over a row and Z_out over what is hidden of a sentence.",
         CITATION,
-        (_check_pairs(), _check_row_field(), _check_sample_field()),
+        (_check_sum_over_replica_pairs(), _check_shared_field_of_rows(), _check_shared_field_of_samples()),
     )
 
 
-def _limit_step(before: Expressions) -> Step:
+def _replica_limit_step(before: Expressions) -> Step:
     """Return step 2, with the free entropy at n = 0."""
     after = {
         "free entropy": Average(CONTEXTS, -sp.Trace(q_hat * q) / 2)
@@ -91,11 +91,11 @@ def _limit_step(before: Expressions) -> Step:
         "in this average turns the law of the field into that at the teacher: given the teacher's row pi, b is normal "
         "with mean Q pi and covariance Q, as one sees by completing the square.",
         CITATION,
-        (_check_slope(), _check_planted_field()),
+        (_check_derivative_at_zero_replicas(), _check_field_law_given_teacher()),
     )
 
 
-def heat_gradient(size: int) -> sp.Matrix:
+def entropy_gradient_in_covariance(size: int) -> sp.Matrix:
     """Return d/dC_ij of E_x[Z log Z], x normal of covariance C, if Z obeys dZ/dC_ij = -1/2 d2Z/dx_i dx_j.
 
     Price's theorem for the law of x and the chain rule for Z; E Z is constant.
@@ -109,11 +109,11 @@ def heat_gradient(size: int) -> sp.Matrix:
         size,
         lambda i, j: sp.simplify(sp.diff(F, x[i], x[j]) / 2 - slope * sp.diff(Z, x[i], x[j]) / 2),
     )
-    return gradient.xreplace(_derivative_symbols(Z, x))
+    return gradient.xreplace(_symbols_for_derivatives(Z, x))
 
 
-def _derivative_symbols(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
-    """Return the symbols for Z and its derivatives."""
+def _symbols_for_derivatives(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
+    """Return replacements of Z and its derivatives by symbols."""
     return {Z: Z_any} | {sp.diff(Z, entry): slope for entry, slope in zip(x, slopes, strict=True)}
 
 
@@ -122,7 +122,7 @@ def _state_evolution_step(before: Expressions) -> Step:
     after = {
         "q_bayes": MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)),
         "q_hat_bayes": alpha * MatrixAverage(OUTPUT, Z_out * g * g.T),
-        "gradient": heat_gradient(2),
+        "gradient": entropy_gradient_in_covariance(2),
     }
     return Step(
         3,
@@ -134,11 +134,11 @@ def _state_evolution_step(before: Expressions) -> Step:
         "the average of Z times the outer product of the gradient of log Z in the field.",
         CITATION,
         (
-            _check_heat_equation_of_rows(),
-            _check_heat_equation_of_fields(),
-            _check_gradient(),
-            _check_gaussian_rows(),
-            _check_gaussian_outputs(),
+            _check_heat_equation_of_row_integral(),
+            _check_heat_equation_of_output_weight(),
+            _check_entropy_gradient(),
+            _check_q_equation_for_gaussian_rows(),
+            _check_q_hat_equation_for_gaussian_outputs(),
         ),
     )
 
@@ -147,13 +147,13 @@ def _state_evolution_step(before: Expressions) -> Step:
 
 
 @declare_test("pairs", "the sum over pairs written out, n = 1 to 3", ("trace",))
-def _check_pairs(_before: Expressions, after: Expressions) -> bool:
+def _check_sum_over_replica_pairs(_before: Expressions, after: Expressions) -> bool:
     source = RandomRationals("pairs")
-    one, other = source.symmetric(2), source.symmetric(2)
+    one, other = source.draw_symmetric_matrix(2), source.draw_symmetric_matrix(2)
     for number in REPLICA_NUMBERS:
         pairs = -sp.Add(*[sp.trace(one * other) for _ in combinations(range(number + 1), 2)])
         at = ExactValues({"q_bayes": one, "q_hat_bayes": other, "n": sp.Integer(number)})
-        if not is_zero(at(after["trace"]) - pairs):
+        if not is_exactly_zero(at(after["trace"]) - pairs):
             return False
     return True
 
@@ -163,13 +163,13 @@ def _check_pairs(_before: Expressions, after: Expressions) -> bool:
     "rows of three values, t = 2, all configurations of n + 1 replicas, n = 1 to 3, exactly",
     ("entropic", "row"),
 )
-def _check_row_field(_before: Expressions, after: Expressions) -> bool:
+def _check_shared_field_of_rows(_before: Expressions, after: Expressions) -> bool:
     """Compare E over rows of exp(sum over pairs pi_a^T Q pi_b) with E_b of the power of Z_w."""
     source = RandomRationals("alike rows")
-    covariance = source.spd_matrix(2)
+    covariance = source.draw_spd_matrix(2)
     at = ExactValues({"Q_bayes": covariance, "b_bayes": sp.zeros(2, 1)})
     field = NormalLaw(("b_bayes",), sp.zeros(2, 1), covariance)
-    rows_ = [source.matrix(2, 1) for _ in range(3)]
+    rows_ = [source.draw_matrix(2, 1) for _ in range(3)]
     (power,) = [a.exp for a in after["entropic"].atoms(sp.Pow) if a.base == Z_row]
     for number in REPLICA_NUMBERS:
         if power.subs(n, number) != number + 1:
@@ -178,7 +178,7 @@ def _check_row_field(_before: Expressions, after: Expressions) -> bool:
             weight = sp.Add(*[after["row"].xreplace({pi: sp.MatrixSymbol(f"pi{a}", t, 1)}) for a in range(number + 1)])
             here = at.with_values({f"pi{a}": row for a, row in enumerate(chosen)})
             coupled = sp.Add(*[(one.T * covariance * other)[0] for one, other in combinations(chosen, 2)])
-            if not is_zero(field.log_average_exp(weight, here) - coupled):
+            if not is_exactly_zero(field.log_expectation_of_exp(weight, here) - coupled):
                 return False
     return True
 
@@ -188,17 +188,17 @@ def _check_row_field(_before: Expressions, after: Expressions) -> bool:
     "the covariance of n + 1 fields as blocks, n = 1 to 3, exactly",
     ("energetic", "variance"),
 )
-def _check_sample_field(_before: Expressions, after: Expressions) -> bool:
+def _check_shared_field_of_samples(_before: Expressions, after: Expressions) -> bool:
     """Compare with rho* on the diagonal and q elsewhere: omega of covariance q shared, `variance` independent."""
     source = RandomRationals("alike fields")
-    own = source.spd_matrix(2) / 5
-    whole = own + source.spd_matrix(2)
+    own = source.draw_spd_matrix(2) / 5
+    whole = own + source.draw_spd_matrix(2)
     variance = ExactValues({"rho_star": whole, "q_bayes": own})(after["variance"])
     (power,) = [a.exp for a in after["energetic"].atoms(sp.Pow) if a.base == Z_out]
     for number in REPLICA_NUMBERS:
         size = int(power.subs(n, number))
         alike = [[whole if a == c else own for c in range(number + 1)] for a in range(number + 1)]
-        given = block_matrix(variance, [(size, own)], size)
+        given = nested_block_matrix(variance, [(size, own)], size)
         if size != number + 1 or sp.Matrix.vstack(*[sp.Matrix.hstack(*row) for row in alike]) != given:
             return False
     return True
@@ -209,7 +209,7 @@ def _check_sample_field(_before: Expressions, after: Expressions) -> bool:
     "each potential with Z taking three values of average one, differentiated at n = 0",
     ("free entropy",),
 )
-def _check_slope(before: Expressions, after: Expressions) -> bool:
+def _check_derivative_at_zero_replicas(before: Expressions, after: Expressions) -> bool:
     """Differentiate at n = 0 for Z = 1/2, 1 or 2 with probabilities 2/5, 2/5, 1/5, of average one."""
     source = RandomRationals("slope")
     weights = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
@@ -217,23 +217,23 @@ def _check_slope(before: Expressions, after: Expressions) -> bool:
         kind: [(probability, {Z.name: value}) for value, probability in weights.items()]
         for kind, Z in ((ROW_FIELD, Z_row), (OUTPUT, Z_out))
     }
-    at = ExactValues({"q_bayes": source.symmetric(2), "q_hat_bayes": source.symmetric(2)}, sums)
+    at = ExactValues({"q_bayes": source.draw_symmetric_matrix(2), "q_hat_bayes": source.draw_symmetric_matrix(2)}, sums)
     action = sp.Add(*[at(before[name]) for name in ("trace", "entropic", "energetic")])
     difference = action.diff(n).subs(n, 0) - at(after["free entropy"])
     # Terms of rows and trace, and those of samples, which have the factor alpha.
     return action.subs(n, 0) == 0 and all(
-        is_zero(sp.expand_log(part)) for part in (difference.subs(alpha, 0), difference.diff(alpha))
+        is_exactly_zero(sp.expand_log(part)) for part in (difference.subs(alpha, 0), difference.diff(alpha))
     )
 
 
 @declare_test("planted field", "the square completed, t = 2, exactly", ("law of b",))
-def _check_planted_field(_before: Expressions, after: Expressions) -> bool:
+def _check_field_law_given_teacher(_before: Expressions, after: Expressions) -> bool:
     source = RandomRationals("planted")
-    covariance, value = source.spd_matrix(2), source.matrix(2, 1)
+    covariance, value = source.draw_spd_matrix(2), source.draw_matrix(2, 1)
     field = sp.Matrix(sp.symbols("b_0 b_1", real=True))
     exponent = -ExactValues({"b_bayes": field, "pi": value, "Q_bayes": covariance})(after["law of b"])
     whole = (field.T * value)[0] - (value.T * covariance * value)[0] / 2 - (field.T * covariance.inv() * field)[0] / 2
-    return is_zero(sp.expand(exponent - whole))
+    return is_exactly_zero(sp.expand(exponent - whole))
 
 
 def _obeys_heat_equation(
@@ -247,33 +247,33 @@ def _obeys_heat_equation(
             slopes = [sp.diff(log_weight, field[k]) for k in (i, j)]
             curvature = sp.diff(log_weight, field[i], field[j]) + slopes[0] * slopes[1]
             multiplicity = 1 if i == j else 2
-            if not is_zero((change + sign * multiplicity * curvature / 2).subs(point)):
+            if not is_exactly_zero((change + sign * multiplicity * curvature / 2).subs(point)):
                 return False
     return True
 
 
 @declare_test("heat equation of rows", "Gaussian component, t = 2, at rational points")
-def _check_heat_equation_of_rows(_before: Expressions, _after: Expressions) -> bool:
-    row = row_integral(2)
+def _check_heat_equation_of_row_integral(_before: Expressions, _after: Expressions) -> bool:
+    row = teacher_row_integral(2)
     source = RandomRationals("heat of rows")
-    Q_value = source.spd_matrix(2)
+    Q_value = source.draw_spd_matrix(2)
     point = dict(zip(row.Q, Q_value, strict=True)) | {
-        s: source.number() for m in (row.b, row.factor, row.mean) for s in m
+        s: source.draw_number() for m in (row.b, row.factor, row.mean) for s in m
     }
     return _obeys_heat_equation(row.log_integral, list(row.b), row.Q, 1, point)
 
 
 @declare_test("heat equation of fields", "normal weight, t = 2, at rational points")
-def _check_heat_equation_of_fields(_before: Expressions, _after: Expressions) -> bool:
+def _check_heat_equation_of_output_weight(_before: Expressions, _after: Expressions) -> bool:
     """Verify the equation in q at fixed rho*: V = rho* - q changes with the other sign."""
-    gaussian = field_weight(1, 2)
+    gaussian = gaussian_field_weight(1, 2)
     V = sp.Matrix(2, 2, lambda i, j: sp.Symbol(f"v_{min(i, j)}_{max(i, j)}", real=True))
     inverse = V.inv()
     named = {gaussian.precision[0][i, j]: inverse[i, j] for i in range(2) for j in range(2)}
     log_weight = gaussian.exponent.subs(named) - sp.log(V.det()) / 2
     source = RandomRationals("heat of fields")
-    point = dict(zip(V, source.spd_matrix(2), strict=True))
-    point |= {s: source.number() for m in (gaussian.Y, gaussian.omega) for s in m}
+    point = dict(zip(V, source.draw_spd_matrix(2), strict=True))
+    point |= {s: source.draw_number() for m in (gaussian.Y, gaussian.omega) for s in m}
     return _obeys_heat_equation(log_weight, list(gaussian.omega), V, -1, point)
 
 
@@ -282,11 +282,11 @@ def _check_heat_equation_of_fields(_before: Expressions, _after: Expressions) ->
     "symbolically, for any Z of two fields: half Z times the outer product of the gradient of log Z",
     ("gradient",),
 )
-def _check_gradient(_before: Expressions, after: Expressions) -> bool:
+def _check_entropy_gradient(_before: Expressions, after: Expressions) -> bool:
     x = sp.symbols("x_0:2", real=True)
     Z = sp.Function("Z", positive=True)(*x)
     expected = sp.Matrix(2, 2, lambda i, j: Z * sp.diff(sp.log(Z), x[i]) * sp.diff(sp.log(Z), x[j]) / 2)
-    difference = after["gradient"] - expected.xreplace(_derivative_symbols(Z, x))
+    difference = after["gradient"] - expected.xreplace(_symbols_for_derivatives(Z, x))
     return all(sp.simplify(entry) == 0 for entry in difference)
 
 
@@ -295,14 +295,14 @@ def _check_gradient(_before: Expressions, after: Expressions) -> bool:
     "t = 1: the derivative of the free entropy in closed form against the mean square of f, symbolically",
     ("q_bayes",),
 )
-def _check_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
+def _check_q_equation_for_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
     """Compare closed forms for pi ~ N(0, 1).
 
     E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q).
     """
     if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
         return False
-    row = row_integral(1)
+    row = teacher_row_integral(1)
     unit = {row.factor[0]: 1, row.mean[0]: 0}
     K, field = row.Q[0], row.b[0]
     moment = row.moment[0].subs(unit)
@@ -319,7 +319,7 @@ def _check_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
     "symbolically",
     ("q_hat_bayes",),
 )
-def _check_gaussian_outputs(_before: Expressions, after: Expressions) -> bool:
+def _check_q_hat_equation_for_gaussian_outputs(_before: Expressions, after: Expressions) -> bool:
     """Compare closed forms: Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
     if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):
         return False

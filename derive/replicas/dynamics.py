@@ -12,51 +12,59 @@ from typing import Any
 
 import sympy as sp
 
-from ..authoring.model import ModelAt
-from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
+from ..authoring.model import FixedSizeModel
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, OrderParameterSymbols
 from ..errors import ModelError
-from ..theory.descent import ATOM, OTHER, RATE, RATE_TRAINED, RowMoments, moment_equations, row_equations
-from ..theory.kinks import LOSS_JUMPS, slope_jump
-from .algebra.exact import ExactValues, RandomRationals, is_zero
+from ..theory.descent import (
+    ATOM,
+    OTHER,
+    RATE,
+    RATE_TRAINED,
+    RowMoments,
+    row_moment_equations,
+    weight_row_drift_and_noise,
+)
+from ..theory.kinks import LOSS_JUMPS, describe_gradient_jump
+from .algebra.exact import ExactValues, RandomRationals, is_exactly_zero
 from .algebra.step import Expressions, Step, declare_test
 from .message_passing import ENTRY
 from .steps.partition import DIMENSION
 
 
-def require_closed_equations(at: ModelAt) -> None:
-    """Raise ModelError if the equations of motion do not close for a model.
+def require_closed_equations_of_motion(at: FixedSizeModel) -> None:
+    """Raise ModelError if the equations of motion of gradient descent do not close for a model.
 
     Raises:
         ModelError: the weights have another regulariser than a ridge, or the loss jumps; the message says which.
     """
     if at.regulariser.kind != "ridge":
         raise ModelError(
-            f"{at.name}: the equations of motion close for a ridge, which is linear in a row; under a "
-            f"{at.regulariser.kind} a row depends on the law of all rows, or on a constraint"
+            f"{at.name}: the equations of motion close for a ridge penalty, whose gradient is linear in the weights, "
+            f"not for the regulariser of this model ({at.regulariser.kind})"
         )
-    if slope_jump(at).startswith(LOSS_JUMPS):
-        raise ModelError(f"{at.name}: {LOSS_JUMPS}, and has no slope to descend")
+    if describe_gradient_jump(at).startswith(LOSS_JUMPS):
+        raise ModelError(f"{at.name}: {LOSS_JUMPS}, so that gradient descent is not defined")
 
 
 @cache
-def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None) -> Step:
+def descent_step(trained: int = 0, loss_depends_on_q: bool = False, s: Any = None, t: Any = None) -> Step:
     """Return step 12: the equations of one-pass descent for a ridge.
 
     Args:
         trained: number of O(1) numbers that are trained with the weights.
-        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        loss_depends_on_q: whether the loss depends on the overlaps q of its tokens.
         s: columns of W; a symbol by default.
         t: columns of W*; a symbol by default.
     """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = Symbols(s, t, trained, loss_holds_q)
+    p = OrderParameterSymbols(s, t, trained, loss_depends_on_q)
     rows = RowMoments(p)
     return Step(
         12,
         "Stochastic gradient descent in one pass",
-        _update_expressions(rows),
-        {**row_equations(rows), **moment_equations(rows)},
+        _descent_update_expressions(rows),
+        {**weight_row_drift_and_noise(rows), **row_moment_equations(rows)},
         "A fresh sentence, or a batch of them, moves the weights by a step down the slope of its loss and of the "
         "penalty; time counts steps over d. A coordinate of a token is normal and enters each field with a weight of "
         "order 1 over the root of d: by integration by parts, exactly at any d, the mean of the slope times it is that "
@@ -68,21 +76,21 @@ def step(trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = N
         "L. Zdeborova, NeurIPS 2019, arXiv 1906.08632; R. Ben Arous, R. Gheissari, A. Jagannath, NeurIPS 2022, "
         "arXiv 2206.04030",
         (
-            _check_drift(rows),
-            _check_noise(rows),
-            _check_moments(rows),
-            _check_drift_terms(rows),
-            _check_fields(),
-            *([_check_trained_numbers()] if trained else []),
+            _check_row_drift(rows),
+            _check_step_noise(rows),
+            _check_moments_of_drifting_rows(rows),
+            _check_row_drift_terms(rows),
+            _check_overlaps_from_row_moments(),
+            *([_check_update_of_trained_parameters()] if trained else []),
         ),
     )
 
 
-def _update_expressions(rows: RowMoments) -> dict[str, Any]:
-    """Return the updates by one sample, times d: `ENTRY` is the coordinate of a token."""
+def _descent_update_expressions(rows: RowMoments) -> dict[str, Any]:
+    """Return the changes of a row of W and of trained numbers by one sample, times d."""
     p = rows.p
     penalty = p.Lambda * p.w
-    if p.loss_holds_q:
+    if p.loss_depends_on_q:
         penalty = penalty + MatrixAverage(CONTEXTS, 2 * p.gamma * MatrixAverage(CHANNEL, p.loss_q)) * p.w
     found: dict[str, Any] = {"step": -RATE * (ENTRY * rows.D + penalty / DIMENSION)}
     if p.trained:
@@ -93,8 +101,8 @@ def _update_expressions(rows: RowMoments) -> dict[str, Any]:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _normal_moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
-    """Return E of a polynomial in independent standard normal numbers."""
+def _mean_over_normal_numbers(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr:
+    """Return the mean of a polynomial in independent standard normal numbers."""
     total: sp.Expr = sp.Integer(0)
     for powers, coefficient in sp.Poly(polynomial, *letters).terms():
         if all(power % 2 == 0 for power in powers):
@@ -108,20 +116,24 @@ def _normal_moment(polynomial: sp.Expr, letters: Sequence[sp.Symbol]) -> sp.Expr
     "moments of normal numbers, exactly",
     ("drift", "H_slope", "K_slope"),
 )
-def _check_drift(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+def _check_row_drift(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
     """Compare with d E[step] of each row, for a normal token with the eigenvalues gamma around tau / sqrt(d)."""
     source, p, d = RandomRationals("integration by parts"), rows.p, 4
-    W, teacher, tau = source.matrix(d, 2), source.matrix(d, 2), source.matrix(d, 1)
-    roots, letters = [abs(source.number()) for _ in range(d)], sp.symbols(f"z:{d}")
+    W, teacher, tau = source.draw_matrix(d, 2), source.draw_matrix(d, 2), source.draw_matrix(d, 1)
+    roots, letters = [abs(source.draw_number()) for _ in range(d)], sp.symbols(f"z:{d}")
     gamma = sp.diag(*[root**2 for root in roots])
     noise = sp.Matrix([root * z for root, z in zip(roots, letters, strict=True)])
     token = tau / sp.sqrt(d) + noise
     X, Y = W.T * token / sp.sqrt(d), teacher.T * noise / sp.sqrt(d)
 
     def entrywise_mean(matrix: sp.Matrix) -> sp.Matrix:
-        return matrix.applyfunc(lambda entry: _normal_moment(sp.expand(entry), letters))
+        return matrix.applyfunc(lambda entry: _mean_over_normal_numbers(sp.expand(entry), letters))
 
-    forms, linear, fields = [source.symmetric(4) for _ in range(2)], source.matrix(2, 4), sp.Matrix.vstack(X, Y)
+    forms, linear, fields = (
+        [source.draw_symmetric_matrix(4) for _ in range(2)],
+        source.draw_matrix(2, 4),
+        sp.Matrix.vstack(X, Y),
+    )
     D = sp.Matrix([(fields.T * form * fields)[0] for form in forms]) + linear * fields
     slopes = entrywise_mean(sp.Matrix.vstack(*[2 * fields.T * form for form in forms]) + linear)
     # Averages of the token's own law, exactly.
@@ -134,15 +146,17 @@ def _check_drift(before: Expressions, after: Expressions, rows: RowMoments) -> b
     at = ExactValues({
         **{names[average].name: value for average, value in moments.items()},
         "q": W.T * gamma * W / d, "theta": W.T * gamma * teacher / d, "rho_star": teacher.T * gamma * teacher / d,
-        "Lambda": source.spd_matrix(2), "loss_q": source.symmetric(2), "rate": abs(source.number()), "d": sp.Integer(d),
+        "Lambda": source.draw_spd_matrix(2), "loss_q": source.draw_symmetric_matrix(2),
+        "rate": abs(source.draw_number()),
+        "d": sp.Integer(d),
     })  # fmt: skip
     H, K = (at(after[name].xreplace(names)) for name in ("H_slope", "K_slope"))
-    if not is_zero(H - slopes[:, :2]) or not is_zero(K - slopes[:, 2:]):
+    if not is_exactly_zero(H - slopes[:, :2]) or not is_exactly_zero(K - slopes[:, 2:]):
         return False
     for i in range(d):
         row = {"w": W[i, :].T, "pi": teacher[i, :].T, "tau": tau[i], "gamma": gamma[i, i], "H_slope": H, "K_slope": K}
         here = at.with_values({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
-        if not is_zero(here(after["drift"].xreplace(names)) - d * entrywise_mean(here(before["step"]))):
+        if not is_exactly_zero(here(after["drift"].xreplace(names)) - d * entrywise_mean(here(before["step"]))):
             return False
     return True
 
@@ -152,12 +166,18 @@ def _check_drift(before: Expressions, after: Expressions, rows: RowMoments) -> b
     "E[step of a row, squared] with a slope linear in X and Y, s = t = 2, as a polynomial in 1/d, against its limit",
     ("noise", "batch noise"),
 )
-def _check_noise(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+def _check_step_noise(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
     """Compare with d E[step step^T] for d -> infinity; coordinate and fields are correlated like 1 / sqrt(d)."""
     source, d = RandomRationals("noise of a step"), sp.Symbol("d", positive=True)
-    q, theta, rho = source.spd_matrix(2, 3), source.matrix(2, 2) / 9, source.spd_matrix(2, 3)
-    linear, constant = source.matrix(2, 4), source.matrix(2, 1)
-    w, pi, gamma, tau, rate = source.matrix(2, 1), source.matrix(2, 1), abs(source.number()), source.number(), 3
+    q, theta, rho = source.draw_spd_matrix(2, 3), source.draw_matrix(2, 2) / 9, source.draw_spd_matrix(2, 3)
+    linear, constant = source.draw_matrix(2, 4), source.draw_matrix(2, 1)
+    w, pi, gamma, tau, rate = (
+        source.draw_matrix(2, 1),
+        source.draw_matrix(2, 1),
+        abs(source.draw_number()),
+        source.draw_number(),
+        3,
+    )
     fields = sp.Matrix.vstack(sp.Matrix.hstack(q, theta), sp.Matrix.hstack(theta.T, rho))
     cross = gamma * sp.Matrix.vstack(w, pi) / sp.sqrt(d)
     # E[x^2 D D^T] of D = linear z + constant, x = tau / sqrt(d) + normal, by pairs (Wick).
@@ -174,21 +194,30 @@ def _check_noise(before: Expressions, after: Expressions, rows: RowMoments) -> b
     # The mean of B samples has 1 / B of the covariance; d steps of rate d, with batches of size beta d, 1 / beta.
     of_many = ExactValues({**at, "batch": sp.Integer(5)})(after["noise"].xreplace(named))
     of_share = ExactValues({**at, "batch_share": sp.Rational(2, 7)})(after["batch noise"].xreplace(named))
-    return is_zero(of_one - limit) and is_zero(5 * of_many - limit) and is_zero(of_share - limit * sp.Rational(7, 2))
+    return (
+        is_exactly_zero(of_one - limit)
+        and is_exactly_zero(5 * of_many - limit)
+        and is_exactly_zero(of_share - limit * sp.Rational(7, 2))
+    )
 
 
-class _DriftingRows:
+class _RandomDriftingRows:
     """Four rows of one atom in two contexts, with random averages of D, to which the drift is applied."""
 
     def __init__(self, rows: RowMoments) -> None:
         source, p = RandomRationals("rows that drift"), rows.p
         self.contexts = [
-            {"gamma": abs(source.number()), "mean": source.matrix(2, 1), "H_slope": source.matrix(2, 2),
-             "K_slope": source.matrix(2, 2), "square": source.spd_matrix(2), "in_q": source.symmetric(2), "context": n}
+            {"gamma": abs(source.draw_number()), "mean": source.draw_matrix(2, 1), "H_slope": source.draw_matrix(2, 2),
+             "K_slope": source.draw_matrix(2, 2), "square": source.draw_spd_matrix(2),
+             "in_q": source.draw_symmetric_matrix(2), "context": n}
             for n in range(2)
         ]  # fmt: skip
         self.rows = [
-            {"w": source.matrix(2, 1), "pi": source.matrix(2, 1), "taus": [source.number(), source.number()]}
+            {
+                "w": source.draw_matrix(2, 1),
+                "pi": source.draw_matrix(2, 1),
+                "taus": [source.draw_number(), source.draw_number()],
+            }
             for _ in range(4)
         ]
         mean = sp.MatrixSymbol("mean", 2, 1)
@@ -198,24 +227,24 @@ class _DriftingRows:
             rows.square: sp.MatrixSymbol("square", 2, 2),
             MatrixAverage(CHANNEL, p.loss_q): sp.MatrixSymbol("in_q", 2, 2),
         }
-        in_q = 2 if p.loss_holds_q else 0
-        Lambda = source.spd_matrix(2)
-        self.A = Lambda + _add_matrices(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
+        in_q = 2 if p.loss_depends_on_q else 0
+        Lambda = source.draw_spd_matrix(2)
+        self.A = Lambda + _sum_matrices(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
         self.numbers = {
-            "rate": abs(source.number()), "batch_share": abs(source.number()), "batch": sp.Integer(3),
+            "rate": abs(source.draw_number()), "batch_share": abs(source.draw_number()), "batch": sp.Integer(3),
             "Lambda": Lambda, "A_drift": self.A, "s": sp.Integer(2), "t": sp.Integer(2),
         }  # fmt: skip
 
-    def linear_drift(self, row: dict[str, Any]) -> sp.Matrix:
+    def weight_independent_drift(self, row: dict[str, Any]) -> sp.Matrix:
         """Return the term of a row's drift that does not depend on w, by its definition."""
         pairs = zip(self.contexts, row["taus"], strict=True)
-        return _add_matrices(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
+        return _sum_matrices(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
 
     def average_over_rows(self, function: Any) -> sp.Matrix:
         """Return the mean of a function over the four rows."""
-        return _add_matrices(map(function, self.rows)) / len(self.rows)
+        return _sum_matrices(map(function, self.rows)) / len(self.rows)
 
-    def evaluate(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
+    def evaluate_expression(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
         """Return the value of the right side of an equation.
 
         Args:
@@ -236,23 +265,28 @@ class _DriftingRows:
             f"tau{OTHER}": lambda at, _: at.values["taus"][other], **(row or {}),
         }  # fmt: skip
         contexts = [(1, context) for context in self.contexts]
-        rows = [(sp.Rational(1, len(self.rows)), {**row, "b_drift": self.linear_drift(row)}) for row in self.rows]
+        rows = [
+            (sp.Rational(1, len(self.rows)), {**row, "b_drift": self.weight_independent_drift(row)})
+            for row in self.rows
+        ]
         return ExactValues(values, {CONTEXTS: contexts, ATOM: rows})(expression.xreplace(self.named))
 
 
-def _add_matrices(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
+def _sum_matrices(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
     return reduce(add, matrices)
 
 
 @declare_test("drift of a row", "its parts against the drift, two contexts, exactly", ("drift", "A_drift", "b_drift"))
-def _check_drift_terms(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Compute the drift of every row from A and b, and these from their definitions."""
-    given = _DriftingRows(rows)
+def _check_row_drift_terms(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Return whether the drift of every row follows from A and b, and A and b from their definitions."""
+    given = _RandomDriftingRows(rows)
     pairs = [("A_drift", given.rows[0], given.A)]
     for row in given.rows:
-        pairs.append(("b_drift", row, given.linear_drift(row)))
-        pairs.append(("drift", row, -given.numbers["rate"] * (given.A * row["w"] + given.linear_drift(row))))
-    return all(is_zero(given.evaluate(after[name], row) - expected) for name, row, expected in pairs)
+        pairs.append(("b_drift", row, given.weight_independent_drift(row)))
+        pairs.append(
+            ("drift", row, -given.numbers["rate"] * (given.A * row["w"] + given.weight_independent_drift(row)))
+        )
+    return all(is_exactly_zero(given.evaluate_expression(after[name], row) - expected) for name, row, expected in pairs)
 
 
 @declare_test(
@@ -261,28 +295,32 @@ def _check_drift_terms(_before: Expressions, after: Expressions, rows: RowMoment
     "d against rows that have moved",
     ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
 )
-def _check_moments(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Average products of displaced rows over the rows."""
-    given = _DriftingRows(rows)
+def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
+    """Return whether moments follow from products of displaced rows, averaged over the rows."""
+    given = _RandomDriftingRows(rows)
     rate, batch, share = (given.numbers[name] for name in ("rate", "batch", "batch_share"))
-    noise = rate**2 * _add_matrices(c["gamma"] * c["square"] for c in given.contexts)
+    noise = rate**2 * _sum_matrices(c["gamma"] * c["square"] for c in given.contexts)
 
-    def drift(row: dict[str, Any]) -> sp.Matrix:
-        return -rate * (given.A * row["w"] + given.linear_drift(row))
+    def row_drift(row: dict[str, Any]) -> sp.Matrix:
+        return -rate * (given.A * row["w"] + given.weight_independent_drift(row))
 
-    def displaced(row: dict[str, Any]) -> sp.Matrix:
-        return row["w"] + drift(row)
+    def displaced_row(row: dict[str, Any]) -> sp.Matrix:
+        return row["w"] + row_drift(row)
 
     expected = {
-        ("dS", 0): given.average_over_rows(lambda r: drift(r) * r["w"].T + r["w"] * drift(r).T) + noise / batch,
-        ("dP", 0): given.average_over_rows(lambda r: drift(r) * r["pi"].T),
-        ("S after a batch", 0): given.average_over_rows(lambda r: displaced(r) * displaced(r).T) + noise / share,
-        ("P after a batch", 0): given.average_over_rows(lambda r: displaced(r) * r["pi"].T),
+        ("dS", 0): given.average_over_rows(lambda r: row_drift(r) * r["w"].T + r["w"] * row_drift(r).T) + noise / batch,
+        ("dP", 0): given.average_over_rows(lambda r: row_drift(r) * r["pi"].T),
+        ("S after a batch", 0): given.average_over_rows(lambda r: displaced_row(r) * displaced_row(r).T)
+        + noise / share,
+        ("P after a batch", 0): given.average_over_rows(lambda r: displaced_row(r) * r["pi"].T),
     }
     for n in range(len(given.contexts)):
-        expected["dT", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * drift(r))
-        expected["T after a batch", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * displaced(r))
-    return all(is_zero(given.evaluate(after[name], other=n) - value) for (name, n), value in expected.items())
+        expected["dT", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * row_drift(r))
+        expected["T after a batch", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * displaced_row(r))
+    return all(
+        is_exactly_zero(given.evaluate_expression(after[name], other=n) - value)
+        for (name, n), value in expected.items()
+    )
 
 
 @declare_test(
@@ -290,15 +328,15 @@ def _check_moments(_before: Expressions, after: Expressions, rows: RowMoments) -
     "overlaps as averages over the rows of two atoms against their moments",
     ("q", "m", "theta"),
 )
-def _check_fields(_before: Expressions, after: Expressions) -> bool:
+def _check_overlaps_from_row_moments(_before: Expressions, after: Expressions) -> bool:
     """Average over the rows of two atoms of different eigenvalue and weight, two rows each."""
     source = RandomRationals("fields of the rows")
     states, parts = [], []
     for weight in (sp.Rational(1, 3), sp.Rational(2, 3)):
-        gamma = abs(source.number())
-        rows = [(source.matrix(2, 1), source.number(), source.matrix(2, 1)) for _ in range(2)]
+        gamma = abs(source.draw_number())
+        rows = [(source.draw_matrix(2, 1), source.draw_number(), source.draw_matrix(2, 1)) for _ in range(2)]
         S, T, P = (
-            _add_matrices(products) / 2
+            _sum_matrices(products) / 2
             for products in zip(*[(w * w.T, tau * w, w * pi.T) for w, tau, pi in rows], strict=True)
         )
         states.append((weight, {"gamma": gamma, "S_atom": S, "T_atom": T, "P_atom": P}))
@@ -307,7 +345,9 @@ def _check_fields(_before: Expressions, after: Expressions) -> bool:
             for w, tau, pi in rows
         ]
     at = ExactValues({}, {COORDINATE: states})
-    return all(is_zero(at(after[name]) - _add_matrices(part[name] for part in parts)) for name in ("q", "m", "theta"))
+    return all(
+        is_exactly_zero(at(after[name]) - _sum_matrices(part[name] for part in parts)) for name in ("q", "m", "theta")
+    )
 
 
 @declare_test(
@@ -315,11 +355,11 @@ def _check_fields(_before: Expressions, after: Expressions) -> bool:
     "their mean change over d steps against the slope of the loss and of their ridges",
     ("trained",),
 )
-def _check_trained_numbers(before: Expressions, after: Expressions) -> bool:
+def _check_update_of_trained_parameters(before: Expressions, after: Expressions) -> bool:
     source = RandomRationals("trained numbers")
     states = [
-        (probability, {"loss_phi": source.matrix(2, 1)}) for probability in (sp.Rational(1, 4), sp.Rational(3, 4))
+        (probability, {"loss_phi": source.draw_matrix(2, 1)}) for probability in (sp.Rational(1, 4), sp.Rational(3, 4))
     ]
-    values = {"phi": source.matrix(2, 1), "Kappa": source.spd_matrix(2), "rate_trained": sp.Rational(2, 7)}
+    values = {"phi": source.draw_matrix(2, 1), "Kappa": source.draw_spd_matrix(2), "rate_trained": sp.Rational(2, 7)}
     at = ExactValues({**values, "d": sp.Integer(5)}, {CHANNEL: states})
-    return is_zero(at(after["trained"]) - 5 * at(MatrixAverage(CHANNEL, before["step of phi"])))
+    return is_exactly_zero(at(after["trained"]) - 5 * at(MatrixAverage(CHANNEL, before["step of phi"])))

@@ -12,56 +12,72 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.regulariser import Penalty, Regulariser, Ridge
-from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Jacobian, MatrixAverage, Symbols, trace_gradient
+from ..calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Jacobian,
+    MatrixAverage,
+    OrderParameterSymbols,
+    gradient_of_trace,
+)
 from ..theory.free_entropy import free_entropy
 from ..theory.saddle_point import saddle_point
 from ..theory.stability import TOKENS
-from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_zero
+from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero
 from .algebra.objects import SAMPLES
 from .algebra.step import Expressions, Step, declare_test
-from .steps.ansatz import random_context, shared_values
+from .steps.ansatz import context_independent_values, random_context_matrices
 from .steps.fields import TokenAndWeights
 from .steps.partition import DIMENSION
 
 ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l plus its encoding, over the root of d
 
 
-def previous_field(p: Symbols) -> sp.MatrixSymbol:
-    """Return the field g of the previous iteration, s x 1."""
+def previous_field_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
+    """Return the symbol of the field g at the previous iteration, s x 1."""
     return sp.MatrixSymbol("g_previous", p.s, 1)
 
 
-def onsager_matrix(p: Symbols) -> sp.MatrixSymbol:
-    """Return A of a row, its Onsager reaction through the fields, s x s."""
+def onsager_matrix_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
+    """Return the symbol A of the Onsager reaction of one row of W through the fields, s x s."""
     return sp.MatrixSymbol("A_row", p.s, p.s)
 
 
-def loss_gradient(p: Symbols) -> sp.MatrixSymbol:
-    """Return d loss / dX of a token, s x 1."""
+def loss_gradient_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
+    """Return the symbol of the loss gradient d loss / dX of one token, s x 1."""
     return sp.MatrixSymbol("loss_gradient", p.s, 1)
 
 
-def penalty_gradient(p: Symbols) -> sp.MatrixSymbol:
-    """Return d r / dw of a row, a subgradient at a corner, s x 1."""
+def penalty_gradient_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
+    """Return the symbol of the penalty gradient d r / dw of one row of W, s x 1."""
     return sp.MatrixSymbol("penalty_gradient", p.s, 1)
 
 
 @cache
-def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None) -> Step:
-    """Return step 11: GAMP of a kind of model, with the arguments of `replica_calculation`.
+def message_passing_step(
+    kind: str = "ridge", trained: int = 0, loss_depends_on_q: bool = False, s: Any = None, t: Any = None
+) -> Step:
+    """Return derivation step 11: generalised approximate message passing for a kind of regulariser.
 
     Args:
         kind: "ridge", or "penalty" for any convex one.
         trained: number of O(1) numbers that are trained with the weights.
-        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        loss_depends_on_q: whether the loss depends on the overlaps q of its tokens.
         s: columns of W; a symbol by default.
         t: columns of W*; a symbol by default.
     """
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
-    saddle = saddle_point(free_entropy(s, t, regulariser, trained, loss_holds_q))
+    saddle = saddle_point(free_entropy(s, t, regulariser, trained, loss_depends_on_q))
     p = saddle.symbols
-    after = {**_iteration_equations(p, kind), **_state_evolution(p)}
-    tests = (_check_gradient(p, kind), _check_minimum(kind, p), _check_reactions(), _check_fields(kind), _check_rows(p))
+    after = {**_gamp_iteration_equations(p, kind), **_state_evolution_moments(p)}
+    tests = (
+        _check_risk_gradient_vanishes(p, kind),
+        _check_minimiser_is_fixed_point(kind, p),
+        _check_onsager_terms(),
+        _check_state_evolution_of_fields(kind),
+        _check_state_evolution_of_rows(p),
+    )
     return Step(
         11,
         "Message passing at finite dimension",
@@ -78,49 +94,53 @@ def step(kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: A
     )
 
 
-def _entry_variance(p: Symbols) -> sp.Expr:
-    """Return E[xi^2] of one coordinate to leading order: the covariance of a token over d."""
+def _token_entry_variance(p: OrderParameterSymbols) -> sp.Expr:
+    """Return the variance of one coordinate of a token to leading order, gamma / d."""
     return p.gamma / DIMENSION
 
 
-def _iteration_equations(p: Symbols, kind: str) -> dict[str, Any]:
-    """Return the equations of one iteration."""
-    A = onsager_matrix(p)
+def _gamp_iteration_equations(p: OrderParameterSymbols, kind: str) -> dict[str, Any]:
+    """Return the equations of one iteration of message passing."""
+    A = onsager_matrix_symbol(p)
     # Responses of a weight to the field that depends on it, and of a field to a weight that depends on it.
-    by_rows = MatrixAverage(COORDINATE, DIMENSION * _entry_variance(p) * Jacobian(p.w, p.b))
-    by_samples = _sum_over_data(_entry_variance(p) * Jacobian(p.g, p.omega))
-    gradient = trace_gradient(p.proximal_objective, p.step, p)
+    by_rows = MatrixAverage(COORDINATE, DIMENSION * _token_entry_variance(p) * Jacobian(p.w, p.b))
+    by_samples = _sum_over_all_tokens(_token_entry_variance(p) * Jacobian(p.g, p.omega))
+    gradient = gradient_of_trace(p.proximal_objective, p.step, p)
     field = gradient.xreplace({p.step: sp.MatrixSymbol("x", p.s, 1) - p.omega})
-    stiffness = A + sp.MatrixSymbol("N_row", p.s, p.s) if p.loss_holds_q else A
-    slope = trace_gradient(sp.Trace(p.w.T * p.Lambda * p.w) / 2, p.w, p) if kind == "ridge" else penalty_gradient(p)
+    stiffness = A + sp.MatrixSymbol("N_row", p.s, p.s) if p.loss_depends_on_q else A
+    slope = (
+        gradient_of_trace(sp.Trace(p.w.T * p.Lambda * p.w) / 2, p.w, p)
+        if kind == "ridge"
+        else penalty_gradient_symbol(p)
+    )
     found: dict[str, Any] = {
-        "omega": (_field_of_weights(p) - p.V * previous_field(p)).doit(),
+        "omega": (_field_of_weights(p) - p.V * previous_field_symbol(p)).doit(),
         "V": by_rows,
         "g": field,
-        "proximal": field + loss_gradient(p),
+        "proximal": field + loss_gradient_symbol(p),
         "A_row": -1 * by_samples,
-        "b": _sum_over_data(ENTRY * p.g) + A * p.w,
+        "b": _sum_over_all_tokens(ENTRY * p.g) + A * p.w,
         "row": (slope + stiffness * p.w - p.b).doit(),
     }
-    if p.loss_holds_q:  # q is a mean over the rows and depends on each of them
-        found["N_row"] = 2 * _sum_over_data(_entry_variance(p) * p.loss_q)
+    if p.loss_depends_on_q:  # q is a mean over the rows and depends on each of them
+        found["N_row"] = 2 * _sum_over_all_tokens(_token_entry_variance(p) * p.loss_q)
     if p.trained:
         found["trained"] = p.Kappa * p.phi + MatrixAverage(SAMPLES, p.loss_phi) / DIMENSION
     return found
 
 
-def _field_of_weights(p: Symbols) -> MatrixExpr:
-    """Return W^T (x + p) / sqrt(d) of a token."""
+def _field_of_weights(p: OrderParameterSymbols) -> MatrixExpr:
+    """Return the field W^T (x + p) / sqrt(d) of one token."""
     given = TokenAndWeights(p)
     return sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
 
 
-def _sum_over_data(matrix: MatrixExpr) -> MatrixExpr:
-    """Return the sum over the tokens of all samples."""
+def _sum_over_all_tokens(matrix: MatrixExpr) -> MatrixExpr:
+    """Return the sum of a matrix over the tokens of all samples."""
     return MatrixAverage(SAMPLES, MatrixAverage(TOKENS, matrix))
 
 
-def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
+def _state_evolution_moments(p: OrderParameterSymbols) -> dict[str, MatrixExpr]:
     """Return the moments of omega and b for large d, by Stein's lemma for xi = tau/d + sqrt(gamma/d) z.
 
     Where a sum contains its own reaction, the response to xi cancels the Onsager term.
@@ -138,7 +158,7 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
         "mean of omega": MatrixAverage(COORDINATE, p.tau * p.w),
         "covariance of omega": MatrixAverage(COORDINATE, p.gamma * p.w * p.w.T),
         "omega with Y": MatrixAverage(COORDINATE, p.gamma * p.w * p.pi.T),
-        **(found if p.loss_holds_q else {}),
+        **(found if p.loss_depends_on_q else {}),
     }
 
 
@@ -151,25 +171,27 @@ def _state_evolution(p: Symbols) -> dict[str, MatrixExpr]:
     "V and G, as symbols",
     ("omega", "b", "g", "proximal", "row"),
 )
-def _check_gradient(_before: Expressions, after: Expressions, p: Symbols, kind: str) -> bool:
+def _check_risk_gradient_vanishes(
+    _before: Expressions, after: Expressions, p: OrderParameterSymbols, kind: str
+) -> bool:
     """Return whether x = omega + V g is the field of the weights, and the row's condition the gradient of the risk."""
-    x, slope = sp.MatrixSymbol("x", p.s, 1), loss_gradient(p)
-    omega = after["omega"].xreplace({previous_field(p): p.g})
+    x, slope = sp.MatrixSymbol("x", p.s, 1), loss_gradient_symbol(p)
+    omega = after["omega"].xreplace({previous_field_symbol(p): p.g})
     condition = after["row"].xreplace({p.b: after["b"]}).xreplace({p.g: -slope}).doit()
-    gradient = (p.Lambda * p.w if kind == "ridge" else penalty_gradient(p)) + _sum_over_data(ENTRY * slope)
-    if p.loss_holds_q:
+    gradient = (p.Lambda * p.w if kind == "ridge" else penalty_gradient_symbol(p)) + _sum_over_all_tokens(ENTRY * slope)
+    if p.loss_depends_on_q:
         gradient = gradient + sp.MatrixSymbol("N_row", p.s, p.s) * p.w
     vanishing = (
         omega + p.V * p.g - _field_of_weights(p),
         p.V * after["g"] - (x - p.omega),
         after["proximal"] - after["g"] - slope,  # at the proximal point g = -grad loss
-        condition.xreplace({_sum_over_data(-ENTRY * slope): -1 * _sum_over_data(ENTRY * slope)}) - gradient,
+        condition.xreplace({_sum_over_all_tokens(-ENTRY * slope): -1 * _sum_over_all_tokens(ENTRY * slope)}) - gradient,
     )
     return all(value.expand().doit() == sp.ZeroMatrix(p.s, 1) for value in vanishing)
 
 
 @cache
-def _small_data_set() -> dict[str, Any]:
+def _random_small_data_set() -> dict[str, Any]:
     """Return a small data set: two samples of two tokens in three dimensions.
 
     The loss is square, with a part linear in q and in two numbers phi.
@@ -178,21 +200,22 @@ def _small_data_set() -> dict[str, Any]:
     both = [(m, l) for m in range(samples) for l in range(tokens)]
     return {
         "d": d, "both": both, "samples": samples, "tokens": tokens,
-        "xi": {place: source.matrix(d, 1) for place in both},
-        "y": {place: source.matrix(2, 1) for place in both},
-        "V": {place: source.spd_matrix(2) for place in both},
-        "A": [source.spd_matrix(2) for _ in range(d)],
-        "gamma": [[abs(source.number()) for _ in range(d)] for _ in range(tokens)],
-        "K": source.spd_matrix(2), "E": source.matrix(2, 2), "Lambda": source.spd_matrix(2, 9),
-        "c": source.matrix(2, 1), "H": [source.spd_matrix(2) for _ in range(samples)], "eta": source.matrix(2, 1),
-        "Kappa": source.spd_matrix(2),
+        "xi": {place: source.draw_matrix(d, 1) for place in both},
+        "y": {place: source.draw_matrix(2, 1) for place in both},
+        "V": {place: source.draw_spd_matrix(2) for place in both},
+        "A": [source.draw_spd_matrix(2) for _ in range(d)],
+        "gamma": [[abs(source.draw_number()) for _ in range(d)] for _ in range(tokens)],
+        "K": source.draw_spd_matrix(2), "E": source.draw_matrix(2, 2), "Lambda": source.draw_spd_matrix(2, 9),
+        "c": source.draw_matrix(2, 1), "H": [source.draw_spd_matrix(2) for _ in range(samples)],
+        "eta": source.draw_matrix(2, 1),
+        "Kappa": source.draw_spd_matrix(2),
     }  # fmt: skip
 
 
 @cache
-def _risk_minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matrix, sp.Matrix]:
+def _risk_minimiser(kind: str, loss_depends_on_q: bool, trained: int) -> tuple[sp.Matrix, sp.Matrix]:
     """Return weights (d x 2) and trained numbers at the minimum of the risk, by linear algebra."""
-    data = _small_data_set()
+    data = _random_small_data_set()
     d = data["d"]
     W = sp.Matrix(d, 2, lambda i, a: sp.Symbol(f"w{i}{a}"))
     phi = sp.Matrix(2, 1, lambda i, _: sp.Symbol(f"phi{i}"))
@@ -200,7 +223,7 @@ def _risk_minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matri
     for place in data["both"]:
         error = W.T * data["xi"][place] - data["E"] * data["y"][place]
         risk += (error.T * data["K"] * error)[0] / 2
-        if loss_holds_q:
+        if loss_depends_on_q:
             q = W.T * sp.diag(*data["gamma"][place[1]]) * W / d
             risk += sp.trace(data["H"][place[0]] * q) / 2
     for i in range(d):
@@ -221,11 +244,13 @@ def _risk_minimum(kind: str, loss_holds_q: bool, trained: int) -> tuple[sp.Matri
     "square loss, quadratic penalty, two sentences of two tokens at d = 3, s = 2, V and G at random, exactly",
     ("omega", "b", "g", "proximal", "row", "N_row", "trained"),
 )
-def _check_minimum(_before: Expressions, after: Expressions, kind: str, p: Symbols) -> bool:
-    """Insert the minimiser's fields into one iteration."""
-    data = _small_data_set()
+def _check_minimiser_is_fixed_point(
+    _before: Expressions, after: Expressions, kind: str, p: OrderParameterSymbols
+) -> bool:
+    """Return whether one iteration leaves the fields of a risk minimiser unchanged."""
+    data = _random_small_data_set()
     d, K = data["d"], data["K"]
-    W, phi = _risk_minimum(kind, p.loss_holds_q, p.trained)
+    W, phi = _risk_minimiser(kind, p.loss_depends_on_q, p.trained)
     fields: dict[tuple[int, int], sp.Matrix] = {}
     for place in data["both"]:
         target, V = data["E"] * data["y"][place], data["V"][place]
@@ -237,10 +262,10 @@ def _check_minimum(_before: Expressions, after: Expressions, kind: str, p: Symbo
         omega = ExactValues(values)(after["omega"]).applyfunc(sp.expand)
         x = (V.inv() + K).inv() * (V.inv() * omega + K * target)
         at = ExactValues({"V": V, "omega": omega, "x": x, "loss_gradient": K * (x - target)})
-        if not is_zero(at(after["proximal"])) or not is_zero(at(after["g"]) - g):
+        if not is_exactly_zero(at(after["proximal"])) or not is_exactly_zero(at(after["g"]) - g):
             return False
 
-    def tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
+    def _sample_tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         """Return the tokens of a sample with their coupling to a row of the weights."""
         m, i = at.values["sentence"], at.values["row"]
         return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
@@ -248,19 +273,19 @@ def _check_minimum(_before: Expressions, after: Expressions, kind: str, p: Symbo
 
     sentences = [(1, {"sentence": m, "loss_phi": data["eta"]}) for m in range(data["samples"])]
     common = {name: data[name] for name in ("Lambda", "Kappa")} | {"d": sp.Integer(d)}
-    at = ExactValues(common, {SAMPLES: sentences, TOKENS: tokens})
+    at = ExactValues(common, {SAMPLES: sentences, TOKENS: _sample_tokens})
     for i in range(d):
         w = W[i, :].T
         here = at.with_values(
             {"row": i, "A_row": data["A"][i], "w": w, "penalty_gradient": data["Lambda"] * w + data["c"]}
         )
         sums = {name: here(after[name]) for name in ("b", "N_row") if name in after}
-        if not is_zero(here.with_values(sums)(after["row"])):
+        if not is_exactly_zero(here.with_values(sums)(after["row"])):
             return False
     if not p.trained:
         return True
     slope, away = (at.with_values({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
-    return is_zero(slope) and is_zero(away - data["Kappa"] * sp.ones(2, 1))
+    return is_exactly_zero(slope) and is_exactly_zero(away - data["Kappa"] * sp.ones(2, 1))
 
 
 @declare_test(
@@ -269,29 +294,32 @@ def _check_minimum(_before: Expressions, after: Expressions, kind: str, p: Symbo
     "three sentences, exactly",
     ("V", "A_row", "N_row"),
 )
-def _check_reactions(before: Expressions, after: Expressions) -> bool:
+def _check_onsager_terms(before: Expressions, after: Expressions) -> bool:
     """Compare with A = sum_c gamma_c V^_c; alpha E_c is the sum over the given samples of c, over d."""
     source, d, gammas = RandomRationals("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
-    states = [[{"dg/domega": source.symmetric(2), "loss_q": source.symmetric(2)} for _ in gammas] for _ in range(3)]
+    states = [
+        [{"dg/domega": source.draw_symmetric_matrix(2), "loss_q": source.draw_symmetric_matrix(2)} for _ in gammas]
+        for _ in range(3)
+    ]
 
-    def tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
+    def _sample_tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         own = states[at.values["sentence"]]
         return [(1, {**state, "gamma": gamma}) for state, gamma in zip(own, gammas, strict=True)]
 
-    at = ExactValues({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: tokens})
+    at = ExactValues({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: _sample_tokens})
     given = sum((at(after[name]) for name in ("A_row", "N_row") if name in after), sp.zeros(2, 2))
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
         own = [(sp.Rational(1, 3), sentence[l]) for sentence in states]
         expected += gamma * ExactValues({"alpha": sp.Rational(3, d)}, {CHANNEL: own})(before["V_hat"])
-    values = _linear_row_values()
-    return is_zero(given - expected) and is_zero(values(after["V"]) - values(before["V"]))
+    values = _values_for_linear_row()
+    return is_exactly_zero(given - expected) and is_exactly_zero(values(after["V"]) - values(before["V"]))
 
 
-def _linear_row_values(with_law: bool = True, shift: int = 1) -> ExactValues:
-    """Return values with w = (Lambda + G)^{-1} (b - c) at b normal with mean B and covariance Q."""
-    own = random_context("linear row")
-    values = {**own, **shared_values("linear row", [own]), "d": sp.Integer(3)}
+def _values_for_linear_row(with_law: bool = True, shift: int = 1) -> ExactValues:
+    """Return values of all symbols for a linear row, w = (Lambda + G)^{-1} (b - c), with b normal (B, Q)."""
+    own = random_context_matrices("linear row")
+    values = {**own, **context_independent_values("linear row", [own]), "d": sp.Integer(3)}
     J, c = (values["Lambda"] + values["G"]).inv(), own["m_star"] * shift
     values |= {"dw/db": J, "w": lambda at, _: J * (at.values["b"] - c)}
     return ExactValues(values, laws={COORDINATE: NormalLaw(("b",), values["B"], values["Q"])} if with_law else {})
@@ -303,12 +331,12 @@ def _linear_row_values(with_law: bool = True, shift: int = 1) -> ExactValues:
     "linear row, s = t = 2, exactly",
     ("mean of omega", "covariance of omega", "omega with Y", "V"),
 )
-def _check_fields(before: Expressions, after: Expressions, kind: str) -> bool:
+def _check_state_evolution_of_fields(before: Expressions, after: Expressions, kind: str) -> bool:
     """Compare at a saddle point that contains B and Q themselves for ridge, averages over b for a penalty."""
     pairs = {"mean of omega": "m", "covariance of omega": "q", "omega with Y": "theta", "V": "V"}
-    given = _linear_row_values(shift=0 if kind == "ridge" else 1)
-    expected = _linear_row_values(with_law=kind != "ridge", shift=0 if kind == "ridge" else 1)
-    return all(is_zero(given(after[name]) - expected(before[target])) for name, target in pairs.items())
+    given = _values_for_linear_row(shift=0 if kind == "ridge" else 1)
+    expected = _values_for_linear_row(with_law=kind != "ridge", shift=0 if kind == "ridge" else 1)
+    return all(is_exactly_zero(given(after[name]) - expected(before[target])) for name, target in pairs.items())
 
 
 @declare_test(
@@ -317,16 +345,16 @@ def _check_fields(before: Expressions, after: Expressions, kind: str) -> bool:
     "s = t = 2, exactly",
     ("limit of A", "limit of N", "mean of b", "covariance of b"),
 )
-def _check_rows(before: Expressions, after: Expressions, p: Symbols) -> bool:
+def _check_state_evolution_of_rows(before: Expressions, after: Expressions, p: OrderParameterSymbols) -> bool:
     source = RandomRationals("rows evolve")
-    contexts, states = [random_context("rows 1"), random_context("rows 2")], []
+    contexts, states = [random_context_matrices("rows 1"), random_context_matrices("rows 2")], []
     for _ in contexts:
         states.append([
-            (probability, {"g": source.matrix(2, 1), "dg/domega": source.symmetric(2), "dg/dY": source.matrix(2, 2),
-                      "loss_q": source.symmetric(2)})
+            (probability, {"g": source.draw_matrix(2, 1), "dg/domega": source.draw_symmetric_matrix(2),
+                      "dg/dY": source.draw_matrix(2, 2), "loss_q": source.draw_symmetric_matrix(2)})
             for probability in (sp.Rational(1, 4), sp.Rational(1, 2))
         ])  # fmt: skip
-    common = {"pi": source.matrix(2, 1), "alpha": abs(source.number()), "w": source.matrix(2, 1)}
+    common = {"pi": source.draw_matrix(2, 1), "alpha": abs(source.draw_number()), "w": source.draw_matrix(2, 1)}
     terms = [(1, {**own, "context": c}) for c, own in enumerate(contexts)]
     at = ExactValues(common, {CONTEXTS: terms, CHANNEL: lambda at: states[at.values["context"]]})
     for names, composite in ((("limit of A", "limit of N"), p.G), (("mean of b",), p.B), (("covariance of b",), p.Q)):
@@ -337,6 +365,6 @@ def _check_rows(before: Expressions, after: Expressions, p: Symbols) -> bool:
             here = at.with_values(own)
             found = {name: here(value) for name, value in conjugates.items()}
             expected.append(here.with_values(found)(p.composites[composite]))
-        if not is_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
+        if not is_exactly_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
             return False
     return True

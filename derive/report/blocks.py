@@ -15,7 +15,7 @@ Names = dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]  # symbol -> (stem, i
 
 @dataclass(frozen=True)
 class Relation:
-    """A relation: left `sign` right, then a note in words."""
+    """An equation or inequality of a report: left side, `sign`, right side, and a note."""
 
     left: Any
     right: Any
@@ -24,11 +24,12 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Words:
-    """A sentence; each {} is replaced by the next printed object of `objects`, {NAME} by that symbol of the theory."""
+class TextWithSymbols:
+    """A sentence with symbols: each {} is printed as the next of `objects`, {NAME} as that symbol of the theory."""
 
     text: str
     objects: tuple[Any, ...] = ()
+    is_quoted: bool = False  # the author's own words, which stay as they are
 
     def __post_init__(self) -> None:
         given = iter(self.objects)
@@ -45,7 +46,7 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
 
 
-Items = list[Relation | Words | Table]
+Items = list[Relation | TextWithSymbols | Table]
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,21 @@ class Section:
     """A titled part of the report."""
 
     title: str
-    items: tuple[Relation | Words | Table, ...]
+    items: tuple[Relation | TextWithSymbols | Table, ...]
 
 
-def group_by_kind(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
-    """Yield runs of consecutive items of one kind, with their kind."""
+def group_items_by_type(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
+    """Yield (type, items) for each run of consecutive report items of one type."""
     return ((kind, list(run)) for kind, run in groupby(items, type))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The notions that a model needs: several tokens of a sample, several contexts (token, cluster), a teacher."""
+
+    has_tokens: bool = True
+    has_contexts: bool = True
+    has_teacher: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,44 +78,46 @@ class Report:
     title: str
     sections: tuple[Section, ...]
     names: Names
+    vocabulary: Vocabulary = Vocabulary()
 
 
 @dataclass(frozen=True)
-class Stacked:
-    """An expression printed without token and context indices: its symbols are those of all tokens of a sentence."""
+class WithoutIndices:
+    """An expression that is printed without indices of tokens and contexts."""
 
     expression: Any
 
 
-def render_value(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
-    """Return a string, words or an object in a form, given its renderers of prose and of formulas.
+def render_text_or_formula(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
+    """Return a string, a sentence or a SymPy object rendered with the given functions for prose and formulas.
 
     Args:
-        value: a string, `Words`, or an object for `formula`.
+        value: a string, `TextWithSymbols`, or an object for `formula`.
         prose: renders a string.
         formula: renders a SymPy object.
     """
     if isinstance(value, str):
         return prose(value)
-    if not isinstance(value, Words):
+    if not isinstance(value, TextWithSymbols):
         return formula(value)
-    objects = [render_value(part, prose, formula) for part in value.objects]
+    objects = [render_text_or_formula(part, prose, formula) for part in value.objects]
     return "".join(prose(piece) + part for piece, part in zip(value.text.split("{}"), [*objects, ""], strict=True))
 
 
-def plain_words(text: str) -> Words:
-    """Return words in which braces are printed as braces."""
-    return Words("{}", (text,))
+def plain_text(text: str) -> TextWithSymbols:
+    """Return a sentence without symbols, in which braces are ordinary characters."""
+    return TextWithSymbols("{}", (text,))
 
 
-def insert_symbols(text: str, symbols: Mapping[str, Any]) -> Words:
-    """Return words in which every name of `symbols` is printed as its symbol; a capital A may be an article.
+def insert_symbols_into_text(text: str, symbols: Mapping[str, Any], is_quoted: bool = False) -> TextWithSymbols:
+    """Return a sentence in which names are printed as symbols; a capital A may be an article.
 
     Args:
         text: the words.
         symbols: name -> object to be printed.
+        is_quoted: whether the words are the author's of the model.
     """
     names = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
     pieces = re.split(rf"(?<!\w)(?!A [a-z])({names})(?![\w']|-[a-z])", text)
     objects = tuple(symbols[piece] if i % 2 else piece for i, piece in enumerate(pieces))
-    return Words("{}" * len(objects), objects)
+    return TextWithSymbols("{}" * len(objects), objects, is_quoted)

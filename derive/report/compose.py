@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from ..authoring.model import Model, ModelAt
+from ..authoring.model import FixedSizeModel, Model
 from ..authoring.parameters import Structure
 from ..errors import ModelError
 from .blocks import Report, Section
 from .own_symbols import model_symbols
 from .sections.bayes import bayes_sections
-from .sections.breaking import breaking_sections
+from .sections.breaking import replica_symmetry_breaking_sections
 from .sections.dynamics import dynamics_sections
 from .sections.own import checked_model_equation_section, model_equation_section
 from .sections.reads import active_subspace_sections
 from .sections.references import Bibliography, reference_section
 from .sections.setting import setting_sections
-from .sections.steps import assumption_section, gamp_section, step_sections
+from .sections.steps import assumption_section, derivation_step_sections, message_passing_section
 from .sections.theory import theory_sections
+from .wording import adapt_report, vocabulary_of_model
 
 
 def compose_report(
@@ -35,23 +36,31 @@ def compose_report(
             dynamics do not close.
     """
     if dynamics and steps:
-        raise ModelError("steps or dynamics: ask for one of them; the steps are those of the static theory")
+        raise ModelError(
+            "steps and dynamics cannot be combined: the steps derive the static theory; ask for one of them"
+        )
     if rsb and not steps:
-        raise ModelError("rsb belongs to the steps of the replica calculation: ask for them, too (--steps, steps=True)")
+        raise ModelError(
+            f"rsb = {rsb} concerns the steps of the replica calculation: ask for them, too (--steps, steps=True)"
+        )
     at = model.at(structure)
-    return Report(
+    report = Report(
         title=model.name,
         sections=(
             *setting_sections(model, at),
             *active_subspace_sections(at),
-            *_derived_sections(model, at, steps, rsb, dynamics),
+            *_derivation_sections(model, at, steps, rsb, dynamics),
         ),
         names=model_symbols(at),
+        vocabulary=vocabulary_of_model(at),
     )
+    return adapt_report(report)
 
 
-def _derived_sections(model: Model, at: ModelAt, steps: bool, rsb: int, dynamics: bool) -> tuple[Section, ...]:
-    """Return the sections that are derived from the model, and the works that they cite."""
+def _derivation_sections(
+    model: Model, at: FixedSizeModel, steps: bool, rsb: int, dynamics: bool
+) -> tuple[Section, ...]:
+    """Return the derived sections of the report and the list of cited works."""
     if not (steps or dynamics):  # the equations in matrix form and with the model's own symbols
         *sections, stability = theory_sections(at)
         return (*sections, model_equation_section(at), stability)
@@ -61,18 +70,18 @@ def _derived_sections(model: Model, at: ModelAt, steps: bool, rsb: int, dynamics
     if dynamics:
         derived = dynamics_sections(at, works)
     elif rsb:
-        derived = breaking_sections(at, works, rsb)
+        derived = replica_symmetry_breaking_sections(at, works, rsb)
     else:
-        derived = _sections_with_steps(at, works)
+        derived = _derivation_sections_with_steps(at, works)
     return (*derived, reference_section(works))
 
 
-def _sections_with_steps(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
-    """Return the sections with each step before the sections that contain its result."""
+def _derivation_sections_with_steps(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ...]:
+    """Return the sections of the derivation with all steps, each step before its result."""
     overlaps, free, saddle, observables, stability = theory_sections(at)
-    step = step_sections(at, works)
+    step = derivation_step_sections(at, works)
     return (
         overlaps, assumption_section(at), *[step[number] for number in range(1, 8)], free, step[8], saddle,
         observables, checked_model_equation_section(at), step[9], stability,
-        gamp_section(at, works), *bayes_sections(at, works),
+        message_passing_section(at, works), *bayes_sections(at, works),
     )  # fmt: skip

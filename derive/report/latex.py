@@ -11,13 +11,13 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, Words, group_by_kind, render_value
+from .blocks import Relation, Report, Table, TextWithSymbols, group_items_by_type, render_text_or_formula
 from .compose import compose_report
 from .latex_printer import LatexPrinter, escape_latex
-from .long_lines import break_formula, formula_width, pack_lines
-from .printing import ordered_terms
-from .symbols import rename_symbols
+from .long_lines import break_formula, formula_width, pack_formula_lines
+from .printing import order_terms
 from .text_printer import TextPrinter
+from .wording import report_symbols
 
 MAX_TEXT_CHARACTERS = 68  # characters of the text form that fit on one line of a display
 LINE_WIDTH = 74.0  # letters of `long_lines.formula_width` that fit on a line next to the number of the equation
@@ -59,42 +59,58 @@ def latex_document(
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return typeset_report(compose_report(model, structure, steps, rsb, dynamics), names)
+    return render_report_as_latex(compose_report(model, structure, steps, rsb, dynamics), names)
 
 
-def typeset_report(content: Report, names: Mapping[str, str] | None = None) -> str:
+def render_report_as_latex(content: Report, names: Mapping[str, str] | None = None) -> str:
     """Return a report as a LaTeX document.
 
     Args:
         content: the report.
         names: symbols of the reader's own, as `rename_symbols` takes them.
     """
-    theory = rename_symbols(names or {}, content.names)
+    theory = report_symbols(content, names)
     printers = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
     labels = {id(relation): f"eq:{number}" for number, relation in enumerate(relations, 1)}
     title = rf"\begin{{center}}\Large\bfseries {escape_latex(content.title)}\end{{center}}"
-    lines = [_PREAMBLE, r"\begin{document}", title, r"\tableofcontents", *_summary_page(content, labels, *printers)]
+    lines = [
+        _PREAMBLE,
+        r"\begin{document}",
+        title,
+        r"\tableofcontents",
+        *_equation_summary_page(content, labels, *printers),
+    ]
     lines.append(r"\clearpage")
     for section in content.sections:
-        lines += ["", rf"\section{{{escape_latex(section.title)}}}", rf"\label{{{_section_label(section.title)}}}"]
-        for kind, items in group_by_kind(section.items):
+        lines += [
+            "",
+            rf"\section{{{escape_latex(section.title)}}}",
+            rf"\label{{{_latex_section_label(section.title)}}}",
+        ]
+        for kind, items in group_items_by_type(section.items):
             if kind is Relation:
                 lines += _align_environment([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
-            elif kind is Words:
-                lines += [line for item in items for line in ("", _link_steps(_latex_cell(item, printers[0]), content))]
+            elif kind is TextWithSymbols:
+                lines += [
+                    line
+                    for item in items
+                    for line in ("", _link_step_references(_render_in_latex(item, printers[0]), content))
+                ]
             else:
                 lines += [line for item in items for line in _latex_table(item, printers[0])]
     return "\n".join([*lines, r"\end{document}"]) + "\n"
 
 
-def _summary_page(content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """Return the equations that a program needs, on a page of their own, each with its number in the document."""
+def _equation_summary_page(
+    content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter
+) -> list[str]:
+    """Return a LaTeX page with the equations that a program needs, each under its number in the document."""
     lines: list[str] = []
     for section in content.sections:
         relations = [item for item in section.items if isinstance(item, Relation)]
         if relations and section.title in _CODED:
-            reference = rf"section~\ref{{{_section_label(section.title)}}}"
+            reference = rf"section~\ref{{{_latex_section_label(section.title)}}}"
             lines += ["", rf"\textbf{{{escape_latex(section.title)}}} ({reference})"]
             cited = [(relation, rf"\tag{{\ref{{{labels[id(relation)]}}}}}") for relation in relations]
             lines += _align_environment(cited, printer, ruler)
@@ -111,28 +127,28 @@ def _summary_page(content: Report, labels: Mapping[int, str], printer: LatexPrin
     ]
 
 
-def _section_label(title: str) -> str:
+def _latex_section_label(title: str) -> str:
     return "sec:" + re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
-def _link_steps(text: str, content: Report) -> str:
-    """Return words in which every step that is named links to its section."""
+def _link_step_references(text: str, content: Report) -> str:
+    """Return LaTeX text in which every mention of a derivation step is a hyperlink to the section of that step."""
 
-    def link_step(found: re.Match[str]) -> str:
+    def hyperlink_to_step(found: re.Match[str]) -> str:
         titles = (section.title for section in content.sections if section.title.startswith(f"Step {found[2]}:"))
         title = next(titles, None)
-        return found[0] if title is None else rf"\hyperref[{_section_label(title)}]{{{found[0]}}}"
+        return found[0] if title is None else rf"\hyperref[{_latex_section_label(title)}]{{{found[0]}}}"
 
-    return re.sub(r"\b([Ss]teps?) (\d+)\b", link_step, text)
-
-
-def _latex_cell(value: Any, printer: LatexPrinter) -> str:
-    """Return words, a string or a formula in LaTeX."""
-    return render_value(value, _escape_prose, lambda formula: f"${printer.show(formula)}$")
+    return re.sub(r"\b([Ss]teps?) (\d+)\b", hyperlink_to_step, text)
 
 
-def _escape_prose(text: str) -> str:
-    """Return words with the letters of the theory in mathematics mode: L = 2, (l, k), s x t, X^T and the like."""
+def _render_in_latex(value: Any, printer: LatexPrinter) -> str:
+    """Return a sentence, a string or a SymPy object as LaTeX source."""
+    return render_text_or_formula(value, _escape_latex_prose, lambda formula: f"${printer.show(formula)}$")
+
+
+def _escape_latex_prose(text: str) -> str:
+    """Return plain text as LaTeX source, with letters such as L = 2, (l, k), s x t and X^T in mathematics mode."""
     pieces, position = [], 0
     for found in _MATHEMATICS.finditer(text):
         formula = re.sub(r"\bl\b", r"\\ell", found[0]).replace(" x ", r" \times ").replace("inf", r"\infty")
@@ -156,26 +172,29 @@ def _align_environment(relations: list[tuple[Relation, str]], printer: LatexPrin
     rows: list[str] = []
     for relation, label in relations:
         left = printer.show(relation.left)
-        if isinstance(relation.right, sp.MatrixBase) and _text_width(relation.right, ruler) > 2 * MAX_TEXT_CHARACTERS:
-            first, *others = _matrix_entry_rows(left, relation.right, printer)
+        if (
+            isinstance(relation.right, sp.MatrixBase)
+            and _printed_text_width(relation.right, ruler) > 2 * MAX_TEXT_CHARACTERS
+        ):
+            first, *others = _equations_of_matrix_entries(left, relation.right, printer)
             rows += [f"{first} {label}", *(rf"{row} \notag" for row in others)]
             continue
         room = LINE_WIDTH - min(formula_width(left), LINE_WIDTH / 3)
         first, *others = [
-            line for part in _break_right_side(relation, printer, ruler) for line in break_formula(part, room)
+            line for part in _break_right_hand_side(relation, printer, ruler) for line in break_formula(part, room)
         ]
-        note = rf"\text{{\small ({_escape_prose(relation.note)})}}" if relation.note else ""
+        note = rf"\text{{\small ({_escape_latex_prose(relation.note)})}}" if relation.note else ""
         fits = not others and formula_width(left) + formula_width(first) + len(relation.note) <= MAX_TEXT_CHARACTERS
         same_line = rf"\qquad {note} " if note and fits else ""
-        rows.append(f"{left} &{printer.relation_sign(relation)} {first} {same_line}{label}")
+        rows.append(f"{left} &{printer.print_relation_sign(relation)} {first} {same_line}{label}")
         rows += [rf"&\quad {part} \notag" for part in others]
         if note and not fits:
             rows.append(rf"&\qquad {note} \notag")
     return [r"\begin{align}", " \\\\\n".join(rows), r"\end{align}"]
 
 
-def _matrix_entry_rows(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
-    """Return a wide matrix entry by entry: the upper triangle if it is symmetric, without zeros."""
+def _equations_of_matrix_entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
+    """Return one equation per nonzero entry of a wide matrix; of a symmetric one the upper triangle only."""
     upper = matrix.is_symmetric()
     rows = []
     for i in range(matrix.rows):
@@ -187,42 +206,42 @@ def _matrix_entry_rows(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) 
     return rows
 
 
-def _text_width(value: Any, ruler: TextPrinter) -> int:
+def _printed_text_width(value: Any, ruler: TextPrinter) -> int:
     if isinstance(value, sp.MatrixBase | sp.BlockMatrix):
         blocks = value.blocks if isinstance(value, sp.BlockMatrix) else value
         return max(sum(len(ruler.show(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
     return len(ruler.show(value))
 
 
-def _break_right_side(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """Return the right side as lines that fit, broken between the terms of its sum or of its only sum factor."""
+def _break_right_hand_side(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
+    """Return the right-hand side of an equation as lines of LaTeX, broken between the terms of a sum."""
     value = relation.right
     room = MAX_TEXT_CHARACTERS - len(ruler.show(relation.left))
     scalar = isinstance(value, sp.Mul) and not isinstance(value, MatrixExpr)
     sums = [factor for factor in value.args if factor.is_Add] if scalar else []
-    if len(sums) == 1 and _text_width(value, ruler) > 1.2 * room:
+    if len(sums) == 1 and _printed_text_width(value, ruler) > 1.2 * room:
         outside = printer.show(value / sums[0]).strip()
         outside = {"1": "", "-1": "-"}.get(outside, outside)
         room -= min(room // 3, len(outside) // 4)
-        lines = _break_sum(sums[0], printer, ruler, room)
+        lines = _break_sum_into_lines(sums[0], printer, ruler, room)
         lines[0] = rf"{outside} \Bigl({lines[0]}"
         lines[-1] += r" \Bigr)" if len(lines) > 1 else r"\Bigr)"
         return lines
-    if not isinstance(value, sp.Add | sp.MatAdd) or _text_width(value, ruler) <= room:
+    if not isinstance(value, sp.Add | sp.MatAdd) or _printed_text_width(value, ruler) <= room:
         return [printer.show(value)]
-    return _break_sum(value, printer, ruler, room)
+    return _break_sum_into_lines(value, printer, ruler, room)
 
 
-def _break_sum(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
-    """Return a sum as lines of whole terms."""
-    widths = [len(ruler.show(term)) + 3 for term in ordered_terms(total)]
-    return pack_lines(printer.signed_terms(total), widths, room, " ")
+def _break_sum_into_lines(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
+    """Return a sum as lines of LaTeX, each with as many whole terms as fit."""
+    widths = [len(ruler.show(term)) + 3 for term in order_terms(total)]
+    return pack_formula_lines(printer.print_signed_terms(total), widths, room, " ")
 
 
 def _latex_table(table: Table, printer: LatexPrinter) -> list[str]:
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
-    rows = [" & ".join(_latex_cell(value, printer) for value in row) + r" \\" for row in table.rows]
+    rows = [" & ".join(_render_in_latex(value, printer) for value in row) + r" \\" for row in table.rows]
     head = " & ".join(rf"\textit{{{escape_latex(name)}}}" for name in table.head) + r" \\ \hline"
     printer._settings |= {"fold_short_frac": None, "mat_str": None}
     return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

@@ -43,23 +43,23 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         settings = {"mat_delim": "(", "order": "none", "mul_symbol": r" \, ", "long_frac_ratio": 2}
         super().__init__(settings, names, theory)
 
-    def parameter_letter(self, name: str) -> str:
-        """Return a parameter's symbol."""
-        return parameter_symbol(name, self.entries)
+    def print_parameter_symbol(self, name: str) -> str:
+        """Return the LaTeX symbol of a model parameter."""
+        return parameter_latex_symbol(name, self.entries)
 
-    def format_index(self, number: str) -> str:
-        """Return an index; several letters are set upright."""
+    def print_index(self, number: str) -> str:
+        """Return the LaTeX source of an index; several letters are set upright."""
         return re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", number)
 
-    def add_indices(self, symbol: str, indices: str) -> str:
-        """Return a symbol with its indices; TeX refuses a second index.
+    def append_indices_to_symbol(self, symbol: str, indices: str) -> str:
+        """Return the LaTeX source of a symbol with indices; a symbol that has an index is put in braces first.
 
         Args:
             symbol: the printed symbol.
             indices: the printed indices.
         """
         if "_" in symbol:
-            symbol = f"({symbol})" if symbol == self.leaf("B0") else f"{{{symbol}}}"
+            symbol = f"({symbol})" if symbol == self.fill_notation_pattern("B0") else f"{{{symbol}}}"
         return f"{symbol}_{{{indices}}}"
 
     def _print_Mul(self, expr: sp.Mul) -> str:
@@ -70,15 +70,15 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
             return rf"{'-' if number < 0 else ''}\frac{{{abs(number).p}}}{{{number.q}}} \, {body}"
         return super()._print_Mul(order_factors(expr, self.names))
 
-    def _print_applied(self, name: str, expr: sp.Function, exp: Any = None) -> str:
+    def _print_elementary_function(self, name: str, expr: sp.Function, exp: Any = None) -> str:
         return rf"{name}\left({self._print(expr.args[0])}\right)" + (f"^{{{exp}}}" if exp else "")
 
-    _print_log = partialmethod(_print_applied, r"\log")
-    _print_ExpBase = partialmethod(_print_applied, r"\exp")
+    _print_log = partialmethod(_print_elementary_function, r"\log")
+    _print_ExpBase = partialmethod(_print_elementary_function, r"\exp")
 
     def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
-        body = self.apply_notation(name, arguments)
+        body = self.print_in_special_notation(name, arguments)
         if body is None:
             shown = {"Sigmoid": "sigmoid", "Softplus": "softplus", "softmax": "softmax", "sign": "sign"}.get(name)
             if shown is None:
@@ -89,8 +89,8 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
     _print_tuple = FormulaPrinter._print_Tuple
 
 
-def parameter_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
-    """Return a parameter's symbol: its letter, Greek as Greek; Delta_in is Delta with an index, a word is set upright.
+def parameter_latex_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
+    """Return the LaTeX symbol of a model parameter: a letter or Greek letter, with an index, or an upright word.
 
     A letter that means something else in the theory gets the other form of a Greek letter, or a mark above.
 
@@ -118,5 +118,5 @@ _OTHER_FORM = {
 
 
 def escape_latex(text: str) -> str:
-    """Return words with every special character of LaTeX escaped."""
+    """Return plain text with every special character of LaTeX escaped."""
     return "".join(_SPECIAL.get(character, character) for character in text)

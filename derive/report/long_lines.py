@@ -20,28 +20,31 @@ _BRACKET = re.compile(r"\\(left|right)(?![a-z])")
 
 def formula_width(text: str) -> float:
     """Return the approximate width of a formula in letters."""
-    return _group_width(deque(_TOKEN.findall(text)))
+    return _braced_group_width(deque(_TOKEN.findall(text)))
 
 
-def _group_width(tokens: deque[str]) -> float:
-    """Return the width of all tokens up to the closing brace of the group, which are removed."""
+def _braced_group_width(tokens: deque[str]) -> float:
+    """Return the width of a braced LaTeX group and remove its tokens from the queue."""
     width = 0.0
     while tokens and (token := tokens.popleft()) != "}":
-        width += _token_width(token, tokens)
+        width += _latex_token_width(token, tokens)
     return width
 
 
-def _token_width(token: str, tokens: deque[str]) -> float:
-    """Return the width of a token with its arguments, which are removed from the tokens that follow."""
+def _latex_token_width(token: str, tokens: deque[str]) -> float:
+    """Return the width of a LaTeX token with its arguments, and remove these from the queue."""
     name = token[1:] if token.startswith("\\") and token[1:].isalpha() else ""
     if token == "{":
-        return _group_width(tokens)
+        return _braced_group_width(tokens)
     if token in ("_", "^"):
-        return _INDEX_SIZE * _argument_width(tokens)
+        return _INDEX_SIZE * _latex_argument_width(tokens)
     if name in ("frac", "tfrac", "dfrac"):
-        return max(_argument_width(tokens), _argument_width(tokens)) * (_INDEX_SIZE if name == "tfrac" else 1) + 0.5
+        return (
+            max(_latex_argument_width(tokens), _latex_argument_width(tokens)) * (_INDEX_SIZE if name == "tfrac" else 1)
+            + 0.5
+        )
     if name in ("begin", "end"):
-        _argument_width(tokens)
+        _latex_argument_width(tokens)
         return 1.0
     if name in ("left", "right") or token in (r"\,", r"\;"):
         return _THIN_SPACE
@@ -50,15 +53,15 @@ def _token_width(token: str, tokens: deque[str]) -> float:
     return 3.0 if name in _WIDE else 2.0 if token in ("+", "-", "=") or name in ("quad", "to", "succ") else 1.0
 
 
-def _argument_width(tokens: deque[str]) -> float:
-    """Return the width of the braced group or of the single token that follows."""
+def _latex_argument_width(tokens: deque[str]) -> float:
+    """Return the width of the next argument in the queue, a braced group or a single LaTeX token."""
     while tokens and tokens[0].isspace():
         tokens.popleft()
-    return _token_width(tokens.popleft(), tokens) if tokens else 0.0
+    return _latex_token_width(tokens.popleft(), tokens) if tokens else 0.0
 
 
-def pack_lines(pieces: Iterable[str], widths: Iterable[float], room: float, between: str = "") -> list[str]:
-    """Return the pieces in as few lines as possible, each line as full as possible.
+def pack_formula_lines(pieces: Iterable[str], widths: Iterable[float], room: float, between: str = "") -> list[str]:
+    """Return parts of a formula joined to lines, each line filled up to the given width.
 
     Args:
         pieces: the pieces, in order.
@@ -79,7 +82,7 @@ def pack_lines(pieces: Iterable[str], widths: Iterable[float], room: float, betw
 
 
 def break_formula(text: str, room: float) -> list[str]:
-    r"""Return a formula as lines that fit, broken before + and - outside of braces and matrices, in brackets or not.
+    r"""Return a LaTeX formula as lines of a given width, broken before + and - outside of braces and matrices.
 
     Brackets that reach from one line to another have a fixed size, since TeX requires \left and \right on one line.
     A formula without such a place stays whole.
@@ -90,19 +93,21 @@ def break_formula(text: str, room: float) -> list[str]:
     """
     if formula_width(text) <= room:
         return [text]
-    pieces = list(_breakable_parts(text))
-    lines = _fix_bracket_sizes("\n".join(pack_lines(pieces, map(formula_width, pieces), room))).split("\n")
+    pieces = list(_parts_between_line_breaks(text))
+    lines = _fix_brackets_across_lines("\n".join(pack_formula_lines(pieces, map(formula_width, pieces), room))).split(
+        "\n"
+    )
     return [line.strip() for line in lines]
 
 
-def _breakable_parts(text: str) -> Iterator[str]:
-    """Yield the parts that may begin a line, each with its sign in front."""
+def _parts_between_line_breaks(text: str) -> Iterator[str]:
+    """Yield the parts of a LaTeX formula between possible line breaks, each with its sign in front."""
     depth = start = 0
     before = ""
     for found in _TOKEN.finditer(text):
         token, place = found[0], found.start()
         depth += _DEPTH.get(token, 0)
-        if token in ("+", "-") and depth == 0 and _is_binary_sign(before) and place > start:
+        if token in ("+", "-") and depth == 0 and _is_binary_operator_sign(before) and place > start:
             yield text[start:place]
             start = place
         if not token.isspace():
@@ -110,13 +115,13 @@ def _breakable_parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _is_binary_sign(before: str) -> bool:
-    """Return whether a sign after this token joins two terms."""
+def _is_binary_operator_sign(before: str) -> bool:
+    """Return whether a + or - after this LaTeX token is a binary operator."""
     return bool(before) and before not in ("(", "[", ",", "=", "+", "-", r"\{", r"\left", r"\,")
 
 
-def _fix_bracket_sizes(text: str) -> str:
-    r"""Return the lines with brackets of a fixed size for \left and \right on different lines."""
+def _fix_brackets_across_lines(text: str) -> str:
+    r"""Return LaTeX lines with brackets of a fixed size where \left and \right would stand on different lines."""
     opened: list[int] = []
     fixed: dict[int, str] = {}
     for found in _BRACKET.finditer(text):

@@ -17,7 +17,7 @@ RENAMED = (
 )  # fmt: skip
 
 
-def text_and_latex(symbol: str) -> tuple[str, str]:
-    r"""Return (as text, as LaTeX) of a symbol that a reader gives in LaTeX: \mu, or mu, is μ in text."""
+def symbol_in_text_and_latex(symbol: str) -> tuple[str, str]:
+    r"""Return a symbol given in LaTeX as a pair (plain text, LaTeX): \mu, or mu, is μ in plain text."""
     latex = rf"\{symbol}" if symbol in GREEK else symbol
     return GREEK.get(latex.removeprefix("\\"), latex.replace("\\", "")), latex

@@ -13,16 +13,17 @@ import sympy as sp
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
 from ..replicas import message_passing
-from ..replicas.algebra.step import Check, Step
-from ..replicas.bayes_optimal import bayes_derivation
+from ..replicas.algebra.step import CheckOutcome, Step
+from ..replicas.bayes_optimal import bayes_optimal_derivation
 from ..replicas.model_equations import specialisation
 from ..replicas.steps.derivation import derivation
-from .blocks import Relation, Report, Table, Words, group_by_kind, render_value
+from .blocks import Relation, Report, Table, TextWithSymbols, Vocabulary, group_items_by_type, render_text_or_formula
 from .compose import compose_report
-from .latex import typeset_report
+from .latex import render_report_as_latex
 from .latex_printer import LatexPrinter
 from .symbols import rename_symbols
-from .text import render_text
+from .text import render_report_as_text
+from .wording import adapt_expression, report_symbols
 
 _MAX_LATEX_CHARACTERS = 90  # of a sum on one line
 
@@ -33,18 +34,23 @@ class ShownStep(Step):
 
     Attributes:
         printer: a printer with these symbols.
+        vocabulary: the notions that the model needs.
     """
 
     printer: LatexPrinter
+    vocabulary: Vocabulary
 
     def _repr_latex_(self) -> str:
         """Return the result of the step, for a notebook."""
         rows = []
-        for name, expression in self.after.items():
+        for name, full in self.after.items():
+            expression = adapt_expression(full, self.vocabulary)
+            if expression is None:
+                continue
             words = rf"\text{{{name.replace('_', ' ')}}}"
-            label = None if "|" in name else self.printer.theory_symbol(name)
+            label = None if "|" in name else self.printer.print_theory_symbol(name)
             rows.append(rf"{label or words}: & \quad {self.printer.show(expression)}")
-        return _aligned_environment(rows)
+        return _latex_aligned_environment(rows)
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,12 @@ class ModelDerivation:
     rsb: int = 0
 
     def __post_init__(self) -> None:
-        rename_symbols(self.names, self._report.names)
+        rename_symbols(self.names, self._report_without_steps.names)
 
     @cached_property
     def steps(self) -> tuple[ShownStep, ...]:
         """Return the steps, each with input and result as SymPy expressions, its rule and its citation."""
-        return tuple(map(self._with_printer, derivation(self.model.at(self.structure), self.rsb).steps))
+        return tuple(map(self._add_printer_to_step, derivation(self.model.at(self.structure), self.rsb).steps))
 
     @cached_property
     def own(self) -> ShownStep:
@@ -80,27 +86,31 @@ class ModelDerivation:
         Raises:
             ValueError: the model is too large for them to be written out.
         """
-        return self._with_printer(specialisation.step(self.model.at(self.structure)))
+        return self._add_printer_to_step(specialisation.specialisation_step(self.model.at(self.structure)))
 
     @cached_property
     def message_passing(self) -> ShownStep:
         """Return the step to message passing at finite dimension: its fixed points and state evolution."""
         at = self.model.at(self.structure)
-        return self._with_printer(message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q))
+        return self._add_printer_to_step(
+            message_passing.message_passing_step(
+                at.regulariser.row_regulariser.kind, len(at.trained), at.loss_depends_on_q
+            )
+        )
 
     @cached_property
     def bayes(self) -> tuple[ShownStep, ...]:
         """Return the steps of Bayes-optimal inference of the same teacher; empty without an output channel."""
         if self.model.at(self.structure).output is None:
             return ()
-        return tuple(map(self._with_printer, bayes_derivation().steps))
+        return tuple(map(self._add_printer_to_step, bayes_optimal_derivation().steps))
 
-    def _with_printer(self, step: Step) -> ShownStep:
-        return ShownStep(**vars(step), printer=self._printer)
+    def _add_printer_to_step(self, step: Step) -> ShownStep:
+        return ShownStep(**vars(step), printer=self._latex_printer, vocabulary=self._report_without_steps.vocabulary)
 
     def __getitem__(self, number: int) -> ShownStep:
         if not 1 <= number <= len(self.steps):
-            raise IndexError(f"there is no step {number}; they are counted from 1 to {len(self.steps)}")
+            raise IndexError(f"the derivation has no step {number}: its steps are numbered from 1 to {len(self.steps)}")
         return self.steps[number - 1]
 
     def __iter__(self) -> Iterator[ShownStep]:
@@ -109,7 +119,7 @@ class ModelDerivation:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def check(self) -> tuple[tuple[ShownStep, Check], ...]:
+    def check(self) -> tuple[tuple[ShownStep, CheckOutcome], ...]:
         """Carry out every check of every step; this takes some seconds.
 
         Included are the model's own equations where they are written out, message passing and Bayes-optimal inference.
@@ -117,7 +127,9 @@ class ModelDerivation:
         """
         if self.rsb:
             return tuple((step, check) for step in self for check in step.check())
-        own = [] if specialisation.ModelEquations(self.model.at(self.structure)).is_too_large else [self.own]
+        own = (
+            [] if specialisation.ModelEquations(self.model.at(self.structure)).is_too_large_to_write_out else [self.own]
+        )
         return tuple(
             (step, check) for step in (*self, *own, self.message_passing, *self.bayes) for check in step.check()
         )
@@ -128,49 +140,56 @@ class ModelDerivation:
         Args:
             steps: with the replica calculation, its checks carried out.
         """
-        return render_text(self._compose_content(steps), self.names)
+        return render_report_as_text(self._compose_report(steps), self.names)
 
     def latex(self, steps: bool = True) -> str:
         """Return the report as a LaTeX document."""
-        return typeset_report(self._compose_content(steps), self.names)
+        return render_report_as_latex(self._compose_report(steps), self.names)
 
     def __str__(self) -> str:
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<derivation of {self.model.name} at {self.structure.key}: {len(self)} steps; print it to read it>"
+        return (
+            f"<derivation of {self.model.name} at {self.structure.folder_name}: {len(self)} steps; print it to read it>"
+        )
 
     @cached_property
-    def _report(self) -> Report:
+    def _report_without_steps(self) -> Report:
         return compose_report(self.model, self.structure)
 
-    def _compose_content(self, steps: bool) -> Report:
-        return compose_report(self.model, self.structure, steps, self.rsb) if steps else self._report
+    def _compose_report(self, steps: bool) -> Report:
+        return compose_report(self.model, self.structure, steps, self.rsb) if steps else self._report_without_steps
 
     @cached_property
-    def _printer(self) -> LatexPrinter:
-        return LatexPrinter(self._report.names, rename_symbols(self.names, self._report.names))
+    def _latex_printer(self) -> LatexPrinter:
+        return LatexPrinter(self._report_without_steps.names, report_symbols(self._report_without_steps, self.names))
 
     def _repr_latex_(self) -> str:
         """Return the free entropy and the saddle point, for a notebook."""
-        wanted = [s for s in self._report.sections if s.title in ("Free entropy", "Saddle-point equations")]
+        wanted = [
+            s for s in self._report_without_steps.sections if s.title in ("Free entropy", "Saddle-point equations")
+        ]
         parts = [
-            _display_relations([item for item in s.items if isinstance(item, Relation)], self._printer) for s in wanted
+            _relations_in_aligned_environment(
+                [item for item in s.items if isinstance(item, Relation)], self._latex_printer
+            )
+            for s in wanted
         ]
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
         """Return the report without the steps, its formulas in the LaTeX that a notebook typesets."""
-        parts = [f"<h3>{escape(self._report.title)}</h3>"]
-        for section in self._report.sections:
+        parts = [f"<h3>{escape(self._report_without_steps.title)}</h3>"]
+        for section in self._report_without_steps.sections:
             parts.append(f"<h4>{escape(section.title)}</h4>")
-            for kind, items in group_by_kind(section.items):
+            for kind, items in group_items_by_type(section.items):
                 if kind is Relation:
-                    parts.append(_escape_html(_display_relations(items, self._printer)))
-                elif kind is Words:
-                    parts += [f"<p>{_html_cell(item, self._printer)}</p>" for item in items]
+                    parts.append(_escape_html(_relations_in_aligned_environment(items, self._latex_printer)))
+                elif kind is TextWithSymbols:
+                    parts += [f"<p>{_render_in_html(item, self._latex_printer)}</p>" for item in items]
                 else:
-                    parts += [_html_table(item, self._printer) for item in items]
+                    parts += [_html_table(item, self._latex_printer) for item in items]
         return "\n".join(parts)
 
 
@@ -178,30 +197,30 @@ def _escape_html(text: str) -> str:
     return escape(text, quote=False)
 
 
-def _html_cell(value: Any, printer: LatexPrinter) -> str:
-    """Return words, a string or a formula in HTML."""
-    return render_value(value, _escape_html, lambda formula: f"${_escape_html(printer.show(formula))}$")
+def _render_in_html(value: Any, printer: LatexPrinter) -> str:
+    """Return a sentence, a string or a SymPy object as HTML."""
+    return render_text_or_formula(value, _escape_html, lambda formula: f"${_escape_html(printer.show(formula))}$")
 
 
 def _html_table(table: Table, printer: LatexPrinter) -> str:
     rows = ["".join(f"<th>{escape(name)}</th>" for name in table.head)]
-    rows += ["".join(f"<td>{_html_cell(value, printer)}</td>" for value in row) for row in table.rows]
+    rows += ["".join(f"<td>{_render_in_html(value, printer)}</td>" for value in row) for row in table.rows]
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
-def _aligned_environment(rows: list[str]) -> str:
+def _latex_aligned_environment(rows: list[str]) -> str:
     return "\n".join([r"$$\begin{aligned}", " \\\\\n".join(rows), r"\end{aligned}$$"])
 
 
-def _display_relations(relations: Iterable[Relation], printer: LatexPrinter) -> str:
-    """Return relations in an aligned environment, long sums with one term a line."""
+def _relations_in_aligned_environment(relations: Iterable[Relation], printer: LatexPrinter) -> str:
+    """Return equations in a LaTeX `aligned` environment; a long sum has one line per term."""
     rows = []
     for relation in relations:
         terms = [printer.show(relation.right)]
         if len(terms[0]) > _MAX_LATEX_CHARACTERS and isinstance(relation.right, sp.Add | sp.MatAdd):
-            terms = printer.signed_terms(relation.right)
-        rows.append(f"{printer.show(relation.left)} &{printer.relation_sign(relation)} {terms[0]}")
+            terms = printer.print_signed_terms(relation.right)
+        rows.append(f"{printer.show(relation.left)} &{printer.print_relation_sign(relation)} {terms[0]}")
         rows += [rf"&\quad {term}" for term in terms[1:]]
         if relation.note:
             rows[-1] += rf" \quad \text{{({relation.note})}}"
-    return _aligned_environment(rows)
+    return _latex_aligned_environment(rows)

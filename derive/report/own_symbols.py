@@ -6,76 +6,76 @@ from typing import Any
 
 import sympy as sp
 
-from ..authoring.language import token_weight
-from ..authoring.model import ModelAt
+from ..authoring.language import token_variance_symbol
+from ..authoring.model import FixedSizeModel
 from ..theory.kinks import integration_variables
 from .blocks import Names
 from .names import GREEK
 
 
-def metric_fields(at: ModelAt) -> sp.Matrix:
-    """Return symbols h of the student's fields in the metric, L x s, which at.metric writes like those of the loss."""
+def metric_field_symbols(at: FixedSizeModel) -> sp.Matrix:
+    """Return the L x s symbols h under which reports print the student's fields in the metric."""
     return sp.Matrix(*at.X.shape, lambda l, a: sp.Symbol(f"h_{l}_{a}", real=True))
 
 
-def combination_symbol(number: int) -> sp.Symbol:
+def active_combination_symbol(number: int) -> sp.Symbol:
     """Return the symbol of a combination of fields and noise that a loss depends on, counted from 0."""
     return sp.Symbol(f"combination_{number}", real=True)
 
 
-def entry_symbol(name: str) -> sp.Symbol:
-    """Return the symbol that stands for a parameter, or a general entry of it, in a table."""
+def parameter_entry_symbol(name: str) -> sp.Symbol:
+    """Return the placeholder that a table prints as a parameter, or as a general entry of a parameter array."""
     return sp.Symbol(f"entry {name}")
 
 
-def _bare_symbol(name: str) -> sp.Symbol:
-    """Return the symbol that stands for a parameter as a whole."""
+def _whole_parameter_symbol(name: str) -> sp.Symbol:
+    """Return the placeholder that is printed as a parameter without indices."""
     return sp.Symbol(f"bare {name}")
 
 
-def prose_symbols(at: ModelAt) -> dict[str, Any]:
-    """Return the symbols that words about the model name by a letter: parameters, the weights and a row of them."""
-    letters = {name.rstrip("_"): _bare_symbol(name) for name in at.parameters}
+def symbols_in_prose(at: FixedSizeModel) -> dict[str, Any]:
+    """Return the names that are printed as symbols in descriptions of the model: parameters, weights W and rows w."""
+    letters = {name.rstrip("_"): _whole_parameter_symbol(name) for name in at.parameters}
     weights = {name: sp.Symbol(name) for name in ("W", "w")}
     return weights | {name: symbol for name, symbol in letters.items() if len(name) == 1 or name in GREEK}
 
 
-def model_symbols(at: ModelAt) -> Names:
+def model_symbols(at: FixedSizeModel) -> Names:
     """Return symbol -> (stem, indices from 1) of fields, noise, labels, weights and parameters.
 
     Axes of length 1 have no index.
     """
     names: Names = {}
 
-    def _add_matrix(matrix: sp.MatrixBase, stem: str) -> None:
+    def _add_matrix_symbols(matrix: sp.MatrixBase, stem: str) -> None:
         for i in range(matrix.rows):
             for j in range(matrix.cols):
                 both = (i + 1, j + 1)
                 names[matrix[i, j]] = (stem, tuple(n for n, size in zip(both, matrix.shape, strict=True) if size > 1))
 
-    _add_matrix(at.X, "x")
-    _add_matrix(at.Y, "y")
-    _add_matrix(metric_fields(at), "h")
+    _add_matrix_symbols(at.X, "x")
+    _add_matrix_symbols(at.Y, "y")
+    _add_matrix_symbols(metric_field_symbols(at), "h")
     if at.baseline:
-        _add_matrix(at.baseline[1], "B0")
+        _add_matrix_symbols(at.baseline[1], "B0")
     names |= {symbol: (f"noise {name}", ()) for name, (symbol, _) in at.noise.items()}
     given = {name.rstrip("_") for name in (*at.noise, *at.trained, *at.parameters)}
     letter = next(letter for letter in ("r", "v", "combination") if letter not in given)
-    names |= {combination_symbol(n): (letter, (n + 1,)) for n in range(len(integration_variables(at)))}
-    names |= {label: ("k", (l + 1,)) for l, label in enumerate(at.labels)}
-    _add_matrix(sp.Matrix([token_weight(l) for l in range(len(at.labels))]), "rho")
+    names |= {active_combination_symbol(n): (letter, (n + 1,)) for n in range(len(integration_variables(at)))}
+    _add_matrix_symbols(sp.Matrix(at.labels), "k")
+    _add_matrix_symbols(sp.Matrix([token_variance_symbol(l) for l in range(len(at.labels))]), "rho")
     for group, short in (("observed", "obs"), ("hidden", "hid")):
         for coordinate in getattr(at.output, group, ()):
             word = coordinate.name.rstrip("0123456789")
             number = coordinate.name.removeprefix(word)
             names[coordinate.symbol] = (f"{group} {word.rstrip('_')}", (int(number), short) if number else (short,))
 
-    def _add_parameter(value: Any, stem: str, indices: tuple[int, ...]) -> None:
+    def _add_parameter_symbols(value: Any, stem: str, indices: tuple[int, ...]) -> None:
         if isinstance(value, sp.MatrixBase):
             value = tuple(tuple(value.row(i)) for i in range(value.rows))
         if isinstance(value, tuple):
             for i, inner in enumerate(value):
-                _add_parameter(inner, stem, (*indices, i + 1) if len(value) > 1 else indices)
+                _add_parameter_symbols(inner, stem, (*indices, i + 1) if len(value) > 1 else indices)
         else:
             names[value] = stem, indices
 
@@ -84,15 +84,15 @@ def model_symbols(at: ModelAt) -> Names:
             for b in range(a, matrix.cols):
                 both = (l + 1, a + 1, b + 1) if matrix.rows > 1 else (l + 1,)
                 names[matrix[a, b]] = ("overlap q", both)
-    _add_matrix(sp.Matrix(at.multipliers), "parameter lambda")
+    _add_matrix_symbols(sp.Matrix(at.norm_multipliers), "parameter lambda")
     names |= {symbol: (f"parameter {name}", ()) for name, (symbol, _) in at.trained.items()}
     if at.penalty is not None:
-        _add_matrix(at.penalty.w, "row w")
-        _add_matrix(at.penalty.pi, "row pi")
+        _add_matrix_symbols(at.penalty.w, "row w")
+        _add_matrix_symbols(at.penalty.pi, "row pi")
     for known in at.parameters.values():
         stem = f"parameter {known.name.rstrip('_')}"
-        _add_parameter(known.symbols(at.structure), stem, ())
-        axes = [size for size in known.shape(at.structure) if size > 1]
-        names[entry_symbol(known.name)] = stem, tuple("ijkl"[: len(axes)])
-        names[_bare_symbol(known.name)] = stem, ()
+        _add_parameter_symbols(known.argument_symbols(at.structure), stem, ())
+        axes = [size for size in known.default_shape(at.structure) if size > 1]
+        names[parameter_entry_symbol(known.name)] = stem, tuple("ijkl"[: len(axes)])
+        names[_whole_parameter_symbol(known.name)] = stem, ()
     return names

@@ -12,8 +12,8 @@ from sympy.printing.printer import Printer
 
 from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
 from ..theory.stability import TOKENS
-from .blocks import Names, Relation, Stacked
-from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, find_model_entry, find_theory_entry
+from .blocks import Names, Relation, WithoutIndices
+from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, find_model_symbol, find_theory_symbol_entry
 
 # Of symbols with an index -> their entry.
 STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
@@ -35,15 +35,15 @@ TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
 FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")
 
 
-class IndexState:
-    """The context and token index of a generic symbol at the current place: primed inside an inner sum."""
+class ContextIndexState:
+    """The context and token index that generic symbols have while a formula is printed; primed inside an inner sum."""
 
     def __init__(self) -> None:
         self.context, self.token, self.depth = "c", "l", 0
 
 
-def ordered_terms(total: sp.Add | sp.MatAdd) -> list[Any]:
-    """Return the terms of a sum in SymPy's order, those with a minus sign last."""
+def order_terms(total: sp.Add | sp.MatAdd) -> list[Any]:
+    """Return the terms of a sum in SymPy's order, terms with a minus sign last."""
     terms = total.args if isinstance(total, sp.MatAdd) else total.as_ordered_terms()
     return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _has_minus_sign(term)))
 
@@ -58,10 +58,10 @@ def _has_minus_sign(term: Any) -> bool:
     return bool(scalar.could_extract_minus_sign())
 
 
-def _split_sign(term: Any) -> tuple[bool, Any]:
-    """Return (whether there is a minus sign in front, the term without it); a minus inside an average is taken out."""
+def _split_minus_sign(term: Any) -> tuple[bool, Any]:
+    """Return whether a term has a minus sign in front, also inside an average, and the term without that sign."""
     if isinstance(term, MatrixAverage) and _has_minus_sign(term):
-        return True, MatrixAverage(term.kind, _split_sign(term.summand)[1])
+        return True, MatrixAverage(term.kind, _split_minus_sign(term.summand)[1])
     if isinstance(term, MatrixExpr):
         if not _has_minus_sign(term):
             return False, term
@@ -73,14 +73,14 @@ def _split_sign(term: Any) -> tuple[bool, Any]:
 
 
 def order_factors(product: sp.Mul, names: Names) -> sp.Mul:
-    """Return a product with numbers, alpha and parameters of the model first, then the rest, each in SymPy's order.
+    """Return a product with numbers, alpha and model parameters before all other factors.
 
     Args:
         product: the product.
         names: symbols of the model.
     """
 
-    def sort_key(factor: sp.Expr) -> int:
+    def factor_sort_key(factor: sp.Expr) -> int:
         base = factor.as_base_exp()[0]
         if factor.is_number or not base.is_Symbol:
             return 0 if factor.is_number else 3
@@ -90,11 +90,11 @@ def order_factors(product: sp.Mul, names: Names) -> sp.Mul:
         return 2 if base.name.startswith("moment@") else 3
 
     number, rest = product.as_coeff_Mul()
-    factors = sorted(rest.as_ordered_factors(), key=sort_key)
+    factors = sorted(rest.as_ordered_factors(), key=factor_sort_key)
     return sp.Mul(*([number] if number != 1 else []), *factors, evaluate=False)
 
 
-def _needs_brackets(factor: Any) -> bool:
+def _factor_needs_brackets(factor: Any) -> bool:
     """Return whether a factor needs brackets in a product."""
     if isinstance(factor, Average | MatrixAverage):
         return factor.kind in (CONTEXTS, TOKENS, *SUMS)
@@ -102,7 +102,7 @@ def _needs_brackets(factor: Any) -> bool:
 
 
 class FormulaPrinter(Printer):
-    """A printer of the package's SymPy objects, which composes them from the leaves of a form.
+    """A printer of SymPy objects in the notation of the report, as plain text or as LaTeX.
 
     Attributes:
         form: TEXT or LATEX, the column of an entry.
@@ -116,11 +116,11 @@ class FormulaPrinter(Printer):
 
     def __init__(self, settings: dict[str, Any], names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__(settings)
-        self.names, self.entries, self.at = names, THEORY if theory is None else theory, IndexState()
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, ContextIndexState()
         self.stacked = False
 
-    def leaf(self, name: str, *parts: str) -> str:
-        """Return a piece of a formula around its parts.
+    def fill_notation_pattern(self, name: str, *parts: str) -> str:
+        """Return a notation pattern such as 'Tr[%s]' filled with printed parts.
 
         Args:
             name: key of `leaves`.
@@ -128,31 +128,33 @@ class FormulaPrinter(Printer):
         """
         return self.leaves[name] % parts
 
-    def model_symbol(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """Return a symbol of the model; its indices have commas between them where one has several characters.
+    def print_model_symbol(self, stem: str, indices: tuple[int | str, ...]) -> str:
+        """Return a printed symbol of the model with its indices, separated by commas where one has several characters.
 
         Args:
             stem: kind and word of the symbol, as `Names` has them.
             indices: indices, from 1.
         """
         kind, _, word = stem.rpartition(" ")
-        default = self.parameter_letter(word)
-        symbol = find_model_entry(stem, self.entries, default)[self.form] if kind else self.leaves.get(word, word)
+        default = self.print_parameter_symbol(word)
+        symbol = find_model_symbol(stem, self.entries, default)[self.form] if kind else self.leaves.get(word, word)
         separator = "," if any(len(str(n)) > 1 for n in indices) else ""
         return (
-            self.add_indices(symbol, separator.join(self.format_index(str(n)) for n in indices)) if indices else symbol
+            self.append_indices_to_symbol(symbol, separator.join(self.print_index(str(n)) for n in indices))
+            if indices
+            else symbol
         )
 
-    def parameter_letter(self, name: str) -> str:
-        """Return a parameter of the model, in a symbol that is not the reader's."""
+    def print_parameter_symbol(self, name: str) -> str:
+        """Return the printed symbol of a model parameter that the reader has not renamed."""
         return name
 
-    def format_index(self, number: str) -> str:
-        """Return one index of a symbol of the model."""
+    def print_index(self, number: str) -> str:
+        """Return a printed index of a model symbol."""
         return number
 
-    def add_indices(self, symbol: str, indices: str) -> str:
-        """Return a symbol of the model with its indices.
+    def append_indices_to_symbol(self, symbol: str, indices: str) -> str:
+        """Return a printed model symbol with its printed indices.
 
         Args:
             symbol: the printed symbol.
@@ -160,85 +162,89 @@ class FormulaPrinter(Printer):
         """
         return f"{symbol}_{indices}"
 
-    def theory_symbol(self, name: str) -> str | None:
-        """Return a symbol of the theory by its name; None if it has none."""
-        found = find_theory_entry(name, self.entries)
+    def print_theory_symbol(self, name: str) -> str | None:
+        """Return the printed symbol of the theory for a name; None if the name is unknown."""
+        found = find_theory_symbol_entry(name, self.entries)
         if found is None:
             return None
         change, entry, replicas = found
         symbol = entry[self.form]
         if name.startswith("slope_"):
-            return self.leaf("slope", symbol)
+            return self.fill_notation_pattern("slope", symbol)
         label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(entry[2], "")
-        labels = [part for part in (replicas, "" if self.stacked else self._format_label(label)) if part]
+        labels = [part for part in (replicas, "" if self.stacked else self._print_context_label(label)) if part]
         if replicas and "(" in symbol:  # loss(X_a, Y, k, u)
-            return re.sub(r"\((\w)", rf"(\1{self.leaf('index', replicas)}", symbol, count=1)
-        symbol = (self.leaf("change") if change else "") + symbol
-        return symbol + (self.leaf("index", ",".join(labels)) if labels else "")
+            return re.sub(r"\((\w)", rf"(\1{self.fill_notation_pattern('index', replicas)}", symbol, count=1)
+        symbol = (self.fill_notation_pattern("change") if change else "") + symbol
+        return symbol + (self.fill_notation_pattern("index", ",".join(labels)) if labels else "")
 
-    def _format_label(self, label: str) -> str:
-        return label.replace("l", self.leaf("l"))
+    def _print_context_label(self, label: str) -> str:
+        return label.replace("l", self.fill_notation_pattern("l"))
 
     def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
-        return self.theory_symbol(expr.name) or expr.name
+        return self.print_theory_symbol(expr.name) or expr.name
 
     def _print_Symbol(self, expr: sp.Symbol, style: str = "plain") -> str:
         if expr in self.names:
-            return self.model_symbol(*self.names[expr])
+            return self.print_model_symbol(*self.names[expr])
         found = re.fullmatch(r"softmax_([^_]+)(?:_(\w+))?", expr.name)
         if found:
-            return self.leaf("softmax", found[1]) + (self.leaf("softmax entry", found[2]) if found[2] else "")
+            return self.fill_notation_pattern("softmax", found[1]) + (
+                self.fill_notation_pattern("softmax entry", found[2]) if found[2] else ""
+            )
         found = re.fullmatch(r"(tau|pi|rhostar|psi|psistar)_(\d+)", expr.name)
         if found:
-            return self.entries[STEMS[found[1]]][self.form] + self.leaf("index", str(int(found[2]) + 1))
+            return self.entries[STEMS[found[1]]][self.form] + self.fill_notation_pattern(
+                "index", str(int(found[2]) + 1)
+            )
         if expr.name.startswith("slope@"):
             variable = self._print_Symbol(sp.Symbol(expr.name.removeprefix("slope@"), real=True))
-            return self.leaf("derivative", self.leaf("loss"), variable)
-        return self.theory_symbol(expr.name) or expr.name
+            return self.fill_notation_pattern("derivative", self.fill_notation_pattern("loss"), variable)
+        return self.print_theory_symbol(expr.name) or expr.name
 
-    def signed_terms(self, total: sp.Add | sp.MatAdd) -> list[str]:
-        """Return the printed terms of a sum, with their signs, the first bare unless negative; negative ones last."""
+    def print_signed_terms(self, total: sp.Add | sp.MatAdd) -> list[str]:
+        """Return the printed terms of a sum with their signs, negative terms last."""
         printed: list[str] = []
-        for term in ordered_terms(total):
-            negative, bare = _split_sign(term)
+        for term in order_terms(total):
+            negative, bare = _split_minus_sign(term)
             body = self._print(bare)
             if negative and isinstance(bare, sp.Add | sp.MatAdd):
-                body = self.leaf("brackets", body)
+                body = self.fill_notation_pattern("brackets", body)
             if printed:
-                body = self.leaf("minus" if negative else "plus", body)
+                body = self.fill_notation_pattern("minus" if negative else "plus", body)
             elif negative:
-                body = self.leaf("minus in front", body)
+                body = self.fill_notation_pattern("minus in front", body)
             printed.append(body)
         return printed
 
     def _print_sum(self, expr: sp.Add | sp.MatAdd, order: Any = None) -> str:
-        return " ".join(self.signed_terms(expr))
+        return " ".join(self.print_signed_terms(expr))
 
     _print_Add = _print_MatAdd = _print_sum
 
     def _print_MatMul(self, expr: sp.MatMul) -> str:
-        negative, bare = _split_sign(expr)
+        negative, bare = _split_minus_sign(expr)
         if not isinstance(bare, sp.MatMul):
             return ("-" if negative else "") + self._print(bare)
         scalar, factors = bare.as_coeff_matrices()
         numbers = [] if scalar == 1 else [scalar] if not scalar.has(Average) else list(sp.Mul.make_args(scalar))
         parts = [
-            self.leaf("brackets", self._print(a)) if _needs_brackets(a) else self._print(a)
+            self.fill_notation_pattern("brackets", self._print(a)) if _factor_needs_brackets(a) else self._print(a)
             for a in (*numbers, *factors)
         ]
-        return ("-" if negative else "") + self.leaf("times").join(parts)
+        return ("-" if negative else "") + self.fill_notation_pattern("times").join(parts)
 
     def _print_Transpose(self, expr: sp.Transpose) -> str:
-        return self.leaf("transpose", self.base_of_power(expr.arg))
+        return self.fill_notation_pattern("transpose", self.print_base_of_power(expr.arg))
 
     def _print_Inverse(self, expr: sp.Inverse) -> str:
-        return self.leaf("inverse", self.base_of_power(expr.arg))
+        return self.fill_notation_pattern("inverse", self.print_base_of_power(expr.arg))
 
-    def base_of_power(self, expr: MatrixExpr) -> str:
+    def print_base_of_power(self, expr: MatrixExpr) -> str:
         """Return a printed matrix that an exponent may follow, in brackets where necessary."""
         printed = self._print(expr)
         is_bare = isinstance(expr, sp.MatrixSymbol) and not re.search(self.exponent, printed)
-        return printed if is_bare else self.leaf("brackets", printed)
+        return printed if is_bare else self.fill_notation_pattern("brackets", printed)
 
     def _print_Identity(self, expr: sp.Identity) -> str:
         return "I"
@@ -250,10 +256,10 @@ class FormulaPrinter(Printer):
         return self._print(expr.blocks)
 
     def _print_Tuple(self, expr: Any) -> str:
-        return self.leaf("brackets", ", ".join(self._print(e) for e in expr))
+        return self.fill_notation_pattern("brackets", ", ".join(self._print(e) for e in expr))
 
     def _print_Trace(self, expr: sp.Trace, exp: Any = None) -> str:
-        return self.leaf("trace", self._print(expr.arg))
+        return self.fill_notation_pattern("trace", self._print(expr.arg))
 
     def _print_Jacobian(self, expr: Jacobian) -> str:
         """Return a printed Jacobian; inside a sum over l' the field keeps the outer token l."""
@@ -261,14 +267,14 @@ class FormulaPrinter(Printer):
         inner, self.at.token = self.at.token, "l"
         field = self._print(expr.args[0])
         self.at.token = inner
-        return self.leaf("derivative", field, variable)
+        return self.fill_notation_pattern("derivative", field, variable)
 
     def _print_Derivative(self, expr: sp.Derivative) -> str:
         names = (expr.expr.func.__name__, expr.variables[0].name)
         if not all(name in self.entries for name in names):  # of a function that SymPy cannot differentiate
             return str(super()._print_Derivative(expr))
         function, variable = (self.entries[n][self.form] for n in names)
-        return self.leaf("derivative", function, variable)
+        return self.fill_notation_pattern("derivative", function, variable)
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
         """Return a printed average; sums bind the index of their summands, primed when nested."""
@@ -291,28 +297,34 @@ class FormulaPrinter(Printer):
         body = self._print(summand)
         at.context, at.token, at.depth = before
         if kind == CHANNEL or "@" in kind:
-            return self.leaf("mean") + (self.leaf("index", label) if label else "") + self.leaf("square brackets", body)
+            return (
+                self.fill_notation_pattern("mean")
+                + (self.fill_notation_pattern("index", label) if label else "")
+                + self.fill_notation_pattern("square brackets", body)
+            )
         if kind in TILTED:
-            return self.leaf("tilted", body)
+            return self.fill_notation_pattern("tilted", body)
         if kind in MEANS:
             entry = MEANS[kind] + ("_context" if kind == "output" and label else "")  # in one context if it has a label
-            return self.entries[entry][self.form] + self.leaf("square brackets", body)
-        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._format_label(label)
+            return self.entries[entry][self.form] + self.fill_notation_pattern("square brackets", body)
+        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._print_context_label(label)
         several = isinstance(summand, sp.Add | sp.MatAdd)
-        return self.leaf("sum", index, self.leaf("square brackets", body) if several else body)
+        return self.fill_notation_pattern(
+            "sum", index, self.fill_notation_pattern("square brackets", body) if several else body
+        )
 
     _print_Average = _print_MatrixAverage = _print_average
 
     def _print_LogDet(self, expr: sp.Expr) -> str:
-        return self.leaf("log det", self._print(expr.args[0]))
+        return self.fill_notation_pattern("log det", self._print(expr.args[0]))
 
     def _print_LogIntegral(self, expr: sp.Expr) -> str:
-        several = self.leaf("all replicas") if "|" in expr.args[1].name else ""
+        several = self.fill_notation_pattern("all replicas") if "|" in expr.args[1].name else ""
         variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
-        return self.leaf("log integral", several, variable, self._print(expr.args[0]))
+        return self.fill_notation_pattern("log integral", several, variable, self._print(expr.args[0]))
 
-    def apply_notation(self, name: str, arguments: list[str]) -> str | None:
-        """Return a function that has a notation of its own; None for all others, written f(x).
+    def print_in_special_notation(self, name: str, arguments: list[str]) -> str | None:
+        """Return a printed function in special notation (minimum, maximum, derivative); None for any other function.
 
         Args:
             name: name of the function.
@@ -321,15 +333,15 @@ class FormulaPrinter(Printer):
         written = {"minimum": "minimum", "maximum": "maximum", "gradient": "derivative", "change": "change of"}
         if name == "maximum":
             arguments = [self.entries["w"][self.form], *arguments]
-        return self.leaf(written[name], *arguments) if name in written else None
+        return self.fill_notation_pattern(written[name], *arguments) if name in written else None
 
-    def relation_sign(self, relation: Relation) -> str:
+    def print_relation_sign(self, relation: Relation) -> str:
         """Return the printed sign between the sides of a relation."""
         return self.leaves.get(relation.sign, relation.sign)
 
     def show(self, value: Any) -> str:
-        """Print an object of a report."""
-        if not isinstance(value, Stacked):
+        """Return an object of a report in print."""
+        if not isinstance(value, WithoutIndices):
             return self.doprint(value)
         self.stacked = True
         try:

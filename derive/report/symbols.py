@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import ModelError
 from .blocks import Names
-from .names import GREEK, RENAMED, text_and_latex
+from .names import GREEK, RENAMED, symbol_in_text_and_latex
 
 CONTEXT_INDEX, TOKEN_INDEX, NO_INDEX = "context", "token", ""
 TEXT, LATEX = 0, 1
@@ -20,12 +20,12 @@ def _conjugate_symbols(*names: str) -> Symbols:
     return {f"{name}_hat": (f"<{name}>^", rf"\hat{{<{name}>}}") for name in names}
 
 
-def _bayes_symbols(*names: str) -> Symbols:
+def _bayes_optimal_symbols(*names: str) -> Symbols:
     return {f"{name}_bayes": (f"<{name}>ᴮ", rf"<{name}>^{{\mathrm{{B}}}}") for name in names}
 
 
-def _breaking_symbols(k: int, index: str) -> Symbols:
-    """Return the symbols of the order parameters of one of two steps of breaking."""
+def _breaking_order_parameter_symbols(k: int, index: str) -> Symbols:
+    """Return the symbols of the order parameters of one step of replica symmetry breaking."""
     return {
         f"Delta_{k}": (f"Δ{index}<q>", rf"\Delta_{{{k}}} <q>"),
         f"Delta_{k}_hat": (f"Δ{index}<q>^", rf"\Delta_{{{k}}} <q_hat>"),
@@ -34,7 +34,7 @@ def _breaking_symbols(k: int, index: str) -> Symbols:
     }
 
 
-def _breaking_symbols_without_index(k: int, index: str) -> Symbols:
+def _breaking_symbols_without_context(k: int, index: str) -> Symbols:
     return {
         f"Q_Delta_{k}": (f"Δ{index}<Q>", rf"\Delta_{{{k}}} <Q>"),
         f"R_tilde_{k}": (f"<R>{index}", f"<R>_{{{k}}}"),
@@ -53,15 +53,15 @@ _OF_CONTEXT: Symbols = {
     "Delta": ("Δ<q>", r"\Delta <q>"), "Delta_hat": ("Δ<q>^", r"\Delta <q_hat>"),
     "V_tilde": ("<V>~", r"\tilde{<V>}"), "V_tilde_hat": ("<V>~^", r"\hat{\tilde{<V>}}"),
     "loss_q": ("∂loss/∂<q>", r"\tfrac{\partial\ell}{\partial <q>}"),
-    **_conjugate_symbols("q", "V", "m", "theta", "D"), **_bayes_symbols("q", "q_hat", "V"),
-    **_breaking_symbols(1, "₁"), **_breaking_symbols(2, "₂"),
+    **_conjugate_symbols("q", "V", "m", "theta", "D"), **_bayes_optimal_symbols("q", "q_hat", "V"),
+    **_breaking_order_parameter_symbols(1, "₁"), **_breaking_order_parameter_symbols(2, "₂"),
 }  # fmt: skip
 _OF_TOKEN: Symbols = {
     "x": "x", "g": "g", "omega": r"\omega", "Y": "Y", "z": "z", "C": "C", "encoding": "p", "X_token": "X",
     "loss_slope": "D", "token": ("𝐱", r"\mathbf{x}"), "S": ("𝒮", r"\mathcal{S}"), "g_previous": "<g>'",
     "omega_0": ("<omega>⁰", "<omega>^{0}"), "omega_1": ("<omega>¹", "<omega>^{1}"),
     "domega": ("δ<omega>", r"\delta<omega>"), "dY": ("δY", r"\delta Y"), "dX": ("δX", r"\delta X"),
-    "dmean": ("dz̄", r"\mathrm{d}\bar{z}"), **_bayes_symbols("omega", "g"),
+    "dmean": ("dz̄", r"\mathrm{d}\bar{z}"), **_bayes_optimal_symbols("omega", "g"),
 }  # fmt: skip
 _WITHOUT_INDEX: Symbols = {
     # Of the problem: the learner, its loss and its data.
@@ -148,18 +148,18 @@ _WITHOUT_INDEX: Symbols = {
     "mean_drift": ("E[d<w>]/dt", r"\tfrac{\mathbb{E}[\mathrm{d}<w>]}{\mathrm{d}t}"),
     "covariance_drift": ("Cov(d<w>)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}<w>)}{\mathrm{d}t}"),
     "covariance_batch": ("Cov(Δ<w>)", r"\operatorname{Cov}(\Delta <w>)"),
-    **_bayes_symbols("Q", "b", "Phi"),
-    **_breaking_symbols_without_index(1, "₁"), **_breaking_symbols_without_index(2, "₂"),
+    **_bayes_optimal_symbols("Q", "b", "Phi"),
+    **_breaking_symbols_without_context(1, "₁"), **_breaking_symbols_without_context(2, "₂"),
 }  # fmt: skip
 _SYMBOLS = {
-    name: text_and_latex(symbol) if isinstance(symbol, str) else symbol
+    name: symbol_in_text_and_latex(symbol) if isinstance(symbol, str) else symbol
     for name, symbol in (_OF_CONTEXT | _OF_TOKEN | _WITHOUT_INDEX).items()
 }
 _INDEX = dict.fromkeys(_OF_CONTEXT, CONTEXT_INDEX) | dict.fromkeys(_OF_TOKEN, TOKEN_INDEX)
 
 
-def _resolve_entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
-    """Return every symbol, composed of those of other entries: the reader's own where there is one."""
+def _resolve_symbol_entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
+    """Return the table of printed symbols, with the reader's own symbols in all that are composed of them."""
 
     def _resolve_symbol(name: str, form: int) -> str:
         if name in own:
@@ -172,12 +172,12 @@ def _resolve_entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
     }
 
 
-THEORY = _resolve_entries({})
+THEORY = _resolve_symbol_entries({})
 _SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
 
 
-def find_theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
-    """Return ("d" of a change or nothing, its entry, replica indices) of a symbol's name; None if it has none.
+def find_theory_symbol_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
+    """Return (prefix "d" of a change or "", table entry, replica indices) for a symbol name; None if it is unknown.
 
     An index of the symbol's own follows an @ and replaces that of a generic context or token.
 
@@ -199,7 +199,7 @@ def find_theory_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entr
     return None if entry is None else (change, entry, replicas)
 
 
-def find_model_entry(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
+def find_model_symbol(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
     """Return (text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default.
 
     Args:
@@ -237,27 +237,31 @@ def rename_symbols(names: Mapping[str, str], own: Names, column: int = LATEX) ->
             known = f"known are {', '.join(RENAMED)}" + (f" and of the model {', '.join(of_model)}" if of_model else "")
             raise ModelError(f"unknown symbol {name!r}; {known}")
         if not symbol.strip():
-            raise ModelError(f"the new symbol for {name} is empty")
+            raise ModelError(f"the new symbol for {name} is empty; give one in LaTeX, as in {name}=T")
         if key in changed:
-            raise ModelError(f"{name} is renamed twice")
-        text, symbol = text_and_latex(symbol)
+            raise ModelError(f"{name} is renamed twice; give it one new symbol")
+        text, symbol = symbol_in_text_and_latex(symbol)
         # An index or exponent of its own is followed by that of a context or of Bayes-optimal inference.
         new[key] = text, f"{{{symbol}}}" if re.search("[_^]", symbol) else symbol
         if f"{key}_hat" in _SYMBOLS:
             new[f"{key}_hat"] = f"{text}^", rf"\hat{{{symbol}}}"
         changed[key] = name
-    theory = _resolve_entries(new)
+    theory = _resolve_symbol_entries(new)
     for key, name in changed.items():
-        taken = _symbols_in_use(theory, of_model, column)
+        taken = _iterate_symbols_in_use(theory, of_model, column)
         twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
         if twins:
             other = next((called for stem, called in changed.items() if stem == twins[0]), twins[0])
-            why = f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula"
-            raise ModelError(f"{theory[key][column]} would stand for {name} and {why}")
+            reason = (
+                f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula; choose another"
+            )
+            raise ModelError(f"{theory[key][column]} would stand for {name} and {reason}")
     return theory
 
 
-def _symbols_in_use(theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int) -> Iterator[tuple[str, str]]:
+def _iterate_symbols_in_use(
+    theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int
+) -> Iterator[tuple[str, str]]:
     """Yield (entry, symbol) of every symbol that a formula may contain."""
     for name in RENAMED:
         yield name, theory[name][column]
@@ -265,4 +269,4 @@ def _symbols_in_use(theory: Mapping[str, Entry], of_model: Mapping[str, str], co
         greek = rf"\{name}" if column == LATEX else GREEK.get(name, name)
         yield (stem, theory[stem][column]) if stem in theory else (name, greek if name in GREEK else name)
     for symbol in _FIXED:
-        yield "", text_and_latex(symbol)[column]
+        yield "", symbol_in_text_and_latex(symbol)[column]

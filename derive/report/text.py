@@ -11,10 +11,11 @@ from itertools import zip_longest
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, Words
+from .blocks import Relation, Report, Table, TextWithSymbols
 from .compose import compose_report
-from .symbols import TEXT, rename_symbols
+from .symbols import TEXT
 from .text_printer import TIE, WIDTH, TextPrinter
+from .wording import report_symbols
 
 
 def report_text(
@@ -40,10 +41,10 @@ def report_text(
     Raises:
         ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
     """
-    return render_text(compose_report(model, structure, steps, rsb, dynamics), names, width)
+    return render_report_as_text(compose_report(model, structure, steps, rsb, dynamics), names, width)
 
 
-def render_text(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
+def render_report_as_text(content: Report, names: Mapping[str, str] | None = None, width: int = WIDTH) -> str:
     """Return a report as text.
 
     Args:
@@ -51,33 +52,33 @@ def render_text(content: Report, names: Mapping[str, str] | None = None, width: 
         names: symbols of the reader's own, as `rename_symbols` takes them.
         width: most characters of a line.
     """
-    printer = TextPrinter(content.names, rename_symbols(names or {}, content.names, TEXT), width)
+    printer = TextPrinter(content.names, report_symbols(content, names, TEXT), width)
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
-        blocks.append("\n".join(line for item in section.items for line in _item_lines(item, printer)))
+        blocks.append("\n".join(line for item in section.items for line in _report_item_lines(item, printer)))
     return "\n\n".join(blocks) + "\n"
 
 
-def _item_lines(item: Relation | Words | Table, printer: TextPrinter) -> list[str]:
+def _report_item_lines(item: Relation | TextWithSymbols | Table, printer: TextPrinter) -> list[str]:
     """Return the lines of an item of a section."""
-    if isinstance(item, Words):
-        return _wrap_text(printer.show(item), "", "", printer.width)
+    if isinstance(item, TextWithSymbols):
+        return _wrap_text_or_formula(printer.show(item), "", "", printer.width)
     if isinstance(item, Table):
-        return _text_table(item, printer)
-    left = f"{printer.show(item.left)} {printer.relation_sign(item)} "
+        return _table_lines(item, printer)
+    left = f"{printer.show(item.left)} {printer.print_relation_sign(item)} "
     right = printer.show(item.right)
-    lines = _wrap_text(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
+    lines = _wrap_text_or_formula(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
     if not item.note:
         return lines
     if len(lines[-1]) + len(item.note) + 5 <= printer.width:
         return [*lines[:-1], f"{lines[-1]}   ({item.note})"]
-    return lines + _wrap_text(f"({item.note})", " " * 8, " " * 8, printer.width)
+    return lines + _wrap_text_or_formula(f"({item.note})", " " * 8, " " * 8, printer.width)
 
 
-def _wrap_text(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
+def _wrap_text_or_formula(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
     """Return lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
-    forms = [_tie_inner_blanks(text, level) for level in range(4)] if formula else []
+    forms = [_make_inner_blanks_unbreakable(text, level) for level in range(4)] if formula else []
     lines: list[str] = []
     for form in (*forms, text.replace(TIE, " ")):
         lines = textwrap.wrap(
@@ -93,7 +94,7 @@ def _wrap_text(text: str, first: str, following: str, width: int, formula: bool 
     return [line.replace(TIE, " ").rstrip() for line in lines]
 
 
-def _tie_inner_blanks(formula: str, level: int) -> str:
+def _make_inner_blanks_unbreakable(formula: str, level: int) -> str:
     """Return a formula with the blanks more than `level` brackets deep tied, so that no line is broken there."""
     depth, characters = 0, []
     for character in formula:
@@ -102,7 +103,7 @@ def _tie_inner_blanks(formula: str, level: int) -> str:
     return "".join(characters)
 
 
-def _text_table(table: Table, printer: TextPrinter) -> list[str]:
+def _table_lines(table: Table, printer: TextPrinter) -> list[str]:
     rows = [table.head, *[tuple(printer.show(cell).replace(TIE, " ") for cell in row) for row in table.rows]]
     most = 34 - (WIDTH - printer.width) * 7 // 10  # of a column, so that space is left for the last one
     widths = [min(max(len(row[i]) for row in rows), most) for i in range(len(table.head))]

@@ -9,7 +9,7 @@ import sympy as sp
 from sympy.printing.str import StrPrinter
 
 from ..calculus.functions import SoftmaxEntry
-from .blocks import Names, render_value
+from .blocks import Names, render_text_or_formula
 from .printing import FormulaPrinter, order_factors
 from .symbols import TEXT, Entry
 
@@ -47,7 +47,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
         return super()._print_Pow(expr, rational=rational).replace("**", "^").replace("*", TIE)
 
     def _print_MatPow(self, expr: sp.MatPow) -> str:
-        return self.base_of_power(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
+        return self.print_base_of_power(expr.base) + str(expr.exp).translate(_SUPERSCRIPT)
 
     def _print_softmax(self, expr: sp.Expr) -> str:
         return f"softmax({', '.join(self._print(z) for z in expr.args)})"
@@ -55,7 +55,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
     def _print_Function(self, expr: sp.Function) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
         shown = name if name in ("Cov", "mean") else name.lower()
-        return self.apply_notation(name, arguments) or f"{shown}({', '.join(arguments)})"
+        return self.print_in_special_notation(name, arguments) or f"{shown}({', '.join(arguments)})"
 
     def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
         return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
@@ -75,4 +75,4 @@ class TextPrinter(FormulaPrinter, StrPrinter):
 
     def show(self, value: Any) -> str:
         """Return an object of a report, or words about some, as text."""
-        return render_value(value, str, super().show)
+        return render_text_or_formula(value, str, super().show)

@@ -19,25 +19,25 @@ from typing import Any
 import sympy as sp
 from sympy.core.relational import Relational
 
-from ..authoring.model import ModelAt
+from ..authoring.model import FixedSizeModel
 from ..authoring.parameters import DiscreteNoise
-from ..calculus.forms import AffineForms, affine_row, normalise_row, sign_factors
+from ..calculus.forms import AffineForms, affine_coefficients, factors_deciding_sign, normalise_coefficient_row
 from ..calculus.piecewise import switching_functions
 from ..calculus.spans import (
     EchelonForm,
-    EntryArithmetic,
     Row,
+    SymbolicEntryArithmetic,
     coordinates_in_basis,
-    independent_rows,
-    linear_combination,
+    first_independent_rows,
+    linear_combination_of_rows,
     orthonormal_basis,
-    rational_echelon,
+    rational_echelon_form,
     right_inverse,
 )
-from ..calculus.tape import Tape
+from ..calculus.tape import EvaluationTape
 from .draws import Constant, parameter_constants, solution_constants
 from .kinks import integration_variables
-from .scales import iterate_scales
+from .scales import iterate_scale_expressions
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ _OPTIONS = ActiveSubspaceOptions()
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """The active combinations at one assignment of the tokens' labels.
+class AssignmentSubspace:
+    """The active linear combinations of the fields at one assignment of cluster labels.
 
     Fields z = A X + B Y + E u and y = F Y + H u, where X, Y (rows first) and u (Gaussian) are
     `ActiveSubspace.variables`.
@@ -106,7 +106,7 @@ class Assignment:
 
     @property
     def rows(self) -> sp.ImmutableMatrix:
-        """Return the coefficients of z, then y, in all variables."""
+        """Return the matrix of coefficients of the active combinations z, then y, in all variables."""
         above = sp.Matrix.hstack(self.A, self.B, self.E)
         below = sp.Matrix.hstack(sp.zeros(self.F.rows, self.A.cols), self.F, self.H)
         return sp.ImmutableMatrix(sp.Matrix.vstack(above, below))
@@ -120,7 +120,7 @@ class ActiveSubspace:
         variables: X, Y, rows first, and Gaussian noise.
         students, teachers: numbers of them that are X and Y, L s and L t; the rest is noise.
         discrete: symbols of the discrete noise in the integrand.
-        drawn: those of them that `Assignment.noise` gives values; none, or all.
+        drawn: those of them that `AssignmentSubspace.noise` gives values; none, or all.
         assignments: one for each assignment of labels, in the order of product(range(K), repeat=L), and for each
             of the joint values of `drawn`, last fastest.
     """
@@ -130,7 +130,7 @@ class ActiveSubspace:
     teachers: int
     discrete: tuple[sp.Symbol, ...]
     drawn: tuple[sp.Symbol, ...]
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[AssignmentSubspace, ...]
 
     @property
     def dimension(self) -> int:
@@ -152,7 +152,7 @@ class ActiveSubspace:
         return any(len(a.z) < self.students or len(a.y) < others or any(a.by_sign) for a in self.assignments)
 
 
-def active_subspace(model: ModelAt, drawn: bool = False) -> ActiveSubspace:
+def active_subspace(model: FixedSizeModel, drawn: bool = False) -> ActiveSubspace:
     """Return the active combinations of the loss and the probabilities of its labelled noise.
 
     Args:
@@ -162,22 +162,22 @@ def active_subspace(model: ModelAt, drawn: bool = False) -> ActiveSubspace:
     Raises:
         RuntimeError: the loss in the combinations differs from the loss; a bug.
     """
-    return _find_subspaces(model, model.loss, drawn)
+    return _find_active_subspaces(model, model.loss, drawn)
 
 
-def metric_active_subspace(model: ModelAt, drawn: bool = False) -> ActiveSubspace | None:
+def metric_active_subspace(model: FixedSizeModel, drawn: bool = False) -> ActiveSubspace | None:
     """Return the active combinations of the metric, where X stands for its h; None without one.
 
     Args:
         model: the model.
         drawn: as in `active_subspace`.
     """
-    return None if model.metric is None else _find_subspaces(model, model.metric, drawn)
+    return None if model.metric is None else _find_active_subspaces(model, model.metric, drawn)
 
 
 @dataclass(frozen=True)
 class _SubspaceProblem:
-    """An integrand at fixed labels; `laws` are the probabilities of all joint values of `noise`."""
+    """An integrand at fixed cluster labels, with the probabilities `laws` of all joint values of the discrete noise."""
 
     integrand: sp.Expr
     laws: tuple[sp.Expr, ...]
@@ -189,7 +189,7 @@ class _SubspaceProblem:
 
     @property
     def parts(self) -> tuple[sp.Expr, ...]:
-        """Return the integrand and the probabilities."""
+        """Return the integrand and the probabilities of its discrete noise."""
         return (self.integrand, *self.laws)
 
     @property
@@ -200,7 +200,7 @@ class _SubspaceProblem:
 
 @dataclass(frozen=True)
 class _SubspaceSolution:
-    """The combinations: rows z, rows y, the parts written in them, and the y that count through their sign."""
+    """An active subspace: coefficient rows of z and y, the integrand in z and y, and the y that count by sign only."""
 
     z: tuple[Row, ...]
     y: tuple[Row, ...]
@@ -208,7 +208,7 @@ class _SubspaceSolution:
     by_sign: tuple[bool, ...]
 
 
-def _find_subspaces(model: ModelAt, integrand: sp.Expr, drawn: bool) -> ActiveSubspace:
+def _find_active_subspaces(model: FixedSizeModel, integrand: sp.Expr, drawn: bool) -> ActiveSubspace:
     structure = model.structure
     variables = tuple(integration_variables(model))
     held = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise) and integrand.has(u)]
@@ -221,7 +221,7 @@ def _find_subspaces(model: ModelAt, integrand: sp.Expr, drawn: bool) -> ActiveSu
     questions: list[tuple[tuple[int, ...], tuple[sp.Expr, ...], _SubspaceProblem]] = []
     for labels in product(range(structure.clusters), repeat=structure.tokens):
         known: dict[sp.Basic, sp.Basic] = {k: sp.Integer(n) for k, n in zip(model.labels, labels, strict=True)}
-        here = _substitute(integrand, known)
+        here = _substitute_labels_and_noise(integrand, known)
         shape = variables, structure.tokens * structure.student_rank
         if not drawn:
             question = _SubspaceProblem(
@@ -230,13 +230,14 @@ def _find_subspaces(model: ModelAt, integrand: sp.Expr, drawn: bool) -> ActiveSu
             questions.append((labels, (), question))
             continue
         for law, values in zip(laws, product(*[law.values for _, law in held]), strict=True):
-            there = _substitute(here, dict(zip(discrete, values, strict=True)))
+            there = _substitute_labels_and_noise(here, dict(zip(discrete, values, strict=True)))
             question = _SubspaceProblem(
                 there, (law,) if held else (), *shape, (), parameter_constants(model), solution_constants(model)
             )
             questions.append((labels, values, question))
-    answers = _align_student_rows(
-        [_find_subspace(question) for *_, question in questions], [question for *_, question in questions]
+    answers = _align_student_combinations(
+        [_find_smallest_active_subspace(question) for *_, question in questions],
+        [question for *_, question in questions],
     )
     teachers = structure.tokens * structure.teacher_rank
     return ActiveSubspace(
@@ -246,25 +247,25 @@ def _find_subspaces(model: ModelAt, integrand: sp.Expr, drawn: bool) -> ActiveSu
         discrete=discrete,
         drawn=discrete if drawn else (),
         assignments=tuple(
-            _make_assignment(labels, values, question, answer, teachers)
+            _make_label_assignment(labels, values, question, answer, teachers)
             for (labels, values, question), answer in zip(questions, answers, strict=True)
         ),
     )
 
 
-def _make_assignment(
+def _make_label_assignment(
     labels: tuple[int, ...],
     noise: tuple[sp.Expr, ...],
     question: _SubspaceProblem,
     answer: _SubspaceSolution,
     teachers: int,
-) -> Assignment:
+) -> AssignmentSubspace:
     width, first, last = len(question.variables), question.students, question.students + teachers
 
     def _coefficient_block(rows: Sequence[Row], begin: int, end: int) -> sp.ImmutableMatrix:
         return sp.ImmutableMatrix(len(rows), end - begin, [e for row in rows for e in row[begin:end]])
 
-    return Assignment(
+    return AssignmentSubspace(
         labels=labels,
         noise=noise,
         A=_coefficient_block(answer.z, 0, first),
@@ -278,7 +279,7 @@ def _make_assignment(
     )
 
 
-def _substitute(expression: sp.Expr, known: Mapping[sp.Basic, sp.Basic]) -> sp.Expr:
+def _substitute_labels_and_noise(expression: sp.Expr, known: Mapping[sp.Basic, sp.Basic]) -> sp.Expr:
     """Return an expression with labels or noise substituted, and constant parts evaluated."""
     return expression.subs(known) if expression.has(*known) else expression
 
@@ -295,54 +296,56 @@ def _combination_symbol(stem: str, number: int) -> sp.Symbol:
 
 
 @lru_cache(maxsize=256)
-def _find_subspace(question: _SubspaceProblem) -> _SubspaceSolution:
-    """Return the smallest span that passes the comparison, in a sparse basis."""
-    entries, sample = _entry_arithmetic(question), _sample_gradients(question)
+def _find_smallest_active_subspace(question: _SubspaceProblem) -> _SubspaceSolution:
+    """Return the smallest subspace on which the integrand depends, in a sparse basis."""
+    entries, sample = _arithmetic_of_symbolic_coefficients(question), _sample_gradients(question)
     written = _affine_forms(question, entries)
-    spanned = [EchelonForm(written.rows, entries)]
+    spanned = [EchelonForm(written.coefficient_rows, entries)]
     ranks = [len(orthonormal_basis(batch.gradients)) for batch in sample]
     if not all(ranks):  # narrow features vanish at all points
         ranks = []
     if ranks and ranks[0] < spanned[-1].rank:
-        spanned.append(EchelonForm(_affine_forms(question, entries, by_coefficients=True).rows, entries))
+        spanned.append(EchelonForm(_affine_forms(question, entries, by_coefficients=True).coefficient_rows, entries))
     if ranks and ranks[0] < spanned[-1].rank and len(set(ranks)) == 1:
         fewer = _span_of_gradients(question, sample, spanned[-1], entries)
         spanned += [EchelonForm(fewer, entries)] if fewer is not None else []
     for span in reversed(spanned):
-        z, y = _sparse_basis(span, written.rows, question, entries)
-        if not _has_full_rank(z, y, question):
+        z, y = _sparse_subspace_basis(span, written.coefficient_rows, question, entries)
+        if not _has_full_row_rank(z, y, question):
             continue
         try:
-            answer = _write_in_basis(z, y, question, entries)
+            answer = _write_parts_in_basis(z, y, question, entries)
         except (ValueError, TypeError):  # no value where a missing direction is zero
             continue
-        if _is_consistent(question, answer):
+        if _equals_original_at_random_points(question, answer):
             return answer
     count = len(question.variables)
     units = [tuple(sp.Integer(int(i == j)) for j in range(count)) for i in range(count)]
     read = [row for row, v in zip(units, question.variables, strict=True) if any(p.has(v) for p in question.parts)]
     z, y = ([row for row in read if any(row[: question.students]) is student] for student in (True, False))
-    answer = _write_in_basis(z, y, question, entries)
-    if not _is_consistent(question, answer):
+    answer = _write_parts_in_basis(z, y, question, entries)
+    if not _equals_original_at_random_points(question, answer):
         raise RuntimeError(
             f"the combinations of fields that {question.integrand} depends on were not found; please report this"
         )
     return answer
 
 
-def _affine_forms(question: _SubspaceProblem, entries: EntryArithmetic, by_coefficients: bool = False) -> AffineForms:
-    """Return the affine forms of all parts, at any values of the noise."""
+def _affine_forms(
+    question: _SubspaceProblem, entries: SymbolicEntryArithmetic, by_coefficients: bool = False
+) -> AffineForms:
+    """Return all affine forms in the fields that the integrand and its probabilities contain."""
     drawn = [
         dict(zip([c.symbol for c in question.noise], values, strict=True))
         for values in product(*[c.values for c in question.noise])
     ]
-    expressions = [_substitute(part, known) for part in question.parts for known in drawn]
+    expressions = [_substitute_labels_and_noise(part, known) for part in question.parts for known in drawn]
     return AffineForms(
         expressions, question.variables, entries, [c.symbol for c in question.varying_constants], by_coefficients
     )
 
 
-def _entry_arithmetic(question: _SubspaceProblem) -> EntryArithmetic:
+def _arithmetic_of_symbolic_coefficients(question: _SubspaceProblem) -> SymbolicEntryArithmetic:
     generator = random.Random(3)
     joint = list(product(*[c.values for c in question.noise]))  # an indicator of one value is zero at any other
     draws = [
@@ -350,35 +353,35 @@ def _entry_arithmetic(question: _SubspaceProblem) -> EntryArithmetic:
         | dict(zip([c.symbol for c in question.noise], joint[n % len(joint)], strict=True))
         for n in range(max(_OPTIONS.batches, len(joint)))
     ]
-    return EntryArithmetic(draws)
+    return SymbolicEntryArithmetic(draws)
 
 
-def _sparse_basis(
-    span: EchelonForm, written: list[Row], question: _SubspaceProblem, entries: EntryArithmetic
+def _sparse_subspace_basis(
+    span: EchelonForm, written: list[Row], question: _SubspaceProblem, entries: SymbolicEntryArithmetic
 ) -> tuple[list[Row], list[Row]]:
-    """Return the rows z and y of a span: the sparsest, those that occur in the expression before others."""
+    """Return a sparse basis of a subspace: rows with student fields (z) and rows without (y)."""
     first = question.students
-    derived = [normalise_row(row, entries) for row in span.rows]
+    derived = [normalise_coefficient_row(row, entries) for row in span.rows]
     rows = list(dict.fromkeys([*[row for row in written if row in span], *derived]))
 
-    def sort_key(row: Row) -> tuple[bool, int, bool, int, bool]:
+    def sparsity_sort_key(row: Row) -> tuple[bool, int, bool, int, bool]:
         symbolic = any(e.free_symbols for e in row)
         return (
             symbolic and row not in written,
             sum(e != 0 for e in row[:first]),
             symbolic,
-            _nonzero_count(row),
+            _nonzero_coefficient_count(row),
             row in derived,
         )
 
-    rows.sort(key=sort_key)
+    rows.sort(key=sparsity_sort_key)
     count = sum(pivot < first for pivot in span.pivots)
-    z = independent_rows([row for row in rows if any(row[:first])], count, entries, slice(first))
-    y = independent_rows([row for row in rows if not any(row[:first])], span.rank - count, entries)
+    z = first_independent_rows([row for row in rows if any(row[:first])], count, entries, slice(first))
+    y = first_independent_rows([row for row in rows if not any(row[:first])], span.rank - count, entries)
     return sorted(z, key=_nonzero_columns), sorted(y, key=_nonzero_columns)
 
 
-def _nonzero_count(row: Row) -> int:
+def _nonzero_coefficient_count(row: Row) -> int:
     return sum(e != 0 for e in row)
 
 
@@ -386,10 +389,10 @@ def _nonzero_columns(row: Row) -> list[int]:
     return [n for n, e in enumerate(row) if e != 0]
 
 
-def _has_full_rank(z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem) -> bool:
+def _has_full_row_rank(z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem) -> bool:
     """Return whether the rows are independent at the defaults of the parameters."""
     defaults = {c.symbol: sp.sympify(c.default) for c in question.parameters}
-    entries = EntryArithmetic([{}])
+    entries = SymbolicEntryArithmetic([{}])
     at = [[tuple(e.xreplace(defaults) for e in row) for row in rows] for rows in (z, y)]
     if any(e.has(sp.nan, sp.zoo, sp.oo) for rows in at for row in rows for e in row):
         return False
@@ -398,10 +401,10 @@ def _has_full_rank(z: Sequence[Row], y: Sequence[Row], question: _SubspaceProble
     )
 
 
-def _write_in_basis(
-    z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem, entries: EntryArithmetic
+def _write_parts_in_basis(
+    z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem, entries: SymbolicEntryArithmetic
 ) -> _SubspaceSolution:
-    """Return the parts in z and y: every affine form by its coordinates, inactive directions put to zero."""
+    """Return the integrand and probabilities as functions of the active combinations z and y."""
     basis = [*z, *y]
     symbols = _combination_symbols(z, y)
     inverse = right_inverse(basis, entries) if basis else [()] * len(question.variables)
@@ -412,7 +415,7 @@ def _write_in_basis(
         if not e.free_symbols & held:
             return e
         if e not in written:
-            row = affine_row(e, held)
+            row = affine_coefficients(e, held)
             if row is None:
                 written[e] = e.func(*[rewrite(a) for a in e.args])
             else:
@@ -428,24 +431,29 @@ def _write_in_basis(
     chosen = symbols[len(z) :]
     by_sign = tuple(all(_depends_on_sign_only(part, s) for part in parts) for s in chosen)
     if any(by_sign):
-        by_sign = _verify_sign_claims(question, parts, symbols, by_sign)
+        by_sign = _verify_sign_only_dependence(question, parts, symbols, by_sign)
     return _SubspaceSolution(tuple(z), tuple(y), parts, by_sign)
 
 
-def _align_student_rows(answers: list[_SubspaceSolution], questions: list[_SubspaceProblem]) -> list[_SubspaceSolution]:
-    """Return the answers with one A, that of the first, where they combine the student's fields in the same way."""
+def _align_student_combinations(
+    answers: list[_SubspaceSolution], questions: list[_SubspaceProblem]
+) -> list[_SubspaceSolution]:
+    """Return subspaces with the same basis of student combinations where these span the same space."""
     found: list[_SubspaceSolution] = []
     for answer, question in zip(answers, questions, strict=True):
-        first, entries = question.students, _entry_arithmetic(question)
+        first, entries = question.students, _arithmetic_of_symbolic_coefficients(question)
         own = tuple(row[:first] for row in answer.z)
         for other in found:
             wanted = tuple(row[:first] for row in other.z)
             if wanted == own:
                 break
             if len(wanted) == len(own) and EchelonForm([*wanted, *own], entries).rank == len(own):
-                z = [linear_combination(coordinates_in_basis(row, own, entries), answer.z, entries) for row in wanted]
-                changed = _write_in_basis(z, answer.y, question, entries)
-                if _has_full_rank(z, answer.y, question) and _is_consistent(question, changed):
+                z = [
+                    linear_combination_of_rows(coordinates_in_basis(row, own, entries), answer.z, entries)
+                    for row in wanted
+                ]
+                changed = _write_parts_in_basis(z, answer.y, question, entries)
+                if _has_full_row_rank(z, answer.y, question) and _equals_original_at_random_points(question, changed):
                     answer = changed
                 break
         found.append(answer)
@@ -464,16 +472,16 @@ class _RandomPoints:
         self.symbols = [*question.variables, *[c.symbol for c in constants]]
 
     @cached_property
-    def arguments(self) -> Tape:
-        """Return the arguments of functions in the parts."""
-        found = iterate_scales(self.question.parts, self.question.variables)
-        return Tape(self.symbols, list(dict.fromkeys(each for kind, each in found if kind == "arguments")))
+    def arguments(self) -> EvaluationTape:
+        """Return the arguments of all functions in the integrand and the probabilities."""
+        found = iterate_scale_expressions(self.question.parts, self.question.variables)
+        return EvaluationTape(self.symbols, list(dict.fromkeys(each for kind, each in found if kind == "arguments")))
 
-    def draw_parameters(self) -> list[float]:
+    def draw_random_parameters(self) -> list[float]:
         """Return random values of the parameters."""
         return [c.draw(self.generator) for c in self.question.parameters]
 
-    def draw_point(self, parameters: Sequence[float]) -> list[float]:
+    def draw_random_point(self, parameters: Sequence[float]) -> list[float]:
         """Return a random point at given values of the parameters."""
         draw = self.generator
         scale = draw.choice(_OPTIONS.field_scales)
@@ -481,18 +489,18 @@ class _RandomPoints:
         noise = [float(draw.choice(c.values)) for c in self.question.noise]
         return [*fields, *parameters, *noise, *[c.draw(draw) for c in self.question.own]]
 
-    def points_of_order_one(self, parameters: Sequence[float]) -> Iterator[list[float]]:
-        """Yield points at which one argument of a function after the other is of order one, by Newton steps."""
+    def points_with_arguments_of_order_one(self, parameters: Sequence[float]) -> Iterator[list[float]]:
+        """Yield random points moved by Newton steps to where an argument of a function is of order one."""
         width = len(self.question.variables)
         for n in range(len(self.arguments.outputs)):
-            point, wanted = self.draw_point(parameters), self.generator.uniform(0.2, 1)
+            point, wanted = self.draw_random_point(parameters), self.generator.uniform(0.2, 1)
             for _ in range(_OPTIONS.max_newton_steps):
                 values = self.arguments.evaluate_nodes(point)
-                slopes = self.arguments.gradient(values, n)
+                slopes = self.arguments.output_gradient(values, n)
                 size = sum(slope * slope for slope in slopes[:width]) if slopes else 0.0  # ** raises where it overflows
                 if not slopes or not 0 < size < math.inf:
                     break
-                away = float(self.arguments.output_values(values)[n])
+                away = float(self.arguments.output_values_of_run(values)[n])
                 if abs(away) < 1:
                     yield point
                     break
@@ -502,32 +510,34 @@ class _RandomPoints:
 
 @dataclass(frozen=True)
 class _GradientBatch:
-    """A set of gradients at one value of the parameters."""
+    """A batch of sampled gradients at one random value of the parameters."""
 
     parameters: list[float]
     gradients: list[list[float]]
 
 
 def _sample_gradients(question: _SubspaceProblem) -> list[_GradientBatch]:
-    """Return gradients of the parts, any piece at any point, and of switching functions; none without a rule."""
+    """Return gradients of the integrand and of its switching functions at random points; None if one has no formula."""
     points, variables = _RandomPoints(question, 17), question.variables
-    boundaries = [factor for switch in switching_functions(question.parts) for factor in sign_factors(switch)]
+    boundaries = [factor for switch in switching_functions(question.parts) for factor in factors_deciding_sign(switch)]
     functions = [e for e in dict.fromkeys([*question.parts, *boundaries]) if e.has(*variables)]
     try:
-        tape = Tape(points.symbols, functions)
+        tape = EvaluationTape(points.symbols, functions)
     except NotImplementedError:
         return []
     wanted = 3 * len(variables) + 2 * len(boundaries) + 8
     batches = []
     for _ in range(_OPTIONS.batches):
-        batch = _GradientBatch(points.draw_parameters(), [])
-        drawn = (points.draw_point(batch.parameters) for _ in range(wanted))
+        batch = _GradientBatch(points.draw_random_parameters(), [])
+        drawn = (points.draw_random_point(batch.parameters) for _ in range(wanted))
         narrow = (
-            point for _ in range(_OPTIONS.narrow_points) for point in points.points_of_order_one(batch.parameters)
+            point
+            for _ in range(_OPTIONS.narrow_points)
+            for point in points.points_with_arguments_of_order_one(batch.parameters)
         )
         for point in chain(drawn, narrow):
             values = tape.evaluate_nodes(point, points.generator.randrange)
-            found = [tape.gradient(values, n) for n in range(len(functions))]
+            found = [tape.output_gradient(values, n) for n in range(len(functions))]
             batch.gradients.extend(slope[: len(variables)] for slope in found if slope is not None)
         if len(batch.gradients) < wanted * len(functions) // 4:
             return []
@@ -536,24 +546,24 @@ def _sample_gradients(question: _SubspaceProblem) -> list[_GradientBatch]:
 
 
 def _span_of_gradients(
-    question: _SubspaceProblem, sample: list[_GradientBatch], span: EchelonForm, entries: EntryArithmetic
+    question: _SubspaceProblem, sample: list[_GradientBatch], span: EchelonForm, entries: SymbolicEntryArithmetic
 ) -> list[Row] | None:
-    """Return the rows that the gradients span, if the same rational combinations of a span's at all parameters."""
+    """Return affine forms that span the sampled gradients, with the same coefficients at all parameters; else None."""
     found: set[tuple[Row, ...]] = set()
     for batch in sample:
         # Coordinates stand at the pivots, where the rows of an echelon form are those of a unit matrix.
         inside = [[vector[p] for p in span.pivots] for vector in orthonormal_basis(batch.gradients)]
-        reduced = rational_echelon(inside)
+        reduced = rational_echelon_form(inside)
         if reduced is None:
             return None
         found.add(reduced)
     if len(found) != 1:
         return None
-    return [linear_combination(row, span.rows, entries) for row in found.pop()]
+    return [linear_combination_of_rows(row, span.rows, entries) for row in found.pop()]
 
 
-def _is_consistent(question: _SubspaceProblem, answer: _SubspaceSolution) -> bool:
-    """Return whether the parts in z and y equal the parts, at random points.
+def _equals_original_at_random_points(question: _SubspaceProblem, answer: _SubspaceSolution) -> bool:
+    """Return whether the integrand in the active combinations equals the original at random points.
 
     Where too few points have a value, only combinations of single fields are accepted.
     """
@@ -563,26 +573,28 @@ def _is_consistent(question: _SubspaceProblem, answer: _SubspaceSolution) -> boo
     forms = [sp.Add(*[e * v for e, v in zip(row, question.variables, strict=True)]) for row in basis]
     compared = 0
     try:
-        before, read = Tape(points.symbols, question.parts), Tape(points.symbols, forms)
-        after = Tape([*symbols, *points.symbols[count:]], answer.parts)
+        before, read = EvaluationTape(points.symbols, question.parts), EvaluationTape(points.symbols, forms)
+        after = EvaluationTape([*symbols, *points.symbols[count:]], answer.parts)
     except NotImplementedError:
-        return all(_nonzero_count(row) == 1 for row in basis)
-    drawn = (points.draw_point(points.draw_parameters()) for _ in range(_OPTIONS.comparison_points))
+        return all(_nonzero_coefficient_count(row) == 1 for row in basis)
+    drawn = (points.draw_random_point(points.draw_random_parameters()) for _ in range(_OPTIONS.comparison_points))
     narrow = (
-        point for _ in range(_OPTIONS.narrow_points) for point in points.points_of_order_one(points.draw_parameters())
+        point
+        for _ in range(_OPTIONS.narrow_points)
+        for point in points.points_with_arguments_of_order_one(points.draw_random_parameters())
     )
     for point in chain(drawn, narrow):
         known, combinations = before.output_values_at(point), read.output_values_at(point)
         if known is None or combinations is None:
             continue
         found = after.output_values_at([*combinations, *point[count:]])
-        if found is None or not _are_close(known, found):
+        if found is None or not _agree_within_tolerance(known, found):
             return False
         compared += 1
-    return compared >= _OPTIONS.min_compared or all(_nonzero_count(row) == 1 for row in basis)
+    return compared >= _OPTIONS.min_compared or all(_nonzero_coefficient_count(row) == 1 for row in basis)
 
 
-def _are_close(known: Sequence[float], found: Sequence[float]) -> bool:
+def _agree_within_tolerance(known: Sequence[float], found: Sequence[float]) -> bool:
     """Return whether values agree to a relative or absolute tolerance."""
     return all(abs(a - b) <= _OPTIONS.tolerance * (1 + abs(a)) for a, b in zip(known, found, strict=True))
 
@@ -594,7 +606,7 @@ def _depends_on_sign_only(expression: sp.Expr, symbol: sp.Symbol) -> bool:
     """Return whether an expression depends on a symbol through its sign alone."""
     side = sp.Symbol(f"side of {symbol}", real=True)
 
-    def side_sign(e: sp.Expr) -> sp.Expr:
+    def sign_for_given_side(e: sp.Expr) -> sp.Expr:
         factors = [side if factor == symbol else sp.sign(rewrite(factor)) for factor in sp.Mul.make_args(e)]
         return sp.Mul(*factors)
 
@@ -602,9 +614,9 @@ def _depends_on_sign_only(expression: sp.Expr, symbol: sp.Symbol) -> bool:
         if e.is_Atom or not e.has(symbol):
             return e
         if isinstance(e, sp.sign):
-            return side_sign(e.args[0])
+            return sign_for_given_side(e.args[0])
         if isinstance(e, sp.Heaviside):
-            return (1 + side_sign(e.args[0])) / 2
+            return (1 + sign_for_given_side(e.args[0])) / 2
         if isinstance(e, sp.Abs):
             return sp.Mul(*[f * side if f == symbol else sp.Abs(rewrite(f)) for f in sp.Mul.make_args(e.args[0])])
         if isinstance(e, Relational):
@@ -615,20 +627,20 @@ def _depends_on_sign_only(expression: sp.Expr, symbol: sp.Symbol) -> bool:
     return not rewrite(expression).has(symbol)
 
 
-def _verify_sign_claims(
+def _verify_sign_only_dependence(
     question: _SubspaceProblem, parts: Sequence[sp.Expr], symbols: Sequence[sp.Symbol], claimed: Sequence[bool]
 ) -> tuple[bool, ...]:
-    """Return which of the claims hold at random points, where y is multiplied by positive numbers."""
+    """Return for each y whether rescaling it by positive numbers leaves the integrand unchanged at random points."""
     points, count = _RandomPoints(question, 41), len(question.variables)
-    tape = Tape([*symbols, *points.symbols[count:]], parts)
+    tape = EvaluationTape([*symbols, *points.symbols[count:]], parts)
     held = list(claimed)
     for _ in range(_OPTIONS.comparison_points):
         fields = [points.generator.gauss(0, 1) for _ in symbols]
-        rest = points.draw_point(points.draw_parameters())[count:]
+        rest = points.draw_random_point(points.draw_random_parameters())[count:]
         known = tape.output_values_at([*fields, *rest])
         for n, claim in enumerate(claimed):
             position, factor = len(symbols) - len(claimed) + n, 10 ** points.generator.uniform(-3, 3)
             found = tape.output_values_at([*[factor * e if i == position else e for i, e in enumerate(fields)], *rest])
-            if known is not None and (found is None or not _are_close(known, found)):
+            if known is not None and (found is None or not _agree_within_tolerance(known, found)):
                 held[n] = held[n] and not claim
     return tuple(held)

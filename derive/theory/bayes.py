@@ -55,14 +55,16 @@ def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.E
     gradient = sp.Matrix([sp.diff(exponent, v) for v in variables])
     precision = -gradient.jacobian(variables)
     if precision.free_symbols & set(variables):
-        raise ValueError(f"not quadratic in {variables}")
+        raise ValueError(
+            f"the exponent {exponent} is not quadratic in {variables}: its Gaussian integral has no closed form"
+        )
     linear, precision = gradient.subs(zero), precision.applyfunc(sp.factor)
     shift = (linear.T * precision.adjugate() * linear)[0] / precision.det() / 2
     return exponent.subs(zero) + shift - sp.log(precision.det()) / 2
 
 
 @dataclass(frozen=True)
-class RowIntegral:
+class TeacherRowComponent:
     """A Gaussian component of the law of a teacher row, pi = mean + factor z with z standard normal.
 
     Attributes:
@@ -80,19 +82,19 @@ class RowIntegral:
     spread: sp.Matrix
 
 
-def row_integral(t: int) -> RowIntegral:
-    """Return the integral over a row, a discrete value being a component of factor 0."""
+def teacher_row_integral(t: int) -> TeacherRowComponent:
+    """Return the Gaussian integral over a teacher row; factor = 0 describes a discrete value of the row."""
     b, mean, z = real_symbol_matrix("b", t, 1), real_symbol_matrix("mean", t, 1), real_symbol_matrix("z", t, 1)
     Q, factor = real_symbol_matrix("Q", t, t, symmetric=True), real_symbol_matrix("factor", t, t)
     pi = mean + factor * z
     exponent = sp.expand((b.T * pi)[0] - (pi.T * Q * pi)[0] / 2 - (z.T * z)[0] / 2)
     log_integral = gaussian_log_integral(exponent, list(z))
     moment = sp.Matrix([sp.diff(log_integral, entry) for entry in b])
-    return RowIntegral(b, Q, factor, mean, log_integral, moment, moment.jacobian(list(b)))
+    return TeacherRowComponent(b, Q, factor, mean, log_integral, moment, moment.jacobian(list(b)))
 
 
 @dataclass(frozen=True)
-class FieldWeight:
+class GaussianFieldWeight:
     """The Gaussian weight of the fields Y of a sample around omega, up to its normalisation.
 
     Attributes:
@@ -107,8 +109,8 @@ class FieldWeight:
     slope: sp.Matrix
 
 
-def field_weight(tokens: int, t: int) -> FieldWeight:
-    """Return the weight of the fields; tokens are independent given omega.
+def gaussian_field_weight(tokens: int, t: int) -> GaussianFieldWeight:
+    """Return the Gaussian weight of the teacher's fields; tokens are independent given omega.
 
     Args:
         tokens: L.
@@ -121,4 +123,4 @@ def field_weight(tokens: int, t: int) -> FieldWeight:
         step = (Y[token, :] - omega[token, :]).T
         exponent -= (step.T * precision[token] * step)[0] / 2
     slope = omega.applyfunc(lambda w: sp.diff(exponent, w))
-    return FieldWeight(Y, omega, precision, exponent, slope)
+    return GaussianFieldWeight(Y, omega, precision, exponent, slope)

@@ -18,8 +18,8 @@ from ..calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
-    Symbols,
-    integrate_by_parts,
+    OrderParameterSymbols,
+    gaussian_integration_by_parts,
 )
 
 ATOM = "atom"  # the average over the rows of a spectral atom, at given eigenvalues
@@ -31,14 +31,14 @@ OTHER = "@c'"  # a second context of the row, in addition to the generic one
 
 
 class RowMoments:
-    """The symbols of the rows of an atom, and their moments by the averages that they are.
+    """The symbols of a weight row in one spectral atom and of its moments under gradient descent.
 
     Attributes:
         S (s x s), T (s x 1, of a context), P (s x t): E[w w^T], E[w tau_c], E[w pi^T]; A and b of a row's drift.
         D, X, Y: slope of the loss in the fields of a token, and these fields; H, K, mean, square: averages of D.
     """
 
-    def __init__(self, p: Symbols) -> None:
+    def __init__(self, p: OrderParameterSymbols) -> None:
         s, t = p.s, p.t
         self.p = p
         self.S, self.P = sp.MatrixSymbol("S_atom", s, s), sp.MatrixSymbol("P_atom", s, t)
@@ -54,8 +54,8 @@ class RowMoments:
         self.mean, self.square = MatrixAverage(CHANNEL, self.D), MatrixAverage(CHANNEL, self.D * self.D.T)
         self.noise = MatrixAverage(CONTEXTS, p.gamma * self.square)
 
-    def average_product(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
-        """Return E of scalar times a product that is quadratic in (w, tau, pi) of a row, over the rows of the atom.
+    def average_quadratic_product_over_rows(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
+        """Return the average over the rows of a spectral atom of a matrix product quadratic in (w, tau, pi).
 
         Args:
             scalar: a number, which may contain tau.
@@ -69,7 +69,7 @@ class RowMoments:
         scalar = scalar / prod(taus, start=sp.Integer(1))
         own = [n for n, factor in enumerate(factors) if factor in (p.w, p.w.T, p.pi, p.pi.T)]
         if len(own) + len(taus) != 2 or (len(own) == 2 and own[1] != own[0] + 1):
-            raise TypeError(f"{factors} with {scalar} is no second moment of a row")
+            raise TypeError(f"the product {scalar} {factors} is not quadratic in (w, tau, pi) of a row")
         if not own:
             return (scalar * Average(ATOM, sp.Mul(*taus)) * sp.MatMul(*factors)).doit()
         inside = sp.MatMul(*[factors[n] for n in own])
@@ -82,43 +82,43 @@ class RowMoments:
         moment = known.get(whole, MatrixAverage(ATOM, whole))
         return (scalar * sp.MatMul(*factors[: own[0]], moment, *factors[own[-1] + 1 :])).doit()
 
-    def average_sum(self, expression: MatrixExpr) -> MatrixExpr:
+    def average_sum_over_rows(self, expression: MatrixExpr) -> MatrixExpr:
         """Return the average over the rows of a sum of products, including those under a sum over contexts."""
         total: MatrixExpr = sp.ZeroMatrix(*expression.shape)
         for term in sp.MatAdd.make_args(expression):
-            scalar, factors = _split_product(term)
+            scalar, factors = _split_number_and_matrices(term)
             sums = [n for n, factor in enumerate(factors) if getattr(factor, "kind", "") == CONTEXTS]
             if not sums:
-                total = total + self.average_product(scalar, list(factors))
+                total = total + self.average_quadratic_product_over_rows(scalar, list(factors))
                 continue
             n = sums[0]
             for part in sp.MatAdd.make_args(factors[n].summand):
-                inner, own = _split_product(part)
-                mean = self.average_product(scalar * inner, [*factors[:n], *own, *factors[n + 1 :]])
+                inner, own = _split_number_and_matrices(part)
+                mean = self.average_quadratic_product_over_rows(scalar * inner, [*factors[:n], *own, *factors[n + 1 :]])
                 total = total + MatrixAverage(CONTEXTS, mean)
         return total.doit()
 
-    def symmetrise(self, expression: MatrixExpr) -> MatrixExpr:
+    def replace_symmetric_transposes(self, expression: MatrixExpr) -> MatrixExpr:
         """Return an expression with S^T = S."""
         return expression.xreplace({self.S.T: self.S}).doit()
 
 
-def _split_product(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
-    """Return the number and the matrices of a product."""
+def _split_number_and_matrices(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
+    """Return a matrix product as its scalar factor and the list of its matrices."""
     scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
     return scalar, list(factors)
 
 
-def row_equations(rows: RowMoments) -> dict[str, Any]:
-    """Return mean and covariance of the change of a row, over d steps (docs/theory.md (19.3), (19.4))."""
+def weight_row_drift_and_noise(rows: RowMoments) -> dict[str, Any]:
+    """Return the mean and covariance of the change of a weight row over d steps (docs/theory.md (19.3), (19.4))."""
     p = rows.p
     in_fields = MatrixAverage(CHANNEL, Jacobian(p.g, p.omega))
     in_teacher = MatrixAverage(CHANNEL, Jacobian(p.g, p.Y))
     # The rule holds for any function of the fields, for D as for g.
     named = {p.g: rows.D, p.domega: rows.dX}
-    H, K = (integrate_by_parts(a, p).doit().xreplace(named) for a in (in_fields, in_teacher))
+    H, K = (gaussian_integration_by_parts(a, p).doit().xreplace(named) for a in (in_fields, in_teacher))
     A = p.Lambda + MatrixAverage(CONTEXTS, p.gamma * rows.H)
-    if p.loss_holds_q:
+    if p.loss_depends_on_q:
         A = A + MatrixAverage(CONTEXTS, 2 * p.gamma * MatrixAverage(CHANNEL, p.loss_q))
     b = MatrixAverage(CONTEXTS, (p.tau * rows.mean + p.gamma * rows.K * p.pi).doit())
     found: dict[str, Any] = {
@@ -135,23 +135,25 @@ def row_equations(rows: RowMoments) -> dict[str, Any]:
     return found
 
 
-def moment_equations(rows: RowMoments) -> dict[str, Any]:
+def row_moment_equations(rows: RowMoments) -> dict[str, Any]:
     """Return the equations of the moments of the rows of an atom (docs/theory.md (19.6) to (19.10)).
 
     They follow from the product rule, averages being linear.
     """
-    p, after = rows.p, row_equations(rows)
+    p, after = rows.p, weight_row_drift_and_noise(rows)
     b = after["b_drift"]
-    pull = RATE * (rows.average_sum((b * p.w.T).doit()))
+    pull = RATE * (rows.average_sum_over_rows((b * p.w.T).doit()))
     with_A = RATE * rows.A * rows.S
-    found: dict[str, Any] = {"dS": rows.symmetrise((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())}
+    found: dict[str, Any] = {
+        "dS": rows.replace_symmetric_transposes((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())
+    }
     for name, moment, partner in (("T", rows.T_other, rows.tau_other), ("P", rows.P, p.pi.T)):
-        with_b = rows.average_sum((partner * b).doit() if name == "T" else (b * partner).doit())
+        with_b = rows.average_sum_over_rows((partner * b).doit() if name == "T" else (b * partner).doit())
         moved = RATE * (rows.A * moment + with_b)
         found |= {f"d{name}": (-1 * moved).doit(), f"{name} after a batch": (moment - moved).doit()}
     # (1 - rate A) w - rate b, squared: b with itself needs two sums over contexts.
     shrink = sp.Identity(p.s) - RATE * rows.A
-    cross = shrink * rows.average_sum((p.w * b.T).doit()) * RATE
+    cross = shrink * rows.average_sum_over_rows((p.w * b.T).doit()) * RATE
     square = MatrixAverage(ATOM, rows.b * rows.b.T)
     found["S after a batch"] = (
         shrink * rows.S * shrink.T - cross - cross.T + RATE**2 * square + after["batch noise"]

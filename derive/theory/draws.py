@@ -8,14 +8,14 @@ from itertools import product
 
 import sympy as sp
 
-from ..authoring.language import token_weight
-from ..authoring.model import ModelAt
-from ..authoring.parameters import DiscreteNoise, leaves
+from ..authoring.language import token_variance_symbol
+from ..authoring.model import FixedSizeModel
+from ..authoring.parameters import DiscreteNoise, flatten_entries
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A symbol that is constant over an average: its default, and its range or its finite set of `values`."""
+    """A symbol that is constant in an average over the fields, with its default and its range or set of values."""
 
     symbol: sp.Symbol
     default: sp.Expr
@@ -24,7 +24,7 @@ class Constant:
     values: tuple[sp.Expr, ...] = ()
 
     def draw(self, generator: random.Random) -> float:
-        """Return a random value within the range."""
+        """Return a random value of the constant within its range."""
         low, high, default = self.low, self.high, float(self.default)
         if low is not None and high is not None:
             return low + (high - low) * generator.uniform(0.05, 0.95)
@@ -35,20 +35,22 @@ class Constant:
         return default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
 
 
-def parameter_constants(model: ModelAt) -> tuple[Constant, ...]:
-    """Return the weights rho_l and all parameters, with their defaults and ranges."""
-    weights = [Constant(token_weight(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
+def parameter_constants(model: FixedSizeModel) -> tuple[Constant, ...]:
+    """Return the token variances rho_l and all parameters as constants with defaults and ranges."""
+    weights = [Constant(token_variance_symbol(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
     named = [
         Constant(symbol, default, parameter.low, parameter.high)
         for parameter in model.parameters.values()
         for symbol, default in zip(
-            leaves(parameter.symbols(model.structure)), leaves(parameter.value(model.structure)), strict=True
+            flatten_entries(parameter.argument_symbols(model.structure)),
+            flatten_entries(parameter.exact_default(model.structure)),
+            strict=True,
         )
     ]
     return (*weights, *named)
 
 
-def solution_constants(model: ModelAt) -> tuple[Constant, ...]:
+def solution_constants(model: FixedSizeModel) -> tuple[Constant, ...]:
     """Return the overlaps q and trained numbers that loss or metric contain."""
     diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
     starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
@@ -59,8 +61,8 @@ def solution_constants(model: ModelAt) -> tuple[Constant, ...]:
     )  # fmt: skip
 
 
-def discrete_choices(model: ModelAt, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
-    """Return every choice of the labels and of the labelled noise in the expressions.
+def label_and_noise_choices(model: FixedSizeModel, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
+    """Return all joint values of the cluster labels and discrete noise that occur in the expressions.
 
     Args:
         model: the model.

@@ -8,7 +8,7 @@ import sympy as sp
 
 from ..authoring.parameters import Structure
 from ..authoring.regulariser import Regulariser, Ridge
-from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
+from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, OrderParameterSymbols
 
 
 @dataclass(frozen=True)
@@ -21,50 +21,57 @@ class FreeEntropy:
     """
 
     expression: sp.Expr
-    symbols: Symbols
+    symbols: OrderParameterSymbols
 
-    def component_form(self, structure: Structure) -> sp.Expr:
+    def free_entropy_in_components(self, structure: Structure) -> sp.Expr:
         """Return Phi with every matrix of every context c written in components, for the structure's (L, s, t, K).
 
         Averages stay unevaluated: over a coordinate of (tau, pi, gamma), and over the channel of M.
         """
-        generic = Symbols(
-            structure.student_rank, structure.teacher_rank, self.symbols.trained, self.symbols.loss_holds_q
+        generic = OrderParameterSymbols(
+            structure.student_rank, structure.teacher_rank, self.symbols.trained, self.symbols.loss_depends_on_q
         )
         if self.symbols != generic:
-            raise ValueError(f"this free entropy was built for s, t = {self.symbols.s}, {self.symbols.t}")
+            raise ValueError(
+                f"this free entropy was derived for s, t = {self.symbols.s}, {self.symbols.t}, not {structure}"
+            )
         contexts = [(l, k) for l in range(structure.tokens) for k in range(structure.clusters)]
         total: sp.Expr = sp.Integer(0)
         for term in sp.Add.make_args(self.expression):
             if not term.has(Average):
-                total += _to_components(term)
+                total += _write_traces_in_components(term)
                 continue
-            coefficient, average = split_average(term)
+            coefficient, average = split_coefficient_and_average(term)
             if average.kind == CONTEXTS:
                 total += coefficient * sp.Add(
-                    *[_to_components(_rename_to_context(average.summand, generic, c)) for c in contexts]
+                    *[
+                        _write_traces_in_components(_rename_symbols_to_context(average.summand, generic, c))
+                        for c in contexts
+                    ]
                 )
             elif average.kind == COORDINATE:
                 composites = {
                     composite: sum(
-                        (sp.Matrix(_rename_to_context(summand, generic, c).as_explicit()) for c in contexts),
+                        (sp.Matrix(_rename_symbols_to_context(summand, generic, c).as_explicit()) for c in contexts),
                         sp.zeros(*composite.shape),
                     )
                     for composite, summand in generic.composites.items()
                 }
-                total += coefficient * Average(COORDINATE, _to_components(average.summand, composites))
+                total += coefficient * Average(COORDINATE, _write_traces_in_components(average.summand, composites))
             else:
                 total += coefficient * average
         return total
 
 
-def split_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
-    """Return (coefficient, average) of a term of Phi."""
+def split_coefficient_and_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
+    """Return a term of the free entropy as a pair (coefficient, average)."""
     (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
     return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
 
 
-def _rename_to_context(expression: sp.Basic, symbols: Symbols, context: tuple[int, int]) -> sp.Basic:
+def _rename_symbols_to_context(
+    expression: sp.Basic, symbols: OrderParameterSymbols, context: tuple[int, int]
+) -> sp.Basic:
     """Rename the generic context's matrices and its gamma and tau to those of context (l, k)."""
     token, cluster = context
     names: dict[sp.Basic, sp.Basic] = {
@@ -75,8 +82,8 @@ def _rename_to_context(expression: sp.Basic, symbols: Symbols, context: tuple[in
     return expression.xreplace(names)
 
 
-def _to_components(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
-    """Return a sum of traces in components."""
+def _write_traces_in_components(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
+    """Return a sum of matrix traces written in matrix entries."""
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(scalar):
         factors = []
@@ -98,7 +105,7 @@ def free_entropy(
     t: sp.Expr | int | None = None,
     regulariser: Regulariser | None = None,
     trained: int = 0,
-    loss_holds_q: bool = False,
+    loss_depends_on_q: bool = False,
 ) -> FreeEntropy:
     """Return Phi at zero temperature, replica symmetric, for any loss and a regulariser.
 
@@ -107,18 +114,18 @@ def free_entropy(
         t: columns of W*; a symbol by default.
         regulariser: the regulariser; default ridge.
         trained: number of O(1) entries of phi that are trained with the weights; each has a ridge of its own.
-        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        loss_depends_on_q: whether the loss depends on the overlaps q of its tokens.
     """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = Symbols(s, t, trained, loss_holds_q)
+    p = OrderParameterSymbols(s, t, trained, loss_depends_on_q)
     trace = (
         sp.Trace(p.V_hat * p.q) / 2
         - sp.Trace(p.q_hat * p.V) / 2
         - sp.Trace(p.m_hat.T * p.m)
         - sp.Trace(p.theta_hat.T * p.theta)
     )
-    entropic = (regulariser or Ridge()).potential(p)
+    entropic = (regulariser or Ridge()).averaged_envelope(p)
     expression = Average(CONTEXTS, trace) + Average(COORDINATE, entropic) - p.alpha * Average(CHANNEL, p.moreau)
     if trained:
         expression = expression - sp.Trace(p.phi.T * p.Kappa * p.phi) / 2

@@ -11,11 +11,11 @@ from math import nan
 import sympy as sp
 from sympy.core.relational import Relational
 
-from ..authoring.model import ModelAt
+from ..authoring.model import FixedSizeModel
 from ..authoring.parameters import DiscreteNoise, GaussianNoise
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
-from ..calculus.piecewise import PIECEWISE, pieces_of, switching_functions
-from .draws import Constant, discrete_choices, parameter_constants, solution_constants
+from ..calculus.piecewise import PIECEWISE, smooth_pieces_of, switching_functions
+from .draws import Constant, label_and_noise_choices, parameter_constants, solution_constants
 
 _ALONG = [sign * 10 ** (n / 4) for sign, powers in ((-1, range(8, -13, -1)), (1, range(-12, 9))) for n in powers]
 _INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
@@ -26,7 +26,7 @@ LOSS_JUMPS = "the loss jumps"
 
 
 @dataclass(frozen=True)
-class Kinks:
+class IntegrandKinks:
     """The points where an integrand is not smooth in the fields X, Y and Gaussian noise, as zeros of expressions.
 
     Attributes:
@@ -38,22 +38,22 @@ class Kinks:
     curved: tuple[sp.Expr, ...]
 
 
-def integration_variables(model: ModelAt) -> list[sp.Symbol]:
-    """Return X, Y, rows first, and Gaussian noise."""
+def integration_variables(model: FixedSizeModel) -> list[sp.Symbol]:
+    """Return the integration variables of a channel average: fields X, fields Y and Gaussian noise."""
     return [*model.X, *model.Y, *[u for u, law in model.noise.values() if isinstance(law, GaussianNoise)]]
 
 
-def loss_kinks(model: ModelAt) -> Kinks:
-    """Return the kinks of the loss and of the probabilities of its labelled noise, declared ones included."""
+def loss_kinks(model: FixedSizeModel) -> IntegrandKinks:
+    """Return the kinks of the loss and of the probabilities of its discrete noise, with the declared kinks."""
     return _find_kinks(model, [model.loss], model.loss_kinks)
 
 
-def metric_kinks(model: ModelAt) -> Kinks:
-    """Return the kinks of the metric, where X stands for its h, declared ones included."""
+def metric_kinks(model: FixedSizeModel) -> IntegrandKinks:
+    """Return the kinks of the metric in the student's fields, with the declared kinks."""
     return _find_kinks(model, [] if model.metric is None else [model.metric], model.metric_kinks)
 
 
-def metric_is_steps(model: ModelAt) -> bool:
+def is_metric_piecewise_constant(model: FixedSizeModel) -> bool:
     """Return whether the metric, averaged over its labelled noise, is constant between its kinks."""
     if model.metric is None:
         return False
@@ -62,12 +62,14 @@ def metric_is_steps(model: ModelAt) -> bool:
     ]
     variables = integration_variables(model)
     return not any(
-        piece.has(*variables) for each in (model.metric, *laws) for piece in _resolve_pieces(each, variables)
+        piece.has(*variables)
+        for each in (model.metric, *laws)
+        for piece in _resolve_piecewise_functions(each, variables)
     )
 
 
-def _find_kinks(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> Kinks:
-    """Return kinks of integrands and of the probabilities of labelled noise, and the declared ones."""
+def _find_kinks(model: FixedSizeModel, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> IntegrandKinks:
+    """Return the kinks of integrands and of the probabilities of discrete noise, with the declared kinks."""
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
@@ -81,39 +83,41 @@ def _find_kinks(model: ModelAt, integrands: list[sp.Expr], declared: tuple[sp.Ex
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
         for surface in found:
-            for factor in _iterate_factors(surface.xreplace(drawn), variables):
-                (planes if _is_affine(factor, variables) else curved)[factor] = None
-    return Kinks(tuple(planes), tuple(curved))
+            for factor in _iterate_vanishing_factors(surface.xreplace(drawn), variables):
+                (planes if _is_affine_in_fields(factor, variables) else curved)[factor] = None
+    return IntegrandKinks(tuple(planes), tuple(curved))
 
 
-def _iterate_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
-    """Yield the factors that vanish wherever the switching function does, each of its pieces taken on all of space."""
-    for piece in _resolve_pieces(switch, variables):
-        for factor in _polynomial_factors(unwrap_monotone(piece, variables), variables):
+def _iterate_vanishing_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
+    """Yield smooth factors, one of which vanishes wherever the switching function vanishes."""
+    for piece in _resolve_piecewise_functions(switch, variables):
+        for factor in _polynomial_factors(strip_monotone_functions(piece, variables), variables):
             if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
                 yield -factor if factor.could_extract_minus_sign() else factor
 
 
-def _resolve_pieces(expression: sp.Expr, variables: Sequence[sp.Symbol], max_pieces: int = 64) -> list[sp.Expr]:
-    """Return the pieces of an expression; functions in pieces are resolved until there are `max_pieces`."""
+def _resolve_piecewise_functions(
+    expression: sp.Expr, variables: Sequence[sp.Symbol], max_pieces: int = 64
+) -> list[sp.Expr]:
+    """Return the smooth pieces of an expression with piecewise functions, at most `max_pieces`."""
     pieces = [expression]
     while (atoms := [atom for piece in pieces for atom in _innermost_piecewise(piece, variables)]) and len(
         pieces
     ) < max_pieces:
         atom = atoms[0]
-        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in pieces_of(atom)))
+        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in smooth_pieces_of(atom)))
     return pieces
 
 
 def _innermost_piecewise(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Return the functions in pieces that contain a variable, and no other such function."""
+    """Return the innermost piecewise functions that contain a variable."""
     atoms = [atom for atom in expression.atoms(*PIECEWISE) if atom.has(*variables)]
     inner = [atom for atom in atoms if not any(other is not atom and atom.has(other) for other in atoms)]
     return sorted(inner, key=sp.default_sort_key)
 
 
-def unwrap_monotone(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
-    """Return a for f(a), f odd, and a - b for f(a) - f(b), f increasing; any other function unchanged.
+def strip_monotone_functions(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
+    """Return a for an odd f(a) and a - b for an increasing f(a) - f(b): the zeros stay the same.
 
     Entries of one softmax increase with their scores.
 
@@ -134,8 +138,8 @@ def unwrap_monotone(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
 
 
 def _polynomial_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Return the factors of a polynomial; any other function alone."""
-    if _is_affine(switch, variables) or not switch.is_polynomial(*variables):
+    """Return the factors of a polynomial; for any other function a list of the function alone."""
+    if _is_affine_in_fields(switch, variables) or not switch.is_polynomial(*variables):
         return [switch]
     try:
         return [factor for factor, _ in sp.factor_list(sp.fraction(sp.together(switch))[0])[1]]
@@ -143,13 +147,13 @@ def _polynomial_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> list
         return [switch]
 
 
-def _is_affine(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> bool:
+def _is_affine_in_fields(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> bool:
     slopes = [sp.diff(expression, v) for v in variables if expression.has(v)]
     return not any(sp.expand(slope).has(*variables) for slope in slopes)
 
 
 def _singular_arguments(
-    model: ModelAt, expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
+    model: FixedSizeModel, expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
 ) -> list[sp.Expr]:
     """Return the arguments of logarithms, roots and reciprocals that change their sign at random points."""
     found: dict[sp.Expr, None] = {}
@@ -157,17 +161,22 @@ def _singular_arguments(
         for atom in expression.atoms(sp.log, sp.Pow):
             base = atom.args[0]
             smooth = atom.is_Pow and atom.exp.is_Integer and atom.exp > 0
-            if not smooth and base.has(*variables) and not base.is_positive and _changes_sign(model, base):
+            if (
+                not smooth
+                and base.has(*variables)
+                and not base.is_positive
+                and _changes_sign_at_random_points(model, base)
+            ):
                 found[base] = None
     return sorted(found, key=sp.default_sort_key)
 
 
-def _changes_sign(model: ModelAt, expression: sp.Expr, points: int = 60) -> bool:
-    """Return whether random points find both signs of an expression, for a choice of labels and labelled noise."""
+def _changes_sign_at_random_points(model: FixedSizeModel, expression: sp.Expr, points: int = 60) -> bool:
+    """Return whether an expression takes both signs at random points, for some labels and discrete noise."""
     generator = random.Random(7)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     defaults |= {symbol: value.start for symbol, value in model.trained.values()}
-    for choice in discrete_choices(model, expression):
+    for choice in label_and_noise_choices(model, expression):
         at = expression.xreplace(choice | defaults)
         symbols = sorted(at.free_symbols, key=str)
         signs = set()
@@ -181,8 +190,8 @@ def _changes_sign(model: ModelAt, expression: sp.Expr, points: int = 60) -> bool
     return False
 
 
-def slope_jump(model: ModelAt) -> str:
-    """Return where the slope of the loss in X jumps, or the loss itself, in words; empty where neither does.
+def describe_gradient_jump(model: FixedSizeModel) -> str:
+    """Return a description of where the loss or its gradient in X jumps; empty if both are continuous.
 
     A numerical test, for every choice of labels and labelled noise, at the parameters' defaults and at others in their
     ranges: every step in the loss or its slope is approached along random lines, and the two limits are compared.
@@ -192,7 +201,7 @@ def slope_jump(model: ModelAt) -> str:
     generator = random.Random(5)
     fields = set(model.X)
     constants = {c.symbol: c for c in (*parameter_constants(model), *solution_constants(model))}
-    losses = list(dict.fromkeys(model.loss.xreplace(choice) for choice in discrete_choices(model, model.loss)))
+    losses = list(dict.fromkeys(model.loss.xreplace(choice) for choice in label_and_noise_choices(model, model.loss)))
     functions = [("the loss", loss) for loss in losses]
     functions += [(f"the slope of the loss in {x}", sp.diff(loss, x)) for loss in losses for x in model.X]
     for what, function in functions:
@@ -209,12 +218,12 @@ def slope_jump(model: ModelAt) -> str:
 def _one_sided_replacements(
     function: sp.Expr, atom: sp.Basic, surface: sp.Expr
 ) -> tuple[dict[sp.Basic, sp.Basic], ...]:
-    """Return the replacements of an atom above its surface and below.
+    """Return the replacements of a sign, step or condition by its values on both sides of its surface.
 
     A condition is replaced together with all others of the surface, such as that of the next piece.
     """
     if not isinstance(atom, Relational):
-        return tuple({atom: value} for value in pieces_of(atom))
+        return tuple({atom: value} for value in smooth_pieces_of(atom))
     found: tuple[dict[sp.Basic, sp.Basic], ...] = ({}, {})
     for other in function.atoms(Relational):
         for sign in (1, -1):
@@ -256,20 +265,24 @@ def _differ_on_surface(
             ray.append(0.0 if constant or s.is_positive else generator.gauss(0, 1))
             base[-1] = abs(base[-1]) if s.is_positive else base[-1]
 
-        def _point_on_line(t: float, base: Sequence[float] = base, ray: Sequence[float] = ray) -> list[float]:
+        def _zero_on_random_line(t: float, base: Sequence[float] = base, ray: Sequence[float] = ray) -> list[float]:
             return [b + t * r for b, r in zip(base, ray, strict=True)]
 
-        sizes = [surface_value(_point_on_line(t)) for t in _ALONG]
+        sizes = [surface_value(_zero_on_random_line(t)) for t in _ALONG]
         for low, high, before, after in zip(_ALONG, _ALONG[1:], sizes, sizes[1:], strict=False):
             if not before * after < 0:
                 continue
             for _ in range(bisections):
                 middle = (low + high) / 2
                 low, high = (
-                    (middle, high) if (surface_value(_point_on_line(middle)) > 0) == (before > 0) else (low, middle)
+                    (middle, high)
+                    if (surface_value(_zero_on_random_line(middle)) > 0) == (before > 0)
+                    else (low, middle)
                 )
-            if abs(surface_value(_point_on_line(low))) < 1e-9:  # else the sign changed in a step of the surface itself
-                one, other = (complex(value) for value in values(*_point_on_line(low)))
+            if (
+                abs(surface_value(_zero_on_random_line(low))) < 1e-9
+            ):  # else the sign changed in a step of the surface itself
+                one, other = (complex(value) for value in values(*_zero_on_random_line(low)))
                 if abs(one - other) > 1e-9 * (1 + abs(one) + abs(other)):
                     return True
     return False

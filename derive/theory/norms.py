@@ -11,14 +11,14 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.regulariser import Sphere
-from ..calculus.averages import Symbols, trace_gradient
-from .stability import change_symbol, differential
+from ..calculus.averages import OrderParameterSymbols, gradient_of_trace
+from .stability import matrix_change_symbol, matrix_differential
 from .thermal import beta, thermal_corrections
 
 
 @dataclass(frozen=True)
-class NormCondition:
-    """The excess of a row's mean squares over the prescribed norms, and its derivative in the multipliers.
+class RowNormCondition:
+    """The excess of the norms of W over the prescribed norms, and its derivative in the multipliers.
 
     Attributes:
         excess: -2 d Phi / d Lambda = R (B B^T + Q) R + R / beta - Norms, s x s.
@@ -31,16 +31,16 @@ class NormCondition:
 
     @property
     def at_zero_temperature(self) -> MatrixExpr:
-        """Return the excess without the term due to the volume of the rows."""
+        """Return the excess of the norms at zero temperature."""
         terms = sp.MatAdd.make_args(self.excess)
         return sp.MatAdd(*[term for term in terms if not term.has(beta)]).doit()
 
 
-def norm_condition(symbols: Symbols) -> NormCondition:
-    """Return the condition at any temperature; terms that contain beta vanish at zero temperature."""
+def row_norm_condition(symbols: OrderParameterSymbols) -> RowNormCondition:
+    """Return the condition of prescribed norms at inverse temperature beta."""
     p = symbols
-    gradient = trace_gradient(Sphere().potential(p), p.Lambda, p)
+    gradient = gradient_of_trace(Sphere().averaged_envelope(p), p.Lambda, p)
     volume = thermal_corrections(p, ridge=True).log_det * (p.Lambda + p.G).inv()  # d log det A / dA = A^(-1)
     excess = (-2 * (gradient + volume)).expand().doit()
-    change = change_symbol(p.Lambda)
-    return NormCondition(excess, differential(excess, {p.Lambda: change}), change)
+    change = matrix_change_symbol(p.Lambda)
+    return RowNormCondition(excess, matrix_differential(excess, {p.Lambda: change}), change)

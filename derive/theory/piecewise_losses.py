@@ -6,23 +6,29 @@ from dataclasses import dataclass
 
 import sympy as sp
 
-from ..authoring.model import ModelAt
+from ..authoring.model import FixedSizeModel
 from ..calculus.functions import Sigmoid
 from ..calculus.numeric import is_identically_zero
-from ..calculus.piecewise import PIECEWISE, drop_deltas, find_zeros, restrict_to_piece, switching_functions
-from ..calculus.piecewise import pieces_of as pieces_of_atom
+from ..calculus.piecewise import (
+    PIECEWISE,
+    closed_form_zeros,
+    drop_delta_functions,
+    restrict_to_smooth_piece,
+    switching_functions,
+)
+from ..calculus.piecewise import smooth_pieces_of as pieces_of_atom
 from ..calculus.subexpressions import factor_if_short
 from ..errors import ModelError
 from .corners import sign_split_obstacle
-from .kinks import LOSS_JUMPS, slope_jump, unwrap_monotone
-from .scales import iterate_scales
+from .kinks import LOSS_JUMPS, describe_gradient_jump, strip_monotone_functions
+from .scales import iterate_scale_expressions
 
 REFERENCE = sp.Symbol("r", real=True)
 
 
 @dataclass(frozen=True)
-class LossPieces:
-    """The pieces of a loss in x, at fixed teacher fields and noise.
+class SmoothLossPieces:
+    """The smooth pieces of a loss as a function of one student field x, at fixed teacher fields and noise.
 
     Attributes:
         loss: in x, of the piece that contains the reference r; places: where pieces may end, some perhaps not real.
@@ -42,7 +48,7 @@ class LossPieces:
     narrow: tuple[tuple[sp.Expr, sp.Expr], ...]
 
 
-def loss_pieces(model: ModelAt, loss: sp.Expr) -> LossPieces | None:
+def smooth_loss_pieces(model: FixedSizeModel, loss: sp.Expr) -> SmoothLossPieces | None:
     """Return the pieces of the loss of a model with one student field; None where there are more.
 
     Args:
@@ -54,27 +60,27 @@ def loss_pieces(model: ModelAt, loss: sp.Expr) -> LossPieces | None:
     """
     if len(model.X) != 1:
         return None
-    (places, implicit_kinks), jump = _piece_ends(loss, model.X[0]), slope_jump(model)
-    obstacle = _proximal_obstacle(model, jump)
+    (places, implicit_kinks), jump = _piece_boundaries(loss, model.X[0]), describe_gradient_jump(model)
+    obstacle = _proximal_obstacle_at_jump(model, jump)
     if obstacle:
         raise ModelError(f"model {model.name}: {obstacle}")
-    held = restrict_to_piece(loss, {model.X[0]: REFERENCE}, implicit_kinks)
-    second, third = (drop_deltas(sp.diff(held, model.X[0], order)) for order in (2, 3))
-    least = sp.Min(*[_lower_bound(branch, model.X[0]) for branch in _possible_values(second)])
-    quadratic = not implicit_kinks and all(map(is_identically_zero, _possible_values(third)))
-    return LossPieces(
+    held = restrict_to_smooth_piece(loss, {model.X[0]: REFERENCE}, implicit_kinks)
+    second, third = (drop_delta_functions(sp.diff(held, model.X[0], order)) for order in (2, 3))
+    least = sp.Min(*[_lower_bound(branch, model.X[0]) for branch in _possible_piece_values(second)])
+    quadratic = not implicit_kinks and all(map(is_identically_zero, _possible_piece_values(third)))
+    return SmoothLossPieces(
         held,
         places,
         implicit_kinks,
         quadratic,
         bool(jump),
         least,
-        () if quadratic else _narrow_features(held, model.X[0]),
+        () if quadratic else _narrow_loss_features(held, model.X[0]),
     )
 
 
-def _narrow_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
-    """Return (place, width) of the narrow features of a loss of one field.
+def _narrow_loss_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
+    """Return (position, width) pairs of the narrow features of a loss of one student field.
 
     Arguments of functions vanish or are stationary there and change by one within the width; bases are stationary
     there, and their zeros are that far from the line.
@@ -82,7 +88,10 @@ def _narrow_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Exp
     Arguments and bases that are no polynomials of degree two or less are left out.
     """
     found: dict[tuple[sp.Expr, sp.Expr], None] = {}
-    written = [(kind, _possible_values(e) if e.has(REFERENCE) else [e]) for kind, e in iterate_scales([loss], [x])]
+    written = [
+        (kind, _possible_piece_values(e) if e.has(REFERENCE) else [e])
+        for kind, e in iterate_scale_expressions([loss], [x])
+    ]
     for kind, argument in ((kind, argument) for kind, branches in written for argument in branches):
         if argument.has(REFERENCE) or not argument.is_polynomial(x) or not 0 < sp.degree(argument, x) <= 2:
             continue
@@ -100,8 +109,8 @@ def _narrow_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Exp
     return tuple(found)
 
 
-def _possible_values(expression: sp.Expr, max_values: int = 64) -> list[sp.Expr]:
-    """Return all values that an expression in pieces may be equal to, and possibly more, up to `max_values`."""
+def _possible_piece_values(expression: sp.Expr, max_values: int = 64) -> list[sp.Expr]:
+    """Return the possible values of a piecewise expression, at most `max_values`."""
     found = [expression]
     while (atoms := [(e, atom) for e in found for atom in e.atoms(*PIECEWISE)]) and len(found) < max_values:
         e, atom = min(atoms, key=lambda pair: pair[1].count_ops())
@@ -111,10 +120,10 @@ def _possible_values(expression: sp.Expr, max_values: int = 64) -> list[sp.Expr]
 
 
 def _lower_bound(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
-    """Return a lower bound of an expression at all x; -oo where no formula gives one."""
+    """Return a lower bound of an expression over all x; -oo if none is found."""
     if not curvature.has(x):
         return curvature
-    odds = _sigmoids_as_odds(curvature).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
+    odds = _write_sigmoids_in_odds(curvature).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
     if (
         all(factor_if_short(term).is_nonnegative for term in sp.Add.make_args(odds))
         or factor_if_short(odds).is_nonnegative
@@ -132,28 +141,28 @@ def _lower_bound(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
     return sp.Min(*[sp.factor(sp.expand(curvature.subs(x, turn))) for turn in turns])
 
 
-def _sigmoids_as_odds(expression: sp.Expr) -> sp.Expr:
-    """Return the expression with o / (1 + o) for sigmoids, o > 0 a symbol for every argument or its negative."""
+def _write_sigmoids_in_odds(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with every sigmoid written as o / (1 + o) in odds symbols o > 0."""
     odds: dict[sp.Expr, sp.Symbol] = {}  # with these SymPy recognises positive factors
 
-    def odds_fraction(z: sp.Expr) -> sp.Expr:
+    def sigmoid_in_odds(z: sp.Expr) -> sp.Expr:
         flipped = z.could_extract_minus_sign()
         o = odds.setdefault(-z if flipped else z, sp.Dummy(positive=True))
         return (1 if flipped else o) / (1 + o)
 
-    return expression.replace(Sigmoid, odds_fraction)
+    return expression.replace(Sigmoid, sigmoid_in_odds)
 
 
-def proximal_obstacle(model: ModelAt) -> str:
-    """Return the reason why a loss has no proximal map here, in words; empty where it has one.
+def proximal_obstacle(model: FixedSizeModel) -> str:
+    """Return a message why the loss has no computable proximal map; empty if it has one.
 
     It jumps in several fields, or its slope jumps where no formula gives the place.
     """
-    return _proximal_obstacle(model, slope_jump(model))
+    return _proximal_obstacle_at_jump(model, describe_gradient_jump(model))
 
 
-def _proximal_obstacle(model: ModelAt, jump: str) -> str:
-    """Return the text of `proximal_obstacle`, given the place of the jump."""
+def _proximal_obstacle_at_jump(model: FixedSizeModel, jump: str) -> str:
+    """Return the message of `proximal_obstacle` for a loss that jumps at the given place."""
     if not jump:
         return ""
     if model.solution_symbols:
@@ -162,24 +171,24 @@ def _proximal_obstacle(model: ModelAt, jump: str) -> str:
         if jump.startswith(LOSS_JUMPS):
             return f"{jump}; in a loss of several fields only the slope may jump"
         return sign_split_obstacle(model)
-    if _piece_ends(model.loss, model.X[0])[1]:
-        return f"{jump}, and no formula gives the place"
+    if _piece_boundaries(model.loss, model.X[0])[1]:
+        return f"{jump}, and no formula gives the place; write the loss so that it can be solved for X"
     return ""
 
 
-def _piece_ends(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
-    """Return the zeros of the switching functions that contain x, and the functions whose zeros have no formula."""
+def _piece_boundaries(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
+    """Return the zeros in x of the switching functions, and the functions whose zeros have no formula."""
     found: dict[sp.Expr, None] = {}
     implicit_kinks: list[sp.Expr] = []
     for switch in switching_functions([loss]):
         if switch.has(x):
-            roots = find_zeros(unwrap_monotone(switch, [x]), x)
+            roots = closed_form_zeros(strip_monotone_functions(switch, [x]), x)
             found |= dict.fromkeys(roots or ())
             implicit_kinks += [switch] if roots is None else []
     return tuple(found), tuple(implicit_kinks)
 
 
-def additive_noise_feature(model: ModelAt, features: list[sp.Expr]) -> int | None:
+def additive_noise_feature(model: FixedSizeModel, features: list[sp.Expr]) -> int | None:
     """Return the index of the feature h(Y) + c u + ... that determines all features; None where there is none.
 
     Y is the only teacher field and u the only Gaussian noise. Other noise may occur in the feature, but not multiply Y
@@ -194,7 +203,7 @@ def additive_noise_feature(model: ModelAt, features: list[sp.Expr]) -> int | Non
     if model.structure.tokens != 1 or len(model.Y) != 1 or len(normal) != 1 or any(p.has(model.Y[0]) for p in laws):
         return None
     (y,), (u,) = model.Y, normal
-    slopes = [tuple(drop_deltas(sp.diff(e, variable)) for variable in (y, u)) for e in features]
+    slopes = [tuple(drop_delta_functions(sp.diff(e, variable)) for variable in (y, u)) for e in features]
     drawn = {symbol for symbol, _ in model.noise.values()}
     for index, (along, across) in enumerate(slopes):
         is_sum = across != 0 and not across.free_symbols & {y, *drawn} and not along.free_symbols & drawn
@@ -203,8 +212,8 @@ def additive_noise_feature(model: ModelAt, features: list[sp.Expr]) -> int | Non
     return None
 
 
-def teacher_step_places(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
-    """Return the places where the features of the only teacher field step, if they are constant between; else None.
+def teacher_step_positions(model: FixedSizeModel, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
+    """Return the step positions of features that are piecewise constant in the teacher field; else None.
 
     Args:
         model: the model.
@@ -219,11 +228,11 @@ def teacher_step_places(model: ModelAt, features: list[sp.Expr]) -> tuple[sp.Exp
         return None
     y = model.Y[0]
     expressions = [*features, *map(sp.sympify, laws)]
-    if any(drop_deltas(sp.diff(e, y)) != 0 for e in expressions):
+    if any(drop_delta_functions(sp.diff(e, y)) != 0 for e in expressions):
         return None
     found: dict[sp.Expr, None] = {}
     for switch in switching_functions(expressions):
-        roots = find_zeros(unwrap_monotone(switch, [y]), y)
+        roots = closed_form_zeros(strip_monotone_functions(switch, [y]), y)
         if roots is None:
             return None
         found |= dict.fromkeys(roots)

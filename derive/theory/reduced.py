@@ -14,17 +14,17 @@ from typing import Any
 import sympy as sp
 
 from ..authoring.language import by_label
-from ..authoring.model import ModelAt
-from ..authoring.parameters import DiscreteNoise, Structure, leaves
+from ..authoring.model import FixedSizeModel
+from ..authoring.parameters import DiscreteNoise, Structure, flatten_entries
 from ..authoring.regulariser import Ridge
-from .active_subspace import ActiveSubspace, Assignment, active_subspace, metric_active_subspace
+from .active_subspace import ActiveSubspace, AssignmentSubspace, active_subspace, metric_active_subspace
 
 CASE = sp.Symbol("case", integer=True, nonnegative=True)
 
 
 @dataclass(frozen=True)
-class ReducedModel(ModelAt):
-    """A model of one token, whose student fields are z and teacher fields y, with the constants of another.
+class ReducedModel(FixedSizeModel):
+    """A model reduced to one token whose fields are the active combinations z and y of a full model.
 
     Its label is the case: an assignment of the other's labels and, where combinations contain it, the labelled noise.
 
@@ -32,13 +32,13 @@ class ReducedModel(ModelAt):
         full: the original model; cases: one for each label, all with the same numbers of rows z and y.
     """
 
-    full: ModelAt = field(kw_only=True)
-    cases: tuple[Assignment, ...] = field(kw_only=True)
+    full: FixedSizeModel = field(kw_only=True)
+    cases: tuple[AssignmentSubspace, ...] = field(kw_only=True)
 
     @property
-    def constants(self) -> tuple[sp.Symbol, ...]:
-        """Return the constants of the full model, then the case."""
-        return (*self.full.constants, *self.labels)
+    def channel_constants(self) -> tuple[sp.Symbol, ...]:
+        """Return the constants of the full model, then the symbol of the case."""
+        return (*self.full.channel_constants, *self.labels)
 
     @property
     def solution_symbols(self) -> list[sp.Symbol]:
@@ -54,47 +54,50 @@ class ReducedModel(ModelAt):
         return self.full.parameter_defaults()
 
 
-def reduced_loss(model: ModelAt) -> ReducedModel | None:
-    """Return the problem of one token with the same channel averages, where it has fewer dimensions; else None.
+def reduced_loss(model: FixedSizeModel) -> ReducedModel | None:
+    """Return the reduced model of the loss with the same channel averages; None if no dimension is saved.
 
     A loss that contains overlaps, and declared kinks, need the fields themselves.
     """
-    if model.loss_kinks or model.loss_holds_q:
+    if model.loss_kinks or model.loss_depends_on_q:
         return None
-    return _reduce(model, "loss")
+    return _reduce_integrand(model, "loss")
 
 
-def reduced_metric(model: ModelAt) -> ReducedModel | None:
-    """Return the reduced problem of the test error; its student fields are combinations of h."""
-    if model.metric is None or model.metric_kinks or model.metric.has(*leaves(model.Q)):
+def reduced_metric(model: FixedSizeModel) -> ReducedModel | None:
+    """Return the reduced model of the metric; None if no dimension is saved."""
+    if model.metric is None or model.metric_kinks or model.metric.has(*flatten_entries(model.Q)):
         return None
-    return _reduce(model, "metric")
+    return _reduce_integrand(model, "metric")
 
 
-def _reduce(model: ModelAt, integrand: str) -> ReducedModel | None:
-    """Return the reduced problem of an integrand; None where it has no fewer dimensions."""
+def _reduce_integrand(model: FixedSizeModel, integrand: str) -> ReducedModel | None:
+    """Return the reduced model of an integrand; None if no dimension is saved."""
     found = _smallest_subspace(model, integrand)
     rows = found.students, found.dimension - found.students
     sizes = max(len(case.z) for case in found.assignments), max(len(case.y) for case in found.assignments)
     if sizes == rows:
         return None
-    cases = tuple(_pad_case(case, sizes, model) for case in found.assignments)
+    cases = tuple(_pad_assignment_with_fields(case, sizes, model) for case in found.assignments)
     structure = Structure(1, sizes[0], sizes[1], len(cases))
     X = sp.Matrix(1, sizes[0], lambda l, a: sp.Symbol(f"x_{l}_{a}", real=True))
     Y = sp.Matrix(1, sizes[1], lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
 
-    def rename_fields(e: sp.Expr) -> sp.Expr:
+    def rename_fields_to_combinations(e: sp.Expr) -> sp.Expr:
         return e.xreplace(dict(zip([*cases[0].z, *cases[0].y], [*X, *Y], strict=True)))
 
     expressions: dict[str, Any] = {"loss": sp.Integer(0), "metric": None}
     return ReducedModel(
-        **expressions | {integrand: _select_by_case([rename_fields(case.loss) for case in cases])},
+        **expressions
+        | {integrand: _select_by_assignment([rename_fields_to_combinations(case.loss) for case in cases])},
         name=model.name,
         structure=structure,
         parameters=model.parameters,
         X=X,
         Y=Y,
-        noise=_marginal_noise(model, found, [[rename_fields(e) for e in case.probabilities] for case in cases]),
+        noise=_marginal_noise_law(
+            model, found, [[rename_fields_to_combinations(e) for e in case.probabilities] for case in cases]
+        ),
         labels=(CASE,),
         Q=(),
         trained=model.trained,
@@ -110,8 +113,8 @@ def _reduce(model: ModelAt, integrand: str) -> ReducedModel | None:
     )
 
 
-def _smallest_subspace(model: ModelAt, integrand: str) -> ActiveSubspace:
-    """Return the combinations at all values of the labelled noise, or at each alone if these are fewer.
+def _smallest_subspace(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
+    """Return the active subspace for all values of the discrete noise, or one for each value if that is smaller.
 
     The latter need a law of the noise that does not depend on Y.
     """
@@ -130,12 +133,16 @@ def _smallest_subspace(model: ModelAt, integrand: str) -> ActiveSubspace:
     return drawn if combination_count(drawn) < combination_count(found) else found
 
 
-def _pad_case(case: Assignment, sizes: tuple[int, int], model: ModelAt) -> Assignment:
-    """Return the case with single fields added to its combinations, up to the given sizes."""
+def _pad_assignment_with_fields(
+    case: AssignmentSubspace, sizes: tuple[int, int], model: FixedSizeModel
+) -> AssignmentSubspace:
+    """Return active combinations padded with single fields up to the given numbers of z and y."""
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
 
-    def _extend_rows(parts: Sequence[sp.ImmutableMatrix], leading: int, count: int) -> list[sp.ImmutableMatrix]:
-        """Return the rows of matrices side by side, extended while the first `leading` keep full row rank."""
+    def _extend_to_full_row_rank(
+        parts: Sequence[sp.ImmutableMatrix], leading: int, count: int
+    ) -> list[sp.ImmutableMatrix]:
+        """Return matrix rows extended by unit vectors that keep the first `leading` columns of full row rank."""
         rows = sp.Matrix.hstack(*parts)
         width = sum(part.cols for part in parts[:leading])
         for n in range(width):
@@ -147,19 +154,19 @@ def _pad_case(case: Assignment, sizes: tuple[int, int], model: ModelAt) -> Assig
         ends = [sum(part.cols for part in parts[: n + 1]) for n in range(len(parts))]
         return [sp.ImmutableMatrix(rows[:, e - part.cols : e]) for part, e in zip(parts, ends, strict=True)]
 
-    A, B, E = _extend_rows((case.A, case.B, case.E), 1, sizes[0])
-    F, H = _extend_rows((case.F, case.H), 2, sizes[1])
+    A, B, E = _extend_to_full_row_rank((case.A, case.B, case.E), 1, sizes[0])
+    F, H = _extend_to_full_row_rank((case.F, case.H), 2, sizes[1])
     return replace(case, A=A, B=B, E=E, F=F, H=H)
 
 
-def _select_by_case(values: Sequence[sp.Expr]) -> sp.Expr:
+def _select_by_assignment(values: Sequence[sp.Expr]) -> sp.Expr:
     return values[0] if len(set(values)) == 1 else by_label(CASE, *values)
 
 
-def _marginal_noise(
-    model: ModelAt, found: ActiveSubspace, probabilities: Sequence[Sequence[sp.Expr]]
+def _marginal_noise_law(
+    model: FixedSizeModel, found: ActiveSubspace, probabilities: Sequence[Sequence[sp.Expr]]
 ) -> dict[str, tuple[sp.Symbol, DiscreteNoise]]:
-    """Return the labelled noise that the case does not fix, its marginal probabilities in y."""
+    """Return the discrete noise that a case does not fix, with its marginal probabilities as functions of y."""
     if found.drawn or not found.discrete:
         return {}
     held = [(name, u, law) for name, (u, law) in model.noise.items() if u in found.discrete]
@@ -171,6 +178,6 @@ def _marginal_noise(
         for part, joint in zip(parts, probabilities, strict=True):
             for probability, choice in zip(joint, choices, strict=True):
                 part[choice[place]] += probability
-        own = [_select_by_case(values) for values in zip(*parts, strict=True)]
+        own = [_select_by_assignment(values) for values in zip(*parts, strict=True)]
         laws[name] = (u, DiscreteNoise(law.values, tuple(own)))
     return laws

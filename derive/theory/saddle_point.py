@@ -8,13 +8,21 @@ from functools import cache
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..calculus.averages import CHANNEL, Jacobian, MatrixAverage, Symbols, differentiate, integrate_by_parts, symmetrise
+from ..calculus.averages import (
+    CHANNEL,
+    Jacobian,
+    MatrixAverage,
+    OrderParameterSymbols,
+    differentiate_averages,
+    gaussian_integration_by_parts,
+    replace_symmetric_transposes,
+)
 from .free_entropy import FreeEntropy
 
 
 @dataclass(frozen=True)
-class Equation:
-    """An equation target = value, obtained from d Phi / d source = 0.
+class SaddlePointEquation:
+    """A saddle-point equation target = value, which follows from d Phi / d source = 0.
 
     Attributes:
         jacobian_form: the value before Stein's lemma, with derivatives of g as distributions; equals `value` where
@@ -30,17 +38,17 @@ class Equation:
 
 @dataclass(frozen=True)
 class SaddlePoint:
-    """The eight equations: conjugates from overlaps through the channel, overlaps from conjugates through the prior.
+    """The eight saddle-point equations: channel equations for the conjugates, prior equations for the overlaps.
 
     Attributes:
         trained: d Phi / d phi, zero at the saddle (trained x 1); None without trained numbers.
     """
 
-    equations: tuple[Equation, ...]
-    symbols: Symbols
+    equations: tuple[SaddlePointEquation, ...]
+    symbols: OrderParameterSymbols
     trained: MatrixExpr | None = None
 
-    def __getitem__(self, target: str) -> Equation:
+    def __getitem__(self, target: str) -> SaddlePointEquation:
         return next(e for e in self.equations if e.target.name == target)
 
 
@@ -58,21 +66,27 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
     partners |= {conjugate: overlap for overlap, conjugate in partners.items()}
     equations = []
     for source in (p.V, p.q, p.m, p.theta, p.V_hat, p.q_hat, p.m_hat, p.theta_hat):
-        gradient = differentiate(phi.expression, source, p)
-        jacobian_form = _solve_for(gradient, partners[source], p)
+        gradient = differentiate_averages(phi.expression, source, p)
+        jacobian_form = _solve_condition_for(gradient, partners[source], p)
         equations.append(
-            Equation(partners[source], integrate_by_parts(jacobian_form, p).doit(), source, gradient, jacobian_form)
+            SaddlePointEquation(
+                partners[source],
+                gaussian_integration_by_parts(jacobian_form, p).doit(),
+                source,
+                gradient,
+                jacobian_form,
+            )
         )
-    return SaddlePoint(tuple(equations), p, differentiate(phi.expression, p.phi, p) if p.trained else None)
+    return SaddlePoint(tuple(equations), p, differentiate_averages(phi.expression, p.phi, p) if p.trained else None)
 
 
-def _solve_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) -> MatrixExpr:
-    """Solve gradient = 0 for `target`, which must stand in it as scalar * target."""
+def _solve_condition_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Solve the stationarity condition gradient = 0, linear in `target`, for `target`."""
     rest: MatrixExpr = sp.ZeroMatrix(*target.shape)
     coefficient: sp.Expr = sp.Integer(0)
     for term in sp.MatAdd.make_args(gradient):
         scalar, matrix = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
-        if symmetrise(matrix.doit(), symbols) == target:
+        if replace_symmetric_transposes(matrix.doit(), symbols) == target:
             coefficient += scalar
         elif term.has(target):
             raise ValueError(f"the condition {gradient} = 0 is not linear in {target}")
@@ -83,24 +97,24 @@ def _solve_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: Symbols) 
     return (-rest / coefficient).doit()
 
 
-def write_with_teacher_conjugate(saddle: SaddlePoint) -> MatrixExpr:
-    """Return V^ with theta^ in place of the right side of its equation: theta^ theta^T q^{-1} - alpha E[...] q^{-1}."""
+def write_V_hat_with_theta_hat(saddle: SaddlePoint) -> MatrixExpr:
+    """Return the equation of V^ with theta^ substituted: theta^ theta^T q^{-1} - alpha E[g domega^T] q^{-1}."""
     p = saddle.symbols
     scalar, pattern = saddle["theta_hat"].value.as_coeff_matrices()
 
-    def replace_pattern(e: MatrixExpr) -> MatrixExpr:
+    def replace_factor_sequence(e: MatrixExpr) -> MatrixExpr:
         if isinstance(e, sp.MatAdd):
-            return sp.MatAdd(*[replace_pattern(a) for a in e.args])
+            return sp.MatAdd(*[replace_factor_sequence(a) for a in e.args])
         if isinstance(e, sp.MatMul):
             coefficient, factors = e.as_coeff_matrices()
             for i in range(len(factors) - len(pattern) + 1):
                 if factors[i : i + len(pattern)] == pattern:
                     named = sp.MatMul(*factors[:i], p.theta_hat, *factors[i + len(pattern) :])
                     return coefficient / scalar * named
-            return coefficient * sp.MatMul(*[replace_pattern(a) for a in factors])
+            return coefficient * sp.MatMul(*[replace_factor_sequence(a) for a in factors])
         return e
 
-    return replace_pattern(saddle["V_hat"].value).expand().doit()
+    return replace_factor_sequence(saddle["V_hat"].value).expand().doit()
 
 
 def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
@@ -111,6 +125,8 @@ def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
         for average in value.atoms(MatrixAverage):
             if average.kind == CHANNEL:
                 if average.has(Jacobian):
-                    raise ValueError(f"{average} still contains a derivative of g")
+                    raise ValueError(
+                        f"the channel average {average} still contains a derivative of g after integration by parts"
+                    )
                 found[str(average)] = average
     return [found[key] for key in sorted(found)]

@@ -9,16 +9,16 @@ from itertools import combinations, product
 
 import sympy as sp
 
-from ..authoring.model import ModelAt
+from ..authoring.model import FixedSizeModel
 from ..authoring.parameters import DiscreteNoise
 from ..calculus.functions import LogSumExp, SoftmaxEntry
-from ..calculus.piecewise import PIECEWISE, find_zeros
+from ..calculus.piecewise import PIECEWISE, closed_form_zeros
 from .kinks import integration_variables
 
 
 @dataclass(frozen=True)
-class Scales:
-    """The scales on which an integrand changes with the fields X, Y and Gaussian noise.
+class IntegrandScales:
+    """The expressions that set the scales on which an integrand changes with the fields and Gaussian noise.
 
     It changes little where neither an argument, on the scale of its own size if that is larger than one, nor the
     logarithm of a base changes by much more than one.
@@ -33,49 +33,57 @@ class Scales:
     places: tuple[sp.Expr, ...]
 
 
-def loss_scales(model: ModelAt) -> Scales:
-    """Return the scales of the loss and of the probabilities of its labelled noise."""
+def loss_scales(model: FixedSizeModel) -> IntegrandScales:
+    """Return the scales of the loss and of the probabilities of its discrete noise."""
     return _collect_scales(model, [model.loss])
 
 
-def teacher_scales(model: ModelAt) -> Scales:
+def teacher_scales(model: FixedSizeModel) -> IntegrandScales:
     """Return the scales of the loss that do not depend on X."""
     found = loss_scales(model)
     kinds = found.arguments, found.bases, found.places
-    return Scales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
+    return IntegrandScales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
 
 
-def metric_scales(model: ModelAt) -> Scales:
-    """Return the scales of the metric, where X stands for its h."""
+def metric_scales(model: FixedSizeModel) -> IntegrandScales:
+    """Return the scales of the metric in the student's fields."""
     return _collect_scales(model, [] if model.metric is None else [model.metric])
 
 
-def narrow_planes(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
+def narrow_feature_planes(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
     """Return expressions, affine in X, that vanish at the centres of narrow features of a loss.
 
     Args:
         loss: the loss.
         X: the student's fields.
     """
-    return tuple(dict.fromkeys(place for _, each in iterate_scales([loss], X) for place in _stationary_planes(each, X)))
+    return tuple(
+        dict.fromkeys(
+            place
+            for _, each in iterate_scale_expressions([loss], X)
+            for place in _planes_of_stationary_arguments(each, X)
+        )
+    )
 
 
-def _collect_scales(model: ModelAt, integrands: list[sp.Expr]) -> Scales:
-    """Return the scales of integrands and of the probabilities of labelled noise."""
+def _collect_scales(model: FixedSizeModel, integrands: list[sp.Expr]) -> IntegrandScales:
+    """Return the scales of integrands and of the probabilities of discrete noise."""
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
     found: dict[str, dict[sp.Expr, None]] = {"arguments": {}, "bases": {}, "places": {}}
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
-        for kind, each in iterate_scales([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
-            found[kind][_without_sign(each)] = None
-            found["places"] |= dict.fromkeys(_stationary_planes(each, variables))
-    return Scales(**{kind: tuple(each) for kind, each in found.items()})
+        for kind, each in iterate_scale_expressions([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
+            found[kind][_choose_sign_representative(each)] = None
+            found["places"] |= dict.fromkeys(_planes_of_stationary_arguments(each, variables))
+    return IntegrandScales(**{kind: tuple(each) for kind, each in found.items()})
 
 
-def iterate_scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]) -> Iterator[tuple[str, sp.Expr]]:
-    """Yield the kind, "arguments" or "bases", and the expression of each argument and base that contains a variable.
+def iterate_scale_expressions(
+    expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
+) -> Iterator[tuple[str, sp.Expr]]:
+    """Yield ("arguments" or "bases", expression) for each function argument and power base that has a variable.
 
     Args:
         expressions: the expressions whose functions and powers are taken.
@@ -101,13 +109,15 @@ def iterate_scales(expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol
             yield from ((kind, each) for each in found if each.has(*variables))
 
 
-def _without_sign(expression: sp.Expr) -> sp.Expr:
-    """Return the expression or its negative: one of the two for both."""
+def _choose_sign_representative(expression: sp.Expr) -> sp.Expr:
+    """Return an expression or its negative, the same one for both signs."""
     return -expression if expression.could_extract_minus_sign() else expression
 
 
-def _stationary_planes(argument: sp.Expr, variables: Sequence[sp.Symbol], max_terms: int = 40) -> list[sp.Expr]:
-    """Return affine expressions that vanish where an argument does, or is stationary."""
+def _planes_of_stationary_arguments(
+    argument: sp.Expr, variables: Sequence[sp.Symbol], max_terms: int = 40
+) -> list[sp.Expr]:
+    """Return affine expressions that vanish where a function argument is zero or stationary."""
     held = [v for v in variables if argument.has(v)]
     if not argument.is_polynomial(*held):
         return []
@@ -115,15 +125,15 @@ def _stationary_planes(argument: sp.Expr, variables: Sequence[sp.Symbol], max_te
     if len(polynomial.terms()) > max_terms:
         return []
     if polynomial.total_degree() < 2:
-        return [_without_sign(polynomial.as_expr())]
+        return [_choose_sign_representative(polynomial.as_expr())]
     slopes = [slope for v in held if not (slope := polynomial.diff(v)).is_zero]
     found: dict[sp.Expr, None] = {}
     for each in (polynomial, reduce(sp.gcd, slopes)):
         for factor, _ in sp.Poly(each, *held).factor_list()[1]:
             own = [v for v in held if factor.has(v)]
             if factor.total_degree() == 1:
-                found[_without_sign(factor.as_expr())] = None
+                found[_choose_sign_representative(factor.as_expr())] = None
             elif len(own) == 1:
-                roots = find_zeros(factor.as_expr(), own[0]) or []
+                roots = closed_form_zeros(factor.as_expr(), own[0]) or []
                 found |= dict.fromkeys(own[0] - root for root in roots if root.is_real)
     return list(found)

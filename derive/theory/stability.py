@@ -4,7 +4,7 @@ See docs/theory.md section 8.
 
 Three rules produce everything here:
 
-- `differential` writes the first-order change of a matrix expression; solved for dx it is implicit differentiation of
+- `matrix_differential` writes the first-order change of a matrix expression; solved for dx it differentiates implicitly
   the proximal condition V^{-1}(x - omega) + grad loss(x) = 0;
 - `covariance` carries the covariance of independent perturbations through a linear map: the replicon;
 - the change of a Gaussian average with its law is the average with the score of that law, which, like Stein's lemma,
@@ -28,10 +28,10 @@ from ..calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
-    Symbols,
-    expand_product,
-    symmetrise,
-    trace_gradient,
+    OrderParameterSymbols,
+    expand_matrix_product,
+    gradient_of_trace,
+    replace_symmetric_transposes,
 )
 from .free_entropy import FreeEntropy, free_entropy
 from .saddle_point import SaddlePoint, channel_averages, saddle_point
@@ -39,12 +39,12 @@ from .saddle_point import SaddlePoint, channel_averages, saddle_point
 TOKENS = "tokens"  # a sum over the tokens l' of a sample, as a kind of `MatrixAverage` and `Average`
 
 
-def change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+def matrix_change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     """Return the symbol of the change of a matrix, of the same shape."""
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
 
 
-def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
+def matrix_differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
     """Return the first-order change of a matrix expression.
 
     Args:
@@ -60,37 +60,37 @@ def differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, Matri
     if isinstance(expression, sp.MatrixSymbol):
         return changes[expression].doit()
     if isinstance(expression, sp.MatAdd):
-        return _expand_sum([differential(term, changes) for term in expression.args], expression.shape)
+        return _expand_matrix_sum([matrix_differential(term, changes) for term in expression.args], expression.shape)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         terms = []
         for position, factor in enumerate(factors):
-            change = differential(factor, changes)
+            change = matrix_differential(factor, changes)
             if not change.is_ZeroMatrix:
                 terms.append(sp.MatMul(scalar, *factors[:position], change, *factors[position + 1 :]))
-        return _expand_sum(terms, expression.shape)
+        return _expand_matrix_sum(terms, expression.shape)
     if isinstance(expression, sp.Transpose):
-        return differential(expression.arg, changes).T.doit()
+        return matrix_differential(expression.arg, changes).T.doit()
     if isinstance(expression, sp.Inverse):
-        return sp.MatMul(-1, expression, differential(expression.arg, changes), expression).doit()
+        return sp.MatMul(-1, expression, matrix_differential(expression.arg, changes), expression).doit()
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
-        return _average_terms(expression.kind, differential(expression.summand, changes))
-    raise TypeError(f"no rule for the change of {expression}")
+        return _average_matrix_terms(expression.kind, matrix_differential(expression.summand, changes))
+    raise TypeError(f"no rule to differentiate the matrix expression {expression}")
 
 
-def _expand_sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
-    """Return the sum of matrices, products multiplied out; the zero matrix for no terms."""
-    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(expand_product, terms)).doit(deep=False)
+def _expand_matrix_sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
+    """Return the sum of matrices with products expanded; the zero matrix if there are none."""
+    return sp.MatAdd(sp.ZeroMatrix(*shape), *map(expand_matrix_product, terms)).doit(deep=False)
 
 
-def _average_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
-    """Return a linear average, term by term; numbers, and alpha where the average is not over it, stay inside."""
+def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    """Return the average of a matrix sum as a sum of averages of its terms."""
     terms = [MatrixAverage(kind, term) for term in sp.MatAdd.make_args(matrix) if not term.is_ZeroMatrix]
-    return _expand_sum(terms, matrix.shape)
+    return _expand_matrix_sum(terms, matrix.shape)
 
 
-def extract_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
-    """Return A in `linear` = A change + (terms without it).
+def extract_linear_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
+    """Return the matrix A of a linear expression A change + (terms without `change`).
 
     Args:
         change: the vector whose coefficient is wanted.
@@ -141,32 +141,32 @@ def field_response(size: Any = None) -> FieldResponse:
         size: D = L s; a symbol by default.
     """
     size = sp.Symbol("D", integer=True, positive=True) if size is None else size
-    p = Symbols(size, 1)
+    p = OrderParameterSymbols(size, 1)
     x, omega, V = sp.MatrixSymbol("x", size, 1), p.omega, p.V
     gradient, hessian = sp.MatrixSymbol("loss_gradient", size, 1), sp.MatrixSymbol("H", size, size)
     # The objective's quadratic part in step = x - omega is the one the free entropy uses; the loss contains x alone.
-    field = trace_gradient(p.proximal_objective, p.step, p)
+    field = gradient_of_trace(p.proximal_objective, p.step, p)
     condition = (field + gradient).subs(p.step, x - omega).doit()
 
-    dx, domega = change_symbol(x), sp.MatrixSymbol("domega", size, 1)
-    change = differential(condition, {x: dx, omega: domega, gradient: hessian * dx})
-    left, right = extract_coefficient(dx, change), (-1 * extract_coefficient(domega, change)).doit()
-    proximal = _left_divide(left, right)
+    dx, domega = matrix_change_symbol(x), sp.MatrixSymbol("domega", size, 1)
+    change = matrix_differential(condition, {x: dx, omega: domega, gradient: hessian * dx})
+    left, right = extract_linear_coefficient(dx, change), (-1 * extract_linear_coefficient(domega, change)).doit()
+    proximal = _left_divide_matrix(left, right)
     # At the proximal point the field equals minus the loss's gradient, which changes by H dx.
     solved = (field - (field + gradient)).doit()
-    jacobian = extract_coefficient(domega, differential(solved, {gradient: hessian * proximal * domega}))
+    jacobian = extract_linear_coefficient(domega, matrix_differential(solved, {gradient: hessian * proximal * domega}))
     return FieldResponse(x, omega, V, gradient, hessian, condition, proximal, jacobian)
 
 
-def _left_divide(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """Return left^{-1} right, as (W left)^{-1} where right = W^{-1}."""
+def _left_divide_matrix(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
+    """Return left^{-1} right, simplified to (W left)^{-1} where right = W^{-1}."""
     if isinstance(right, sp.Inverse):
         return (right.arg * left).expand().doit().inv()
     return (left.inv() * right).doit()
 
 
 def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
-    """Return the covariance of a linear map of independent centred vectors: A z -> A Cov(z) A^T, summands independent.
+    """Return the covariance of a linear combination of independent centred random vectors.
 
     Args:
         linear: products whose last factor is a vector of `laws`, sums over tokens or contexts of them.
@@ -192,8 +192,8 @@ def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -
 
 
 @dataclass(frozen=True)
-class Replicon:
-    """The map D -> D' of perturbations that keep all overlaps, for a generic context c (docs/theory.md (8.11), (8.12)).
+class RepliconMap:
+    """The replicon map D -> D' of replica-symmetry-breaking perturbations (docs/theory.md (8.11), (8.12)).
 
     Attributes:
         D, D_hat: s x s symmetric; in a sum over tokens l' D is that of (l', k_l').
@@ -208,11 +208,11 @@ class Replicon:
     channel: MatrixExpr
     prior: MatrixExpr
     response: MatrixExpr
-    symbols: Symbols
+    symbols: OrderParameterSymbols
 
 
 def entropic_potential(phi: FreeEntropy) -> sp.Expr:
-    """Return the summand of the coordinate average in Phi."""
+    """Return the summand of the average over coordinates in the free entropy."""
     return sp.Add(*[a.summand for a in phi.expression.atoms(Average) if a.kind == COORDINATE])
 
 
@@ -221,13 +221,13 @@ def prior_response(phi: FreeEntropy) -> MatrixExpr:
     p = phi.symbols
     if entropic_potential(phi) == p.envelope:
         return Jacobian(p.w, p.b)
-    estimate = trace_gradient(entropic_potential(phi), p.B, p)
-    change = change_symbol(p.B)
-    return extract_coefficient(change, differential(estimate, {p.B: change}))
+    estimate = gradient_of_trace(entropic_potential(phi), p.B, p)
+    change = matrix_change_symbol(p.B)
+    return extract_linear_coefficient(change, matrix_differential(estimate, {p.B: change}))
 
 
-def replicon(phi: FreeEntropy | None = None) -> Replicon:
-    """Return the replicon: the covariance D of a perturbation of the fields, passed through channel and prior."""
+def replicon(phi: FreeEntropy | None = None) -> RepliconMap:
+    """Return the replicon map: a perturbation covariance D passed through channel and prior."""
     phi = phi or free_entropy()
     p = phi.symbols
     D, D_hat = sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
@@ -238,13 +238,13 @@ def replicon(phi: FreeEntropy | None = None) -> Replicon:
     noise = sp.MatrixSymbol("noise", p.s, 1)
     response = prior_response(phi)
     perturbation = sp.sqrt(p.gamma) * response * MatrixAverage(CONTEXTS, sp.sqrt(p.gamma) * noise)
-    prior = symmetrise(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
+    prior = replace_symmetric_transposes(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
     if isinstance(response, Jacobian):
-        return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
-    symmetric = symmetrise(response, p)
-    if symmetrise(symmetric.T.doit(), p) == symmetric:
+        return RepliconMap(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
+    symmetric = replace_symmetric_transposes(response, p)
+    if replace_symmetric_transposes(symmetric.T.doit(), p) == symmetric:
         prior = prior.xreplace({symmetric.T.doit(): symmetric, response.T.doit(): symmetric})
-    return Replicon(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), symmetric, p)
+    return RepliconMap(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), symmetric, p)
 
 
 def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
@@ -253,41 +253,43 @@ def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
     It is the coefficient of D in the composed map of the only context. Matrices appear as scalars.
     """
     operator = replicon(free_entropy(1, 1, regulariser))
-    channel = _to_scalar(operator.channel)
-    prior = _to_scalar(operator.prior)
-    D, D_hat = _to_scalar_symbol(operator.D), _to_scalar_symbol(operator.D_hat)
-    composed = _pull_out_of_averages(prior, D_hat).xreplace({D_hat: _pull_out_of_averages(channel, D)})
-    return _pull_out_of_averages(composed, D) / D
+    channel = _matrix_as_scalar(operator.channel)
+    prior = _matrix_as_scalar(operator.prior)
+    D, D_hat = _scalar_symbol_of_matrix(operator.D), _scalar_symbol_of_matrix(operator.D_hat)
+    composed = _move_constant_out_of_averages(prior, D_hat).xreplace(
+        {D_hat: _move_constant_out_of_averages(channel, D)}
+    )
+    return _move_constant_out_of_averages(composed, D) / D
 
 
-def _to_scalar_symbol(symbol: sp.MatrixSymbol) -> sp.Symbol:
+def _scalar_symbol_of_matrix(symbol: sp.MatrixSymbol) -> sp.Symbol:
     # Without assumptions: a model's parameters are real, and one of them may be called omega.
     return sp.Symbol(symbol.name)
 
 
-def _to_scalar(expression: MatrixExpr) -> sp.Expr:
+def _matrix_as_scalar(expression: MatrixExpr) -> sp.Expr:
     """Return a 1 x 1 matrix expression as a scalar, without sums over the only token or context."""
     if isinstance(expression, MatrixAverage):
-        inside = _to_scalar(expression.summand)
+        inside = _matrix_as_scalar(expression.summand)
         return inside if expression.kind in (TOKENS, CONTEXTS) else Average(expression.kind, inside)
     if isinstance(expression, sp.MatAdd):
-        return sp.Add(*[_to_scalar(term) for term in expression.args])
+        return sp.Add(*[_matrix_as_scalar(term) for term in expression.args])
     if isinstance(expression, sp.MatMul):
-        return sp.Mul(*[_to_scalar(a) if getattr(a, "is_Matrix", False) else a for a in expression.args])
+        return sp.Mul(*[_matrix_as_scalar(a) if getattr(a, "is_Matrix", False) else a for a in expression.args])
     if isinstance(expression, sp.MatPow):
-        return _to_scalar(expression.base) ** expression.exp
+        return _matrix_as_scalar(expression.base) ** expression.exp
     if isinstance(expression, sp.Transpose):
-        return _to_scalar(expression.arg)
+        return _matrix_as_scalar(expression.arg)
     if isinstance(expression, Jacobian):
-        g, omega = (_to_scalar_symbol(symbol) for symbol in expression.args)
+        g, omega = (_scalar_symbol_of_matrix(symbol) for symbol in expression.args)
         return sp.Derivative(sp.Function(g.name)(omega), omega)
     if isinstance(expression, sp.MatrixSymbol):
-        return _to_scalar_symbol(expression)
-    raise TypeError(f"no scalar form of {expression}")
+        return _scalar_symbol_of_matrix(expression)
+    raise TypeError(f"the matrix expression {expression} cannot be written as a scalar at L = s = K = 1")
 
 
-def _pull_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
-    """Return an expression with a constant factor taken out of every average."""
+def _move_constant_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
+    """Return an expression with a constant factor moved out of every average."""
     averages = {}
     for average in expression.atoms(Average):
         inside, outside = average.summand.as_independent(constant)
@@ -296,8 +298,8 @@ def _pull_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
 
 
 @dataclass(frozen=True)
-class Longitudinal:
-    """The first-order change of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta), docs/theory.md (8.2)-(8.7).
+class LongitudinalDerivatives:
+    """The Jacobian of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta), docs/theory.md (8.2)-(8.7).
 
     Attributes:
         score: S(l'), the relative change of the density of (omega_l', Y_l') for changes of its mean and covariance;
@@ -320,42 +322,44 @@ class Longitudinal:
     composites: dict[sp.MatrixSymbol, MatrixExpr]
     conjugates: dict[str, MatrixExpr]
     moment_symbols: dict[MatrixExpr, sp.MatrixSymbol]
-    symbols: Symbols
+    symbols: OrderParameterSymbols
 
 
-def longitudinal(saddle: SaddlePoint | None = None) -> Longitudinal:
-    """Return the derivatives of the eight equations."""
+def longitudinal(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
+    """Return the derivatives of the eight saddle-point equations."""
     saddle = saddle or saddle_point(free_entropy())
     p = saddle.symbols
     size = p.s + p.t
     deviation, law = sp.MatrixSymbol("z", size, 1), sp.MatrixSymbol("C", size, size)
-    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), change_symbol(law)
+    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), matrix_change_symbol(law)
     score = _gaussian_score(deviation, law, dmean, dlaw)
-    dq, dm, dtheta = change_symbol(p.q), change_symbol(p.m), change_symbol(p.theta)
+    dq, dm, dtheta = matrix_change_symbol(p.q), matrix_change_symbol(p.m), matrix_change_symbol(p.theta)
 
     # V moves the field at fixed omega as a shift of omega by dV g would: V^{-1} dx - V^{-1} dV g + H dx = 0.
-    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * change_symbol(p.V) * p.g)
+    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * matrix_change_symbol(p.V) * p.g)
     moving = {p.g: field_change, p.domega: -dm}
     weight = Average(TOKENS, sp.Symbol("S", real=True))
     moments = {}
     for average in channel_averages(saddle):
-        inside = differential(average.summand, moving)
-        moments[average] = (_average_terms(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)).doit()
+        inside = matrix_differential(average.summand, moving)
+        moments[average] = (
+            _average_matrix_terms(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)
+        ).doit()
 
     prior = {}
     for name in ("q", "V", "m", "theta"):
-        prior[name] = differential(saddle[name].value, {z: change_symbol(z) for z in p.composites})
+        prior[name] = matrix_differential(saddle[name].value, {z: matrix_change_symbol(z) for z in p.composites})
     composites = {}
     for composite, summand in p.composites.items():
-        change = differential(summand, {z: change_symbol(z) for z in p.conjugates})
+        change = matrix_differential(summand, {z: matrix_change_symbol(z) for z in p.conjugates})
         composites[composite] = MatrixAverage(CONTEXTS, change)
 
     names = {a: sp.MatrixSymbol(f"moment_{i}", *a.shape) for i, a in enumerate(moments)}
-    changes = {symbol: change_symbol(symbol) for symbol in (*names.values(), p.q, p.theta)}
+    changes = {symbol: matrix_change_symbol(symbol) for symbol in (*names.values(), p.q, p.theta)}
     conjugates = {}
     for name in ("q_hat", "V_hat", "m_hat", "theta_hat"):
-        conjugates[name] = differential(saddle[name].value.xreplace(names), changes)
-    return Longitudinal(
+        conjugates[name] = matrix_differential(saddle[name].value.xreplace(names), changes)
+    return LongitudinalDerivatives(
         score=score,
         mean_change=sp.BlockMatrix([[dm], [sp.ZeroMatrix(p.t, 1)]]),
         covariance_blocks=sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]]),
@@ -374,7 +378,7 @@ def _gaussian_score(
 ) -> sp.Expr:
     """Return the change of the log density -1/2 Tr[z^T C^{-1} z] - 1/2 log det C when z -> z - dmean, C -> C + dC."""
     exponent = deviation.T * law.inv() * deviation
-    change = differential(exponent, {deviation: -dmean, law: dlaw})
+    change = matrix_differential(exponent, {deviation: -dmean, law: dlaw})
     # d log det C = Tr[C^{-1} dC] (Jacobi); a number equals its transpose, so the two terms in dmean are one.
     terms = {sp.Trace(law.inv() * dlaw): -sp.Rational(1, 2)}
     for term in sp.MatAdd.make_args(change):

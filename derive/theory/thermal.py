@@ -24,10 +24,10 @@ from ..calculus.averages import (
     COORDINATE,
     Jacobian,
     MatrixAverage,
-    Symbols,
-    differentiate,
-    symmetrise,
-    trace_gradient,
+    OrderParameterSymbols,
+    differentiate_averages,
+    gradient_of_trace,
+    replace_symmetric_transposes,
 )
 from .free_entropy import FreeEntropy
 from .saddle_point import saddle_point
@@ -37,7 +37,7 @@ beta = sp.Symbol("beta", positive=True)
 
 @dataclass(frozen=True)
 class ThermalCorrections:
-    """The terms that a temperature adds to the free entropy per beta, with averages in place of minima.
+    """The terms that a finite temperature adds to the free entropy per beta.
 
     Attributes:
         trace: of one context. log_volume: of one coordinate, for ridge, without the determinant's part; zero for other
@@ -52,8 +52,8 @@ class ThermalCorrections:
     penalty: sp.Expr
 
 
-def thermal_corrections(p: Symbols, ridge: bool) -> ThermalCorrections:
-    """Return the terms of V, V^ of a context, and of R = (Lambda + G)^{-1} of a coordinate.
+def thermal_corrections(p: OrderParameterSymbols, ridge: bool) -> ThermalCorrections:
+    """Return the finite-temperature terms of the free entropy in V, V^ and R = (Lambda + G)^{-1}.
 
     The rows are normal with covariance R / beta.
 
@@ -73,7 +73,7 @@ def thermal_corrections(p: Symbols, ridge: bool) -> ThermalCorrections:
 
 
 def thermal_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
-    """Return d / d variable of the free entropy per beta at finite temperature.
+    """Return the gradient of the finite-temperature free entropy per beta in a matrix.
 
     Args:
         phi: the free entropy at zero temperature; M and N of this module replace the minima.
@@ -81,15 +81,17 @@ def thermal_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -
         ridge: whether the regulariser is a ridge.
     """
     p = phi.symbols
-    total = differentiate(phi.expression, variable, p)
+    total = differentiate_averages(phi.expression, variable, p)
     own = thermal_corrections(p, ridge)
-    total = total + trace_gradient(own.trace, variable, p)
-    total = total - p.alpha * _average_terms(CHANNEL, _field_fluctuations(variable, p))
-    return symmetrise((total + _average_terms(COORDINATE, _row_fluctuations(variable, p, own, ridge))).doit(), p)
+    total = total + gradient_of_trace(own.trace, variable, p)
+    total = total - p.alpha * _average_matrix_terms(CHANNEL, _thermal_field_fluctuations(variable, p))
+    return replace_symmetric_transposes(
+        (total + _average_matrix_terms(COORDINATE, _thermal_row_fluctuations(variable, p, own, ridge))).doit(), p
+    )
 
 
-def _average_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
-    """Return the average of a matrix, factors without gamma outside."""
+def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+    """Return the average of a matrix expression, with factors independent of gamma moved outside."""
     terms = []
     for term in sp.MatAdd.make_args(matrix.doit()):
         if not term.is_ZeroMatrix:
@@ -99,8 +101,8 @@ def _average_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
     return sp.MatAdd(*terms).doit() if terms else sp.ZeroMatrix(*matrix.shape)
 
 
-def _field_fluctuations(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
-    """Return the part of dM/dV beyond the slope of F at the average of X.
+def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymbols) -> MatrixExpr:
+    """Return the contribution of thermal fluctuations of X to dM/dV.
 
     It is due to the covariance C / beta of X and the norm of its normal density; dg/domega = V^{-1} (C V^{-1} - 1)
     eliminates C.
@@ -110,18 +112,20 @@ def _field_fluctuations(variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
     slope, inverse = Jacobian(p.g, p.omega), p.V.inv()  # symmetric: it is minus the second derivative of M
     scaled = slope + inverse  # V^{-1} C V^{-1}
     spread, square = sp.MatrixSymbol("spread", p.s, p.s), sp.Trace(p.step.T * inverse * p.step) / 2
-    of_square = trace_gradient(sp.Trace(inverse * spread) / 2, p.V, p)  # of 1/2 Tr[V^{-1} C]
-    if trace_gradient(square, p.V, p) != of_square.xreplace({spread: p.step * p.step.T}).doit():
-        raise TypeError("the quadratic form of a field is not that of its covariance")
+    of_square = gradient_of_trace(sp.Trace(inverse * spread) / 2, p.V, p)  # of 1/2 Tr[V^{-1} C]
+    if gradient_of_trace(square, p.V, p) != of_square.xreplace({spread: p.step * p.step.T}).doit():
+        raise TypeError("the gradients in V of step^T V^{-1} step and of Tr[V^{-1} C] differ at C = step step^T")
     half = of_square.xreplace({spread: p.V * scaled * p.V}).doit().expand().doit()
     norm = inverse / 2  # d/dV of (1/2) log det V
     total = ((half + norm) / beta).expand().doit().xreplace({slope.T: slope}).doit()
     # A loss of overlaps of the weights contains those of a replica with itself, q + V / beta.
-    return total + p.loss_q / beta if p.loss_holds_q else total
+    return total + p.loss_q / beta if p.loss_depends_on_q else total
 
 
-def _row_fluctuations(variable: sp.MatrixSymbol, p: Symbols, own: ThermalCorrections, ridge: bool) -> MatrixExpr:
-    """Return the part of dN/dV^ beyond the slope at the average of w: the covariance J / beta, J = d<w>/db.
+def _thermal_row_fluctuations(
+    variable: sp.MatrixSymbol, p: OrderParameterSymbols, own: ThermalCorrections, ridge: bool
+) -> MatrixExpr:
+    """Return the contribution of thermal fluctuations of w to dN/dV^: the covariance J / beta, J = d<w>/db.
 
     For ridge it is d log det(Lambda + G), the same.
     """
@@ -134,7 +138,7 @@ def _row_fluctuations(variable: sp.MatrixSymbol, p: Symbols, own: ThermalCorrect
 
 @cache
 def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
-    """Return whether all gradients vanish where the equations of zero temperature hold, for the g and w of this module.
+    """Return whether all finite-temperature gradients vanish where the zero-temperature equations hold.
 
     The gradient in V is that of zero temperature plus that in q over beta, the gradient in V^ that in q^ over beta: so
     both vanish together, and nothing of beta is left in the equations.
@@ -151,14 +155,14 @@ def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
         if source in partner:
             sign = 1 if source == p.V else -1
             expected = expected + sign * zero[partner[source]] / beta
-        if not _are_equal(found, expected, p):
+        if not _are_equal_after_expansion(found, expected, p):
             return False
     return True
 
 
-def _are_equal(one: MatrixExpr, other: MatrixExpr, p: Symbols) -> bool:
+def _are_equal_after_expansion(one: MatrixExpr, other: MatrixExpr, p: OrderParameterSymbols) -> bool:
     """Return whether two matrix expressions are equal after expansion."""
-    difference = symmetrise((one - other).doit(), p)
+    difference = replace_symmetric_transposes((one - other).doit(), p)
     total: dict[MatrixExpr, sp.Expr] = {}
     for term in sp.MatAdd.make_args(difference.expand().doit() if not difference.is_ZeroMatrix else difference):
         if term.is_ZeroMatrix:

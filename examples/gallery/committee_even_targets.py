@@ -44,7 +44,7 @@ def on_square(h, a, b):
 @sf.model(
     **common,
     metric=lambda h, Y, a, b: (he2(Y[0]) - on_square(h, a, b)) ** 2,
-    starts={"semantic": sf.Start(teacher=0.8)},
+    starts={"informed": sf.Start(teacher=0.8)},
 )
 def square(X, Y, u, *, Delta=sf.Parameter(0.1, 0), b=sf.Parameter(1.5, 0), a=sf.trained(1.5, 0.1)):
     """Least squares on He2(z)."""
@@ -56,7 +56,7 @@ def square(X, Y, u, *, Delta=sf.Parameter(0.1, 0), b=sf.Parameter(1.5, 0), a=sf.
     student=2,
     teacher=2,
     metric=lambda h, Y, a, b: (Y[0] * Y[1] - a * (pair(h[0], b) - pair(h[1], b))) ** 2,
-    starts={"semantic": sf.Start(teacher=((0.6, 0.6), (0.6, -0.6)))},
+    starts={"informed": sf.Start(teacher=((0.6, 0.6), (0.6, -0.6)))},
 )
 def product(X, Y, u, *, Delta=sf.Parameter(0.1, 0), b=sf.Parameter(1.5, 0), a=sf.trained(1.5, 0.1)):
     """Least squares on z1 z2, which is ((z1 + z2)^2 - (z1 - z2)^2) / 4."""

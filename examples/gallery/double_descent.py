@@ -19,7 +19,7 @@ noise, ridges = 0.25, (0.001, 0.05, 0.3)
 curves = {
     ridge: sf.curve(sf.problem("ridge_regression", Delta=noise, lambda_=ridge), alpha=(0.2, 3, 43)) for ridge in ridges
 }
-best = sf.tuned_curve(sf.problem("ridge_regression", Delta=noise), "lambda", alpha=(0.2, 3, 8), on="semantic")
+best = sf.tuned_curve(sf.problem("ridge_regression", Delta=noise), "lambda", alpha=(0.2, 3, 8), on="informed")
 
 # %%
 # **Closed form.** V = 1 / (lambda + alpha / (1 + V)), and with s = alpha V^2 / (1 + V)^2 the excess of the error is

@@ -19,7 +19,7 @@ import saddleforge as sf
     noise={"z": sf.GaussianNoise(1), "v": sf.DiscreteNoise((0, 1), lambda Y, share: (1 - share, share))},
     regulariser=sf.Ridge(0.398),
     metric=lambda h, Y: (h[0] - Y[0]) ** 2,
-    starts={"semantic": sf.Start(teacher=0.6)},
+    starts={"informed": sf.Start(teacher=0.6)},
 )
 def among_outliers(X, Y, z, v, *, share=0.3, Delta_in=1.0, Delta_out=5.0, width=0.964):
     """Huber's loss of labels of which a share is noise alone."""
@@ -38,7 +38,7 @@ assert best.status == "converged" and abs(best.test_error - 0.24257) < 5e-6
 # %%
 # Each of the two is the best for the other.
 for parameter, published, bracket in (("lambda", 0.398, (0.3, 0.5)), ("width", 0.964, (0.8, 1.2))):
-    found = sf.tune(problem, parameter, on="semantic", bracket=bracket)
+    found = sf.tune(problem, parameter, on="informed", bracket=bracket)
     print(f"{parameter}: {found.value:.4f}, published {published}")
     assert abs(found.value - published) < 5e-4
 

@@ -27,7 +27,7 @@ def groups(structure, *, minority=sf.Parameter(0.2, 0, 1), overlap=sf.Parameter(
     law=groups,
     regulariser=sf.Ridge(0.1),
     noise={"u": sf.GaussianNoise(variance="Delta")},
-    starts={"semantic": sf.Start(teacher=((0.3, 0.3),))},
+    starts={"informed": sf.Start(teacher=((0.3, 0.3),))},
 )
 def two_groups(X, Y, k, u, *, Delta=sf.Parameter(0.1, 0)):
     """Least squares on the labels of whichever teacher the group has."""

@@ -34,7 +34,7 @@ def opposite_means(structure, *, length=sf.Parameter(1, 0), overlap=0.3):
     law=opposite_means,
     regulariser=sf.Ridge(0.1),
     metric=lambda h, Y: (h[0] - Y[0]) ** 2,
-    starts={"semantic": sf.Start(teacher=0.6)},
+    starts={"informed": sf.Start(teacher=0.6)},
 )
 def regression(X, Y):
     """Least squares."""

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TypeVar
 
-from .errors import TimeLimitError, require_in
-from .interrupts import raise_after
+from .errors import TimeLimitError, require_in_interval
+from .interrupts import interrupt_after_seconds
 
 Value = TypeVar("Value")
 
 
 class _TimeLimit(NamedTuple):
-    """A limit: its end, its length in seconds, and the time by which a running step must end (monotonic clock)."""
+    """A time limit: its end, its length in seconds, and the time by which a running step must end (monotonic clock)."""
 
     end: float
     seconds: float
@@ -33,7 +33,7 @@ _partial_result: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 
 @contextmanager
-def _set_temporarily(variable: ContextVar[Value], value: Value) -> Iterator[None]:
+def _set_context_variable(variable: ContextVar[Value], value: Value) -> Iterator[None]:
     """Set a context variable for the time of the block."""
     token = variable.set(value)
     try:
@@ -44,7 +44,7 @@ def _set_temporarily(variable: ContextVar[Value], value: Value) -> Iterator[None
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Limit the computations of the block to so many seconds; None: no limit. They end with the best result so far.
+    """Limit the time of computations in the block, which then return their best result so far; None means no limit.
 
     A running step may take a tenth of the time more, or 5 seconds; then it is abandoned. Within another limit the
     earlier end counts.
@@ -60,10 +60,12 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None:
         yield
         return
-    require_in("time limit", seconds, "(0, inf] seconds")
+    require_in_interval("time limit", seconds, "(0, inf] seconds")
     end, outer = time.monotonic() + seconds, _deadline.get()
     step_end = end + max(_MIN_OVERTIME, _OVERTIME_FRACTION * seconds)
-    with _set_temporarily(_deadline, _TimeLimit(end, seconds, step_end) if outer is None or end < outer.end else outer):
+    with _set_context_variable(
+        _deadline, _TimeLimit(end, seconds, step_end) if outer is None or end < outer.end else outer
+    ):
         yield
 
 
@@ -73,7 +75,7 @@ def has_time_limit() -> bool:
 
 
 def remaining_seconds() -> float:
-    """Return the seconds that are left; infinity without a limit."""
+    """Return the seconds left before the time limit; infinity without a limit."""
     limit = _deadline.get()
     return float("inf") if limit is None else limit.end - time.monotonic()
 
@@ -97,7 +99,7 @@ def _time_limit_error(limit: _TimeLimit) -> TimeLimitError:
 
 
 @contextmanager
-def interrupt_at_limit() -> Iterator[None]:
+def interrupt_at_time_limit() -> Iterator[None]:
     """Interrupt the block at the limit, for computations that never check the clock (SymPy, a model file, Numba).
 
     Works in the main thread of a system with timers; elsewhere nothing happens.
@@ -113,13 +115,13 @@ def interrupt_at_limit() -> Iterator[None]:
 
     expired = False
 
-    def expire() -> None:
+    def raise_time_limit_error() -> None:
         nonlocal expired
         expired = True
         raise _time_limit_error(limit)
 
     try:
-        with raise_after(remaining_seconds(), expire):
+        with interrupt_after_seconds(remaining_seconds(), raise_time_limit_error):
             yield
     except TimeLimitError:
         raise
@@ -130,17 +132,17 @@ def interrupt_at_limit() -> Iterator[None]:
 
 
 @contextmanager
-def allow_overtime() -> Iterator[None]:
-    """Let a running step finish within the time that a limit allows beyond its end."""
+def allow_step_overtime() -> Iterator[None]:
+    """Let a running step of a computation finish shortly after the time limit."""
     limit = _deadline.get()
-    with _set_temporarily(_deadline, None if limit is None else limit._replace(end=limit.step_end)):
+    with _set_context_variable(_deadline, None if limit is None else limit._replace(end=limit.step_end)):
         yield
 
 
 @contextmanager
 def without_time_limit() -> Iterator[None]:
     """Run the block without a time limit."""
-    with _set_temporarily(_deadline, None):
+    with _set_context_variable(_deadline, None):
         yield
 
 
@@ -148,7 +150,7 @@ def without_time_limit() -> Iterator[None]:
 def partial_result_slot() -> Iterator[list[Callable[[], Any] | None]]:
     """Yield a list of one entry: the function that completes the partial result last offered in the block, or None."""
     slot: list[Callable[[], Any] | None] = [None]
-    with _set_temporarily(_partial_result, slot):
+    with _set_context_variable(_partial_result, slot):
         yield slot
 
 

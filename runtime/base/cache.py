@@ -53,7 +53,7 @@ def _ensure_private_folder(folder: str) -> Path:
         path.mkdir(mode=0o700, exist_ok=True)
         status = path.stat()
     except OSError:
-        return path  # no code to execute there; `warn_not_cached` reports failing writes
+        return path  # no code to execute there; `warn_cache_not_writable` reports failing writes
     if not hasattr(os, "geteuid"):  # Windows
         return path
     set_another = "set SADDLEFORGE_CACHE (or NUMBA_CACHE_DIR) to a folder of your own"
@@ -91,19 +91,19 @@ def _user_name(uid: int) -> str:
 
 
 @cache
-def _print_once(message: str) -> None:
+def _print_message_once(message: str) -> None:
     print_message(message)
 
 
-def warn_not_cached(folder: Path, error: Exception) -> None:
+def warn_cache_not_writable(folder: Path, error: Exception) -> None:
     """Report once that compiled code could not be cached in `folder`, so that the next process compiles it again.
 
     Args:
         folder: the folder that could not be written.
-        error: why.
+        error: the error of the failed write.
     """
     reason = getattr(error, "strerror", None) or str(error)
-    _print_once(
-        f"what is compiled cannot be kept in {folder} ({reason}): the next run compiles it again, unless "
-        "SADDLEFORGE_CACHE names a folder that can be written"
+    _print_message_once(
+        f"compiled code cannot be saved in {folder} ({reason}): the next run compiles it again, unless "
+        "SADDLEFORGE_CACHE is set to a folder that can be written"
     )

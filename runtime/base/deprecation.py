@@ -58,17 +58,17 @@ def replace_deprecated_options(arguments: list[str]) -> tuple[list[str], list[st
 
 
 def deprecation_message(what: str, gone: DeprecatedName) -> str:
-    """Return the text of the warning about a deprecated name.
+    """Return the warning that tells the new name of a deprecated one.
 
     Args:
         what: the name as the user wrote it.
         gone: its replacement.
     """
-    return f"{what} is called {gone.instead} since saddleforge {gone.since}, and is an error from {gone.until} on"
+    return f"{what} was renamed {gone.instead} in saddleforge {gone.since}, and is an error from {gone.until} on"
 
 
 def warn_deprecated(what: str, gone: DeprecatedName, above: int) -> None:
-    """Issue the DeprecationWarning at the line that used the name.
+    """Issue a DeprecationWarning at the line of user code that used a deprecated name.
 
     Args:
         what: the name as the user wrote it.
@@ -78,7 +78,7 @@ def warn_deprecated(what: str, gone: DeprecatedName, above: int) -> None:
     warnings.warn(deprecation_message(what, gone), DeprecationWarning, stacklevel=above + 2)
 
 
-def renamed_attribute(name: str, gone: DeprecatedName) -> property:
+def deprecated_attribute(name: str, gone: DeprecatedName) -> property:
     """Return a property that provides an attribute under its deprecated name.
 
     Args:
@@ -86,14 +86,14 @@ def renamed_attribute(name: str, gone: DeprecatedName) -> property:
         gone: its replacement; `instead` may be a dotted path, as `law.rho`.
     """
 
-    def get(self: object) -> Any:
+    def get_renamed_attribute(self: object) -> Any:
         warn_deprecated(f"{type(self).__name__}.{name}", gone, 1)
         return attrgetter(gone.instead)(self)
 
-    return property(get)
+    return property(get_renamed_attribute)
 
 
-def renamed_arguments(**old: DeprecatedName) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def accept_renamed_arguments(**old: DeprecatedName) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function whose arguments were renamed: old names are passed on under their new ones.
 
     Args:
@@ -103,23 +103,23 @@ def renamed_arguments(**old: DeprecatedName) -> Callable[[Callable[P, R]], Calla
         TypeError: both names are given; or, at definition, the new name is no argument.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def accept_old_argument_names(function: Callable[P, R]) -> Callable[P, R]:
         known = inspect.signature(function).parameters
         for gone in old.values():
             if gone.instead not in known:
                 raise TypeError(f"{function.__name__} has no argument {gone.instead}")
 
         @functools.wraps(function)
-        def call(*arguments: P.args, **named: P.kwargs) -> R:
+        def call_with_new_argument_names(*arguments: P.args, **named: P.kwargs) -> R:
             passed: dict[str, Any] = dict(named)
             for name in old.keys() & passed.keys():
                 gone = old[name]
                 if gone.instead in passed:
-                    raise TypeError(f"{function.__name__}: {name} and {gone.instead} are one argument; give the latter")
+                    raise TypeError(f"{function.__name__}: {name} was renamed {gone.instead}; give only the latter")
                 warn_deprecated(f"{function.__name__}({name}=...)", gone, 1)
                 passed[gone.instead] = passed.pop(name)
             return function(*arguments, **passed)
 
-        return call
+        return call_with_new_argument_names
 
-    return decorate
+    return accept_old_argument_names

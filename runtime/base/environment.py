@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from .errors import InputError, require_in
+from .errors import InputError, require_in_interval
 from .interrupts import end_with_parent
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
     if gigabytes is None:
         yield
         return
-    require_in("memory", gigabytes, f"[{_MIN_DATA_GIGABYTES}, inf) gigabytes")
+    require_in_interval("memory", gigabytes, f"[{_MIN_DATA_GIGABYTES}, inf) gigabytes")
     try:
         import resource
 
         before = resource.getrlimit(resource.RLIMIT_DATA)
     except (ImportError, AttributeError):
-        raise InputError("a limit of memory needs a system that has one (RLIMIT_DATA)") from None
+        raise InputError(
+            "memory cannot be limited on this system, which has no RLIMIT_DATA; leave the limit out"
+        ) from None
     most = int(1e9 * min(gigabytes, sys.maxsize / 1e10))
     if before[1] != resource.RLIM_INFINITY:
         most = min(most, before[1])
@@ -50,7 +52,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def check_environment() -> None:
+def check_thread_and_memory_settings() -> None:
     """Raise InputError for a number of threads or a limit of memory that cannot work."""
     threads = os.environ.get(_THREADS, "1").strip()
     if not (threads.isdecimal() and len(threads) < 10 and 1 <= int(threads) <= _MAX_THREADS):
@@ -67,7 +69,7 @@ def check_environment() -> None:
     if limit != resource.RLIM_INFINITY and limit < _MIN_ADDRESS_SPACE:
         raise InputError(
             f"address space is limited to {limit / 1e9:.2g} GB (ulimit -v); {_MIN_ADDRESS_SPACE / 1e9:.0f} GB "
-            "or more are needed"
+            "or more are needed; raise the limit"
         )
 
 
@@ -86,8 +88,8 @@ def start_helper_process(
     Args:
         module: dotted name of the module.
         variables: environment variables to add to those of this process.
-        stdout: as of `subprocess.Popen`.
-        stderr: as of `subprocess.Popen`.
+        stdout: standard output, as `subprocess.Popen` takes it.
+        stderr: standard error, as `subprocess.Popen` takes it.
 
     Raises:
         OSError: it cannot be started.
@@ -105,7 +107,7 @@ def start_helper_process(
     )
 
 
-def end_process(process: subprocess.Popen[bytes]) -> None:
+def end_helper_process(process: subprocess.Popen[bytes]) -> None:
     """End a helper process, finished or not, and close the pipes to it; no file is left half written."""
     process.kill()
     process.wait()
@@ -116,14 +118,14 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def run_companion(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-    """Run `serve` of a module in a second process for the time of the block.
+def run_background_process(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+    """Run the function `serve` of a module in a second process while the block runs.
 
-    It may end earlier (`receive_from_parent` ends it with this process). Where it cannot start, there is none.
+    It may end earlier (`receive_object_from_parent` ends it with this process). Where it cannot start, there is none.
 
     Args:
         module: dotted name of the module.
-        given: the object that `receive_from_parent` returns there, pickled.
+        given: the object that `receive_object_from_parent` returns there, pickled.
         variables: environment variables to add to those of this process.
 
     Yields:
@@ -139,10 +141,10 @@ def run_companion(module: str, given: Any, variables: Mapping[str, str]) -> Iter
         yield lambda: process is not None and process.poll() is None
     finally:
         if process is not None:
-            end_process(process)
+            end_helper_process(process)
 
 
-def receive_from_parent() -> Any:
-    """Return the object that the parent passed to `run_companion`; end this process when the parent ends."""
+def receive_object_from_parent() -> Any:
+    """Return the object that the parent passed to `run_background_process`; end this process when the parent ends."""
     end_with_parent()
     return pickle.load(sys.stdin.buffer)

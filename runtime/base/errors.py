@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..derive.errors import suggestion
+from ..derive.errors import did_you_mean_hint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +40,7 @@ class NotConvergedError(SaddleforgeError, RuntimeError):
 
     Example:
         >>> try:
-        ...     sf.where(sf.problem("ridge_regression"), "test_error = 2", on="semantic", bracket=(1, 6))
+        ...     sf.where(sf.problem("ridge_regression"), "test_error = 2", on="informed", bracket=(1, 6))
         ... except sf.NotConvergedError as error:
         ...     print(str(error).split(";")[0])
         where test_error = 2: no sign change for alpha in [1, 6]
@@ -75,7 +75,7 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
 
     Example:
         >>> with sf.time_limit(1e-9):
-        ...     sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        ...     sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="informed", bracket=(1, 6))
         Traceback (most recent call last):
             ...
         saddleforge.TimeLimitError: the time limit ended the search for a branch
@@ -85,7 +85,7 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
 
 
 class DomainError(ArithmeticError):
-    """Overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
+    """An error for overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
 
 
 for _public in (SaddleforgeError, InputError, NotConvergedError, NotProvedError, TimeLimitError):
@@ -103,7 +103,7 @@ def describe_exception(error: BaseException) -> str:
         return type(error).__name__
 
 
-def describe_unknown(what: str, name: object, known: Iterable[str], of: str = "") -> str:
+def describe_unknown_name(what: str, name: object, known: Iterable[str], of: str = "") -> str:
     """Return the message about an unknown name, with the closest known one.
 
     Args:
@@ -114,10 +114,12 @@ def describe_unknown(what: str, name: object, known: Iterable[str], of: str = ""
     """
     known = [each.rstrip("_") for each in known]
     owner = f" of {of}" if of else ""
-    return f"unknown {what} {name!r}{owner}{suggestion(str(name), known)}; known are {', '.join(known) or 'none'}"
+    return (
+        f"unknown {what} {name!r}{owner}{did_you_mean_hint(str(name), known)}; known are {', '.join(known) or 'none'}"
+    )
 
 
-def require_known(what: str, name: object, known: Collection[str], of: str = "") -> None:
+def require_known_name(what: str, name: object, known: Collection[str], of: str = "") -> None:
     """Raise InputError unless a name is one of the known ones.
 
     Args:
@@ -127,14 +129,14 @@ def require_known(what: str, name: object, known: Collection[str], of: str = "")
         of: the model, function or option that the name belongs to.
     """
     if name not in list(known):
-        raise InputError(describe_unknown(what, name, known, of))
+        raise InputError(describe_unknown_name(what, name, known, of))
 
 
-def require_whole(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
+def require_whole_number(name: str, value: Any, lowest: int, highest: int | None = None) -> None:
     """Raise InputError unless a value is a whole number in a range.
 
     Args:
-        name: of the argument, for the message.
+        name: name of the argument, for the message.
         value: the value to check.
         lowest: smallest allowed value.
         highest: largest allowed value; None: no upper bound.
@@ -146,16 +148,16 @@ def require_whole(name: str, value: Any, lowest: int, highest: int | None = None
     if not allowed:
         to = "" if highest is None else f" to {highest}"
         words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
-        raise InputError(f"{_format_argument(name, value)} is out of range; {words}")
+        raise InputError(f"{_format_argument_value(name, value)} is out of range; {words}")
 
 
-def require_in(name: str, value: Any, interval: str) -> None:
+def require_in_interval(name: str, value: Any, interval: str) -> None:
     """Raise InputError unless a value is a number in an interval.
 
     Args:
-        name: of the argument, for the message.
+        name: name of the argument, for the message.
         value: the value to check.
-        interval: as the message writes it, "[0, 1)" or "(0, inf) seconds".
+        interval: allowed values as text, "[0, 1)" or "(0, inf) seconds".
     """
     opening, *ends, closing = re.match(r"([\[(])(\S+), (\S+?)([\])])", interval).groups()  # type: ignore[union-attr]
     low, high = map(float, ends)
@@ -167,10 +169,10 @@ def require_in(name: str, value: Any, interval: str) -> None:
     if not allowed:
         reason = "is a text, where a number is expected" if isinstance(value, str) else "is out of range"
         example = "; an accuracy is an error bar: 1e-8 for eight digits" if name.strip("-") == "accuracy" else ""
-        raise InputError(f"{_format_argument(name, value)} {reason}; allowed is {interval}{example}")
+        raise InputError(f"{_format_argument_value(name, value)} {reason}; allowed is {interval}{example}")
 
 
-def as_numbers(value: Any, expected: str) -> np.ndarray:
+def convert_to_number_array(value: Any, expected: str) -> np.ndarray:
     """Return a value as an array of numbers, or raise InputError.
 
     Args:
@@ -185,6 +187,6 @@ def as_numbers(value: Any, expected: str) -> np.ndarray:
         raise InputError(expected.format(value)) from None
 
 
-def _format_argument(name: str, value: object) -> str:
+def _format_argument_value(name: str, value: object) -> str:
     """Return "name = value", or an option as it is typed."""
     return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

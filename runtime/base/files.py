@@ -30,10 +30,10 @@ _LOCK_POLL_INTERVAL = 0.02  # seconds, while another process has a file locked
 
 @contextmanager
 def convert_os_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Raise InputError for an OSError of the block.
+    """Raise InputError in place of an OSError in the block.
 
     Args:
-        what: what cannot be done; the system's reason follows.
+        what: beginning of the message, before the reason that the system gives.
         advice: end of the message.
     """
     try:
@@ -42,7 +42,7 @@ def convert_os_errors(what: str, advice: str = "") -> Iterator[None]:
         raise InputError(f"{what}: {error.strerror or error}{advice}") from error
 
 
-def check_writable(path: str | Path) -> Path:
+def check_file_writable(path: str | Path) -> Path:
     """Check before a computation that its result can be written to a file.
 
     Folders that do not exist yet are created when the file is written, not here.
@@ -65,8 +65,8 @@ def check_writable(path: str | Path) -> Path:
     return path
 
 
-def require_finite_file(path: Path, again: bool = False) -> Path:
-    """Return a path that can be read to its end: of a file or pipe, not of a device.
+def require_readable_to_end(path: Path, again: bool = False) -> Path:
+    """Return the path after checking that it can be read to its end: a file or pipe, not a device.
 
     Args:
         path: the path to check.
@@ -95,11 +95,11 @@ def absolute_path(path: str | Path) -> Path:
         raise InputError(f"{path}: the working directory cannot be found ({error.strerror or error})") from error
 
 
-def check_new_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
+def check_output_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
     """Check before a computation that a command may write its result to a path.
 
     Args:
-        path: of the output file.
+        path: path of the output file.
         force: whether an existing file may be overwritten.
         foreign: function that returns why an existing file is not the command's own, empty if it is; None: none is.
 
@@ -109,7 +109,7 @@ def check_new_file(path: str | Path, force: bool, foreign: Callable[[Path], str]
     Raises:
         InputError: the file exists and must not be overwritten, or cannot be written.
     """
-    there = absolute_path(check_writable(path))
+    there = absolute_path(check_file_writable(path))
     if not force and os.path.lexists(there):
         why = "the file exists" if foreign is None else foreign(there)
         if why:
@@ -121,13 +121,13 @@ def file_exists_error(path: str | Path, why: str) -> InputError:
     """Return the error that refuses to overwrite a file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         why: the reason.
     """
     return InputError(f"cannot write {path}: {why}; give another name, or --force to write over it")
 
 
-def check_folder(path: str | Path) -> Path:
+def check_output_folder(path: str | Path) -> Path:
     """Return the folder after checking that files can be written there; it need not exist yet.
 
     Raises:
@@ -140,7 +140,7 @@ def check_folder(path: str | Path) -> Path:
 
 
 def _check_writable_folder(folder: Path, wanted: Path) -> None:
-    """Create a temporary file in the nearest existing folder, since permission bits are not conclusive."""
+    """Raise InputError unless a temporary file can be created in the folder, or in the nearest one that exists."""
     existing = folder.absolute()
     while not existing.exists():
         existing = existing.parent
@@ -154,7 +154,7 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Write a file by renaming a temporary one in the same folder, so that it is never partial; create folders.
 
     Args:
-        path: of the file.
+        path: path of the file.
         content: text or bytes.
 
     Raises:
@@ -178,7 +178,7 @@ def lock_file(path: Path, longest: float = math.inf) -> IO[bytes] | None:
     """Return an exclusively locked file, locked until it is closed or the process ends; create it if missing.
 
     Args:
-        path: of the lock file.
+        path: path of the lock file.
         longest: seconds to wait for another process.
 
     Returns:

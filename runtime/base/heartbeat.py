@@ -21,7 +21,7 @@ _MAX_POLL_INTERVAL, _MIN_POLL_INTERVAL = 1.0, 0.05  # seconds between checks of 
 
 
 class ProgressReporter:
-    """A schedule of progress lines: which text is due at which time.
+    """A schedule that decides when the next progress line is printed, and with which text.
 
     Attributes:
         live: whether one line is overwritten (a terminal); otherwise lines are appended.
@@ -34,7 +34,7 @@ class ProgressReporter:
         self.started = self.changed = self.last_output = now
         self.shown = False
 
-    def update_text(self, text: str, now: float) -> str:
+    def set_activity_text(self, text: str, now: float) -> str:
         """Set the current activity; return the characters to write at once.
 
         Args:
@@ -49,11 +49,11 @@ class ProgressReporter:
         shown, self.shown = self.shown, self.shown and bool(text)
         return "\r\x1b[2K" if shown and not text else ""
 
-    def note_output(self, now: float) -> None:
-        """Record that something else was just printed."""
+    def note_printed_output(self, now: float) -> None:
+        """Record that a message was just printed, so that the next progress line waits."""
         self.last_output, self.shown = now, False
 
-    def next_output_time(self) -> float | None:
+    def next_progress_line_time(self) -> float | None:
         """Return the time of the next progress line; None while nothing is running."""
         if not self.text:
             return None
@@ -65,7 +65,7 @@ class ProgressReporter:
             return max(regular, self.last_output + min(2 * self.quiet, _MAX_LINE_INTERVAL))
         return min(regular, max(self.changed, self.last_output) + self.quiet)
 
-    def compose_line(self, now: float, width: int = 0) -> str:
+    def compose_progress_line(self, now: float, width: int = 0) -> str:
         """Return the progress line to write now.
 
         Args:
@@ -80,7 +80,7 @@ class ProgressReporter:
         return f"\r\x1b[2K{line[: max(width - 1, 20)]}"
 
 
-class Heartbeat:
+class ProgressHeartbeat:
     """A thread that reports the progress of this process; it starts with the first step and writes to stderr."""
 
     def __init__(self) -> None:
@@ -88,48 +88,48 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._reporter = ProgressReporter(False, 0.0)
 
-    def update(self, text: str) -> None:
+    def report_activity(self, text: str) -> None:
         """Set the current activity; empty if nothing is running."""
-        if self._owner == os.getpid() or self._start_thread():
+        if self._owner == os.getpid() or self._start_progress_thread():
             with self._lock:
-                cleared = self._reporter.update_text(" ".join(text.split()), monotonic())
+                cleared = self._reporter.set_activity_text(" ".join(text.split()), monotonic())
                 with suppress(OSError):
                     _write_to_stderr(cleared)
 
-    def note_output(self) -> None:
-        """Record that something else was just printed."""
+    def note_printed_output(self) -> None:
+        """Record that a message was just printed, so that the next progress line waits."""
         if self._owner == os.getpid():
             with self._lock:
-                self._reporter.note_output(monotonic())
+                self._reporter.note_printed_output(monotonic())
 
-    def _start_thread(self) -> bool:
-        """Start the thread unless stderr is redirected within Python, as in a notebook or a test; return success."""
+    def _start_progress_thread(self) -> bool:
+        """Start the progress thread unless stderr is redirected, as in a notebook; return whether it runs."""
         try:
             if sys.stderr.fileno() != 2:
                 return False
-            self._lock, self._reporter = threading.Lock(), ProgressReporter(can_overwrite_line(), monotonic())
-            threading.Thread(target=self._write_lines, name="heartbeat", daemon=True).start()
+            self._lock, self._reporter = threading.Lock(), ProgressReporter(can_overwrite_terminal_line(), monotonic())
+            threading.Thread(target=self._write_progress_lines, name="heartbeat", daemon=True).start()
         except (AttributeError, OSError, ValueError, RuntimeError):  # RuntimeError: no thread can be started
             return False
         self._owner = os.getpid()
-        atexit.register(self.update, "")
+        atexit.register(self.report_activity, "")
         return True
 
-    def _write_lines(self) -> None:
+    def _write_progress_lines(self) -> None:
         """Write progress lines when due, until stderr is closed."""
         with suppress(OSError):
             while True:
                 with self._lock:
-                    now, due = monotonic(), self._reporter.next_output_time()
+                    now, due = monotonic(), self._reporter.next_progress_line_time()
                     if due is not None and due <= now:
                         width = os.get_terminal_size(2).columns if self._reporter.live else 0
-                        _write_to_stderr(self._reporter.compose_line(now, width))
-                        due = self._reporter.next_output_time()
+                        _write_to_stderr(self._reporter.compose_progress_line(now, width))
+                        due = self._reporter.next_progress_line_time()
                 pause = _MAX_POLL_INTERVAL if due is None else max(_MIN_POLL_INTERVAL, due - now)
                 sleep(min(_MAX_POLL_INTERVAL, pause))
 
 
-def can_overwrite_line() -> bool:
+def can_overwrite_terminal_line() -> bool:
     """Return whether stderr is a terminal on which a line can be overwritten."""
     return os.isatty(2) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 

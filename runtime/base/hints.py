@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from ..derive.errors import bare_signature, suggestion
+from ..derive.errors import did_you_mean_hint, signature_without_annotations
 from .options import AlgorithmOptions, options_in_force
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 _PACKAGE = "saddleforge"
 
 
-class AttributeHints:
-    """A result whose AttributeError names the attribute that was probably meant.
+class AttributeErrorHints:
+    """A base class whose AttributeError suggests the attribute that was probably meant.
 
     Example:
         >>> sf.solve(sf.problem("ridge_regression", alpha=2)).theta
@@ -36,11 +36,11 @@ class AttributeHints:
             raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
         if name in _CURVE_METHODS:
             raise AttributeError(
-                f"{kind.__name__} has no {name!r}: a curve has, as sf.curve(problem, alpha=(0.5, 3, 26))"
+                f"{kind.__name__} has no {name!r}: a curve has it, as sf.curve(problem, alpha=(0.5, 3, 26))"
             )
         known = [each for each in dir(self) if not each.startswith("_")]
         by_name = f"; columns and entries are read by name, result[{name!r}]" if hasattr(kind, "__getitem__") else ""
-        near = suggestion(name, known)
+        near = did_you_mean_hint(name, known)
         raise AttributeError(f"{kind.__name__} has no {name!r}{near}; it has {', '.join(known)}{by_name}")
 
 
@@ -59,7 +59,7 @@ def _accepts_arguments(signature: Signature, args: tuple[Any, ...], options: dic
     return True
 
 
-def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a public function with a TypeError that shows the right call, and with an argument `options=`.
 
     The options, one object or several (`base/options.py`), are in force during the call.
@@ -70,12 +70,14 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     """
 
     @wraps(function)
-    def call(*args: Any, options: AlgorithmOptions | Iterable[AlgorithmOptions] = (), **named: Any) -> Any:
+    def call_with_explained_errors(
+        *args: Any, options: AlgorithmOptions | Iterable[AlgorithmOptions] = (), **named: Any
+    ) -> Any:
         try:
             with options_in_force(*(options if isinstance(options, Iterable) else (options,))):
                 return function(*args, **named)
         except TypeError as error:
-            own = bare_signature(function)
+            own = signature_without_annotations(function)
             if _accepts_arguments(own, args, named):
                 raise  # from inside the function
             said, parameters = str(error), own.parameters
@@ -87,10 +89,10 @@ def explain_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         elif any(each.kind is each.VAR_KEYWORD for each in parameters.values()) and "problem" in parameters:
             hint = "; a parameter is a keyword, as alpha=(0.5, 3, 26)"
         elif unknown := set(named) - set(parameters):
-            hint = suggestion(min(unknown), parameters)
+            hint = did_you_mean_hint(min(unknown), parameters)
             if not hint and "problem" in parameters:
                 hint = "; numbers of a model belong to its problem, sf.problem(model, alpha=2)"
         raise TypeError(f"{said}; it is called as sf.{name}{own}{hint}")
 
-    call.__module__ = _PACKAGE  # the public path, by which pickle finds it
-    return call
+    call_with_explained_errors.__module__ = _PACKAGE  # the public path, by which pickle finds it
+    return call_with_explained_errors

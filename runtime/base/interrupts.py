@@ -61,7 +61,7 @@ def _is_exception_ignored(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def _signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[None]:
+def _temporary_signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[None]:
     """Install a handler of signals for the block, except where the present one was not set from Python."""
     before = {number: own for number in numbers if (own := signal.getsignal(number)) is not None}
     try:
@@ -74,8 +74,8 @@ def _signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[None]:
 
 
 @contextmanager
-def raise_after(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
-    """Call a function that raises after a time in the block, and again if the exception was ignored.
+def interrupt_after_seconds(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
+    """Call a raising function after some seconds in the block, and again if its exception was ignored.
 
     An exception ignored by a callback of a library is not reported. Works in the main thread of a system with timers;
     elsewhere nothing happens.
@@ -84,7 +84,7 @@ def raise_after(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
         seconds: time until the first call.
         ring: function without arguments that raises.
     """
-    if not _can_be_interrupted() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
+    if not _can_thread_be_interrupted() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
         yield
         return
     report, raised = sys.unraisablehook, set[BaseException]()
@@ -97,7 +97,7 @@ def raise_after(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
             raised.add(error)
             raise
 
-    with _signal_handler((signal.SIGALRM,), _handle_alarm):
+    with _temporary_signal_handler((signal.SIGALRM,), _handle_alarm):
         sys.unraisablehook = lambda lost: None if lost.exc_value in raised else report(lost)
         signal.setitimer(signal.ITIMER_REAL, min(max(seconds, 1e-3), _MAX_TIMER), _REPEAT_INTERVAL)
         try:
@@ -118,11 +118,11 @@ def defer_interrupts() -> Iterator[None]:
 
     Only the main thread is interrupted: in other threads nothing happens.
     """
-    if not _can_be_interrupted():
+    if not _can_thread_be_interrupted():
         yield
         return
     pressed: list[int] = []
-    with _signal_handler(_SIGNALS, lambda sent, _: pressed.append(sent)):
+    with _temporary_signal_handler(_SIGNALS, lambda sent, _: pressed.append(sent)):
         yield
     if pressed:
         signal.raise_signal(pressed[0])
@@ -143,26 +143,26 @@ def restore_keyboard_interrupt() -> Iterator[None]:
 
 
 @dataclass
-class EarlyEnd:
+class EarlyTermination:
     """The reason why a block ended early: INTERRUPTED, OUT_OF_TIME, or empty if it did not."""
 
     reason: str = ""
 
     @property
     def interrupted(self) -> bool:
-        """Return whether Ctrl-C ended it."""
+        """Whether Ctrl-C ended the block."""
         return self.reason == INTERRUPTED
 
     @property
     def out_of_time(self) -> bool:
-        """Return whether a time limit ended it."""
+        """Whether a time limit ended the block."""
         return self.reason == OUT_OF_TIME
 
 
 @contextmanager
-def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyEnd]:
+def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyTermination]:
     """End the block at Ctrl-C or a time limit without an error, and record which, if `has_results()` is true."""
-    early = EarlyEnd()
+    early = EarlyTermination()
     try:
         with restore_keyboard_interrupt():
             yield early
@@ -175,23 +175,23 @@ def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> It
 @contextmanager
 def preserve_interrupt_handler() -> Iterator[None]:
     """Restore the handler of Ctrl-C after the block, which imports a library that changes it."""
-    if not _can_be_interrupted():
+    if not _can_thread_be_interrupted():
         yield
         return
-    with _signal_handler((signal.SIGINT,), signal.getsignal(signal.SIGINT)):
+    with _temporary_signal_handler((signal.SIGINT,), signal.getsignal(signal.SIGINT)):
         yield
 
 
 def ignore_interrupts() -> None:
     """Ignore Ctrl-C and SIGTERM from now on: the process only writes its results and ends."""
-    if _can_be_interrupted():
+    if _can_thread_be_interrupted():
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
 
 def restore_default_signals() -> None:
-    """Let signals end the process at once if threads started by a model file still run."""
-    if _can_be_interrupted() and any(
+    """Let Ctrl-C and SIGTERM end the process at once if threads started by a model file still run."""
+    if _can_thread_be_interrupted() and any(
         each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
     ):
         for number in _SIGNALS:
@@ -202,14 +202,14 @@ def end_with_parent() -> None:
     """End this process when its parent ends, from a thread that checks for it."""
     parent = os.getppid()
 
-    def watch() -> None:
+    def exit_when_parent_ends() -> None:
         while os.getppid() == parent:
             time.sleep(_PARENT_POLL_INTERVAL)
         os._exit(0)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=exit_when_parent_ends, daemon=True).start()
 
 
-def _can_be_interrupted() -> bool:
+def _can_thread_be_interrupted() -> bool:
     """Return whether Ctrl-C raises in this thread and its handler, set from Python, can be restored."""
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None

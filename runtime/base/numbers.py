@@ -7,18 +7,18 @@ import math
 _MIN_DECIMAL, _MAX_DECIMAL = 1e-12, 1e15  # values outside are shown with a power of ten
 
 
-def format_with_error(value: float, error: float) -> str:
+def format_value_with_error(value: float, error: float) -> str:
     """Return a value with its error bar in units of the last digit, as 0.15816(1).
 
     Args:
         value: the value; None or not finite: "-".
         error: half the width of its interval; None or not finite: shown as (?).
 
-    >>> with_error(0.1581586, 0.0000123)
+    >>> format_value_with_error(0.1581586, 0.0000123)
     '0.158159(13)'
-    >>> with_error(12.6684, 0.0)
+    >>> format_value_with_error(12.6684, 0.0)
     '12.6684'
-    >>> with_error(4.5467e-37, 2e-40)
+    >>> format_value_with_error(4.5467e-37, 2e-40)
     '4.5467(2)e-37'
     """
     if value is None or not math.isfinite(value):
@@ -27,7 +27,7 @@ def format_with_error(value: float, error: float) -> str:
         return f"{value:.6g}(?)"
     if abs(value) > max(error, 0.0) and not _MIN_DECIMAL <= abs(value) < _MAX_DECIMAL:
         exponent = math.floor(math.log10(abs(value)))
-        return f"{format_with_error(value / 10.0**exponent, error / 10.0**exponent)}e{exponent}"
+        return f"{format_value_with_error(value / 10.0**exponent, error / 10.0**exponent)}e{exponent}"
     if error <= 0 or error < 1e-15 * abs(value):
         return f"{value:.15g}"
     exponent = math.floor(math.log10(error))
@@ -44,17 +44,17 @@ def format_with_error(value: float, error: float) -> str:
     return f"{shown}({digits * 10 ** max(exponent, 0)})"
 
 
-def format_near_zero(value: float, width: float) -> str:
+def format_value_or_zero(value: float, width: float) -> str:
     """Return a value with its error bar, or "0" if it vanishes to rounding (zero by symmetry).
 
     Args:
         value: the value.
         width: half the width of its interval.
     """
-    return "0" if abs(value) < 1e-12 else format_with_error(value, width)
+    return "0" if abs(value) < 1e-12 else format_value_with_error(value, width)
 
 
-def align_columns(rows: list[list[str]]) -> list[str]:
+def align_text_columns(rows: list[list[str]]) -> list[str]:
     """Return rows of cells as lines with aligned columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

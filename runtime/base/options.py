@@ -57,13 +57,13 @@ def options_in_force(*options: AlgorithmOptions) -> Iterator[None]:
     for each in options:
         if not isinstance(each, AlgorithmOptions):
             raise InputError(
-                f"options={each!r} is no options object; write one, as RootOptions(max_evaluations=40), "
+                f"options={each!r} is not an options object; give one, as RootOptions(max_evaluations=40), "
                 "or a list (docs/reference/solving.md, Options of algorithms)"
             )
     kinds = [type(each) for each in options]
     for kind in kinds:
         if kinds.count(kind) > 1:
-            raise InputError(f"options: {kind.__name__} is given {kinds.count(kind)} times")
+            raise InputError(f"options: {kind.__name__} is given {kinds.count(kind)} times; give it once")
     kept = tuple(each for each in _in_force.get() if type(each) not in kinds)
     token = _in_force.set((*options, *kept))
     try:

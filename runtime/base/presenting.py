@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .hints import AttributeHints
+from .hints import AttributeErrorHints
 
 if TYPE_CHECKING:
     import xarray
@@ -27,15 +27,15 @@ class RendererRegistry:
     """
 
     def __init__(self, name: str) -> None:
-        def raise_unsupported(result: object, *args: object, **options: object) -> Any:
+        def raise_no_renderer(result: object, *args: object, **options: object) -> Any:
             raise TypeError(f"{type(result).__name__} has no {name}")
 
         self.name = name
-        self._fallback = raise_unsupported
-        self._renderers = singledispatch(raise_unsupported)
+        self._fallback = raise_no_renderer
+        self._renderers = singledispatch(raise_no_renderer)
         self._modules: dict[str, str] = {}
 
-    def register_module(self, module: str, results: str) -> None:
+    def register_renderer_module(self, module: str, results: str) -> None:
         """Name the module that registers the renderers of a module of result classes.
 
         Args:
@@ -44,7 +44,7 @@ class RendererRegistry:
         """
         self._modules[results] = module
 
-    def register(self, kind: type) -> Callable[[Renderer], Renderer]:
+    def register_renderer_of_class(self, kind: type) -> Callable[[Renderer], Renderer]:
         """Return the decorator that makes a function the renderer of a class and of its subclasses."""
 
         def register_renderer(renderer: Renderer) -> Renderer:
@@ -53,7 +53,7 @@ class RendererRegistry:
 
         return register_renderer
 
-    def can_render(self, kind: type) -> bool:
+    def can_render_class(self, kind: type) -> bool:
         """Return whether a loaded renderer supports the class."""
         return self._renderers.dispatch(kind) is not self._fallback
 
@@ -83,7 +83,7 @@ plot = RendererRegistry("plot")  # a matplotlib figure, saved where a path is gi
 save = RendererRegistry("file")  # netCDF, whole or not at all
 
 
-class TextResult(AttributeHints):
+class TextResult(AttributeErrorHints):
     """A result that is shown as text."""
 
     def table(self) -> str:
@@ -94,7 +94,7 @@ class TextResult(AttributeHints):
         return self.table()
 
 
-class Result(TextResult):
+class PresentableResult(TextResult):
     """A result that is shown as text and as JSON."""
 
     def to_json(self) -> dict[str, Any]:
@@ -102,13 +102,13 @@ class Result(TextResult):
         return to_json(self)
 
 
-class DatasetResult(AttributeHints):
+class DatasetResult(AttributeErrorHints):
     """A result that is a table of points."""
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return values, error bars and verdicts along the parameters that vary."""
+        """Return an xarray Dataset of values, error bars and verdicts along the parameters that vary."""
         return to_dataset(self)
 
     def save(self, path: str | Path) -> None:
-        """Write netCDF, whole or not at all, over what is there."""
+        """Write the result to a netCDF file, never partially; an existing file is overwritten."""
         save(self.to_xarray(), path)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from .heartbeat import Heartbeat, can_overwrite_line
+from .heartbeat import ProgressHeartbeat, can_overwrite_terminal_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _quiet = False
 _steps: list[ProgressStep] = []
 _lock = RLock()
-_heartbeat = Heartbeat()
-_bar: _TerminalBar | None = None  # the only one on a terminal
+_heartbeat = ProgressHeartbeat()
+_bar: _TerminalProgressBar | None = None  # the only one on a terminal
 
 
 class ProgressStep:
@@ -40,36 +40,36 @@ def progress_step(text: str) -> Iterator[ProgressStep]:
     task = ProgressStep(text)
     with _lock:
         _steps.append(task)
-    _publish_activity()
+    _display_current_steps()
     try:
         yield task
     finally:
         with _lock:
             if task in _steps:
                 _steps.remove(task)
-        _publish_activity()
+        _display_current_steps()
 
 
-def report_remaining(text: str) -> None:
+def report_remaining_work(text: str) -> None:
     """Set the progress and the remaining work of the current step."""
     with _lock:
         if not _steps:
             return
         _steps[-1].left = text
-    _publish_activity()
+    _display_current_steps()
 
 
-def current_activity() -> str:
+def describe_current_steps() -> str:
     """Return the current steps, the outermost first; empty if there are none."""
     with _lock:
         return ": ".join(str(each) for each in _steps)
 
 
-def _publish_activity() -> None:
+def _display_current_steps() -> None:
     if _bar is not None:
-        _bar.refresh_text()
+        _bar.refresh_displayed_text()
     elif not _quiet:
-        _heartbeat.update(current_activity())
+        _heartbeat.report_activity(describe_current_steps())
 
 
 class ProgressTask:
@@ -79,7 +79,7 @@ class ProgressTask:
         self._total, self._done = total, 0
 
     def advance(self, description: str | None = None) -> None:
-        """Count one step as done; a description stays until the next one."""
+        """Count one step as done, and show a description if one is given."""
         self._done += 1
         if description is not None:
             self.describe(description)
@@ -88,7 +88,7 @@ class ProgressTask:
         """Set the description without counting a step."""
 
 
-def set_quiet(quiet: bool) -> None:
+def set_quiet_mode(quiet: bool) -> None:
     """Silence messages and bars."""
     global _quiet
     _quiet = quiet
@@ -98,10 +98,10 @@ def print_message(message: str) -> None:
     """Print one line on stderr, unless quiet."""
     if not _quiet:
         print(message, file=sys.stderr, flush=True)
-        _heartbeat.note_output()
+        _heartbeat.note_printed_output()
 
 
-class _TerminalBar(ProgressTask):
+class _TerminalProgressBar(ProgressTask):
     """A progress bar on a terminal."""
 
     def __init__(self, progress: Progress, description: str, total: int | None) -> None:
@@ -115,17 +115,17 @@ class _TerminalBar(ProgressTask):
 
     def describe(self, description: str) -> None:
         self._description = description
-        self.refresh_text()
+        self.refresh_displayed_text()
 
-    def refresh_text(self) -> None:
-        """Show the current step after the description."""
-        shown = ": ".join(part for part in (self._description, current_activity()) if part)
+    def refresh_displayed_text(self) -> None:
+        """Show the description of the bar and the current step."""
+        shown = ": ".join(part for part in (self._description, describe_current_steps()) if part)
         self._progress.update(self._task, description=shown)
         self._progress.refresh()  # its own thread is late within compiled loops
 
 
-class _NestedTask(ProgressTask):
-    """A task within another one that has the progress bar: shown as a step of it."""
+class _NestedProgressTask(ProgressTask):
+    """A task within another task with a progress bar, shown as a step of that one."""
 
     def __init__(self, own: ProgressStep, total: int | None) -> None:
         super().__init__(total)
@@ -138,10 +138,10 @@ class _NestedTask(ProgressTask):
         self._own.text = description
         if self._done:
             self._own.left = f"{self._done}" if self._total is None else f"{self._done} of {self._total}"
-        _publish_activity()
+        _display_current_steps()
 
 
-class _LineTask(ProgressTask):
+class _LogLineProgressTask(ProgressTask):
     """A progress bar on a stderr that is no terminal: one line each time the description changes."""
 
     def __init__(self, total: int | None, own: ProgressStep) -> None:
@@ -153,10 +153,10 @@ class _LineTask(ProgressTask):
             counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
             print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
-            _heartbeat.note_output()
+            _heartbeat.note_printed_output()
         self._own.text = description
         self._own.left = "" if self._total is None else f"{self._done} of {self._total} done"
-        _publish_activity()
+        _display_current_steps()
 
 
 @contextmanager
@@ -176,11 +176,11 @@ def progress_bar(description: str, total: int | None) -> Iterator[ProgressTask]:
         return
     if _bar is not None:
         with progress_step(description) as own:
-            yield _NestedTask(own, total)
+            yield _NestedProgressTask(own, total)
         return
-    if not (sys.stderr.isatty() and can_overwrite_line()):
+    if not (sys.stderr.isatty() and can_overwrite_terminal_line()):
         with progress_step(description) as own:
-            lines = _LineTask(total, own)
+            lines = _LogLineProgressTask(total, own)
             lines.describe(description)
             yield lines
         return
@@ -188,11 +188,11 @@ def progress_bar(description: str, total: int | None) -> Iterator[ProgressTask]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    _heartbeat.update("")
+    _heartbeat.report_activity("")
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        _bar = _TerminalBar(progress, description, total)
+        _bar = _TerminalProgressBar(progress, description, total)
         try:
             yield _bar
         finally:
             _bar = None
-    _publish_activity()
+    _display_current_steps()

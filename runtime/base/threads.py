@@ -19,35 +19,35 @@ _MIN_THREADED_SECONDS = 2e-4  # seconds: waking a thread takes a tenth of it
 _thread_options = threading.local()
 
 
-def available_threads() -> int:
+def available_thread_count() -> int:
     """Return the number of processors that this process may use, or NUMBA_NUM_THREADS if smaller."""
     import numba  # slow to load
 
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
-def thread_count() -> int:
+def threads_for_loops() -> int:
     """Return the number of threads used by loops that this thread calls."""
-    return getattr(_thread_options, "count", None) or available_threads()
+    return getattr(_thread_options, "count", None) or available_thread_count()
 
 
 @contextmanager
 def thread_limit(count: int) -> Iterator[None]:
     """Limit the threads used by loops that this thread calls in the block."""
     before = getattr(_thread_options, "count", None)
-    limit_threads(count)
+    set_thread_limit(count)
     try:
         yield
     finally:
         _thread_options.count = before
 
 
-def limit_threads(count: int) -> None:
+def set_thread_limit(count: int) -> None:
     """Limit the threads used by loops that this thread calls from now on."""
-    _thread_options.count = min(count, available_threads())
+    _thread_options.count = min(count, available_thread_count())
 
 
-def run_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> None:
+def run_loop_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> None:
     """Call loop(first, last, *arguments) for ranges that cover all parts, in threads if that is faster.
 
     Args:
@@ -55,7 +55,7 @@ def run_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> No
         parts: number of parts.
         *arguments: further arguments of the loop.
     """
-    threads = min(thread_count(), parts)
+    threads = min(threads_for_loops(), parts)
     if threads <= 1:
         loop(0, parts, *arguments)
         return
@@ -70,13 +70,13 @@ def run_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> No
     bounds = [done + (parts - done) * block // blocks for block in range(blocks + 1)]
     turns = counted()
 
-    def run_blocks() -> None:
+    def run_loop_blocks() -> None:
         while (block := next(turns)) < blocks:
             loop(bounds[block], bounds[block + 1], *arguments)
 
-    others = [_thread_pool(threads - 1).submit(run_blocks) for _ in range(threads - 1)]
+    others = [_thread_pool(threads - 1).submit(run_loop_blocks) for _ in range(threads - 1)]
     try:
-        run_blocks()
+        run_loop_blocks()
     finally:
         for _ in range(blocks):
             next(turns)  # interrupted: no thread starts another block

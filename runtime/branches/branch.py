@@ -10,9 +10,9 @@ from ..base.errors import TimeLimitError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import BRANCH_NAMES
-from ..solving.retrying import extrapolate_solution, has_left_branch, retry_start
-from ..solving.solution import Solution, has_lost_overlap
+from ..saddle_point.starts import branch_names, named_starts, translate_start
+from ..solving.retrying import extrapolate_solution, has_start_left_branch, retry_lost_start
+from ..solving.solution import Solution, has_lost_overlap_of_start
 from ..solving.solve import solve_unchecked
 
 
@@ -21,8 +21,8 @@ class Branch:
     """A named branch, solved at any value of a parameter from the nearest known solution.
 
     Args:
-        problem: at any value of the parameter.
-        parameter: its name.
+        problem: the problem at any value of the parameter.
+        parameter: name of the parameter.
         name: start used first, and the branch to stay on: the one of this name, or for a start with another name the
             branch of its first solution.
         reached: name of its solutions (`Solution.branch`) where that differs from `name`: a value column that follows
@@ -33,7 +33,7 @@ class Branch:
         most: the effort where an accuracy is given for a value.
         exhausted: values at which that effort missed the accuracy, so that it is not tried again.
         followed: whether only Newton's method from known solutions is tried, once there is one.
-        retries: how often the start is tried again, from easier problems, where it left its branch (`retry_start`).
+        retries: how often a start that left its branch is tried again, from easier problems (`retry_lost_start`).
     """
 
     problem: Problem
@@ -53,14 +53,17 @@ class Branch:
     retries: int = 2
 
     def __post_init__(self) -> None:
-        if self.reached is None and self.name in BRANCH_NAMES:
+        self.name = translate_start(self.problem, self.name)
+        if self.reached is None and self.name in branch_names(self.problem):
             self.reached = self.name
 
-    def at(self, value: float, accuracy: float | None = None, guess: Solution | None = None) -> Solution | None:
-        """Return the solution of this branch at a value, or None where it was not found (see `failed`).
+    def solution_at(
+        self, value: float, accuracy: float | None = None, guess: Solution | None = None
+    ) -> Solution | None:
+        """Return the solution of this branch at a parameter value; None if it was not found (see `failed`).
 
         Args:
-            value: of the parameter.
+            value: value of the parameter.
             accuracy: error bar of the overlaps; that of the branch by default.
             guess: a solution to start from first; then come the one extrapolated from known ones, and the named start.
         """
@@ -74,7 +77,7 @@ class Branch:
         candidates: list[Any] = [guess] if guess is not None else []
         if self.known:
             candidates.append(extrapolate_solution(self.known, value))
-        if self.name in problem.solver.model.STARTS and not (self.followed and candidates):
+        if self.name in named_starts(problem) and not (self.followed and candidates):
             candidates.append(self.name)
         for candidate in candidates:
             sizes, last = self.effort if accuracy is None else self.most, candidate is candidates[-1]
@@ -82,15 +85,15 @@ class Branch:
             solution = solve_unchecked(
                 problem, candidate, accuracy=wanted, effort=sizes, alone=last, globalise=not self.followed, **rule
             )
-            _raise_if_out_of_time(solution)
+            _raise_if_time_limit_reached(solution)
             tried = not self.known and self.retries and isinstance(candidate, str)
-            if tried and has_left_branch(problem, candidate, solution):
+            if tried and has_start_left_branch(problem, candidate, solution):
                 self.retries -= 1
                 settings: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
                 solver = partial(solve_unchecked, **rule)
-                again, _ = retry_start(solver, problem, candidate, solution, self._contains, **settings)
+                again, _ = retry_lost_start(solver, problem, candidate, solution, self._contains_solution, **settings)
                 solution = again or solution
-            if self._contains(solution):
+            if self._contains_solution(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
                 if accuracy is not None and solution.status is Status.ACCURACY_NOT_REACHED:
@@ -99,31 +102,31 @@ class Branch:
             self.failed[value] = solution
         return None
 
-    def solve_from(self, value: float, overlaps: Overlaps) -> Solution | None:
-        """Return the solution at a value from given overlaps; None where they lead to another branch.
+    def solve_from_overlaps(self, value: float, overlaps: Overlaps) -> Solution | None:
+        """Return the solution at a parameter value, started from overlaps; None if it is on another branch.
 
         Args:
-            value: of the parameter.
-            overlaps: of a problem nearby.
+            value: value of the parameter.
+            overlaps: overlaps of a problem nearby.
         """
         problem = self.problem.with_(**{self.parameter: value})
         solution = solve_unchecked(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
-        _raise_if_out_of_time(solution)
-        if not self._contains(solution):
+        _raise_if_time_limit_reached(solution)
+        if not self._contains_solution(solution):
             return None
         self.known[value] = solution
         return solution
 
-    def _contains(self, solution: Solution) -> bool:
-        """Return whether it is a solution, and one of this branch."""
+    def _contains_solution(self, solution: Solution) -> bool:
+        """Return whether a result has converged and belongs to this branch."""
         if solution.losses is None:
             return False
-        if self.reached is None and self.name in solution.problem.solver.model.STARTS:
-            return not has_lost_overlap(solution.problem, self.name, solution)
+        if self.reached is None and self.name in named_starts(solution.problem):
+            return not has_lost_overlap_of_start(solution.problem, self.name, solution)
         return solution.branch == (self.reached or solution.branch)
 
 
-def _raise_if_out_of_time(solution: Solution) -> None:
+def _raise_if_time_limit_reached(solution: Solution) -> None:
     """Raise TimeLimitError if a time limit ended the search, so that nothing is known about the branch."""
     if solution.status is Status.TIME_LIMIT:
         raise TimeLimitError("the time limit ended the search for a branch")

@@ -14,35 +14,39 @@ from functools import lru_cache
 import numpy as np
 
 from ..base.options import AlgorithmOptions
-from ..integration.rule import Averages, Rule
-from ..problems.overlaps import Overlaps, packed_length
+from ..integration.rule import Rule, SaddlePointAverages
+from ..problems.overlaps import Overlaps, packed_vector_length
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
-from ..problems.symmetry import Exchange, Symmetry, exchanges
-from ..saddle_point.difference_jacobian import difference_settings, jacobian_by_differences
-from ..saddle_point.generated_jacobian import FormulaUnavailableError, MapSlopes, evaluate_map_slopes
-from ..saddle_point.observables import free_entropy_at
-from ..saddle_point.state_map import StateMap
-from ..solving.refinement import covers_field_law
+from ..problems.reduced import reduce_to_fields_of_loss
+from ..problems.symmetry import SignedPermutation, StateSymmetry, symmetries_of_problem
+from ..saddle_point.difference_jacobian import difference_rule_and_steps, jacobian_by_differences
+from ..saddle_point.generated_jacobian import (
+    DerivativeFormulaUnavailableError,
+    SaddlePointMapDerivatives,
+    evaluate_map_derivatives,
+)
+from ..saddle_point.observables import free_entropy_at_overlaps
+from ..saddle_point.state_map import SaddlePointMap
+from ..solving.refinement import rule_covers_field_law
 from ..solving.solution import Solution
 
 
 @dataclass(frozen=True)
-class BranchSlopeOptions(AlgorithmOptions):
-    """Options of the derivatives of the equations of a branch and of its events.
+class BranchDerivativeOptions(AlgorithmOptions):
+    """Options of the derivatives of a branch's equations and of its bifurcation equations.
 
     Steps are those of differences: larger ones magnify rounding less and have a larger truncation error.
 
     Attributes:
-        parameter_step: of a parameter, in its unit, for smooth rules.
+        parameter_step: step of a parameter, in its unit, for smooth rules.
         sampled_parameter_step: the same for sampled rules.
-        one_sided_ratio: of one-sided to central steps.
+        one_sided_ratio: ratio of one-sided to central steps.
         first_size: index of the coarsest size over which slopes on a line of X are taken.
-        mass_tolerance: by which the sum of its weights may differ from one.
-        curvature_step: of a state, in block scales, where a slope is differentiated again.
+        mass_tolerance: largest amount by which the sum of its weights may differ from one.
+        curvature_step: step of a state, in block scales, where a slope is differentiated again.
         sampled_curvature_step: the same for sampled rules.
-        state_step: of a state, in block scales, for fourth-order differences of smooth rules.
-        amplitude: of a broken symmetry, in block scales, at which a branching coefficient is computed.
+        state_step: step of a state, in block scales, for fourth-order differences of smooth rules.
+        amplitude: amplitude of a broken symmetry, in block scales, at which a branching coefficient is computed.
     """
 
     parameter_step: float = 1e-5
@@ -57,210 +61,229 @@ class BranchSlopeOptions(AlgorithmOptions):
 
 
 class BranchMap:
-    """The map G(u) - u of a problem in coordinates of the states with a symmetry, as a function of parameters, too.
+    """The residual G(u) - u on states with a given symmetry, as a function of coordinates and parameters.
 
     Args:
-        problem: at any values of the parameters.
+        problem: the problem at any values of the parameters.
         parameters: names of the scalar parameters that vary; span: the unit of each.
-        symmetry: of the states (the invariant states); rule: which integrates, unless another is given.
+        symmetry: symmetry of the states; rule: quadrature rule, unless another is given.
     """
 
     def __init__(
-        self, problem: Problem, parameters: Sequence[str], span: Sequence[float], symmetry: Symmetry, rule: Rule
+        self, problem: Problem, parameters: Sequence[str], span: Sequence[float], symmetry: StateSymmetry, rule: Rule
     ) -> None:
         self.problem, self.parameters, self.symmetry, self.rule = problem, tuple(parameters), symmetry, rule
         self.loss_rule = rule  # of the free entropy, which may need a finer one
         self.span = np.asarray(span, float)
         self.sizes = problem.sizes
-        self.basis = symmetry.directions(self.sizes, packed_length(self.sizes))  # (k, n), entries 0 and +-1
+        self.basis = symmetry.invariant_directions(
+            self.sizes, packed_vector_length(self.sizes)
+        )  # (k, n), entries 0 and +-1
         self.norms = np.sum(self.basis**2, axis=1)
-        self._cached_problem = lru_cache(maxsize=32)(self._problem_at)
-        self._cached_formulas = lru_cache(maxsize=8)(self._formulas_at)
-        self._cached_averages = lru_cache(maxsize=16)(self._averages_at)
+        self._cached_problem = lru_cache(maxsize=32)(self._problem_at_parameters)
+        self._cached_formulas = lru_cache(maxsize=8)(self._evaluate_generated_derivatives)
+        self._cached_averages = lru_cache(maxsize=16)(self._averages_of_cached_key)
         self.slopes_by: set[str] = set()  # how dG/du was found so far
 
     @classmethod
     def from_solution(cls, solution: Solution, parameters: Sequence[str], span: Sequence[float]) -> BranchMap:
-        """Return the map around a solution, with its rule and symmetry.
+        """Return the map around a solution, with the quadrature rule and the symmetry of the solution.
 
         Args:
             solution: the solution.
             parameters: names of the scalar parameters that vary.
             span: the unit of each.
         """
-        symmetry = solution.symmetry or Symmetry()
+        symmetry = solution.symmetry or StateSymmetry()
         found = cls(solution.problem, parameters, span, symmetry, solution.rule)
         found.loss_rule = solution.loss_rule or solution.rule
         return found
 
     @property
-    def size(self) -> int:
+    def coordinate_count(self) -> int:
         """Return the number of coordinates k."""
         return len(self.basis)
 
-    def state(self, x: np.ndarray) -> np.ndarray:
+    def state_from_coordinates(self, x: np.ndarray) -> np.ndarray:
         """Return packed overlaps (n,) from coordinates (k,)."""
         return x @ self.basis
 
-    def coordinates(self, u: np.ndarray) -> np.ndarray:
+    def coordinates_of_state(self, u: np.ndarray) -> np.ndarray:
         """Return the coordinates (k,) of the orthogonal projection of a packed state (n,) on the invariant states."""
         return (self.basis @ u) / self.norms
 
-    def overlaps(self, x: np.ndarray) -> Overlaps:
+    def overlaps_from_coordinates(self, x: np.ndarray) -> Overlaps:
         """Return the overlaps of coordinates (k,)."""
-        return Overlaps.unpack(self.state(x), self.sizes)
+        return Overlaps.unpack(self.state_from_coordinates(x), self.sizes)
 
-    def _problem_at(self, values: tuple[float, ...]) -> Problem:
+    def _problem_at_parameters(self, values: tuple[float, ...]) -> Problem:
         changed = self.problem.with_(**dict(zip(self.parameters, values, strict=True)))
         return replace(changed, search=self.problem.search)
 
-    def problem_at(self, values: np.ndarray) -> Problem:
+    def problem_at_parameters(self, values: np.ndarray) -> Problem:
         """Return the problem at values of the parameters; raises InputError where a value is out of range."""
         return self._cached_problem(tuple(float(v) for v in values))
 
-    def state_map_at(self, values: np.ndarray, rule: Rule | None = None) -> StateMap:
+    def state_map_at_parameters(self, values: np.ndarray, rule: Rule | None = None) -> SaddlePointMap:
         """Return G at values of the parameters.
 
         Args:
-            values: of the parameters.
-            rule: which integrates; that of the branch by default.
+            values: values of the parameters.
+            rule: quadrature rule; that of the branch by default.
 
         Raises:
             InputError: a value is out of range.
         """
-        return StateMap(self.problem_at(values), rule or self.rule, self.symmetry)
+        return SaddlePointMap(self.problem_at_parameters(values), rule or self.rule, self.symmetry)
 
-    def units(self, x: np.ndarray) -> np.ndarray:
+    def coordinate_units(self, x: np.ndarray) -> np.ndarray:
         """Return the block scales of the coordinates, (k,)."""
-        return self.scales(x)[np.argmax(self.basis != 0, axis=1)]
+        return self.block_scales_at(x)[np.argmax(self.basis != 0, axis=1)]
 
-    def residuals(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
-        """Return G(u) - u in units of the block scales, a replicate a row, (R, k).
+    def residuals_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+        """Return G(u) - u of every replicate in units of the block scales, (R, k).
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
-            rule: which integrates; that of the branch by default.
+            values: values of the parameters.
+            rule: quadrature rule; that of the branch by default.
         """
-        u = self.state(x)
-        averages = self.averages(x, values, rule)
-        images = self.state_map_at(values, rule).images(u, averages, self.sizes)
-        return (images - u) @ self.basis.T / self.norms / self.units(x)
+        u = self.state_from_coordinates(x)
+        averages = self.channel_averages(x, values, rule)
+        images = self.state_map_at_parameters(values, rule).images_by_replicate(u, averages, self.sizes)
+        return (images - u) @ self.basis.T / self.norms / self.coordinate_units(x)
 
-    def averages(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> Averages:
+    def channel_averages(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> SaddlePointAverages:
         """Return channel averages, cached.
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
-            rule: which integrates; that of the branch by default.
+            values: values of the parameters.
+            rule: quadrature rule; that of the branch by default.
         """
-        return self._averages_of(self.state(x), values, rule or self.rule)
+        return self._averages_of_state(self.state_from_coordinates(x), values, rule or self.rule)
 
-    def _averages_of(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> Averages:
-        """Return averages, cached without alpha, on which they do not depend: only the conjugates do."""
+    def _averages_of_state(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> SaddlePointAverages:
+        """Return channel averages at a state, cached; they do not depend on alpha."""
         key = (None if n == "alpha" else float(v) for n, v in zip(self.parameters, values, strict=True))
         return self._cached_averages(u.tobytes(), tuple(key), rule)
 
-    def _averages_at(self, state: bytes, values: tuple[float | None, ...], rule: Rule) -> Averages:
+    def _averages_of_cached_key(
+        self, state: bytes, values: tuple[float | None, ...], rule: Rule
+    ) -> SaddlePointAverages:
         own = self.problem.alpha if "alpha" in self.parameters else np.nan
-        state_map = StateMap(self._cached_problem(tuple(own if v is None else v for v in values)), rule, self.symmetry)
-        return state_map.averages(Overlaps.unpack(np.frombuffer(state).copy(), self.sizes))
+        state_map = SaddlePointMap(
+            self._cached_problem(tuple(own if v is None else v for v in values)), rule, self.symmetry
+        )
+        return state_map.channel_averages(Overlaps.unpack(np.frombuffer(state).copy(), self.sizes))
 
-    def images(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
-        """Return G(u) of any state, a replicate a row, (R, n).
+    def images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+        """Return G(u) of every replicate at any packed state u, (R, n).
 
         Args:
             u: packed overlaps (n,), which need not be invariant.
-            values: of the parameters.
-            rule: which integrates; that of the branch by default.
+            values: values of the parameters.
+            rule: quadrature rule; that of the branch by default.
         """
-        state_map = StateMap(self.problem_at(values), rule or self.rule)
-        return state_map.images(u, self._averages_of(u, values, state_map.rule), self.sizes)
+        state_map = SaddlePointMap(self.problem_at_parameters(values), rule or self.rule)
+        return state_map.images_by_replicate(u, self._averages_of_state(u, values, state_map.rule), self.sizes)
 
-    def scales(self, x: np.ndarray) -> np.ndarray:
+    def block_scales_at(self, x: np.ndarray) -> np.ndarray:
         """Return the block scales of all packed components, (n,)."""
-        return self.overlaps(x).block_scales
+        return self.overlaps_from_coordinates(x).block_scales
 
-    def free_entropies(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
-        """Return Phi of every replicate of a rule, (R,), which is stationary at a solution.
+    def free_entropies_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
+        """Return the free entropy Phi of every replicate, (R,).
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
-            rule: which integrates.
+            values: values of the parameters.
+            rule: quadrature rule of the averages.
         """
-        state_map, overlaps = self.state_map_at(values, rule), self.overlaps(x)
-        averages = self.averages(x, values, rule)
-        return np.array([free_entropy_at(state_map, overlaps, one) for one in split_replicates(averages)])
+        state_map, overlaps = self.state_map_at_parameters(values, rule), self.overlaps_from_coordinates(x)
+        averages = self.channel_averages(x, values, rule)
+        return np.array(
+            [free_entropy_at_overlaps(state_map, overlaps, one) for one in split_averages_by_replicate(averages)]
+        )
 
-    def slope_formulas(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> MapSlopes | None:
-        """Return slopes of G from generated formulas, or None where differences are to be used.
+    def generated_map_derivatives(
+        self, u: np.ndarray, values: np.ndarray, rule: Rule
+    ) -> SaddlePointMapDerivatives | None:
+        """Return dG/du and dG/dalpha from generated formulas, or None if differences are to be used.
 
-        That is where the formulas do not hold, or, for a single field, where differences take less time than compiling.
+        Differences are used if the formulas are not valid, or for a single field, where compiling takes longer.
 
         Args:
             u: packed overlaps (n,).
-            values: of the parameters.
-            rule: which integrates.
+            values: values of the parameters.
+            rule: quadrature rule of the averages.
         """
         if not rule.in_x:
             self.slopes_by.add("differences (the rule is no grid in X)")
             return None
         return self._cached_formulas(u.tobytes(), tuple(float(v) for v in values), rule)
 
-    def _formulas_at(self, state: bytes, values: tuple[float, ...], rule: Rule) -> MapSlopes | None:
-        if reduce_to_loss(self.problem).solver.channel.FIELDS == 1:
+    def _evaluate_generated_derivatives(
+        self, state: bytes, values: tuple[float, ...], rule: Rule
+    ) -> SaddlePointMapDerivatives | None:
+        if reduce_to_fields_of_loss(self.problem).solver.channel.FIELDS == 1:
             reason = "of a single field they are faster"
         else:
             try:
-                found = evaluate_map_slopes(StateMap(self._cached_problem(values), rule), np.frombuffer(state))
+                found = evaluate_map_derivatives(
+                    SaddlePointMap(self._cached_problem(values), rule), np.frombuffer(state)
+                )
                 self.slopes_by.add("printed derivatives")
                 return found
-            except FormulaUnavailableError as error:
+            except DerivativeFormulaUnavailableError as error:
                 reason = str(error)
         self.slopes_by.add(f"differences ({reason})")
         return None
 
-    def parameter_steps(self, smooth_factor: float = 1.0) -> np.ndarray:
-        """Return the steps of differences in the parameters; those of a smooth rule may be longer by a factor."""
-        options = BranchSlopeOptions.current()
+    def parameter_difference_steps(self, smooth_factor: float = 1.0) -> np.ndarray:
+        """Return the steps of differences in the parameters; `smooth_factor` lengthens those of smooth rules."""
+        options = BranchDerivativeOptions.current()
         smooth = options.parameter_step * smooth_factor
         return (options.sampled_parameter_step if self.rule.replicated else smooth) * self.span
 
-    def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the derivatives of G(u) - u in units of the block scales, (k, k + parameters).
+    def residual_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the Jacobian of G(u) - u in coordinates and parameters, (k, k + parameters), in block scales.
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
+            values: values of the parameters.
         """
-        options, scales = BranchSlopeOptions.current(), self.units(x)
-        rule, steps = self._slope_settings(x, values)
+        options, scales = BranchDerivativeOptions.current(), self.coordinate_units(x)
+        rule, steps = self._derivative_rule_and_steps(x, values)
         steps = np.broadcast_to(steps, self.basis.shape[1:])[np.argmax(self.basis != 0, axis=1)] * scales
-        width = self.parameter_steps()
-        k = self.size
+        width = self.parameter_difference_steps()
+        k = self.coordinate_count
 
-        def residual_at(z: np.ndarray) -> np.ndarray:
-            u, state_map = self.state(z[:k]), self.state_map_at(z[k:], rule)
-            means = self._averages_of(u, z[k:], rule).means
-            image = state_map.impose_symmetry(
-                u, state_map.image_from_averages(Overlaps.unpack(u, self.sizes), means), self.sizes
+        def scaled_residual_at_unknowns(z: np.ndarray) -> np.ndarray:
+            u, state_map = self.state_from_coordinates(z[:k]), self.state_map_at_parameters(z[k:], rule)
+            means = self._averages_of_state(u, z[k:], rule).means
+            image = state_map.impose_symmetry_on_image(
+                u, state_map.image_from_channel_averages(Overlaps.unpack(u, self.sizes), means), self.sizes
             )
             return (self.basis @ (image - u)) / self.norms / scales
 
-        z, u = np.concatenate([x, values]), self.state(x)
-        printed = self.slope_formulas(u, values, rule)
+        z, u = np.concatenate([x, values]), self.state_from_coordinates(x)
+        printed = self.generated_map_derivatives(u, values, rule)
         if printed is None and rule.replicated:
-            return jacobian_by_differences(residual_at, z, np.concatenate([steps, width]))
+            return jacobian_by_differences(scaled_residual_at_unknowns, z, np.concatenate([steps, width]))
         if printed is None:
             return jacobian_by_differences(
-                residual_at, z, options.one_sided_ratio * np.concatenate([steps, width]), residual_at(z)
+                scaled_residual_at_unknowns,
+                z,
+                options.one_sided_ratio * np.concatenate([steps, width]),
+                scaled_residual_at_unknowns(z),
             )
         image_slopes = np.column_stack([printed.state @ self.basis.T, printed.alpha])
         state_slopes = np.column_stack([self.basis.T, np.zeros(len(u))])
         moved = (
-            self.state_map_at(values, rule).impose_symmetry_on_slopes(u, image_slopes, state_slopes, self.sizes)
+            self.state_map_at_parameters(values, rule).impose_symmetry_on_derivatives(
+                u, image_slopes, state_slopes, self.sizes
+            )
             - state_slopes
         )
         own = (self.basis @ moved) / self.norms[:, None] / scales[:, None]
@@ -269,30 +292,34 @@ class BranchMap:
         out[:, :k], out[:, k:] = own[:, :k], own[:, k:]
         if others:
 
-            def residual_at_parameters(part: np.ndarray) -> np.ndarray:
+            def scaled_residual_at_parameters(part: np.ndarray) -> np.ndarray:
                 there = values.copy()
                 there[others] = part
-                return residual_at(np.concatenate([x, there]))
+                return scaled_residual_at_unknowns(np.concatenate([x, there]))
 
             out[:, k + np.array(others)] = jacobian_by_differences(
-                residual_at_parameters, values[others], width[others]
+                scaled_residual_at_parameters, values[others], width[others]
             )
         return out
 
-    def transverse_slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return dG/du on the complement of the invariant states, (r, r), in an orthonormal basis and block scales.
+    def transverse_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return dG/du in the directions that break the branch's symmetry, (r, r), in block scales.
 
         G is odd there, so that one-sided differences are of second order.
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
+            values: values of the parameters.
         """
         sector = orthogonal_complement(self.basis)
-        problem, overlaps, u = self.problem_at(values), self.overlaps(x), self.state(x)
-        rule, steps = self._slope_settings(x, values)
-        state_map, scales = StateMap(problem, rule), overlaps.block_scales
-        printed = self.slope_formulas(u, values, rule) if len(sector) else None
+        problem, overlaps, u = (
+            self.problem_at_parameters(values),
+            self.overlaps_from_coordinates(x),
+            self.state_from_coordinates(x),
+        )
+        rule, steps = self._derivative_rule_and_steps(x, values)
+        state_map, scales = SaddlePointMap(problem, rule), overlaps.block_scales
+        printed = self.generated_map_derivatives(u, values, rule) if len(sector) else None
         if printed is not None:
             return sector @ (printed.state * scales / scales[:, None]) @ sector.T
         columns = []
@@ -301,66 +328,68 @@ class BranchMap:
             columns.append(sector @ (state_map(u + size * scales * direction, self.sizes) / scales) / size)
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
-    def slope_rule(self, x: np.ndarray, values: np.ndarray) -> Rule:
-        """Return the rule over whose nodes slopes are taken.
+    def rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Rule:
+        """Return the quadrature rule with which derivatives of the map are computed.
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
+            values: values of the parameters.
         """
-        return self._slope_settings(x, values)[0]
+        return self._derivative_rule_and_steps(x, values)[0]
 
-    def _slope_settings(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, np.ndarray]:
-        """Return rule and steps of the differences, as in `solve`; grids in X are coarsened as far as they cover."""
-        options = BranchSlopeOptions.current()
-        problem, overlaps = self.problem_at(values), self.overlaps(x)
-        rule, steps, _ = difference_settings(problem, self.rule, overlaps)
+    def _derivative_rule_and_steps(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, np.ndarray]:
+        """Return quadrature rule and steps of the difference quotients."""
+        options = BranchDerivativeOptions.current()
+        problem, overlaps = self.problem_at_parameters(values), self.overlaps_from_coordinates(x)
+        rule, steps, _ = difference_rule_and_steps(problem, self.rule, overlaps)
         if rule.in_x:
-            sizes = rule.sizes(problem)[options.first_size :]
+            sizes = rule.rules_coarse_to_fine(problem)[options.first_size :]
             coarser = (each for each in sizes if each.node_count(problem) < rule.node_count(problem))
             mass = options.mass_tolerance
-            rule = next((each for each in coarser if covers_field_law(problem, each, overlaps, mass)), rule)
+            rule = next((each for each in coarser if rule_covers_field_law(problem, each, overlaps, mass)), rule)
         return rule, steps
 
-    def symmetry_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return orthonormal directions (k, j), in block scales, along the orbit of a continuous symmetry.
+    def symmetry_orbit_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return orthonormal directions (k, j) along the orbit of a continuous symmetry, in block scales.
 
         Args:
             x: coordinates (k,).
-            values: of the parameters.
+            values: values of the parameters.
         """
-        state_map = self.state_map_at(values)
-        if not len(state_map.rotations):
-            return np.empty((self.size, 0))
-        orbit = state_map.orbit_directions(self.state(x), self.sizes)
+        state_map = self.state_map_at_parameters(values)
+        if not len(state_map.student_rotation_generators):
+            return np.empty((self.coordinate_count, 0))
+        orbit = state_map.orbit_directions(self.state_from_coordinates(x), self.sizes)
         reduced = self.basis @ orbit / np.sqrt(self.norms)[:, None]
         left, sizes, _ = np.linalg.svd(reduced, full_matrices=False)
         return left[:, sizes > 1e-8]
 
 
 def orthogonal_complement(basis: np.ndarray) -> np.ndarray:
-    """Return orthonormal directions (r, n) orthogonal to the rows of a basis."""
+    """Return an orthonormal basis (r, n) of the orthogonal complement of a space."""
     return np.linalg.svd(basis, full_matrices=True)[2][len(basis) :]
 
 
-def symmetry_of_direction(direction: np.ndarray, branch: BranchMap) -> Symmetry:
-    """Return the symmetry of the problem that leaves a direction as it is, up to a twentieth of its size.
+def symmetry_that_keeps_direction(direction: np.ndarray, branch: BranchMap) -> StateSymmetry:
+    """Return the symmetries of the problem that leave a direction unchanged within 5 %.
 
     Args:
         direction: packed, (n,).
-        branch: whose problem has the symmetries.
+        branch: branch whose problem has the symmetries.
     """
     clusters, size = branch.problem.clusters, float(np.max(np.abs(direction)))
 
-    def is_invariant_under(exchange: Exchange) -> bool:
-        image = exchange.exchange_overlaps(Overlaps.unpack(direction, branch.sizes), clusters).pack()
+    def is_direction_invariant_under(exchange: SignedPermutation) -> bool:
+        image = exchange.permute_overlaps(Overlaps.unpack(direction, branch.sizes), clusters).pack()
         return bool(np.max(np.abs(image - direction)) < 0.05 * size)
 
-    return Symmetry(None, tuple(e for e in exchanges(branch.problem) if is_invariant_under(e)), clusters)
+    return StateSymmetry(
+        None, tuple(e for e in symmetries_of_problem(branch.problem) if is_direction_invariant_under(e)), clusters
+    )
 
 
-def symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
-    """Return the smallest symmetry sector that contains a direction, as orthonormal rows (r, n).
+def smallest_symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
+    """Return an orthonormal basis (r, n) of the smallest symmetry sector that contains a direction.
 
     It consists of the states invariant under all exchanges that leave the direction as it is, without the invariant
     states of the branch. dG/du maps it to itself.
@@ -369,7 +398,7 @@ def symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
         direction: packed, (n,), orthogonal to the invariant states.
         branch: the branch.
     """
-    larger = symmetry_of_direction(direction, branch).directions(branch.sizes, len(direction))
+    larger = symmetry_that_keeps_direction(direction, branch).invariant_directions(branch.sizes, len(direction))
     rows = larger / np.linalg.norm(larger, axis=1)[:, None]
     own = branch.basis / np.sqrt(branch.norms)[:, None]
     rest = rows - rows @ own.T @ own
@@ -377,7 +406,7 @@ def symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
     return found[sizes > 1e-8]
 
 
-def split_replicates(averages: Averages) -> list[Averages]:
+def split_averages_by_replicate(averages: SaddlePointAverages) -> list[SaddlePointAverages]:
     """Return the averages of each replicate."""
     return [
         replace(averages, moments=one[None], moreau=moreau[None], loss=loss[None])

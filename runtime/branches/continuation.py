@@ -1,10 +1,10 @@
 """Pseudo-arclength continuation: the curve of solutions of n equations in n + 1 unknowns (Keller's method).
 
-The method is general: a `System` states its equations, their slopes and their units. `step_from` predicts along the
-tangent; `correct` is Newton's method on the equations and the plane normal to the predicted direction, which has a
-solution at folds, too, with Broyden's rank-one updates of the slopes; `StepControl` adapts the step length;
-`Continuation` computes point after point. Events between two points are detected in `following.branch_continuation` and
-`following.critical`.
+The method is general: a `ContinuationSystem` states its equations, their Jacobian and their units. `step_along_curve`
+predicts along the tangent; `correct_predicted_point` is Newton's method on the equations and the plane normal to the
+predicted direction, which has a solution at folds, too, with Broyden's rank-one updates of the Jacobian;
+`StepLengthControl` adapts the step length; `CurveContinuation` computes point after point. Events between two points
+are detected in `following.branch_continuation` and `following.critical`.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class ContinuationOptions(AlgorithmOptions):
     max_corrections: int = 14
 
 
-class System(Protocol):
+class ContinuationSystem(Protocol):
     """A system of n equations in n + 1 unknowns."""
 
-    def residual(self, z: np.ndarray) -> np.ndarray:
+    def residual_of_equations(self, z: np.ndarray) -> np.ndarray:
         """Return the equations (n,), each of order one; raises DomainError outside their domain."""
         ...
 
-    def slopes(self, z: np.ndarray) -> np.ndarray:
+    def residual_jacobian(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the equations, (n, n + 1)."""
         ...
 
-    def units(self, z: np.ndarray) -> np.ndarray:
+    def units_of_unknowns(self, z: np.ndarray) -> np.ndarray:
         """Return the unit of every unknown, (n + 1,), in which steps are measured."""
         ...
 
-    def symmetry_directions(self, z: np.ndarray) -> np.ndarray:
+    def symmetry_orbit_directions(self, z: np.ndarray) -> np.ndarray:
         """Return orthonormal directions (n + 1, k), in units, along the orbit of a continuous symmetry."""
         ...
 
@@ -59,7 +59,7 @@ class CurvePoint:
     Attributes:
         z: unknowns (n + 1,); tangent: unit vector along the curve in the system's units.
         matrix: slopes (n, n + 1) there; residual: largest entry of the equations.
-        arclength: from the first point, in the system's units.
+        arclength: arclength from the first point, in the system's units.
     """
 
     z: np.ndarray
@@ -70,7 +70,7 @@ class CurvePoint:
     evaluations: int = 0
 
 
-def unit_tangent(system: System, z: np.ndarray, matrix: np.ndarray, along: np.ndarray) -> np.ndarray:
+def unit_tangent(system: ContinuationSystem, z: np.ndarray, matrix: np.ndarray, along: np.ndarray) -> np.ndarray:
     """Return the unit tangent of the solution curve in the system's units, (n + 1,).
 
     Args:
@@ -79,13 +79,13 @@ def unit_tangent(system: System, z: np.ndarray, matrix: np.ndarray, along: np.nd
         matrix: slopes there, (n, n + 1).
         along: vector with which the tangent has a positive scalar product.
     """
-    rows = np.concatenate([matrix * system.units(z), system.symmetry_directions(z).T])
+    rows = np.concatenate([matrix * system.units_of_unknowns(z), system.symmetry_orbit_directions(z).T])
     tangent = np.linalg.svd(rows, full_matrices=True)[2][-1]
     return tangent if tangent @ along >= 0 else -tangent
 
 
-def correct(
-    system: System,
+def correct_predicted_point(
+    system: ContinuationSystem,
     z: np.ndarray,
     matrix: np.ndarray,
     normal: np.ndarray,
@@ -108,13 +108,13 @@ def correct(
         unknowns, updated slopes, residual, number of evaluations; None where it did not converge.
     """
     most = ContinuationOptions.current().max_corrections if most is None else most
-    units = system.units(z)
+    units = system.units_of_unknowns(z)
     start, scaled = z.copy(), matrix * units
     before: tuple[np.ndarray, np.ndarray] | None = None
     best = np.inf
     for count in range(1, most + 1):
         try:
-            values = system.residual(z)
+            values = system.residual_of_equations(z)
         except DOMAIN_ERRORS:
             return None
         if not np.isfinite(values).all():
@@ -130,7 +130,7 @@ def correct(
         if count > 3 and size > 10 * best:
             return None
         best = min(best, size)
-        orbit = system.symmetry_directions(z)
+        orbit = system.symmetry_orbit_directions(z)
         rows = np.concatenate([scaled, normal[None], orbit.T])
         move = np.linalg.lstsq(rows, -np.concatenate([gap, np.zeros(orbit.shape[1])]), rcond=1e-12)[0]
         if not np.linalg.norm(move) < 2.0:
@@ -140,8 +140,10 @@ def correct(
     return None
 
 
-def first_point(system: System, z: np.ndarray, tolerance: float, toward: np.ndarray) -> CurvePoint | None:
-    """Return the first point, corrected with the last unknown fixed; None where that does not converge.
+def first_curve_point(
+    system: ContinuationSystem, z: np.ndarray, tolerance: float, toward: np.ndarray
+) -> CurvePoint | None:
+    """Return the first curve point, corrected at a fixed last unknown; None if Newton's method fails.
 
     Args:
         system: the equations.
@@ -152,42 +154,42 @@ def first_point(system: System, z: np.ndarray, tolerance: float, toward: np.ndar
     fixed = np.zeros(len(z))
     fixed[-1] = 1.0
     try:
-        found = correct(system, z, system.slopes(z), fixed, tolerance)
+        found = correct_predicted_point(system, z, system.residual_jacobian(z), fixed, tolerance)
         if found is None:
             return None
         z, _, residual, count = found
-        matrix = system.slopes(z)
+        matrix = system.residual_jacobian(z)
     except DOMAIN_ERRORS:
         return None
     return CurvePoint(z, unit_tangent(system, z, matrix, toward), matrix, residual, 0.0, count)
 
 
-def step_from(
-    system: System, point: CurvePoint, step: float, tolerance: float, along: int | None = None
+def step_along_curve(
+    system: ContinuationSystem, point: CurvePoint, step: float, tolerance: float, along: int | None = None
 ) -> CurvePoint | None:
-    """Return the point a step further along the tangent; None where the corrector fails or the tangent turns too far.
+    """Return the curve point one step along the tangent; None if the corrector fails or the tangent turns too far.
 
     Args:
         system: the equations.
         point: the point to step from.
-        step: in the system's units; a negative one goes back.
+        step: step in the system's units; a negative one goes back.
         tolerance: largest residual.
         along: index of the unknown in which the step is measured, so that it ends at a given value of that unknown.
     """
     normal = point.tangent
-    units = system.units(point.z)
+    units = system.units_of_unknowns(point.z)
     if along is None:
         guess = point.z + step * units * point.tangent
     else:
         guess = point.z + step / point.tangent[along] * units * point.tangent
         normal = np.zeros(len(point.z))
         normal[along] = 1.0
-    found = correct(system, guess, point.matrix, normal, tolerance)
+    found = correct_predicted_point(system, guess, point.matrix, normal, tolerance)
     if found is None:
         return None
     z, _, residual, count = found
     try:
-        matrix = system.slopes(z)
+        matrix = system.residual_jacobian(z)
     except DOMAIN_ERRORS:
         return None
     if not np.isfinite(matrix).all():
@@ -202,43 +204,43 @@ def step_from(
     return CurvePoint(z, tangent, matrix, residual, arclength, count)
 
 
-def next_point(
-    system: System, point: CurvePoint, step: float, tolerance: float, ends: tuple[float, float]
+def next_curve_point(
+    system: ContinuationSystem, point: CurvePoint, step: float, tolerance: float, ends: tuple[float, float]
 ) -> tuple[CurvePoint | None, float | None]:
-    """Return the next point, and the end of the last unknown's interval if the step was cut there.
+    """Return the next curve point, and the interval end at which the step was cut, if it was.
 
     Equations need not be defined outside the interval: no step is taken there.
 
     Args:
         system: the equations.
         point: the point to step from.
-        step: in the system's units.
+        step: step in the system's units.
         tolerance: largest residual.
-        ends: of the interval of the last unknown.
+        ends: ends of the interval of the last unknown.
     """
     low, high = min(ends), max(ends)
-    last, unit = point.z[-1], system.units(point.z)[-1]
+    last, unit = point.z[-1], system.units_of_unknowns(point.z)[-1]
 
-    def crossed_edge(value: float) -> float | None:
+    def crossed_interval_end(value: float) -> float | None:
         return low if value < low else high if value > high else None
 
-    edge = crossed_edge(last + step * unit * point.tangent[-1])
+    edge = crossed_interval_end(last + step * unit * point.tangent[-1])
     if edge is None:
-        ahead = step_from(system, point, step, tolerance)
-        edge = None if ahead is None else crossed_edge(ahead.z[-1])
+        ahead = step_along_curve(system, point, step, tolerance)
+        edge = None if ahead is None else crossed_interval_end(ahead.z[-1])
         if edge is None:
             return ahead, None
     distance = (edge - last) / unit
     if abs(distance) < 1e-9:
         return None, edge
-    ahead = step_from(system, point, distance, tolerance, along=len(point.z) - 1)
+    ahead = step_along_curve(system, point, distance, tolerance, along=len(point.z) - 1)
     if ahead is None:
         return None, None
     return replace(ahead, z=np.append(ahead.z[:-1], edge)), edge
 
 
 @dataclass
-class StepControl:
+class StepLengthControl:
     """The length of the next step, in the system's units: short steps resolve every turn, long ones take less time.
 
     Attributes:
@@ -254,59 +256,59 @@ class StepControl:
     shrinkage: float = 0.5
     easy: int = 5
 
-    def adapt(self, point: CurvePoint | None) -> None:
-        """Shorten the next step if the last one failed, lengthen it if the corrector converged fast."""
+    def adapt_step_length(self, point: CurvePoint | None) -> None:
+        """Shorten the next step if the last one failed; lengthen it if the corrector converged fast."""
         if point is None:
             self.step *= self.shrinkage
         elif point.evaluations <= self.easy:
             self.step = min(self.step * self.growth, self.largest)
 
     @property
-    def is_exhausted(self) -> bool:
-        """Return whether steps have been shortened below the smallest, so that the continuation ends."""
+    def is_step_too_short(self) -> bool:
+        """Return whether the step length has fallen below the smallest one, so that the continuation ends."""
         return self.step < self.smallest
 
 
 @dataclass
-class Continuation:
-    """A curve continued point by point from one end of an interval of its last unknown toward the other.
+class CurveContinuation:
+    """A solution curve computed point by point from one end of an interval of its last unknown to the other.
 
     Attributes:
         system: the equations.
-        first_guess: of the first unknowns; ends: of the interval.
+        first_guess: guess of the first point; ends: ends of the interval.
         tolerance: returns the largest residual of a corrected point, called at every step.
         start_failure: message of the error if the first point is not found.
         lost: returns the reason why the curve ends at unknowns without a next point.
-        name: of the last unknown, as "alpha = ", for `ending`.
-        control: of the step length.
+        name: name of the last unknown, as "alpha = ", for `ending`.
+        control: control of the step length of the continuation.
         point: the last one; callers that refine it by finer equations store the refined one here.
         ending: the reason why the continuation ended; empty before.
     """
 
-    system: System
+    system: ContinuationSystem
     first_guess: np.ndarray
     ends: tuple[float, float]
     tolerance: Callable[[], float]
     start_failure: str
     lost: Callable[[np.ndarray], str]
     name: str = ""
-    control: StepControl = field(default_factory=StepControl)
+    control: StepLengthControl = field(default_factory=StepLengthControl)
     point: CurvePoint = field(init=False)
     ending: str = ""
 
-    def stop(self, reason: str) -> None:
-        """End the continuation at the last point; of several reasons the first is kept as `ending`."""
+    def end_continuation(self, reason: str) -> None:
+        """End the continuation at the last point, for a reason; later reasons are ignored."""
         self.ending = self.ending or reason
 
-    def points(self, most: int) -> Iterator[CurvePoint]:
-        """Yield points until the end of the interval, a failure, the maximal number of points, or a call of `stop`.
+    def continuation_points(self, most: int) -> Iterator[CurvePoint]:
+        """Yield curve points until the interval ends, a step fails, `most` points are reached, or `end_continuation`.
 
         Raises:
             NotConvergedError: the first point is not found.
         """
         toward = np.zeros(len(self.first_guess))
         toward[-1] = np.sign(self.ends[1] - self.ends[0])
-        upcoming = first_point(self.system, self.first_guess, self.tolerance(), toward)
+        upcoming = first_curve_point(self.system, self.first_guess, self.tolerance(), toward)
         if upcoming is None:
             raise NotConvergedError(self.start_failure)
         count = 0
@@ -314,13 +316,13 @@ class Continuation:
             if upcoming is not None:
                 self.point, count = upcoming, count + 1
                 yield upcoming
-            elif self.control.is_exhausted:
-                self.stop(self.lost(self.point.z))
+            elif self.control.is_step_too_short:
+                self.end_continuation(self.lost(self.point.z))
             if count >= most:
-                self.stop(f"stopped after {most} points")
+                self.end_continuation(f"stopped after {most} points")
             if self.ending:
                 return
-            upcoming, edge = next_point(self.system, self.point, self.control.step, self.tolerance(), self.ends)
-            self.control.adapt(upcoming)
+            upcoming, edge = next_curve_point(self.system, self.point, self.control.step, self.tolerance(), self.ends)
+            self.control.adapt_step_length(upcoming)
             if edge is not None:
-                self.stop(f"{self.name}{edge:g} reached")
+                self.end_continuation(f"{self.name}{edge:g} reached")

@@ -1,4 +1,4 @@
-"""Natural continuation: a branch solved at one value of a parameter after another, and where it ends."""
+"""Natural continuation: a branch solved at successive values of a parameter, and the values where it ends."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..base.errors import TimeLimitError, require_known
+from ..base.errors import TimeLimitError
 from ..base.progress import ProgressTask, progress_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import default_start
+from ..saddle_point.starts import default_start, find_start
 from ..solving.solution import Solution
 from .branch import Branch
 from .curve_results import Curve
-from .grid import check_grid
+from .grid import check_parameter_grid
 
 
 def curve(
@@ -32,15 +32,15 @@ def curve(
     seeds: Mapping[float, Overlaps] | None = None,
     **ranges: Any,
 ) -> Curve:
-    """Return a replica symmetric branch along a parameter, as `sf.curve` with rsb = 0.
+    """Return a replica symmetric branch along a parameter; this is `sf.curve` with rsb = 0.
 
     Args:
-        problem: at any value of the parameter.
+        problem: the problem at any value of the parameter.
         start: named start of the branch; the default one of the model if None.
         over: the parameter.
-        values: of the parameter; or give a range by its name, as alpha=(0.1, 2, 40).
+        values: values of the parameter; or give a range by its name, as alpha=(0.1, 2, 40).
         accuracy: error bar of the overlaps, in block scales.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         refine_end: bisections toward an end of the branch.
         reached: name of the solutions' branch where that differs from the start.
         on_point: called with every solution.
@@ -50,18 +50,19 @@ def curve(
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
     """
-    problem, over, grid = check_grid(problem, over, values, ranges)
-    start = default_start(problem) if start is None else start
-    require_known("start", start, problem.solver.model.STARTS, problem.solver.name)
+    problem, over, grid = check_parameter_grid(problem, over, values, ranges)
+    start = default_start(problem) if start is None else find_start(problem, start)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
-    sequences = _ordered_values(branch, grid, seeds or {})
+    sequences = _values_outward_from_branch(branch, grid, seeds or {})
     end = partial(bisect_branch_end, branch, bisections=refine_end)
     with progress_bar(f"{start} branch, {span}", len(grid)) as task:
-        return Curve(over, start, *continue_naturally(branch, sequences, end, f"{start} branch", task, on_point))
+        return Curve(
+            over, start, *natural_parameter_continuation(branch, sequences, end, f"{start} branch", task, on_point)
+        )
 
 
-def continue_naturally(
+def natural_parameter_continuation(
     branch: Any,
     sequences: Iterable[list[float]],
     end: Callable[[float], tuple[float, float]],
@@ -69,10 +70,10 @@ def continue_naturally(
     task: ProgressTask,
     on_point: Callable[[Any], None] | None,
 ) -> tuple[tuple[Any, ...], tuple[tuple[float, float] | None, tuple[float, float] | None], bool]:
-    """Solve a branch at one value after another, each solution from its neighbours (natural continuation).
+    """Solve a branch at successive parameter values, each from the neighbouring solutions.
 
     Args:
-        branch: with `at`, `known` and `parameter` as of `Branch`.
+        branch: branch with `solution_at`, `known` and `parameter` as of `Branch`.
         sequences: lists of values in order, the anchor first, then one direction and the other; each list is left
             where the branch is not found.
         end: bisects the end of the branch before a value at which it was not found.
@@ -89,7 +90,7 @@ def continue_naturally(
         for values_in_order in sequences:
             for value in values_in_order:
                 anchor = value if anchor is None else anchor
-                solution = branch.at(value)
+                solution = branch.solution_at(value)
                 task.advance(f"{words}, {branch.parameter.rstrip('_')} = {value:.4g}")
                 if solution is None:
                     ends[value > anchor] = end(value)
@@ -105,18 +106,22 @@ def continue_naturally(
     return tuple(branch.known[value] for value in sorted(branch.known)), (ends[0], ends[1]), out_of_time
 
 
-def _ordered_values(branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]) -> Iterator[list[float]]:
-    """Yield the values outward from an anchor: the highest with the branch, else lowest, else middle, else a seed."""
+def _values_outward_from_branch(
+    branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]
+) -> Iterator[list[float]]:
+    """Yield lists of values outward from an anchor at which the branch was found."""
     known = sorted(set(seeds) & set(grid))
     inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
     for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
-        if branch.at(anchor) is not None or (anchor in seeds and branch.solve_from(anchor, seeds[anchor]) is not None):
-            yield from values_outward(grid, anchor)
+        if branch.solution_at(anchor) is not None or (
+            anchor in seeds and branch.solve_from_overlaps(anchor, seeds[anchor]) is not None
+        ):
+            yield from values_outward_from_anchor(grid, anchor)
             return
 
 
-def values_outward(grid: list[float], anchor: float) -> list[list[float]]:
-    """Return an anchor, the values below it in descending order, and those above it in ascending order.
+def values_outward_from_anchor(grid: list[float], anchor: float) -> list[list[float]]:
+    """Return lists of values: the anchor, the values below it descending, those above it ascending.
 
     Args:
         grid: values, ascending.
@@ -126,7 +131,7 @@ def values_outward(grid: list[float], anchor: float) -> list[list[float]]:
 
 
 def bisect_branch_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
-    """Return the last value with the branch and the first without, by bisection.
+    """Return the last parameter value with the branch and the first one without it, by bisection.
 
     The branch is only followed here: its start, which failed at the end, is not tried again.
 
@@ -135,13 +140,13 @@ def bisect_branch_end(branch: Branch, missing: float, bisections: int) -> tuple[
         missing: a value at which it was not found.
         bisections: their number.
     """
-    return bisect(branch.known, replace(branch, followed=True).at, missing, bisections)
+    return bisect_existence_limit(branch.known, replace(branch, followed=True).solution_at, missing, bisections)
 
 
-def bisect(
+def bisect_existence_limit(
     known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
 ) -> tuple[float, float]:
-    """Return the last value with a result and the first without, by bisection from the nearest known value.
+    """Return the last value with a result and the first without one, by bisection.
 
     Args:
         known: values with a result.

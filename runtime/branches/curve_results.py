@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from ..base import presenting
-from ..base.errors import describe_unknown
+from ..base.errors import describe_unknown_name
 from ..base.presenting import DatasetResult
 from ..problems.problem import Problem
 from ..solving.solution import Solution
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-class ResultAtValue(Protocol):
+class ResultWithProblem(Protocol):
     """A result at one value of the parameter."""
 
     @property
@@ -28,7 +28,7 @@ class ResultAtValue(Protocol):
         """The problem with that value."""
 
 
-AnyPoint = TypeVar("AnyPoint", bound=ResultAtValue)
+AnyPoint = TypeVar("AnyPoint", bound=ResultWithProblem)
 
 
 class BranchResults(DatasetResult, Generic[AnyPoint]):
@@ -50,7 +50,7 @@ class BranchResults(DatasetResult, Generic[AnyPoint]):
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
-        """Return a frame with one row a solution and columns q_1, V_1, ... per token.
+        """Return a data frame with one row per solution and columns q_1, V_1, ... per token.
 
         Args:
             stability: whether verdicts are included, which are computed if they are missing.
@@ -59,7 +59,7 @@ class BranchResults(DatasetResult, Generic[AnyPoint]):
         return presenting.to_frame(self, stability, names)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Return a figure of overlaps and errors along the parameter; save it if a path is given."""
+        """Return a figure of overlaps and errors along the parameter; save the figure if a path is given."""
         return presenting.plot(self.to_xarray(), path)
 
 
@@ -68,7 +68,7 @@ class CurveResults(BranchResults[AnyPoint]):
     """Solutions of one branch along a parameter, and the ends of the branch.
 
     Attributes:
-        solutions: in ascending order of the parameter.
+        solutions: solutions in ascending order of the parameter.
         ends: below and above, (last value with the branch, first value without it); None if it exists up to the edge.
         out_of_time: whether a time limit ended it before all values were asked for.
     """
@@ -80,10 +80,10 @@ class CurveResults(BranchResults[AnyPoint]):
     out_of_time: bool = False
 
     def __getitem__(self, column: str) -> np.ndarray:
-        """Return a column of `to_pandas` by its name, as curve["test_error"], (N,)."""
+        """Return a column of `to_pandas` by name, as curve["test_error"], (N,)."""
         frame = self.to_pandas()
         if column not in frame:
-            raise KeyError(describe_unknown("column", column, map(str, frame.columns)))
+            raise KeyError(describe_unknown_name("column", column, map(str, frame.columns)))
         return frame[column].to_numpy()
 
     def __iter__(self) -> Iterator[AnyPoint]:
@@ -91,7 +91,7 @@ class CurveResults(BranchResults[AnyPoint]):
         return iter(self.solutions)
 
     def end_text(self, symbol: str | None = None) -> str:
-        """Return a sentence on where the branch ends; a symbol may stand for the parameter."""
+        """Return a sentence on where the branch ends; `symbol` replaces the name of the parameter."""
         parts, shown = [], symbol or self.parameter
         for side, end in zip(("below", "above"), self.ends, strict=True):
             if end is not None:
@@ -101,7 +101,7 @@ class CurveResults(BranchResults[AnyPoint]):
         return "; ".join([f"{self.name} branch {span}", *parts])
 
     def to_latex(self, names: Mapping[str, str] | None = None) -> str:
-        """Return a LaTeX tabular (booktabs) of overlaps and losses with error bars, one row a solution."""
+        """Return a LaTeX table (booktabs) of overlaps and losses with error bars, one row per solution."""
         return presenting.to_tabular(self, names)
 
 

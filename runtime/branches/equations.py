@@ -11,28 +11,28 @@ import numpy as np
 
 from ..base.errors import DOMAIN_ERRORS, DomainError
 from ..integration.estimates import RuleChange
-from ..integration.rule import Averages, Rule
+from ..integration.rule import Rule, SaddlePointAverages
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.difference_jacobian import jacobian_by_differences
-from .branch_map import BranchMap, BranchSlopeOptions, symmetry_of_direction
-from .continuation import correct
+from .branch_map import BranchDerivativeOptions, BranchMap, symmetry_that_keeps_direction
+from .continuation import correct_predicted_point
 
 # (offset in steps, weight) of central differences of second and fourth order.
 _SECOND_ORDER = ((1, 1 / 2), (-1, -1 / 2))
 _FOURTH_ORDER = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
 
 
-def same_rule(rule: Rule) -> Rule:
-    """Return the rule as it is: no change of the rule of a branch."""
+def unchanged_rule(rule: Rule) -> Rule:
+    """Return the quadrature rule unchanged (the default of the argument `change`)."""
     return rule
 
 
 class BranchEquations:
-    """The saddle point equations of a branch, or of several that share parameters, as a `continuation.System`.
+    """The saddle point equations of one branch, or of several branches that share parameters.
 
     Unknowns are the coordinates x of every branch, then the parameters; the equations come in replicates. Subclasses
-    add one equation, which vanishes at an event, by `event_equation` and `event_slopes`.
+    add one equation, which vanishes at an event, by `event_equation` and `event_equation_gradient`.
     """
 
     depend_on_slopes = False  # whether some of the equations depend on slopes of the averages
@@ -41,56 +41,58 @@ class BranchEquations:
         self.branches = branches
         self.branch = branches[0]
 
-    def split_unknowns(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
+    def split_coordinates_and_parameters(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the coordinates of every branch, (k,) each, and the values of the parameters."""
-        return tuple(np.split(z, np.cumsum([branch.size for branch in self.branches])))
+        return tuple(np.split(z, np.cumsum([branch.coordinate_count for branch in self.branches])))
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
+    def rules_of_branches(self) -> tuple[Rule, ...]:
         """Return the rules of the overlaps of each branch."""
         return tuple(branch.rule for branch in self.branches)
 
-    def averages(self, z: np.ndarray, change: RuleChange = same_rule) -> tuple[Averages, ...]:
-        """Return the channel averages in the equations, one a rule of `rules`.
+    def channel_averages(self, z: np.ndarray, change: RuleChange = unchanged_rule) -> tuple[SaddlePointAverages, ...]:
+        """Return the channel averages in the equations, one per rule of `rules_of_branches`.
 
         Args:
             z: unknowns.
-            change: replaces the rules by others.
+            change: function that replaces the rules by others.
         """
-        *places, values = self.split_unknowns(z)
+        *places, values = self.split_coordinates_and_parameters(z)
         visits = cycle(zip(self.branches, places, strict=True))
         return tuple(
-            branch.averages(x, values, change(rule)) for (branch, x), rule in zip(visits, self.rules, strict=False)
+            branch.channel_averages(x, values, change(rule))
+            for (branch, x), rule in zip(visits, self.rules_of_branches, strict=False)
         )
 
-    def update_borders(self, z: np.ndarray) -> None:
-        """Update, at a point nearby, the constants of the event equation, if it has any."""
+    def update_bordering_vectors(self, z: np.ndarray) -> None:
+        """Update constants of the event equation at a nearby point; without an event nothing is done."""
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray | None:
         """Return the event equation, (R,), or one value () for all replicates; None without an event.
 
         Args:
             z: unknowns.
-            change: replaces the rules by others.
+            change: function that replaces the rules by others.
         """
         return None
 
-    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+    def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of the event equation, (1, len(z)); (0, len(z)) without an event."""
         return np.zeros((0, len(z)))
 
-    def replicate_residuals(self, z: np.ndarray, change: RuleChange = same_rule) -> np.ndarray:
+    def replicate_residuals(self, z: np.ndarray, change: RuleChange = unchanged_rule) -> np.ndarray:
         """Return the equations of every replicate, (R, n); their means, (1, n), if numbers of replicates differ.
 
         They are G(u) - u of docs/theory.md (5.15) in units of the block scales, then the event equation.
 
         Args:
             z: unknowns.
-            change: replaces the rules by others.
+            change: function that replaces the rules by others.
         """
-        *places, values = self.split_unknowns(z)
+        *places, values = self.split_coordinates_and_parameters(z)
         columns = [
-            branch.residuals(x, values, change(branch.rule)) for branch, x in zip(self.branches, places, strict=True)
+            branch.residuals_by_replicate(x, values, change(branch.rule))
+            for branch, x in zip(self.branches, places, strict=True)
         ]
         event = self.event_equation(z, change)
         if event is not None:
@@ -99,32 +101,32 @@ class BranchEquations:
             columns = [np.atleast_2d(column.mean(axis=0)) for column in columns]
         return np.column_stack(columns)
 
-    def residual(self, z: np.ndarray) -> np.ndarray:
+    def residual_of_equations(self, z: np.ndarray) -> np.ndarray:
         """Return the mean of the equations over the replicates, (n,)."""
         return self.replicate_residuals(z).mean(axis=0)
 
-    def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the residual, (n, len(z))."""
-        *places, values = self.split_unknowns(z)
+    def residual_jacobian(self, z: np.ndarray) -> np.ndarray:
+        """Return the Jacobian of the equations, (n, len(z))."""
+        *places, values = self.split_coordinates_and_parameters(z)
         first, count = 0, len(z) - len(values)
         out = np.zeros((count, len(z)))
         for branch, x in zip(self.branches, places, strict=True):
-            own, last = branch.slopes(x, values), first + len(x)
+            own, last = branch.residual_jacobian(x, values), first + len(x)
             out[first:last, first:last], out[first:last, count:] = own[:, : len(x)], own[:, len(x) :]
             first = last
-        return np.concatenate([out, self.event_slopes(z)])
+        return np.concatenate([out, self.event_equation_gradient(z)])
 
-    def units(self, z: np.ndarray) -> np.ndarray:
+    def units_of_unknowns(self, z: np.ndarray) -> np.ndarray:
         """Return the unit of every unknown, (len(z),): block scales, then the spans of the parameters."""
-        *places, _ = self.split_unknowns(z)
-        scales = (branch.units(x) for branch, x in zip(self.branches, places, strict=True))
+        *places, _ = self.split_coordinates_and_parameters(z)
+        scales = (branch.coordinate_units(x) for branch, x in zip(self.branches, places, strict=True))
         return np.concatenate([*scales, self.branch.span])
 
-    def symmetry_directions(self, z: np.ndarray) -> np.ndarray:
+    def symmetry_orbit_directions(self, z: np.ndarray) -> np.ndarray:
         """Return directions along the orbit of the continuous symmetry of a single branch, (len(z), j)."""
         if len(self.branches) > 1:
             return np.empty((len(z), 0))
-        orbit = self.branch.symmetry_directions(*self.split_unknowns(z))
+        orbit = self.branch.symmetry_orbit_directions(*self.split_coordinates_and_parameters(z))
         return np.concatenate([orbit, np.zeros((len(z) - len(orbit), orbit.shape[1]))])
 
 
@@ -147,53 +149,63 @@ class SingularEquations(BranchEquations):
         self.left = self.right = np.zeros(0)
         self.depend_on_slopes = True
 
-    def _difference_step(self, change: RuleChange) -> float:
-        options = BranchSlopeOptions.current()
+    def _difference_step_for_curvature(self, change: RuleChange) -> float:
+        options = BranchDerivativeOptions.current()
         return options.sampled_curvature_step if change(self.branch.rule).replicated else options.curvature_step
 
-    def _apply_block(
+    def _jacobian_times_sector_direction(
         self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: RuleChange, widened: float | None = 1.0
     ) -> np.ndarray:
-        """Return (dG/du - 1) times a direction of the sector (r,), by formulas or differences, a replicate a row.
+        """Return (dG/du - 1) times a direction (r,) of the sector, for each replicate.
 
         `widened` is a factor of the steps of differences; None for second-order differences, which are less accurate.
         """
-        u = self.branch.state(self.split_unknowns(z)[0])
-        values, rule = self.split_unknowns(z)[1], change(self.branch.rule)
-        printed = self.branch.slope_formulas(u, values, rule)
+        u = self.branch.state_from_coordinates(self.split_coordinates_and_parameters(z)[0])
+        values, rule = self.split_coordinates_and_parameters(z)[1], change(self.branch.rule)
+        printed = self.branch.generated_map_derivatives(u, values, rule)
         if printed is not None:
             moved = printed.state @ (scales * (direction @ self.sector)) / scales
             return (moved @ self.sector.T - direction)[None]
 
-        def _differentiate(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
+        def _differentiate_map_along_direction(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
             shift = step * scales * (direction @ self.sector)
-            images = [weight * self.branch.images(u + offset * shift, values, rule) for offset, weight in stencil]
+            images = [
+                weight * self.branch.images_by_replicate(u + offset * shift, values, rule) for offset, weight in stencil
+            ]
             return np.sum(images, axis=0) / (step * scales) @ self.sector.T - direction
 
         if widened is not None and not rule.replicated:
             with suppress(DomainError):  # long steps may leave the domain
-                return _differentiate(widened * BranchSlopeOptions.current().state_step, _FOURTH_ORDER)
-        return _differentiate((widened or 1.0) * self._difference_step(change), _SECOND_ORDER)
+                return _differentiate_map_along_direction(
+                    widened * BranchDerivativeOptions.current().state_step, _FOURTH_ORDER
+                )
+        return _differentiate_map_along_direction(
+            (widened or 1.0) * self._difference_step_for_curvature(change), _SECOND_ORDER
+        )
 
-    def sector_blocks(self, z: np.ndarray, change: RuleChange = same_rule, widened: float = 1.0) -> np.ndarray:
+    def sector_jacobian_blocks(
+        self, z: np.ndarray, change: RuleChange = unchanged_rule, widened: float = 1.0
+    ) -> np.ndarray:
         """Return dG/du - 1 in the sector for each replicate, (R, r, r).
 
         Args:
             z: unknowns.
-            change: replaces the rule by another.
+            change: function that replaces the rule by another.
             widened: factor of the steps of differences.
         """
-        scales = self.branch.scales(self.split_unknowns(z)[0])
+        scales = self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0])
         units = np.eye(len(self.sector))
-        return np.stack([self._apply_block(z, unit, scales, change, widened) for unit in units], axis=2)
+        return np.stack(
+            [self._jacobian_times_sector_direction(z, unit, scales, change, widened) for unit in units], axis=2
+        )
 
-    def update_borders(self, z: np.ndarray) -> None:
-        """Update the borders b and c: the singular vectors of the block at its smallest singular value."""
-        left, _, right = np.linalg.svd(self.sector_blocks(z).mean(axis=0))
+    def update_bordering_vectors(self, z: np.ndarray) -> None:
+        """Update the bordering vectors b and c: singular vectors at the smallest singular value."""
+        left, _, right = np.linalg.svd(self.sector_jacobian_blocks(z).mean(axis=0))
         self.left, self.right = left[:, -1], right[-1]
 
-    def _solve_bordered(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the right and left null vectors and g of the bordered system."""
+    def _solve_bordered_system(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return right and left null vectors, and g, of the bordered system."""
         r = len(block)
         whole = np.zeros((r + 1, r + 1))
         whole[:r, :r], whole[:r, r], whole[r, :r] = block, self.left, self.right
@@ -204,51 +216,62 @@ class SingularEquations(BranchEquations):
         return right[:r], left[:r], float(right[r])
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the g of docs/theory.md (9.2) of every replicate, (R,).
+        """Return the singularity condition g of docs/theory.md (9.2), of every replicate, (R,).
 
         Args:
             z: unknowns.
-            change: replaces the rule by another.
+            change: function that replaces the rule by another.
         """
-        return np.array([self._solve_bordered(block)[2] for block in self.sector_blocks(z, change)])
+        return np.array([self._solve_bordered_system(block)[2] for block in self.sector_jacobian_blocks(z, change)])
 
-    def event_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of g: -w^T d(dG/du) v with the null vectors v, w held fixed."""
-        right, left, _ = self._solve_bordered(self.sector_blocks(z).mean(axis=0))
-        scales, coarse = self.branch.scales(self.split_unknowns(z)[0]), self.branch.slope_rule(*self.split_unknowns(z))
+    def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
+        """Return the gradient -w^T d(dG/du) v of the singularity condition g, at fixed null vectors v, w."""
+        right, left, _ = self._solve_bordered_system(self.sector_jacobian_blocks(z).mean(axis=0))
+        scales, coarse = (
+            self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0]),
+            self.branch.rule_of_derivatives(*self.split_coordinates_and_parameters(z)),
+        )
 
-        def projected_block(there: np.ndarray) -> np.ndarray:
-            return -np.atleast_1d(left @ self._apply_block(there, right, scales, lambda _: coarse, None).mean(axis=0))
+        def projected_jacobian_at(there: np.ndarray) -> np.ndarray:
+            return -np.atleast_1d(
+                left @ self._jacobian_times_sector_direction(there, right, scales, lambda _: coarse, None).mean(axis=0)
+            )
 
-        steps = self._difference_step(lambda _: coarse) * self.units(z)
-        return jacobian_by_differences(projected_block, z, steps)
+        steps = self._difference_step_for_curvature(lambda _: coarse) * self.units_of_unknowns(z)
+        return jacobian_by_differences(projected_jacobian_at, z, steps)
 
-    def event_error(self, z: np.ndarray) -> float:
-        """Return the change of g by differences with twice the steps, an upper estimate of its truncation error."""
-        marks = [self._solve_bordered(self.sector_blocks(z, widened=widened).mean(axis=0))[2] for widened in (1.0, 2.0)]
+    def event_equation_error(self, z: np.ndarray) -> float:
+        """Return an upper estimate of the truncation error of g: its change by difference steps twice as long."""
+        marks = [
+            self._solve_bordered_system(self.sector_jacobian_blocks(z, widened=widened).mean(axis=0))[2]
+            for widened in (1.0, 2.0)
+        ]
         return abs(marks[1] - marks[0])
 
-    def second_order_error(self, z: np.ndarray, matrix: np.ndarray) -> float:
-        """Return the error of a fold's parameter that the error of g leaves, which is of second order.
+    def fold_parameter_error(self, z: np.ndarray, matrix: np.ndarray) -> float:
+        """Return the error of a fold's parameter due to the error of the singularity condition g.
 
         Along the branch g changes by g_s ds and the parameter, stationary at the fold, by 1/2 g_s / (w^T dG/dp) ds^2.
-        The error of g is its residual plus `event_error`.
+        The error of g is its residual plus `event_equation_error`.
 
         Args:
             z: unknowns near the fold.
             matrix: slopes (k + 1, k + 1) at z.
         """
-        block = self.sector_blocks(z).mean(axis=0)
-        right, left, event_equation = self._solve_bordered(block)
-        scales, event_error = self.branch.scales(self.split_unknowns(z)[0]), abs(event_equation) + self.event_error(z)
-        tangent = self.branch.coordinates(scales * (right @ self.sector))
+        block = self.sector_jacobian_blocks(z).mean(axis=0)
+        right, left, event_equation = self._solve_bordered_system(block)
+        scales, event_equation_error = (
+            self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0]),
+            abs(event_equation) + self.event_equation_error(z),
+        )
+        tangent = self.branch.coordinates_of_state(scales * (right @ self.sector))
         mark_slope = abs(float(matrix[-1, :-1] @ tangent))
-        parameter_slope = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
-        return event_error**2 / max(2 * mark_slope * parameter_slope, 1e-300)
+        tangent_parameter_component = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
+        return event_equation_error**2 / max(2 * mark_slope * tangent_parameter_component, 1e-300)
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
-        """Return the null direction of dG/du - 1, packed, (n,), in units of the block scales, of norm 1."""
-        right, _, _ = self._solve_bordered(self.sector_blocks(z).mean(axis=0))
+        """Return the null vector of dG/du - 1, packed, (n,), of norm 1 in units of the block scales."""
+        right, _, _ = self._solve_bordered_system(self.sector_jacobian_blocks(z).mean(axis=0))
         direction = right @ self.sector
         return direction / np.linalg.norm(direction)
 
@@ -261,22 +284,26 @@ def branching_coefficient(equations: SingularEquations, z: np.ndarray, tolerance
     (supercritical) for a positive c and discontinuous (subcritical) for a negative one.
 
     Args:
-        equations: of the loss of stability.
-        z: its unknowns.
+        equations: equations of the loss of stability.
+        z: unknowns of these equations.
         tolerance: residual of the corrector.
     """
-    amplitude = BranchSlopeOptions.current().amplitude
+    amplitude = BranchDerivativeOptions.current().amplitude
     direction, branch = equations.null_direction(z), equations.branch
-    x, values = equations.split_unknowns(z)
+    x, values = equations.split_coordinates_and_parameters(z)
     others = dict(zip(branch.parameters[1:], values[1:], strict=True))
     problem = replace(branch.problem.with_(**{k: float(v) for k, v in others.items()}), search=branch.problem.search)
-    symmetry = symmetry_of_direction(direction, branch)
+    symmetry = symmetry_that_keeps_direction(direction, branch)
     broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], symmetry, branch.rule)
-    system, scales = BranchEquations(broken), branch.scales(x)
-    start = np.append(broken.coordinates(branch.state(x) + amplitude * scales * direction), values[0])
-    normal = np.append(broken.coordinates(scales * direction) / broken.units(start[:-1]), 0.0)
+    system, scales = BranchEquations(broken), branch.block_scales_at(x)
+    start = np.append(
+        broken.coordinates_of_state(branch.state_from_coordinates(x) + amplitude * scales * direction), values[0]
+    )
+    normal = np.append(broken.coordinates_of_state(scales * direction) / broken.coordinate_units(start[:-1]), 0.0)
     try:
-        found = correct(system, start, system.slopes(start), normal / np.linalg.norm(normal), tolerance)
+        found = correct_predicted_point(
+            system, start, system.residual_jacobian(start), normal / np.linalg.norm(normal), tolerance
+        )
     except DOMAIN_ERRORS:
         return np.nan
     return np.nan if found is None else float(found[0][-1] - values[0]) / amplitude**2
@@ -290,14 +317,16 @@ class CrossingEquations(BranchEquations):
         self.loss_unit = loss_unit
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules of the overlaps, then those of the free entropies, of each branch."""
-        return *super().rules, *(branch.loss_rule for branch in self.branches)
+    def rules_of_branches(self) -> tuple[Rule, ...]:
+        """Return the quadrature rules of the overlaps and of the free entropies of both branches."""
+        return *super().rules_of_branches, *(branch.loss_rule for branch in self.branches)
 
-    def _loss_difference(self, places: Sequence[np.ndarray], values: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the difference of both free entropies in units of the loss, by replicates or of their means."""
+    def _free_entropy_difference(
+        self, places: Sequence[np.ndarray], values: np.ndarray, change: RuleChange
+    ) -> np.ndarray:
+        """Return the difference of the free entropies of both branches, per replicate, in units of the loss."""
         first, second = (
-            branch.free_entropies(x, values, change(branch.loss_rule))
+            branch.free_entropies_by_replicate(x, values, change(branch.loss_rule))
             for branch, x in zip(self.branches, places, strict=True)
         )
         if len(first) != len(second):
@@ -309,20 +338,20 @@ class CrossingEquations(BranchEquations):
 
         Args:
             z: unknowns.
-            change: replaces the rules by others.
+            change: function that replaces the rules by others.
         """
-        *places, values = self.split_unknowns(z)
-        return self._loss_difference(places, values, change)
+        *places, values = self.split_coordinates_and_parameters(z)
+        return self._free_entropy_difference(places, values, change)
 
-    def event_slopes(self, z: np.ndarray) -> np.ndarray:
+    def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
         """Return the derivatives of Phi_1 - Phi_2, in the parameters alone: Phi is stationary in the overlaps."""
-        *places, values = self.split_unknowns(z)
-        steps = self.branch.parameter_steps(smooth_factor=10)
+        *places, values = self.split_coordinates_and_parameters(z)
+        steps = self.branch.parameter_difference_steps(smooth_factor=10)
 
-        def difference(there: np.ndarray) -> np.ndarray:
-            return np.atleast_1d(self._loss_difference(places, there, same_rule).mean())
+        def free_entropy_difference_at(there: np.ndarray) -> np.ndarray:
+            return np.atleast_1d(self._free_entropy_difference(places, there, unchanged_rule).mean())
 
-        moved = jacobian_by_differences(difference, values, steps)
+        moved = jacobian_by_differences(free_entropy_difference_at, values, steps)
         return np.concatenate([np.zeros((1, len(z) - len(values))), moved], axis=1)
 
 
@@ -334,19 +363,21 @@ class ConditionEquations(BranchEquations):
         self.condition, self.unit = condition, unit
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the condition, one value for all replicates, in its unit.
+        """Return the difference between the sides of the condition, one number, in its unit.
 
         Args:
             z: unknowns.
-            change: replaces the rule by another.
+            change: function that replaces the rule by another.
         """
-        x, values = self.split_unknowns(z)
-        problem, overlaps = self.branch.problem_at(values), self.branch.overlaps(x)
+        x, values = self.split_coordinates_and_parameters(z)
+        problem, overlaps = self.branch.problem_at_parameters(values), self.branch.overlaps_from_coordinates(x)
         return np.array(self.condition(problem, overlaps, change(self.branch.rule)) / self.unit)
 
-    def event_slopes(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the condition, by central differences."""
-        options = BranchSlopeOptions.current()
+    def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivatives of the condition's difference, by central differences."""
+        options = BranchDerivativeOptions.current()
         sampled = self.branch.rule.replicated
-        steps = (options.sampled_parameter_step if sampled else options.curvature_step) * self.units(z)
-        return jacobian_by_differences(lambda there: np.atleast_1d(self.event_equation(there, same_rule)), z, steps)
+        steps = (options.sampled_parameter_step if sampled else options.curvature_step) * self.units_of_unknowns(z)
+        return jacobian_by_differences(
+            lambda there: np.atleast_1d(self.event_equation(there, unchanged_rule)), z, steps
+        )

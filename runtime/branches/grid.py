@@ -12,17 +12,17 @@ from ..problems.interpolation import Between
 from ..problems.problem import Problem
 
 
-def check_grid(
+def check_parameter_grid(
     problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
 ) -> tuple[Problem, str, list[float]]:
-    """Return problem, parameter and ascending values from the arguments of `curve`.
+    """Return problem, parameter name and ascending parameter values from the arguments of `curve`.
 
     A range between two arrays becomes a path from one to the other, with a parameter from 0 to 1.
 
     Args:
         problem: the problem.
         over: the parameter, unless `ranges` names it.
-        values: of the parameter.
+        values: values of the parameter.
         ranges: one range or list by the name of its parameter, in place of `values`.
 
     Raises:
@@ -35,23 +35,23 @@ def check_grid(
         if isinstance(span, list | tuple) and len(span) > 1 and np.ndim(span[0]) and np.ndim(span[1]):
             problem = problem.with_(**{over: Between(span[0], span[1])})
             over, span = f"path_{over.rstrip('_')}", (0.0, 1.0, *span[2:])
-        values = grid_values(over, span)
+        values = values_of_range_or_list(over, span)
     if values is None:
         raise InputError("give a range, as alpha=(0.1, 2, 40), or a list of values, as alpha=[0.5, 1, 4]")
     grid = sorted({float(v) for v in values})
     if not grid:
-        raise InputError("the grid is empty")
+        raise InputError(f"the list of values is empty: give at least one value of {over}")
     problem.require_scalar_parameters(over)
     for value in grid:
         problem.with_(**{over: value})
     return problem, over, grid
 
 
-def grid_values(name: str, span: Any) -> np.ndarray:
-    """Return the values of a range (low, high) or (low, high, count), or those of a list or an array.
+def values_of_range_or_list(name: str, span: Any) -> np.ndarray:
+    """Return parameter values from a range (low, high), (low, high, count), a list or an array.
 
     Args:
-        name: of the parameter, for the message.
+        name: name of the parameter, for the message.
         span: the range or list.
 
     Raises:

@@ -1,1 +1,1 @@
-"""One node of the channel: fields, proximal point, averages over its law."""
+"""The channel of a model: law of the fields, quadrature nodes, proximal points and their responses."""

@@ -1,14 +1,14 @@
-"""Averages at nodes at a finite temperature: over the Boltzmann law of the fields X in place of the proximal point."""
+"""Channel averages at a finite temperature: the Boltzmann law of the fields X replaces the proximal point."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..base.threads import run_in_threads
+from ..base.threads import run_loop_in_threads
 from ..problems.problem import Problem
-from .fields import Fields
+from .fields import FieldLaw
 from .nodes import gauss_legendre
-from .shared import allocate_slopes, moment_sums
+from .shared import allocate_response_jacobians, channel_moment_sums
 
 # Nodes per axis of X (per panel, where the loss has a kink), by the number of fields, at refinement 1: the boxes that
 # contain the weight are at most about thirty of its widths across.
@@ -19,16 +19,16 @@ def boltzmann_node_count(problem: Problem, refinement: float) -> int:
     """Return the number of Gauss-Legendre nodes per axis of X.
 
     Args:
-        problem: problem at a finite temperature; its number of fields decides.
+        problem: problem at a finite temperature.
         refinement: factor on the default number of nodes.
     """
-    return max(8, round(NODES[problem.solver.thermal.FIELDS] * refinement))
+    return max(8, round(NODES[problem.solver.thermal_channel.FIELDS] * refinement))
 
 
-def boltzmann_sums(
-    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float
+def boltzmann_moment_sums(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> np.ndarray:
-    """Return the Boltzmann averages summed over nodes: token rows, then totals, one row a chunk of nodes.
+    """Return sums of Boltzmann averages, one table row per chunk of nodes: moments of all tokens, then totals.
 
     Args:
         problem: problem at a finite temperature.
@@ -37,45 +37,52 @@ def boltzmann_sums(
         weights: (N,).
         refinement: of the integral over X, see `boltzmann_node_count`.
     """
-    channel = problem.solver.thermal
-    law = *fields.sampling_arguments, fields.precision, fields.variance, _log_normalisation(problem, fields)
-    return moment_sums(
-        channel, channel.averages, nodes, weights, *law, *_inner_loop_arguments(problem, fields, refinement)
-    )
-
-
-def boltzmann_slopes(
-    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, refinement: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights (M,) and G = dg/domega (M, D, D), a row for each node and value of the labelled noise.
-
-    Args:
-        problem: problem at a finite temperature.
-        fields: law of the fields.
-        nodes: (N, dimension), standard normal coordinates.
-        weights: (N,).
-        refinement: of the integral over X, see `boltzmann_node_count`.
-    """
-    channel = problem.solver.thermal
-    shares, matrices = allocate_slopes(channel, nodes)
+    channel = problem.solver.thermal_channel
     law = (
-        *fields.sampling_arguments,
+        *fields.sampling_loop_arguments,
         fields.precision,
         fields.variance,
-        *_inner_loop_arguments(problem, fields, refinement),
+        _gaussian_log_normalisation(problem, fields),
     )
-    run_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, shares, matrices)
+    return channel_moment_sums(
+        channel, channel.averages, nodes, weights, *law, *_thermal_integral_arguments(problem, fields, refinement)
+    )
+
+
+def boltzmann_response_jacobians(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, refinement: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights (M,) and Jacobians G = dg/domega (M, D, D), one per node and discrete noise value.
+
+    Args:
+        problem: problem at a finite temperature.
+        fields: law of the fields.
+        nodes: (N, dimension), standard normal coordinates.
+        weights: (N,).
+        refinement: of the integral over X, see `boltzmann_node_count`.
+    """
+    channel = problem.solver.thermal_channel
+    shares, matrices = allocate_response_jacobians(channel, nodes)
+    law = (
+        *fields.sampling_loop_arguments,
+        fields.precision,
+        fields.variance,
+        *_thermal_integral_arguments(problem, fields, refinement),
+    )
+    run_loop_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, shares, matrices)
     return shares, matrices
 
 
-def _log_normalisation(problem: Problem, fields: Fields) -> float:
+def _gaussian_log_normalisation(problem: Problem, fields: FieldLaw) -> float:
     """Return T log of the integral of exp(-(X - omega)^T V^{-1} (X - omega) / (2 T)) over X."""
-    count = problem.solver.thermal.FIELDS
+    count = problem.solver.thermal_channel.FIELDS
     volume = count * np.log(2 * np.pi * problem.temperature) + float(np.linalg.slogdet(fields.variance)[1].sum())
     return problem.temperature * volume / 2
 
 
-def _inner_loop_arguments(problem: Problem, fields: Fields, refinement: float) -> tuple[np.ndarray | float, ...]:
+def _thermal_integral_arguments(
+    problem: Problem, fields: FieldLaw, refinement: float
+) -> tuple[np.ndarray | float, ...]:
     """Return the arguments of the generated loops that belong to the integral over X.
 
     They are the scales of the noise, the constants, the temperature, kinks of the loss in X as (number of the field,

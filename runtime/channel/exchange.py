@@ -1,4 +1,4 @@
-"""Product rules under the discrete symmetries of the channel: one node of Y per orbit, averages over the group."""
+"""Symmetry reduction of product rules: one node of Y per orbit, averages over the symmetry group of the channel."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import numpy as np
 
 from ..problems.overlaps import Overlaps, UnitOverlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import EXACT, Exchange, loss_exchanges
-from .fields import Fields
+from ..problems.symmetry import EXACT, SignedPermutation, loss_symmetries
+from .fields import FieldLaw
 
 Axis = tuple[np.ndarray, np.ndarray]
 """Nodes and weights of a coordinate."""
 Moments = Sequence[tuple[str, tuple[int, ...], int]]
-"""The generated MOMENTS: name, shape and place in a row of each."""
+"""The generated MOMENTS: name, shape and offset of every moment of a token."""
 
 _NODE_ROUNDING = 1e-10  # distance in standard normal coordinates up to which two nodes are the same
 _BLOCK = 8192  # nodes that fit a processor's cache
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """A group of exchanges under which the law of the fields, the loss and mostly the nodes of a rule are invariant.
+class SymmetryReduction:
+    """A group of exchanges that leave the law of the fields, the loss and mostly the quadrature nodes invariant.
 
-    The identity is left out. Without exchanges nothing is reduced.
+    The identity is left out; an empty group stands for no symmetry.
     """
 
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[SignedPermutation, ...]
 
     @classmethod
-    def of_rule(
-        cls, problem: Problem, fields: Fields, labels: tuple[int, ...], axes: Sequence[Axis] | None
-    ) -> Reduction:
-        """Return the symmetries of a rule's nodes for one assignment of labels.
+    def from_rule_nodes(
+        cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...], axes: Sequence[Axis] | None
+    ) -> SymmetryReduction:
+        """Return the exchanges that leave loss, law and quadrature nodes invariant, for one assignment of labels.
 
         Args:
-            problem: problem whose loss decides.
+            problem: problem that defines the loss.
             fields: law of the fields.
             labels: label of every token.
             axes: nodes and weights of every coordinate of Y, then of the noise; None for a rule that is no product,
@@ -46,37 +46,37 @@ class Reduction:
         """
         if not axes:
             return cls(())
-        return cls.of_fields(problem, fields, labels).subgroup(lambda e: _is_node_symmetry(e, problem, axes))
+        return cls.from_field_law(problem, fields, labels).subgroup(lambda e: _is_node_symmetry(e, problem, axes))
 
     @classmethod
-    def of_fields(cls, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """Return the symmetries of loss and fields for one assignment of labels, whether or not nodes are invariant.
+    def from_field_law(cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
+        """Return the exchanges that leave loss and law of the fields invariant, for one assignment of labels.
 
         Args:
-            problem: problem whose loss decides.
+            problem: problem that defines the loss.
             fields: law of the fields.
             labels: label of every token.
         """
-        found = [e for e in loss_exchanges(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
+        found = [e for e in loss_symmetries(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
         if not found:
             return cls(())
-        blocks = _law_blocks(fields)
+        blocks = _field_law_arrays(fields)
         law = np.concatenate([block.ravel() for block in blocks])
         tolerance = np.concatenate([np.full(block.size, EXACT * np.abs(block).max(initial=0.0)) for block in blocks])
         shapes = tuple(block.shape for block in blocks)
 
-        def _keeps_law(exchange: Exchange) -> bool:
-            places, signs = _law_permutation(exchange, shapes)
+        def _preserves_field_law(exchange: SignedPermutation) -> bool:
+            places, signs = _field_law_permutation(exchange, shapes)
             return bool((np.abs(law - law[places] * signs) <= tolerance).all())
 
-        return cls(tuple(e for e in found if _keeps_law(e)))
+        return cls(tuple(e for e in found if _preserves_field_law(e)))
 
-    def subgroup(self, keeps: Callable[[Exchange], bool]) -> Reduction:
-        """Return the subgroup of the exchanges that fulfil a condition."""
-        return Reduction(tuple(e for e in self.exchanges if keeps(e)))
+    def subgroup(self, keeps: Callable[[SignedPermutation], bool]) -> SymmetryReduction:
+        """Return the subgroup of the exchanges that satisfy a condition."""
+        return SymmetryReduction(tuple(e for e in self.exchanges if keeps(e)))
 
     def orbit_sizes(self, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0) -> np.ndarray:
-        """Return how many nodes each node represents, (N,): 0 for those that another one represents.
+        """Return the orbit size of one node per orbit and 0 for all other nodes, (N,).
 
         Args:
             nodes: (N, coordinates of Y, of omega where student_rank is given, and of the noise), standard normal.
@@ -89,7 +89,9 @@ class Reduction:
         number = np.sqrt(np.arange(2.0, 2.0 + nodes.shape[1]))
         # An exchange is orthogonal: the numbers of all images.
         unit = np.eye(nodes.shape[1])
-        images = [exchange_nodes(exchange, unit, teacher_rank, student_rank) @ number for exchange in self.exchanges]
+        images = [
+            apply_exchange_to_nodes(exchange, unit, teacher_rank, student_rank) @ number for exchange in self.exchanges
+        ]
         out = np.zeros(len(nodes))
         for begin in range(0, len(nodes), _BLOCK):  # within a processor's cache
             left = nodes[begin : begin + _BLOCK]
@@ -102,53 +104,55 @@ class Reduction:
             out[kept] = self._group_order / fixed
         return out
 
-    def average_moments(self, out: np.ndarray, row: int, moments: Moments) -> np.ndarray:
-        """Return the sums with token rows averaged over the group; what follows them is invariant.
+    def average_moments_over_group(self, out: np.ndarray, row: int, moments: Moments) -> np.ndarray:
+        """Return channel sums with the moments of the tokens averaged over the group.
 
         Args:
-            out: token rows (L row,), then other sums.
-            row: length of a token's row.
+            out: moments of all tokens (L row,), then invariant sums.
+            row: number of moments per token.
             moments: the generated MOMENTS.
         """
         if not self.exchanges:
             return out
         tokens = len(self.exchanges[0].tokens)
         rows = out[: tokens * row].reshape(tokens, row)
-        total = rows + sum(e.exchange_moments(rows, moments) for e in self.exchanges)
+        total = rows + sum(e.permute_channel_averages(rows, moments) for e in self.exchanges)
         return np.concatenate([total.ravel() / self._group_order, out[tokens * row :]])
 
-    def average_tangents(
+    def average_derivatives_over_group(
         self, out: np.ndarray, row: int, moments: Moments, units: UnitOverlaps, clusters: int
     ) -> np.ndarray:
-        """Return derivatives (L row, n) of the token rows in the packed overlaps, averaged over the group.
+        """Return derivatives (L row, n) of the moments in the packed overlaps, averaged over the group.
 
         Args:
-            out: these derivatives before averaging.
-            row: length of a token's row.
+            out: derivatives before averaging.
+            row: number of moments per token.
             moments: the generated MOMENTS.
             units: unit vectors of the packed overlaps.
             clusters: number of clusters.
         """
         total = out.copy()
         for e in self.exchanges:
-            images = (out @ _packed_matrix(e, units, clusters).T).T.reshape(len(units), -1, row)
-            total += np.stack([e.exchange_moments(rows, moments).ravel() for rows in images], axis=1)
+            images = (out @ _exchange_matrix_on_overlaps(e, units, clusters).T).T.reshape(len(units), -1, row)
+            total += np.stack([e.permute_channel_averages(rows, moments).ravel() for rows in images], axis=1)
         return total / self._group_order
 
-    def average_slope(self, values: np.ndarray) -> np.ndarray:
-        """Return E[G_ll], (L, s, s), averaged over the group."""
+    def average_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean Jacobians E[G_ll], G = dg/domega, (L, s, s), averaged over the group."""
         total = values.copy()
         for e in self.exchanges:
             sign = np.array(e.student, float)
-            total += values[e.order] * np.multiply.outer(sign, sign)
+            total += values[e.token_order] * np.multiply.outer(sign, sign)
         return total / self._group_order
 
-    def average_square(self, values: np.ndarray) -> np.ndarray:
-        """Return E[G_ll' (x) G_ll'], (L, L, s, s, s, s), averaged over the group."""
+    def average_squared_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
+        """Return the mean squares E[G_ll' (x) G_ll'] of Jacobians, (L, L, s, s, s, s), averaged over the group."""
         total = values.copy()
         for e in self.exchanges:
             sign = np.array(e.student, float)
-            total += np.einsum("lmaebf,a,e,b,f->lmaebf", values[e.order][:, e.order], sign, sign, sign, sign)
+            total += np.einsum(
+                "lmaebf,a,e,b,f->lmaebf", values[e.token_order][:, e.token_order], sign, sign, sign, sign
+            )
         return total / self._group_order
 
     @cached_property
@@ -156,13 +160,15 @@ class Reduction:
         return 1 + len(self.exchanges)
 
 
-def _packed_matrix(exchange: Exchange, units: UnitOverlaps, clusters: int) -> np.ndarray:
-    """Return the exchange as an orthogonal matrix (n, n) on packed overlaps."""
+def _exchange_matrix_on_overlaps(exchange: SignedPermutation, units: UnitOverlaps, clusters: int) -> np.ndarray:
+    """Return the orthogonal matrix (n, n) by which an exchange acts on packed overlaps."""
     unpacked = [Overlaps.unpack(unit, units.sizes) for unit in np.eye(len(units))]
-    return np.stack([exchange.exchange_overlaps(one, clusters).pack() for one in unpacked], axis=1)
+    return np.stack([exchange.permute_overlaps(one, clusters).pack() for one in unpacked], axis=1)
 
 
-def exchange_nodes(exchange: Exchange, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0) -> np.ndarray:
+def apply_exchange_to_nodes(
+    exchange: SignedPermutation, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0
+) -> np.ndarray:
     """Return the images of nodes in the standard normal coordinates of Y, of omega and of the noise.
 
     Args:
@@ -175,14 +181,14 @@ def exchange_nodes(exchange: Exchange, nodes: np.ndarray, teacher_rank: int, stu
     y, x = tokens * teacher_rank, tokens * student_rank
     known, fields, noise = np.split(nodes, [y, y + x], axis=1)
     images = [
-        block.reshape(len(nodes), tokens, -1)[:, exchange.order] * np.array(signs, float)
+        block.reshape(len(nodes), tokens, -1)[:, exchange.token_order] * np.array(signs, float)
         for block, signs in ((known, exchange.teacher), (fields, exchange.student))
         if block.size
     ]
     return np.concatenate([*(image.reshape(len(nodes), -1) for image in images), exchange.noise * noise], axis=1)
 
 
-def _law_blocks(fields: Fields) -> tuple[np.ndarray, ...]:
+def _field_law_arrays(fields: FieldLaw) -> tuple[np.ndarray, ...]:
     """Return the arrays that define the law of the fields, in the order of `_AXIS_KINDS`."""
     return (
         fields.teacher_mean,
@@ -198,13 +204,15 @@ _AXIS_KINDS = "t", "tt", "s", "st", "ss", "ss"  # axes after that of the tokens:
 
 
 @lru_cache(maxsize=1024)
-def _law_permutation(exchange: Exchange, shapes: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return an exchange of the law of the fields as places and signs of entries of its joined, flattened blocks."""
+def _field_law_permutation(
+    exchange: SignedPermutation, shapes: tuple[tuple[int, ...], ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the permutation and signs by which an exchange acts on the flattened arrays of the field law."""
     columns = {"s": np.array(exchange.student, float), "t": np.array(exchange.teacher, float)}
     places, signs, first = [], [], 0
     for shape, kind in zip(shapes, _AXIS_KINDS, strict=True):
         size = int(np.prod(shape))
-        places.append(np.arange(first, first + size).reshape(shape)[exchange.order].ravel())
+        places.append(np.arange(first, first + size).reshape(shape)[exchange.token_order].ravel())
         sign = np.ones(())
         for axis in kind:
             sign = np.multiply.outer(sign, columns[axis])
@@ -213,16 +221,16 @@ def _law_permutation(exchange: Exchange, shapes: tuple[tuple[int, ...], ...]) ->
     return np.concatenate(places), np.concatenate(signs)
 
 
-def _is_node_symmetry(exchange: Exchange, problem: Problem, axes: Sequence[Axis]) -> bool:
-    """Whether the product of the axes is the same set of nodes and weights after the exchange."""
+def _is_node_symmetry(exchange: SignedPermutation, problem: Problem, axes: Sequence[Axis]) -> bool:
+    """Return whether an exchange maps the nodes and weights of a product rule to themselves."""
     teachers = problem.teacher_rank
     for l, source in enumerate(exchange.tokens):
         for b, sign in enumerate(exchange.teacher):
-            if not _is_same_axis(axes[l * teachers + b], axes[source * teachers + b], sign):
+            if not _is_equal_axis_up_to_sign(axes[l * teachers + b], axes[source * teachers + b], sign):
                 return False
-    return all(_is_same_axis(axis, axis, exchange.noise) for axis in axes[problem.tokens * teachers :])
+    return all(_is_equal_axis_up_to_sign(axis, axis, exchange.noise) for axis in axes[problem.tokens * teachers :])
 
 
-def _is_same_axis(one: Axis, other: Axis, sign: int) -> bool:
+def _is_equal_axis_up_to_sign(one: Axis, other: Axis, sign: int) -> bool:
     nodes, weights = other if sign > 0 else (-other[0][::-1], other[1][::-1])
     return len(nodes) == len(one[0]) and np.allclose(one[0], nodes, 0, 1e-10) and np.allclose(one[1], weights, 1e-9, 0)

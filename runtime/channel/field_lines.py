@@ -1,21 +1,21 @@
-"""Lines in the fields, parallel to a coordinate of omega: X on them, and the intervals in which it changes fastest."""
+"""Proximal points X on lines parallel to a coordinate of omega, and intervals in which X changes fastest."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..problems.problem import Problem
-from .fields import Fields
-from .points import proximal_points_at
+from .fields import FieldLaw
+from .points import proximal_points_at_nodes
 
 
 def flatten_fields(x: np.ndarray) -> np.ndarray:
-    """Return X (N, L, s) as rows (N, fields)."""
+    """Return fields X of shape (N, L, s) as an array (N, L s)."""
     return x.reshape(len(x), -1)
 
 
-def with_coordinate(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return copies of nodes with one coordinate of each set to a value.
+def replace_coordinate(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return a copy of nodes in which one coordinate of every node is replaced.
 
     Args:
         nodes: (N, dimension).
@@ -27,9 +27,9 @@ def with_coordinate(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) -> 
     return moved
 
 
-def bisect_steepest(
+def bisect_steepest_intervals(
     problem: Problem,
-    fields: Fields,
+    fields: FieldLaw,
     nodes: np.ndarray,
     axes: np.ndarray,
     intervals: tuple[np.ndarray, ...],
@@ -37,7 +37,7 @@ def bisect_steepest(
     shortest: float = 0.0,
     choice: int = 0,
 ) -> tuple[tuple[np.ndarray, ...], int]:
-    """Bisect intervals on lines, keeping the half over which X changes more.
+    """Bisect intervals on lines, keeping the half over which the proximal point X changes more.
 
     Args:
         problem: problem with a proximal map.
@@ -50,7 +50,7 @@ def bisect_steepest(
         choice: value of the labelled noise.
 
     Returns:
-        the remaining intervals, as in `intervals`, and the number of proximal points.
+        the bisected intervals, in the form of `intervals`, and the number of proximal points computed.
     """
     row, low, high, x_low, x_high = intervals
     count = 0
@@ -61,7 +61,9 @@ def bisect_steepest(
             break
         middle = (low + high) / 2
         x_middle = flatten_fields(
-            proximal_points_at(problem, fields, with_coordinate(nodes[row], axes[row], middle), choice=choice).x
+            proximal_points_at_nodes(
+                problem, fields, replace_coordinate(nodes[row], axes[row], middle), choice=choice
+            ).x
         )
         count += len(row)
         left = np.linalg.norm(x_middle - x_low, axis=1) > np.linalg.norm(x_high - x_middle, axis=1)
@@ -71,24 +73,26 @@ def bisect_steepest(
     return (row, low, high, x_low, x_high), count
 
 
-def evaluate_on_lines(
+def proximal_points_on_lines(
     problem: Problem,
-    fields: Fields,
+    fields: FieldLaw,
     nodes: np.ndarray,
     axes: np.ndarray,
     ends: np.ndarray,
     choice: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X at given places on the line through every node, (N, ends, fields), and the minima seen, (N, ends).
+    """Return X on the line through every node, (N, ends, fields), and numbers of minima found, (N, ends).
 
     Args:
         problem: problem with a proximal map.
         fields: law of the fields.
         nodes: (N, dimension).
         axes: coordinate along which each line runs, (N,).
-        ends: places on every line, (ends,).
+        ends: coordinates along every line, (ends,).
         choice: value of the labelled noise.
     """
-    lines = with_coordinate(np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes)))
-    found = proximal_points_at(problem, fields, lines, choice=choice)
+    lines = replace_coordinate(
+        np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes))
+    )
+    found = proximal_points_at_nodes(problem, fields, lines, choice=choice)
     return flatten_fields(found.x).reshape(len(nodes), len(ends), -1), found.minima.reshape(len(nodes), len(ends))

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.errors import DomainError
-from ..problems.compiled import load_loops
+from ..problems.compiled import load_compiled_loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import ReducedProblem, regularise_q
+from ..problems.reduced import ReducedProblem, make_q_positive_definite
 
 Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Fields:
-    """A Gaussian law of the fields for one assignment of labels, token by token (docs/theory.md (3.14)).
+class FieldLaw:
+    """A joint Gaussian law of student and teacher fields for one assignment of labels (docs/theory.md (3.14)).
 
     Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
 
@@ -39,7 +39,7 @@ class Fields:
     constants: np.ndarray
 
     @property
-    def sampling_arguments(self) -> Sampling:
+    def sampling_loop_arguments(self) -> Sampling:
         """The leading arguments of the generated sampling loops."""
         return (
             self.teacher_mean,
@@ -50,9 +50,7 @@ class Fields:
         )
 
     def planes_in_normal_coordinates(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
-        """Return planes in (X, Y, Gaussian noise), X the field omega, as planes in the standard normal coordinates.
-
-        These are (z_Y, z_omega, noise).
+        """Return planes in (omega, Y, Gaussian noise) as planes in standard normal coordinates (z_Y, z_omega, noise).
 
         Args:
             planes: (K, D + L t + U + 1), see `Problem.kink_planes`; the same shape is returned.
@@ -75,7 +73,7 @@ class Fields:
         return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
 
 
-def _factor_laws(
+def _factor_field_laws(
     overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray
 ) -> tuple[list[np.ndarray], float]:
     """Return the factors of the Gaussian laws of some contexts, (L, ...), and the sum of log det C.
@@ -88,30 +86,30 @@ def _factor_laws(
     blocks = overlaps.q, overlaps.V, overlaps.theta, rho_star
     q, V, theta, rho = [np.ascontiguousarray(block[contexts], float) for block in blocks]
     found = [np.empty(block.shape) for block in (rho, theta, q, q, V, q)]
-    log_det = load_loops("matrices").field_laws(q, V, theta, rho, *found)
+    log_det = load_compiled_loops("matrices").fill_field_laws(q, V, theta, rho, *found)
     if not np.isfinite(log_det) or not np.isfinite(overlaps.m).all():
         raise DomainError("an overlap is not finite, or V or q - theta rho*^(-1) theta^T is not positive definite")
     return found, log_det
 
 
 def channel_overlaps(part: Problem, overlaps: Overlaps) -> Overlaps:
-    """Return the overlaps of the problem that averages are taken of: those of the weights unless it is reduced.
+    """Return the overlaps of the fields that the loss depends on: those of the weights unless the problem is reduced.
 
     Args:
-        part: the problem itself, or the reduced one.
-        overlaps: of the weights.
+        part: full or reduced problem.
+        overlaps: overlaps of the weights.
 
     Raises:
-        DomainError: they admit no law of the fields; fewer combinations of them may admit one.
+        DomainError: V or the conditional covariance of the fields is not positive definite.
     """
     if not isinstance(part, ReducedProblem):
         return overlaps
-    _factor_laws(regularise_q(part.full, overlaps), slice(None), part.full.law.rho_star)
-    return part.overlap_maps.overlaps_at(overlaps.pack())
+    _factor_field_laws(make_q_positive_definite(part.full, overlaps), slice(None), part.full.law.rho_star)
+    return part.maps_of_overlaps_to_combinations.combination_overlaps_at(overlaps.pack())
 
 
-def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> Fields:
-    """Return the law of the fields of one assignment of labels.
+def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> FieldLaw:
+    """Return the joint Gaussian law of the fields for one assignment of labels.
 
     Args:
         problem: problem that gives the law of the teacher's fields.
@@ -122,11 +120,11 @@ def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
         DomainError: V or the conditional covariance is not positive definite.
     """
     contexts = problem.context_indices(labels) if problem.clusters > 1 else slice(None)
-    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _factor_laws(
+    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _factor_field_laws(
         overlaps, contexts, problem.law.rho_star
     )
     size = problem.tokens * problem.student_rank
-    return Fields(
+    return FieldLaw(
         teacher_mean=np.ascontiguousarray(problem.law.teacher_means[contexts]),
         teacher_factor=teacher_factor,
         field_mean=np.ascontiguousarray(overlaps.m[contexts]),
@@ -149,7 +147,7 @@ def block_diagonal(blocks: np.ndarray) -> np.ndarray:
 
 
 def diagonal_blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """Return the blocks (L, s, s) on the diagonal.
+    """Return the diagonal blocks (L, s, s) of a matrix.
 
     Args:
         matrix: (L s, L s).

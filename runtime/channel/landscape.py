@@ -1,4 +1,4 @@
-"""The minima of the Moreau objective at random points of a solution: which are proved global, how many there are."""
+"""Minima of the Moreau objective at random points of a solution: their number, and proofs that they are global."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..base.options import AlgorithmOptions
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .fields import field_law
-from .nodes import sobol_normal
-from .points import ProximalPoints, noise_values, proximal_points_at
+from .nodes import sobol_normal_points
+from .points import ProximalPoints, noise_values, proximal_points_at_nodes
 
 LOG2_POINTS = 11  # of the random points
 BUDGET = 20_000  # boxes a point
@@ -26,7 +26,7 @@ class LandscapeOptions(AlgorithmOptions):
 
     Attributes:
         proof_tolerance: a minimum is proved up to this, times (1 + its value); smaller takes more boxes.
-        max_minima: minima of a point that are listed.
+        max_minima: largest number of minima that are listed per point.
     """
 
     proof_tolerance: float = 1e-8
@@ -35,7 +35,7 @@ class LandscapeOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Landscape:
-    """A summary of minima at random points (omega, Y, noise) under the law of a solution.
+    """A summary of the minima of the Moreau objective at random points (omega, Y, noise) of a solution.
 
     Attributes:
         points: number of points, over all label assignments.
@@ -63,7 +63,7 @@ class Landscape:
         return presenting.to_json(self)
 
 
-def landscape(
+def analyse_landscape(
     problem: Problem, overlaps: Overlaps, log2: int = LOG2_POINTS, budget: int = BUDGET, seed: int = 0
 ) -> Landscape:
     """Find the minima of the Moreau objective at 2^log2 random points per label assignment, and prove them global.
@@ -75,7 +75,7 @@ def landscape(
 
     Args:
         problem: problem to which the overlaps belong.
-        overlaps: of a solution.
+        overlaps: overlaps of a solution.
         log2: logarithm to base 2 of the number of points.
         budget: boxes that the proof at one point may take; more prove more.
         seed: seed of the random points.
@@ -84,13 +84,13 @@ def landscape(
         DomainError: overlaps outside their domain.
     """
     options, channel = LandscapeOptions.current(), problem.solver.channel
-    nodes = sobol_normal(problem.dimension, log2, 900 + seed, ())
+    nodes = sobol_normal_points(problem.dimension, log2, 900 + seed, ())
     bounded = problem.solver.model.NONNEGATIVE and not (problem.solver.proximal.CORNERS and channel.FIELDS > 1)
     parts = []
     for labels, probability in problem.label_choices:
         fields = field_law(problem, overlaps, labels)
         for choice in noise_values(problem):
-            points = proximal_points_at(problem, fields, nodes, choice=choice)
+            points = proximal_points_at_nodes(problem, fields, nodes, choice=choice)
             possible = points.weight > 0
             points = ProximalPoints(*(np.ascontiguousarray(column[possible]) for column in points))
             omega, best = (block.reshape(len(block), -1) for block in (points.omega, points.x))
@@ -102,11 +102,15 @@ def landscape(
             if bounded:
                 spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
                 known = omega, fields.precision, spread, points.features, fields.constants
-                proofs = problem.solver.bounds.shortfalls(*known, best, points.value, options.proof_tolerance, budget)
+                proofs = problem.solver.moreau_bounds.shortfalls(
+                    *known, best, points.value, options.proof_tolerance, budget
+                )
                 proofs[points.minima == 0, 0] = np.inf
             weight = probability * points.weight / len(nodes)
             parts.append(
-                np.column_stack([weight, proofs, _combine_minima(points, number, minima[:, :, channel.FIELDS])])
+                np.column_stack(
+                    [weight, proofs, _combine_minima_of_searches(points, number, minima[:, :, channel.FIELDS])]
+                )
             )
     weight, lacking, boxes, lower, number, gap, value = np.concatenate(parts).T
     # A point with no bound at all may lack all of its value: the loss is not negative.
@@ -124,8 +128,8 @@ def landscape(
     )
 
 
-def _combine_minima(points: ProximalPoints, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the minima found by the proximal map and by the search for all minima together, a row a point.
+def _combine_minima_of_searches(points: ProximalPoints, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Combine the minima found by the proximal map and by the search for all minima, one table row per point.
 
     Columns: whether the latter found a lower minimum, number of minima, gap between the two lowest (nan without),
     lowest value.

@@ -1,4 +1,4 @@
-"""Lattices to sum smooth functions of R^n over: the duals of dense packings, and their points in a ball.
+"""Lattices for sums of smooth functions over R^n: duals of dense sphere packings, and lattice points in a ball.
 
 A sum over the points of a lattice misses the Fourier transform of the function at the non-zero points of the dual: at
 one density of points, the farther these lie from the origin, the smaller the error (Petersen and Middleton, Inf.
@@ -20,7 +20,7 @@ _BLOCK = 8192  # points that fit a processor's cache
 
 @lru_cache(maxsize=16)
 def densest_packing_basis(dimension: int) -> np.ndarray:
-    """Return a basis in rows, (n, n), of determinant one, of the densest known packing in this dimension.
+    """Return a basis (n, n; rows) with determinant one of the densest known lattice packing of spheres.
 
     They are Z, A2, D3, D4, D5, E6, E7, E8, and laminated lattices in nine to twelve dimensions.
 
@@ -36,41 +36,41 @@ def densest_packing_basis(dimension: int) -> np.ndarray:
     if n <= 5:
         basis = _root_lattice_basis(n)
     elif n == 6:
-        basis = _e6_basis()
+        basis = _e6_lattice_basis()
     elif n == 7:
-        basis = _dual_basis(_project_out_first(_e8_basis()))
+        basis = _dual_lattice_basis(_project_out_first_vector(_e8_lattice_basis()))
     elif n == 8:
-        basis = _e8_basis()
+        basis = _e8_lattice_basis()
     else:
-        basis = _laminated_basis(n - 8)
+        basis = _laminated_lattice_basis(n - 8)
     return np.ascontiguousarray(basis / abs(np.linalg.det(basis)) ** (1 / n))
 
 
 def sampling_lattice_basis(dimension: int) -> np.ndarray:
-    """Return a basis in rows, (n, n), of determinant one, of the dual of `densest_packing_basis`."""
-    return _dual_basis(densest_packing_basis(dimension))
+    """Return a basis (n, n; rows) with determinant one of the dual of the densest known lattice packing."""
+    return _dual_lattice_basis(densest_packing_basis(dimension))
 
 
 @lru_cache(maxsize=16)
 def shortest_vector_length(dimension: int) -> float:
-    """Return the length of the shortest vectors of `densest_packing_basis`."""
+    """Return the length of the shortest vectors of the densest known lattice packing of determinant one."""
     basis = densest_packing_basis(dimension)
-    lengths = np.linalg.norm(points_in_ball(basis, float(np.linalg.norm(basis, axis=1).min())), axis=1)
+    lengths = np.linalg.norm(lattice_points_in_ball(basis, float(np.linalg.norm(basis, axis=1).min())), axis=1)
     return float(lengths[lengths > _ROUNDING].min())
 
 
 def is_lattice_symmetry(basis: np.ndarray, turn: np.ndarray) -> bool:
-    """Return whether an orthogonal map of the points takes a lattice to itself.
+    """Return whether an orthogonal map takes a lattice to itself.
 
     Args:
-        basis: of the lattice, (n, n), rows.
-        turn: the map x -> turn x, (n, n).
+        basis: basis of the lattice, (n, n), in rows.
+        turn: orthogonal matrix of the map, (n, n).
     """
     image = basis @ turn.T @ np.linalg.inv(basis)
     return bool(np.max(np.abs(image - np.round(image))) < _ROUNDING)
 
 
-def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
+def lattice_points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
     """Return all points of a lattice within a distance of the origin, (N, n).
 
     The method is that of Fincke and Pohst (Math. Comput. 44 (1985) 463), breadth first.
@@ -101,7 +101,7 @@ def points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
     return points
 
 
-def _dual_basis(basis: np.ndarray) -> np.ndarray:
+def _dual_lattice_basis(basis: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.linalg.inv(basis).T)
 
 
@@ -115,19 +115,19 @@ def _root_lattice_basis(n: int) -> np.ndarray:
     return np.concatenate([steps, (np.eye(n)[-2] + np.eye(n)[-1])[None]])
 
 
-def _e8_basis() -> np.ndarray:
-    """Return a basis of D8 and its points shifted by (1/2, ..., 1/2): simple roots, the first two neighbours."""
+def _e8_lattice_basis() -> np.ndarray:
+    """Return a basis of the lattice E8 (D8 and its points shifted by (1/2, ..., 1/2)): simple roots."""
     return np.concatenate([_root_lattice_basis(8)[1:7], [-np.ones(8) / 2, _root_lattice_basis(8)[7]]])
 
 
-def _project_out_first(basis: np.ndarray) -> np.ndarray:
-    """Return the projection on the hyperplane orthogonal to the first vector, in coordinates of that plane."""
+def _project_out_first_vector(basis: np.ndarray) -> np.ndarray:
+    """Return a basis of the lattice projected on the hyperplane orthogonal to its first basis vector."""
     rows = basis[1:] - np.outer(basis[1:] @ basis[0], basis[0]) / (basis[0] @ basis[0])
     return np.linalg.qr(rows.T)[1].T
 
 
-def _e6_basis() -> np.ndarray:
-    """Return a basis of three Eisenstein integers that agree modulo sqrt(-3), real parts before imaginary ones."""
+def _e6_lattice_basis() -> np.ndarray:
+    """Return a basis of the lattice E6, as triples of Eisenstein integers that agree modulo sqrt(-3)."""
     unit = np.exp(2j * np.pi / 3)
     theta = unit - unit.conjugate()
     over_eisenstein = np.array([[1, 1, 1], [0, theta, 0], [0, 0, theta]])
@@ -135,8 +135,8 @@ def _e6_basis() -> np.ndarray:
     return np.concatenate([rows.real, rows.imag], axis=1)
 
 
-def _laminated_basis(layers: int) -> np.ndarray:
-    """Return a basis of E8 and its deep holes over a root lattice of one to four dimensions with roots of length one.
+def _laminated_lattice_basis(layers: int) -> np.ndarray:
+    """Return a basis of the laminated lattice of nine to twelve dimensions: layers of E8 over its deep holes.
 
     Sums of the holes are holes, or points of E8 where the root lattice has no root.
     """
@@ -144,4 +144,4 @@ def _laminated_basis(layers: int) -> np.ndarray:
         [[2, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0], [1, 0, 1, 0, 1, 0, 1, 0]]
     )
     over = np.concatenate([halves[:layers] / 2, _root_lattice_basis(layers) / np.sqrt(2)], axis=1)
-    return np.concatenate([np.concatenate([_e8_basis(), np.zeros((8, layers))], axis=1), over])
+    return np.concatenate([np.concatenate([_e8_lattice_basis(), np.zeros((8, layers))], axis=1), over])

@@ -1,4 +1,4 @@
-"""Nodes and weights for the standard normal measure, from SciPy and NumPy's rules."""
+"""Quadrature nodes and weights, mostly for the standard normal measure."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss-Legendre nodes and weights on [-1, 1]; finding them takes longer than most integrals over them."""
+    """Return Gauss-Legendre nodes and weights on [-1, 1], cached."""
     return np.polynomial.legendre.leggauss(points)
 
 
 @lru_cache(maxsize=64)
-def highest_legendre_coefficients(points: int) -> np.ndarray:
-    """Return the matrix (2, points) from values at Gauss-Legendre nodes to their last two Legendre coefficients."""
+def highest_legendre_coefficient_matrix(points: int) -> np.ndarray:
+    """Return the matrix (2, points) from values at Gauss-Legendre nodes to the two highest Legendre coefficients."""
     t, w = gauss_legendre(points)
     transform = (np.polynomial.legendre.legvander(t, points - 1) * w[:, None]).T * (np.arange(points) + 0.5)[:, None]
     return np.ascontiguousarray(transform[-2:])
@@ -53,9 +53,9 @@ def gauss_legendre_on_panels(breaks: list[float], reach: float, points: int) -> 
     """Return Gauss-Legendre nodes and weights on each panel of [-reach, reach] between the breaks.
 
     Args:
-        breaks: where panels end, in any order.
-        reach: end of the interval.
-        points: nodes a panel.
+        breaks: ends of panels, in any order.
+        reach: half the length of the interval.
+        points: number of nodes per panel.
     """
     edges = [-reach, *sorted(b for b in breaks if -reach < b < reach), reach]
     x, w = gauss_legendre(points)
@@ -63,12 +63,12 @@ def gauss_legendre_on_panels(breaks: list[float], reach: float, points: int) -> 
     return np.concatenate([m + h * x for m, h in halves]), np.concatenate([h * w for _, h in halves])
 
 
-def normal_panel_rule(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
+def normal_rule_on_panels(breaks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
     """Return Gauss-Legendre nodes on the panels between breaks, and weights with the normal density.
 
     Args:
-        breaks: places between which the integrand is smooth.
-        points: nodes a panel.
+        breaks: points between which the integrand is smooth.
+        points: number of nodes per panel.
     """
     nodes, weights = gauss_legendre_on_panels(breaks, REACH, points)
     return nodes, weights * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
@@ -76,13 +76,13 @@ def normal_panel_rule(breaks: list[float], points: int) -> tuple[np.ndarray, np.
 
 @lru_cache(maxsize=64)
 def trapezoid_rule(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return equidistant nodes and weights for N(0, 1), symmetric."""
+    """Return the nodes and weights of the trapezoid rule for N(0, 1)."""
     nodes = np.linspace(-_TRAPEZOID_REACH, _TRAPEZOID_REACH, points)
     return nodes, (nodes[1] - nodes[0]) * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
 def midpoint_rule(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the middles of equal intervals of [-reach, reach] and weights for N(0, 1).
+    """Return the nodes and weights of the midpoint rule on [-reach, reach] for N(0, 1).
 
     Args:
         points: number of intervals.
@@ -106,8 +106,8 @@ def tensor_product_rule(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
     return np.stack([g.ravel() for g in grids], axis=1), weights
 
 
-def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
-    """Return a scrambled Sobol set in standard normal coordinates, closed under the sign flip of each group of axes.
+def sobol_normal_points(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+    """Return a scrambled Sobol set of standard normal points, closed under sign flips of groups of coordinates.
 
     Flips are antithetic: they leave the measure unchanged and keep averages that vanish by symmetry at zero.
 
@@ -115,21 +115,21 @@ def sobol_normal(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, 
         dimension: number of coordinates.
         log2: logarithm to base 2 of the points before flips.
         seed: of the scrambling.
-        groups: coordinates that change sign together, a tuple a group.
+        groups: coordinates that change sign together, one tuple per group.
 
     Returns:
         (2^log2 * 2^len(groups), dimension).
     """
     # Numba compiles once more for an array that must not be written: kernels are given a copy, as by every other rule.
-    return _cached_sobol_set(dimension, log2, seed, groups).copy()
+    return _cached_sobol_points(dimension, log2, seed, groups).copy()
 
 
 @lru_cache(maxsize=64)
-def _cached_sobol_set(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+def _cached_sobol_points(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
     nodes = (
-        _load_or_draw_sobol_set(dimension, log2, seed)
+        _load_or_draw_sobol_points(dimension, log2, seed)
         if log2 <= _MAX_CACHED_LOG2
-        else _draw_sobol_set(dimension, log2, seed)
+        else _draw_sobol_points(dimension, log2, seed)
     )
     for group in groups:
         mirror = nodes.copy()
@@ -139,7 +139,7 @@ def _cached_sobol_set(dimension: int, log2: int, seed: int, groups: tuple[tuple[
     return nodes
 
 
-def _draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
+def _draw_sobol_points(dimension: int, log2: int, seed: int) -> np.ndarray:
     from scipy.special import ndtri
     from scipy.stats import qmc
 
@@ -148,8 +148,8 @@ def _draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
     return np.asarray(ndtri(np.clip(uniform, tiny, 1 - tiny)))
 
 
-def _load_or_draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
-    """Return a small set from the user's cache: every solve begins with some, and SciPy is slow to load."""
+def _load_or_draw_sobol_points(dimension: int, log2: int, seed: int) -> np.ndarray:
+    """Return a small Sobol set from the user's cache, or draw and store it."""
     import scipy
 
     path = cache_folder() / "sobol" / f"{scipy.__version__}-{dimension}-{log2}-{seed}.npy"
@@ -157,7 +157,7 @@ def _load_or_draw_sobol_set(dimension: int, log2: int, seed: int) -> np.ndarray:
         known = np.load(path)
         if known.shape == (2**log2, dimension) and np.isfinite(known).all():
             return np.asarray(known)
-    drawn = _draw_sobol_set(dimension, log2, seed)
+    drawn = _draw_sobol_points(dimension, log2, seed)
     with suppress(OSError, InputError):
         buffer = BytesIO()
         np.save(buffer, drawn)

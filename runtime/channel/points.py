@@ -1,4 +1,4 @@
-"""Proximal points at single nodes."""
+"""Proximal points at nodes of the channel, and the Jacobians of their responses."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.threads import run_in_threads
+from ..base.threads import run_loop_in_threads
 from ..problems.problem import Problem
-from .fields import Fields, block_diagonal
-from .shared import allocate_slopes, proximal_columns
+from .fields import FieldLaw, block_diagonal
+from .shared import allocate_response_jacobians, proximal_point_table
 
 
 class ProximalPoints(NamedTuple):
-    """A set of proximal points at N nodes, for one value of the labelled noise.
+    """The proximal points at N nodes, for one discrete noise value.
 
     Attributes:
         omega, g, x: (N, L, s); features: of teacher and noise, (N, features).
@@ -32,12 +32,12 @@ class ProximalPoints(NamedTuple):
 
 
 def noise_values(problem: Problem) -> range:
-    """Return the values of the labelled noise; one without."""
+    """Return the indices of the discrete noise values; one index for a model without discrete noise."""
     return range(max(1, len(problem.solver.channel.LABELLED_NOISE)))
 
 
-def proximal_points_at(
-    problem: Problem, fields: Fields, nodes: np.ndarray, search: int | None = None, choice: int = 0
+def proximal_points_at_nodes(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, search: int | None = None, choice: int = 0
 ) -> ProximalPoints:
     """Return proximal points at nodes in standard normal coordinates.
 
@@ -50,9 +50,9 @@ def proximal_points_at(
     """
     problem.require_zero_temperature("proximal points are found")
     channel = problem.solver.proximal
-    law = *fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants
+    law = *fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants
     search = problem.search if search is None else search
-    columns = proximal_columns(channel, np.ascontiguousarray(nodes), *law, search, choice)
+    columns = proximal_point_table(channel, np.ascontiguousarray(nodes), *law, search, choice)
     shape = (len(nodes), problem.tokens, problem.student_rank)
     D, F = channel.FIELDS, channel.FEATURES
     omega, features, x = np.split(columns[:, : 2 * D + F], [D, D + F], axis=1)
@@ -62,10 +62,10 @@ def proximal_points_at(
     return ProximalPoints(omega, g, x, np.ascontiguousarray(features), value, gap, minima, weight)
 
 
-def slopes_at_nodes(
-    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int | None = None
+def response_jacobians_at_nodes(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, search: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return det(I + V H) (M,), weights (M,) and G = dg/domega (M, D, D), a row a node and value of labelled noise.
+    """Return det(I + V H) (M,), weights (M,) and Jacobians dg/domega (M, D, D), per node and discrete noise value.
 
     Args:
         problem: problem at zero temperature.
@@ -75,25 +75,25 @@ def slopes_at_nodes(
         search: as in `Problem`, the problem's own where None.
     """
     channel = problem.solver.proximal
-    shares, slopes = allocate_slopes(channel, nodes)
+    shares, slopes = allocate_response_jacobians(channel, nodes)
     determinants = np.ones(len(shares))
-    law = *fields.sampling_arguments, fields.precision, fields.variance, problem.noise_scale, fields.constants
+    law = *fields.sampling_loop_arguments, fields.precision, fields.variance, problem.noise_scale, fields.constants
     search = problem.search if search is None else search
-    run_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, search, determinants, shares, slopes)
+    run_loop_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, search, determinants, shares, slopes)
     return determinants, shares, slopes
 
 
-def slopes_at_minima(
-    problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray, step: float
+def response_jacobians_at_minima(
+    problem: Problem, fields: FieldLaw, x: np.ndarray, known: np.ndarray, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dg/domega = -H (1 + V H)^(-1) at minima and 1 + H V, (N, D, D) each.
+    """Return the Jacobians dg/domega = -H (1 + V H)^(-1) at minima, and 1 + H V, (N, D, D) each.
 
     Args:
         problem: problem at zero temperature.
         fields: law of the fields.
         x: minima, (N, D).
         known: features (N, F).
-        step: of the differences of the loss's slope that give H.
+        step: step of the differences of the loss gradient that give the Hessian H.
     """
     D, losses_at = x.shape[1], problem.solver.proximal.losses_at
     hessian = np.empty((*x.shape, D))

@@ -1,4 +1,4 @@
-"""Tests of the search for the global proximal point at a state: of the quick one, and of the one in use."""
+"""Tests whether the quick and the chosen search find the global proximal point at given overlaps."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from .fields import channel_overlaps, field_law
-from .nodes import sobol_normal
-from .points import noise_values, proximal_points_at
+from .nodes import sobol_normal_points
+from .points import noise_values, proximal_points_at_nodes
 
 QUICK, THOROUGH = 1, 2
 
@@ -37,9 +37,9 @@ class SearchTestOptions(AlgorithmOptions):
     tolerance: float = 1e-9
 
 
-@progress_step("where the quick search for proximal points misses a minimum")
-def choose_search(problem: Problem, overlaps: Overlaps) -> Problem:
-    """Return the problem with the search that its proximal map needs near these overlaps.
+@progress_step("test of the quick search for proximal points")
+def choose_proximal_search(problem: Problem, overlaps: Overlaps) -> Problem:
+    """Return the problem with the quick or thorough search for proximal points, as needed near given overlaps.
 
     The quick search (from omega, mirror images of the minimum found, beyond a soft one) is compared with the thorough
     one (the lowest of many points in every sector of the ball that contains the minimum, too) at random points; one
@@ -52,11 +52,11 @@ def choose_search(problem: Problem, overlaps: Overlaps) -> Problem:
     """
     if problem.search == THOROUGH or problem.inverse_temperature is not None:
         return problem
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     if part.solver.channel.FIELDS == 1:
         return problem
     options = SearchTestOptions.current()
-    nodes = sobol_normal(part.dimension, options.log2_compared, 31, ())
+    nodes = sobol_normal_points(part.dimension, options.log2_compared, 31, ())
     try:
         there = channel_overlaps(part, overlaps)
         laws = [field_law(part, there, labels) for labels, _ in part.label_choices]
@@ -64,13 +64,15 @@ def choose_search(problem: Problem, overlaps: Overlaps) -> Problem:
         return problem
     for fields in laws:
         for choice in noise_values(part):
-            quick, thorough = (proximal_points_at(part, fields, nodes, n, choice).value for n in (QUICK, THOROUGH))
+            quick, thorough = (
+                proximal_points_at_nodes(part, fields, nodes, n, choice).value for n in (QUICK, THOROUGH)
+            )
             if np.any(quick - thorough > options.tolerance * (1 + np.abs(thorough))):
                 return replace(problem, search=THOROUGH)
     return problem
 
 
-def missed_fraction(problem: Problem, overlaps: Overlaps) -> float:
+def missed_minimum_fraction(problem: Problem, overlaps: Overlaps) -> float:
     """Return the largest fraction, over labels and noise, of random points whose proximal point is not the global one.
 
     The minimum that the search finds in several fields is compared with the Moreau objective at random places of the
@@ -84,13 +86,13 @@ def missed_fraction(problem: Problem, overlaps: Overlaps) -> float:
     Raises:
         DomainError: overlaps outside their domain.
     """
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     D = part.solver.channel.FIELDS
     if D == 1 or problem.inverse_temperature is not None:
         return 0.0
     options = SearchTestOptions.current()
-    there, nodes = channel_overlaps(part, overlaps), sobol_normal(part.dimension, options.log2_checked, 33, ())
-    places = sobol_normal(D + 1, options.log2_trials, 35, ())
+    there, nodes = channel_overlaps(part, overlaps), sobol_normal_points(part.dimension, options.log2_checked, 33, ())
+    places = sobol_normal_points(D + 1, options.log2_trials, 35, ())
     places = places[:, 1:] / np.linalg.norm(places[:, 1:], axis=1, keepdims=True) * ndtr(places[:, :1])
     largest = 0.0
     for labels, _ in part.label_choices:
@@ -98,7 +100,7 @@ def missed_fraction(problem: Problem, overlaps: Overlaps) -> float:
         root = np.linalg.cholesky(fields.variance)
         directions = np.einsum("lab,klb->kla", root, places.reshape(-1, *root.shape[:2]))
         for choice in noise_values(part):
-            points = proximal_points_at(part, fields, nodes, choice=choice)
+            points = proximal_points_at_nodes(part, fields, nodes, choice=choice)
             size = np.abs(points.value)
             X = points.omega[:, None] + np.sqrt(2 * size)[:, None, None, None] * directions
             known = np.repeat(points.features, len(directions), axis=0)

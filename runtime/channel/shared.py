@@ -7,41 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from ..base.threads import run_in_threads
-from ..problems.solver_types import Channel, ProximalChannel
+from ..base.threads import run_loop_in_threads
+from ..problems.solver_types import ChannelFunctions, ProximalChannelFunctions
 
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 
 
-def sum_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) -> np.ndarray:
-    """Return the sums of a generated loop, a row a chunk of the nodes (CHUNKS, length).
+def sum_loop_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) -> np.ndarray:
+    """Return the sums of a generated loop over nodes, one table row per chunk of nodes, (CHUNKS, length).
 
     Args:
         loop: generated function; its last argument is the array to fill.
-        length: numbers a row.
-        arguments: of the loop, before that array.
+        length: number of sums.
+        arguments: leading arguments of the loop.
     """
     out = np.zeros((CHUNKS, length))
-    run_in_threads(loop, CHUNKS, CHUNKS, *arguments, out)
+    run_loop_in_threads(loop, CHUNKS, CHUNKS, *arguments, out)
     return out
 
 
-def moment_sums(channel: Channel, loop: Callable[..., None], *arguments: Any) -> np.ndarray:
-    """Return the sums of the generated `sample` (`averages` at a finite temperature): token rows, then totals.
+def channel_moment_sums(channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any) -> np.ndarray:
+    """Return channel sums over nodes by a generated loop: moments of all tokens, then totals.
 
     Args:
         channel: the generated channel.
-        loop: one of these functions.
-        arguments: of the loop.
+        loop: generated `sample`, or `averages` at a finite temperature.
+        arguments: arguments of the loop.
 
     Returns:
-        a row a chunk of the nodes.
+        one table row per chunk of nodes.
     """
-    return sum_in_chunks(loop, channel.TOKENS * channel.ROW + len(channel.TOTALS), *arguments)
+    return sum_loop_in_chunks(loop, channel.TOKENS * channel.ROW + len(channel.TOTALS), *arguments)
 
 
-def proximal_columns(channel: ProximalChannel, nodes: np.ndarray, *arguments: Any) -> np.ndarray:
-    """Return what the generated `proximal_points` fill, a row a node.
+def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *arguments: Any) -> np.ndarray:
+    """Return the table that the generated `proximal_points` fills, one row per node.
 
     Args:
         channel: the generated channel.
@@ -49,12 +49,12 @@ def proximal_columns(channel: ProximalChannel, nodes: np.ndarray, *arguments: An
         arguments: of the loop behind the nodes and their weights.
     """
     out = np.zeros((len(nodes), 2 * channel.FIELDS + channel.FEATURES + 5))
-    run_in_threads(channel.proximal_points, len(nodes), nodes, np.ones(len(nodes)), *arguments, out)
+    run_loop_in_threads(channel.proximal_points, len(nodes), nodes, np.ones(len(nodes)), *arguments, out)
     return out
 
 
-def allocate_slopes(channel: Channel, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return arrays of zeros for weights (M,) and slopes (M, D, D), a row a node and value of labelled noise.
+def allocate_response_jacobians(channel: ChannelFunctions, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return zero arrays for weights (M,) and Jacobians (M, D, D), one entry per node and discrete noise value.
 
     Args:
         channel: the generated channel.

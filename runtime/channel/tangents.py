@@ -1,4 +1,4 @@
-"""Derivatives of the channel averages in the overlaps, from printed formulas instead of differences.
+"""Derivatives of the channel averages in the overlaps, from generated formulas instead of differences.
 
 The overlaps enter an average through the law of the fields and through V. On a grid in X (docs/theory.md section 11) g
 stays the same and the weight changes, also in V: that part is accumulated in the generated loop. At nodes in standard
@@ -14,8 +14,8 @@ import numpy as np
 from ..base.options import AlgorithmOptions
 from ..problems.overlaps import Overlaps, UnitOverlaps, upper_triangle_indices
 from ..problems.problem import Problem
-from .fields import Fields
-from .points import noise_values, proximal_points_at, slopes_at_nodes
+from .fields import FieldLaw
+from .points import noise_values, proximal_points_at_nodes, response_jacobians_at_nodes
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class NodeTangentOptions(AlgorithmOptions):
     """Options of derivatives of averages over nodes.
 
     Attributes:
-        nodes_at_once: which bounds the memory.
+        nodes_at_once: number of nodes per batch, which bounds the memory.
     """
 
     nodes_at_once: int = 20000
 
 
-def _conditional_derivatives(
+def _conditional_law_derivatives(
     problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return derivatives of m (n, L, s), b (n, L, s, t), C and V (n, L, s, s) in the packed overlaps, token by token.
@@ -43,8 +43,10 @@ def _conditional_derivatives(
     return units.m[:, at], d_b, units.q[:, at] - shared - np.swapaxes(shared, -1, -2), units.V[:, at]
 
 
-def law_derivatives(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps) -> np.ndarray:
-    """Return the derivatives in the packed overlaps of the variables of the generated prox-space slopes, (LAW, n).
+def field_law_derivatives(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps
+) -> np.ndarray:
+    """Return derivatives, in the packed overlaps, of the entries of the field law in proximal space, (LAW, n).
 
     Args:
         problem: problem that gives the law of the teacher's fields.
@@ -52,16 +54,16 @@ def law_derivatives(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...
         labels: label of every token.
         units: unit vectors of the packed overlaps.
     """
-    d_m, d_b, d_C, d_V = _conditional_derivatives(problem, overlaps, labels, units)
+    d_m, d_b, d_C, d_V = _conditional_law_derivatives(problem, overlaps, labels, units)
     rows, columns = upper_triangle_indices(problem.student_rank)
     blocks = [d_m, d_b, d_C[..., rows, columns], d_V[..., rows, columns]]
     return np.concatenate([block.reshape(*block.shape[:2], -1) for block in blocks], axis=2).reshape(len(units), -1).T
 
 
-def law_derivatives_in_nodes(
-    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], fields: Fields, units: UnitOverlaps
+def field_law_derivatives_in_normal_coordinates(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], fields: FieldLaw, units: UnitOverlaps
 ) -> np.ndarray:
-    """Return the derivatives of m, A, F and V in the packed overlaps, as `node_tangents` requires.
+    """Return the derivatives of m, A, F and V in the packed overlaps, as `moment_derivatives_at_nodes` requires.
 
     In normal coordinates omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*, F F^T = C.
 
@@ -75,7 +77,7 @@ def law_derivatives_in_nodes(
     Returns:
         (L, s, 1 + t + 2 s, n).
     """
-    d_m, d_b, d_C, d_V = _conditional_derivatives(problem, overlaps, labels, units)
+    d_m, d_b, d_C, d_V = _conditional_law_derivatives(problem, overlaps, labels, units)
     d_A = d_b @ fields.teacher_factor
     # The differential of a Cholesky factor: F times the lower triangle, half of its diagonal, of F^(-1) dC F^(-T).
     inverse = np.linalg.inv(fields.field_factor)
@@ -85,10 +87,10 @@ def law_derivatives_in_nodes(
     return np.moveaxis(np.concatenate([d_m[..., None], d_A, d_F, d_V], axis=3), 0, -1)
 
 
-def node_tangents(
-    problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray, search: int | None
+def moment_derivatives_at_nodes(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, search: int | None
 ) -> np.ndarray:
-    """Return sums over nodes of the derivatives of the token rows in the variables of `law_derivatives_in_nodes`.
+    """Return sums over nodes of the derivatives of the moments in m, A, F and V, the variables of the field law.
 
     Args:
         problem: problem at zero temperature.
@@ -100,19 +102,19 @@ def node_tangents(
     Returns:
         (L row, L, s, 1 + t + 2 s).
     """
-    row, tangent = problem.solver.proximal.ROW, problem.solver.tangent
+    row, tangent = problem.solver.proximal.ROW, problem.solver.linear_response
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     choices = noise_values(problem)
     total = np.zeros((L * row, L, s, 1 + t + 2 * s))
     step = NodeTangentOptions.current().nodes_at_once
     for begin in range(0, len(nodes), step):
         part = np.ascontiguousarray(nodes[begin : begin + step])
-        _, shares, slopes = slopes_at_nodes(problem, fields, part, weights[begin : begin + step], search)
+        _, shares, slopes = response_jacobians_at_nodes(problem, fields, part, weights[begin : begin + step], search)
         z_Y = part[:, : L * t].reshape(len(part), L, t)
         z_omega = part[:, L * t : L * (t + s)].reshape(len(part), L, s)
         dy = np.einsum("lbe,nle->nlb", fields.teacher_factor, z_Y)
         for choice in choices:
-            points = proximal_points_at(problem, fields, part, search, choice)
+            points = proximal_points_at_nodes(problem, fields, part, search, choice)
             share = shares[choice :: len(choices)]
             known = share > 0
             G = slopes[choice :: len(choices)].reshape(-1, L, s, L, s)

@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status, 0, 1, 2, 3 or 130 (docs/design.md section 4).
 
     Args:
-        arguments: of the command line; None: those of the process.
+        arguments: arguments of the command line; None: those of the process.
     """
     install_interrupt_handlers()
     given = list(sys.argv[1:] if arguments is None else arguments)

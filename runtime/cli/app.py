@@ -16,7 +16,7 @@ from .models import derive, models
 from .phases import phases
 from .plot import plot
 from .reproduce import reproduce
-from .signatures import ListingCommand
+from .signatures import CommandWithComposedHelp
 from .simulate import simulate
 from .solve import solve, stability
 from .sweep import collect, sweep
@@ -69,4 +69,4 @@ for each in (
     reproduce,
     cache,
 ):
-    app.command(cls=ListingCommand)(each)
+    app.command(cls=CommandWithComposedHelp)(each)

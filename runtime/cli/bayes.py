@@ -5,9 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import InputError, require_known
+from ..base.errors import InputError, require_known_name
 from . import options
-from .outcome import ExitStatus, Outcome, command, early_exit, explain_failure, save_result
+from .outcome import (
+    CommandOutcome,
+    ExitStatus,
+    command_with_options,
+    early_exit_status,
+    explain_solution_failure,
+    save_result_and_report,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +22,7 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-@command("time_limit", "memory_limit", "json", "threads", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "quiet")
 def bayes(
     model: str,
     /,
@@ -33,7 +40,7 @@ def bayes(
     alone: bool = False,
     start: str | None = None,
     accuracy: float | None = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Compare the best possible learner of the teacher with risk minimisation, or locate a threshold of it.
 
     Args:
@@ -55,45 +62,49 @@ def bayes(
 
     kind = None if threshold is None else threshold.replace("-", "_")
     if threshold is not None:
-        require_known("value", threshold, [kind.replace("_", "-") for kind in KINDS], "--threshold")
-    require_known("value", from_, STARTS, "--from")
+        require_known_name("value", threshold, [kind.replace("_", "-") for kind in KINDS], "--threshold")
+    require_known_name("value", from_, STARTS, "--from")
     if (of is not None or given) and kind != "weak_recovery":
-        raise InputError("--of and --given go with --threshold weak-recovery")
-    held = None if columns is None else [_parse_column(part) for part in columns.split(",")]
+        raise InputError("--of and --given need --threshold weak-recovery")
+    held = None if columns is None else [_parse_teacher_column(part) for part in columns.split(",")]
     form = "N=SHARE or N=branch is expected, as 2=0.5"
     known = {
-        _parse_column(name): text
+        _parse_teacher_column(name): text
         if text == "branch"
-        else options.convert_parts("--given", f"{name}={text}", form, [text], float)[0]
-        for name, text in options.parse_pairs("--given", given, form).items()
+        else options.convert_option_parts("--given", f"{name}={text}", form, [text], float)[0]
+        for name, text in options.parse_name_value_pairs("--given", given, form).items()
     }
     if along is not None and kind is None:
-        raise InputError("--along goes with --threshold")
+        raise InputError("--along needs --threshold")
     if along is None and output is not None:
-        raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    way = options.parse_grid(along, "--along") if along is not None else None
-    file = options.netcdf_file(output, "a critical line", force)
+        raise InputError("-o needs --along: a single threshold is only printed (with --json as JSON)")
+    way = options.parse_parameter_grid(along, "--along") if along is not None else None
+    file = options.check_netcdf_output_option(output, "a critical line", force)
     if d is not None and (kind is not None or held is not None or from_ != STARTS[0] or accuracy is not None):
-        raise InputError("--d goes without --threshold, --columns, --from and --accuracy, which are of state evolution")
+        raise InputError(
+            "--d runs message passing: leave --threshold, --columns, --from, --accuracy out, which need state evolution"
+        )
     if d is None and seeds is not None:
-        raise InputError("--seeds goes with --d")
+        raise InputError("--seeds needs --d")
     if start in STARTS and start != "uninformed":
-        raise InputError(f"--start is that of risk minimisation; state evolution begins by --from {start}")
-    problem = options.build_problem(model, set_, "alpha" if kind is not None else None, "--threshold")
-    to_accuracy = options.given_options(accuracy=accuracy)
+        raise InputError(
+            f"--start {start} is for risk minimisation; give the start of state evolution by --from {start}"
+        )
+    problem = options.build_problem_from_options(model, set_, "alpha" if kind is not None else None, "--threshold")
+    to_accuracy = options.options_that_were_given(accuracy=accuracy)
     if kind is not None:
         how = {**to_accuracy, "of": of, "given": known}
         if way is not None:
-            return _threshold_line(problem, kind, way, how, file)
+            return _threshold_line_outcome(problem, kind, way, how, file)
         found = bayes_threshold(problem, kind, **how)
-        return Outcome(found.table, found.to_json)
+        return CommandOutcome(found.table, found.to_json)
     if d is not None:
         from ..extensions.bayes.messages import bayes_messages
 
-        passed = bayes_messages(problem, d, **options.given_options(seeds=seeds))
+        passed = bayes_messages(problem, d, **options.options_that_were_given(seeds=seeds))
         late = sum(run.status != "converged" for run in passed.runs)
         message = f"{late} of {len(passed.runs)} draws did not converge" if late else ""
-        return Outcome(passed.table, passed.to_json, message)
+        return CommandOutcome(passed.table, passed.to_json, message)
     begin = options.select_start(problem, start)
     best = bayes_optimal(problem, from_, columns=held, **to_accuracy)
     erm = None
@@ -104,37 +115,39 @@ def bayes(
     failed = [best.advice] if not best.success else []
     # Where risk minimisation loses what its start holds, that is what it reaches.
     reached = erm is None or erm.success or erm.status is Status.LEFT_BASIN
-    failed += [f"risk minimisation: {explain_failure(erm)}"] if erm is not None and not reached else []
-    return Outcome(
+    failed += [f"risk minimisation: {explain_solution_failure(erm)}"] if erm is not None and not reached else []
+    return CommandOutcome(
         lambda: best.table(erm),
         lambda: {**best.to_json(), "risk_minimisation": erm.to_json() if erm is not None else None},
         "; ".join(failed),
     )
 
 
-def _threshold_line(
+def _threshold_line_outcome(
     problem: Problem,
     kind: str,
     over: tuple[str, np.ndarray],
     how: dict[str, Any],
     file: options.OutputFile | None,
-) -> Outcome:
+) -> CommandOutcome:
     """Locate a threshold at values of a parameter; -o writes the line."""
     from ..extensions.bayes.thresholds import bayes_line
     from ..report.bayes import bayes_line_json
 
     line = bayes_line(problem, kind, over=over, **how)
-    early = early_exit(line.interrupted, bool(line.ending))
-    message = "" if line.success else "at some points there is no threshold, or not to the accuracy"
+    early = early_exit_status(line.interrupted, bool(line.ending))
+    message = "" if line.success else "at some points no threshold was found, or not to the accuracy asked"
 
-    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return bayes_line_json(line, "converged" if word == ExitStatus.DONE.word else word, path)
 
-    return save_result(line.save, file, line.table(), _json_object, message, early, (len(line.values), len(over[1])))
+    return save_result_and_report(
+        line.save, file, line.table(), _json_with_status, message, early, (len(line.values), len(over[1]))
+    )
 
 
-def _parse_column(text: str) -> int:
+def _parse_teacher_column(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"{text!r} is no column of the teacher; columns are numbered from 1") from None
+        raise InputError(f"{text!r} is not a column of the teacher; columns are numbers from 1") from None

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ..base import interrupts
 from ..base.errors import TimeLimitError
 from . import options
-from .outcome import NO_VERDICT, Outcome, command, early_exit, save_result
+from .outcome import NO_VERDICT, CommandOutcome, command_with_options, early_exit_status, save_result_and_report
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def curve(
     model: str,
     /,
@@ -33,22 +33,22 @@ def curve(
     columns: str | None = None,
     json: bool = False,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished.
 
     Args:
         over (NAME=LO:HI:N): The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.
     """
-    name, points = options.parse_grid(over)
-    shown = options.parse_names("--columns", columns, "columns are expected, as theta_21,test_error")
-    file = options.netcdf_file(output, "a curve", force)
-    problem = options.build_problem(model, set_, name, inverse_temperature=inverse_temperature)
-    symbols = options.parse_own_symbols(problem, rename)
+    name, points = options.parse_parameter_grid(over)
+    shown = options.parse_name_list("--columns", columns, "columns are expected, as theta_21,test_error")
+    file = options.check_netcdf_output_option(output, "a curve", force)
+    problem = options.build_problem_from_options(model, set_, name, inverse_temperature=inverse_temperature)
+    symbols = options.parse_user_symbols(problem, rename)
     begin = options.select_start(problem, start)
     from ..problems.columns import BROKEN
-    from ..report.branches import check_columns
+    from ..report.branches import check_branch_columns
 
-    check_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
+    check_branch_columns(problem, name, symbols, shown, *(BROKEN if rsb else ()))
     from ..branches.curve_results import Curve
     from ..extensions.breaking.curve import BrokenCurve
     from ..extensions.breaking.curve import curve as follow
@@ -56,15 +56,15 @@ def curve(
 
     reached: list[Any] = []
 
-    def finish_point(solution: Solution | BrokenSolution) -> None:
+    def compute_point_quantities(solution: Solution | BrokenSolution) -> None:
         """Compute everything that is printed or written about a point."""
         judged_solution = solution.symmetric if isinstance(solution, BrokenSolution) else solution
         if judged_solution.losses is not None:
-            _assess_stability(judged_solution)
+            _require_stability_verdict(judged_solution)
             _ = judged_solution.thermal if json else None
 
-    def record_point(solution: Solution | BrokenSolution) -> None:
-        finish_point(solution)
+    def complete_and_record_point(solution: Solution | BrokenSolution) -> None:
+        compute_point_quantities(solution)
         reached.append(solution)
 
     interrupted = False
@@ -78,11 +78,11 @@ def curve(
                 values=points,
                 accuracy=accuracy,
                 seed=seed,
-                on_point=record_point,
+                on_point=complete_and_record_point,
             )
             with suppress(TimeLimitError):
                 for solution in branch.solutions:  # those computed to locate an end, too
-                    finish_point(solution)
+                    compute_point_quantities(solution)
         interrupts.ignore_interrupts()
     except KeyboardInterrupt:
         interrupts.ignore_interrupts()
@@ -107,11 +107,11 @@ def curve(
     if branch.solutions or not interrupted:
         text = curve_table(branch, symbols, shown, descending)
     data = partial(curve_json, problem, branch, descending=descending)
-    early = early_exit(interrupted, branch.out_of_time)
-    return save_result(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))
+    early = early_exit_status(interrupted, branch.out_of_time)
+    return save_result_and_report(branch.save, file, text, data, message, early, (len(branch.solutions), len(points)))
 
 
-def _assess_stability(solution: Solution) -> None:
+def _require_stability_verdict(solution: Solution) -> None:
     """Compute the verdict on stability, which is part of a finished point.
 
     Raises:
@@ -121,7 +121,7 @@ def _assess_stability(solution: Solution) -> None:
         raise TimeLimitError(NO_VERDICT)
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def follow(
     model: str,
     /,
@@ -136,24 +136,24 @@ def follow(
     rename: list[str] | None = None,
     columns: str | None = None,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished.
 
     Args:
         over (NAME=FROM:TO): The parameter, its first and its last value, alpha=2:0.2.
         event_accuracy: Largest error bar of every event, in the parameter.
     """
-    name, ends = options.parse_endpoints(over)
-    shown = options.parse_names("--columns", columns, "columns are expected, as theta_21,test_error")
-    file = options.netcdf_file(output, "a branch", force)
-    problem = options.build_problem(model, set_, name)
-    symbols = options.parse_own_symbols(problem, rename)
+    name, ends = options.parse_parameter_endpoints(over)
+    shown = options.parse_name_list("--columns", columns, "columns are expected, as theta_21,test_error")
+    file = options.check_netcdf_output_option(output, "a branch", force)
+    problem = options.build_problem_from_options(model, set_, name)
+    symbols = options.parse_user_symbols(problem, rename)
     begin = options.select_start(problem, start)
 
     from ..following.follow import follow as walk
-    from ..report.branches import check_columns, followed_json, followed_table
+    from ..report.branches import check_branch_columns, followed_branch_json, followed_branch_table
 
-    check_columns(problem, name, symbols, shown, "arclength")
+    check_branch_columns(problem, name, symbols, shown, "arclength")
     branch = walk(
         problem,
         start=begin,
@@ -162,9 +162,9 @@ def follow(
         accuracy=accuracy,
         event_accuracy=event_accuracy,
         seed=seed,
-        on_point=_assess_stability,
+        on_point=_require_stability_verdict,
     )
-    early, message = early_exit(branch.interrupted, branch.out_of_time), ""
+    early, message = early_exit_status(branch.interrupted, branch.out_of_time), ""
     weak = [s for s in branch.solutions if not s.success]
     if weak:
         values = sorted(s.problem.value_of(name) for s in weak)
@@ -174,6 +174,6 @@ def follow(
         )
     elif not all(event.success for event in branch.events):
         message = f"an event was not located to {event_accuracy:g}; ask for a larger --event-accuracy"
-    text = followed_table(branch, symbols, shown) if branch.solutions else ""
-    data = partial(followed_json, problem, branch)
-    return save_result(branch.save, file, text, data, message, early, (len(branch.solutions), None))
+    text = followed_branch_table(branch, symbols, shown) if branch.solutions else ""
+    data = partial(followed_branch_json, problem, branch)
+    return save_result_and_report(branch.save, file, text, data, message, early, (len(branch.solutions), None))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base.errors import InputError, require_known
-from .outcome import Outcome, command
+from ..base.errors import InputError, require_known_name
+from .outcome import CommandOutcome, command_with_options
 
 if TYPE_CHECKING:
     from ..problems.cache_contents import CacheEntry
 
 
-@command("json")
-def cache(clear: str | None = None, list_: bool = False) -> Outcome:
+@command_with_options("json")
+def cache(clear: str | None = None, list_: bool = False) -> CommandOutcome:
     """Show what is kept between runs (solvers, machine code, nodes): folder, size, and what of it is out of date.
 
     Args:
@@ -20,7 +20,7 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
         list_: List every part, not only the total size.
     """
     if clear is not None:
-        require_known("value", clear, ("old", "all"), "--clear")
+        require_known_name("value", clear, ("old", "all"), "--clear")
     from ..base.cache import cache_folder, numba_cache_folder
     from ..problems.cache_contents import cache_entries, clear_cache
 
@@ -35,12 +35,14 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
     for what in dict.fromkeys(part.what for part in there):
         own = [part for part in there if part.what == what]
         old = [part for part in own if part.old]
-        lines.append(_cache_row(what, own) + (f"   of it old {_format_size(sum(p.bytes for p in old))}" if old else ""))
+        lines.append(
+            _cache_size_row(what, own) + (f"   of it old {_format_byte_size(sum(p.bytes for p in old))}" if old else "")
+        )
         if list_:
-            lines += [f"    {part.name:<60} {_format_size(part.bytes):>9}{'   old' * part.old}" for part in own]
-    lines.append(_cache_row("all", there))
+            lines += [f"    {part.name:<60} {_format_byte_size(part.bytes):>9}{'   old' * part.old}" for part in own]
+    lines.append(_cache_size_row("all", there))
     if clear is not None:
-        lines.append(f"removed {_format_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
+        lines.append(f"removed {_format_byte_size(sum(part.bytes for part in gone))} in {len(gone)} parts")
     elif any(part.old for part in there):
         lines.append("`saddleforge cache --clear old` removes what is out of date")
     data = {
@@ -51,12 +53,12 @@ def cache(clear: str | None = None, list_: bool = False) -> Outcome:
         "parts": [{"what": p.what, "name": p.name, "path": str(p.path), "bytes": p.bytes, "old": p.old} for p in there],
         "removed_bytes": sum(part.bytes for part in gone),
     }
-    return Outcome("\n".join(lines), data)
+    return CommandOutcome("\n".join(lines), data)
 
 
-def _cache_row(what: str, parts: list[CacheEntry]) -> str:
-    return f"  {what:<22} {len(parts):>5}   {_format_size(sum(part.bytes for part in parts)):>9}"
+def _cache_size_row(what: str, parts: list[CacheEntry]) -> str:
+    return f"  {what:<22} {len(parts):>5}   {_format_byte_size(sum(part.bytes for part in parts)):>9}"
 
 
-def _format_size(number: int) -> str:
+def _format_byte_size(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.1f} kB"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..base.errors import InputError, require_known
+from ..base.errors import InputError, require_known_name
 from . import options
-from .outcome import ExitStatus, Outcome, command, save_result
+from .outcome import CommandOutcome, ExitStatus, command_with_options, save_result_and_report
 
 TRAJECTORY, STATIONARY, RATE_LIMIT, ESCAPE = _ASKED = "trajectory", "stationary", "rate-limit", "escape"
 
 
-@command("time_limit", "memory_limit", "json", "threads", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "quiet")
 def dynamics(
     model: str,
     /,
@@ -32,7 +32,7 @@ def dynamics(
     method: str = "auto",
     output: Path | None = None,
     force: bool = False,
-) -> Outcome:
+) -> CommandOutcome:
     """Follow one-pass stochastic gradient descent of infinite d: overlaps and errors in time, and where it ends.
 
     Args:
@@ -54,67 +54,69 @@ def dynamics(
             point (1e-6); of --ask rate-limit the last step in the rate (1e-9).
         method (auto|DOP853|RK45|Radau|BDF|LSODA): SciPy's integrator.
     """
-    file = options.netcdf_file(output, "a trajectory", force)
-    problem = options.build_problem(model, set_)
-    begin, end, count = _parse_times(time)
-    require_known("value", ask, _ASKED, "--ask")
+    file = options.check_netcdf_output_option(output, "a trajectory", force)
+    problem = options.build_problem_from_options(model, set_)
+    begin, end, count = _parse_time_interval(time)
+    require_known_name("value", ask, _ASKED, "--ask")
     asked = ESCAPE if d is not None and ask == TRAJECTORY else ask
     if asked != TRAJECTORY:
         if file is not None or watch:
             raise InputError(f"--ask {asked} follows no trajectory; leave --watch and -o out")
         if d is not None and asked != ESCAPE:
-            raise InputError(f"--d draws random starts, and --ask {asked} has one; leave it out")
-    chosen: dict[str, Any] = {"batch": batch, **options.given_options(accuracy=accuracy)}
+            raise InputError(f"--d draws random starts, but --ask {asked} begins at a single one; leave --d out")
+    chosen: dict[str, Any] = {"batch": batch, **options.options_that_were_given(accuracy=accuracy)}
     if asked == ESCAPE:
         if start != "random":
-            raise InputError("growth from no overlap has no start; leave --start out")
+            raise InputError("--ask escape begins at zero overlap; leave --start out")
         if begin:
-            raise InputError(f"--time {time}: draws start at time 0")
+            raise InputError(f"--time {time}: --ask escape begins at time 0; give --time END")
         from ..extensions.descent.escape import escape
 
-        return _outcome_without_file(
+        return _printed_result_outcome(
             problem, escape(problem, rate, d=d, seeds=seeds, first=first, time=end, threshold=cosine, **chosen)
         )
     if asked in (STATIONARY, RATE_LIMIT):
         from ..extensions.descent.stationary import rate_limit, stationary
 
-        return _outcome_without_file(
+        return _printed_result_outcome(
             problem, (stationary if asked == STATIONARY else rate_limit)(problem, rate, start, **chosen)
         )
     import numpy as np
 
     from ..extensions.descent.dynamics import dynamics as follow
-    from ..extensions.descent.schedule import parse_batch
+    from ..extensions.descent.schedule import parse_batch_size
 
-    if parse_batch(batch).share is not None:
+    if parse_batch_size(batch).share is not None:
         times: Any = np.unique(np.round(np.linspace(begin, end, count or int(end - begin) + 1)))
     else:
         times = np.linspace(begin, end, count or 101)
-    result = follow(problem, rate, times, start, method=method, events=_parse_watched(watch), **chosen)
+    result = follow(problem, rate, times, start, method=method, events=_parse_watched_overlaps(watch), **chosen)
     early = ExitStatus.TIME_LIMIT if result.status == "time_limit" else None
     message = "" if result.success else f"{result.status.replace('_', ' ')}: {result.advice}"
     ending = early or (ExitStatus.DONE if result.success else ExitStatus.NOT_CONVERGED)
 
-    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         own = result.to_json()
         status = own["status"] if word in (ExitStatus.DONE.word, ending.word) else word
         return {**own, "status": status, "file": None if path is None else str(path)}
 
-    return save_result(result.save, file, result.table(), _json_object, message, early)
+    return save_result_and_report(result.save, file, result.table(), _json_with_status, message, early)
 
 
-def _outcome_without_file(problem: Any, found: Any) -> Outcome:
+def _printed_result_outcome(problem: Any, found: Any) -> CommandOutcome:
     """Return the outcome of a result that is no trajectory and is not written to a file."""
     from ..report.contract import problem_json
 
-    return Outcome(found.table, lambda: {**problem_json(problem), "status": ExitStatus.DONE.word, **found.to_json()})
+    return CommandOutcome(
+        found.table, lambda: {**problem_json(problem), "status": ExitStatus.DONE.word, **found.to_json()}
+    )
 
 
-def _parse_times(text: str) -> tuple[float, float, int | None]:
-    """Return begin, end and number of `0:40`, `0:40:81` or `40`."""
+def _parse_time_interval(text: str) -> tuple[float, float, int | None]:
+    """Return begin, end and number of times of `0:40`, `0:40:81` or `40`."""
     parts = text.split(":") if ":" in text else ["0", text]
     form = "BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81"
-    begin, end, *count = options.convert_parts("--time", text, form, parts, *(float, float, int)[: len(parts)])
+    begin, end, *count = options.convert_option_parts("--time", text, form, parts, *(float, float, int)[: len(parts)])
     if not 0 <= begin < end < float("inf"):
         raise InputError(f"--time {text}: 0 <= BEGIN < END is expected")
     if count and not 2 <= count[0] <= 100_000:
@@ -122,9 +124,10 @@ def _parse_times(text: str) -> tuple[float, float, int | None]:
     return begin, end, count[0] if count else None
 
 
-def _parse_watched(items: list[str] | None) -> dict[str, float]:
+def _parse_watched_overlaps(items: list[str] | None) -> dict[str, float]:
     form = "OVERLAP=VALUE is expected, as theta_1=0.1"
-    texts = options.parse_pairs("--watch", items, form)
+    texts = options.parse_name_value_pairs("--watch", items, form)
     return {
-        name: options.convert_parts("--watch", f"{name}={text}", form, [text], float)[0] for name, text in texts.items()
+        name: options.convert_option_parts("--watch", f"{name}={text}", form, [text], float)[0]
+        for name, text in texts.items()
     }

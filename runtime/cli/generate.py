@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..base.budget import interrupt_at_limit
+from ..base.budget import interrupt_at_time_limit
 from ..base.errors import InputError
 from . import options
-from .outcome import ExitStatus, Outcome, command
+from .outcome import CommandOutcome, ExitStatus, command_with_options
 
 
-@command("time_limit", "memory_limit", "json", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "quiet")
 def generate(
     model: str | None = None,
     /,
@@ -20,7 +20,7 @@ def generate(
     force: bool = False,
     origin: str | None = None,
     sizes: list[str] | None = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Derive and write the Numba solvers; --check compares them with what is there.
 
     Args:
@@ -31,58 +31,62 @@ def generate(
         origin (FILE:LINE): Show where a line of a generated file comes from.
     """
     from ..base.progress import print_message
-    from ..problems.catalogue import catalogue
+    from ..problems.catalogue import model_catalogue
 
     if origin is not None:
         if model is not None or out is not None or check or force or sizes:
-            raise InputError("--origin FILE:LINE stands alone")
-        return _origin_outcome(origin)
-    chosen = options.parse_sizes(sizes)
+            raise InputError("--origin FILE:LINE cannot be combined with other options or a MODEL")
+        return _line_origin_outcome(origin)
+    chosen = options.parse_structural_sizes(sizes)
     if model is None and chosen:
-        raise InputError("--set goes with a MODEL; without one the whole catalogue is generated")
-    if model is not None and (model not in catalogue() or chosen):
-        return _generate_one(model, chosen, out, check, force)
+        raise InputError("--set needs a MODEL; without one the whole catalogue is generated at its default sizes")
+    if model is not None and (model not in model_catalogue() or chosen):
+        return _generate_solver_of_model(model, chosen, out, check, force)
     from importlib.metadata import version
 
-    from ..derive.emit.tree import find_differences, sympy_version_of, write_tree
+    from ..derive.emit.tree import find_tree_differences, sympy_version_of_tree, write_generated_tree
 
-    root, fix = _tree_folder(out)
+    root, fix = _solver_tree_folder(out)
     names = None if model is None else [model]
     if out is None and not check:
         names = None  # the folder holds other files as well
     elif model is not None and out is not None:
         fix += f" {model}"
     if not check:
-        _check_tree(root)
+        _check_solver_tree_folder(root)
     print_message(f"deriving and generating {model if names else 'the catalogue'} (some seconds a model)")
     if check:
-        with interrupt_at_limit():
-            found = find_differences(root, names)
-        wanted, here = sympy_version_of(root) if found else None, version("sympy")
+        with interrupt_at_time_limit():
+            found = find_tree_differences(root, names)
+        wanted, here = sympy_version_of_tree(root) if found else None, version("sympy")
         if wanted and wanted != here:
             fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
-        return _comparison_outcome(root, {"folder": str(root)}, found, fix)
-    with interrupt_at_limit():  # written files are complete; the next run writes the rest
-        touched = write_tree(root, names)
+        return _stale_file_outcome(root, {"folder": str(root)}, found, fix)
+    with interrupt_at_time_limit():  # written files are complete; the next run writes the rest
+        touched = write_generated_tree(root, names)
     text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
-    return Outcome("\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched})
+    return CommandOutcome(
+        "\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched}
+    )
 
 
-def _comparison_outcome(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> Outcome:
-    """Return the outcome of --check for a folder: the differences found, and the command that updates it."""
+def _stale_file_outcome(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> CommandOutcome:
+    """Return the outcome of --check for a folder: the stale files, and the command that updates them."""
     data = {**data, "status": "stale" if found else "fresh", "differences": found}
     if not found:
-        return Outcome(f"{folder} is up to date", data)
-    return Outcome("\n".join(found), data, f"{folder} is stale; `{fix}` brings it up to date", ExitStatus.WRONG_INPUT)
+        return CommandOutcome(f"{folder} is up to date", data)
+    return CommandOutcome(
+        "\n".join(found), data, f"{folder} is stale; `{fix}` brings it up to date", ExitStatus.WRONG_INPUT
+    )
 
 
-def _origin_outcome(place: str) -> Outcome:
-    """Return which template and formulas a generated line comes from; FILE may be relative to the catalogue."""
-    from ..derive.emit.line_origins import find_origin
-    from ..problems.catalogue import GENERATED, generated_file
+def _line_origin_outcome(place: str) -> CommandOutcome:
+    """Return the outcome of --origin: template and formulas that a line of a generated file comes from."""
+    from ..derive.emit.line_origins import find_line_origin
+    from ..problems.catalogue import GENERATED, resolve_shared_file
 
     file, _, number = place.rpartition(":")
-    places = (generated_file(place) for place in (Path(file).absolute(), GENERATED / file))
+    places = (resolve_shared_file(place) for place in (Path(file).absolute(), GENERATED / file))
     path = next((place for place in places if place.is_file()), None)
     if path is None or not number.isdecimal():
         raise InputError(
@@ -90,7 +94,7 @@ def _origin_outcome(place: str) -> Outcome:
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        found = find_origin(path, int(number)) if 1 <= int(number) <= len(lines) else None
+        found = find_line_origin(path, int(number)) if 1 <= int(number) <= len(lines) else None
     except (OSError, ValueError, LookupError) as error:
         raise InputError(f"--origin {place}: {error}") from error
     if found is None:
@@ -102,10 +106,10 @@ def _origin_outcome(place: str) -> Outcome:
         "leads to": found.result,
     }
     text = [f"{place}: {lines[int(number) - 1].strip()}", *(f"  {k:<11} {v}" for k, v in facts.items() if v)]
-    return Outcome("\n".join(text), {"file": str(path), "line": int(number), **found._asdict()})
+    return CommandOutcome("\n".join(text), {"file": str(path), "line": int(number), **found._asdict()})
 
 
-def _tree_folder(out: Path | None) -> tuple[Path, str]:
+def _solver_tree_folder(out: Path | None) -> tuple[Path, str]:
     """Return the folder of the generated tree, and the command that rewrites it."""
     if out is not None:
         from ..base.files import absolute_path
@@ -116,20 +120,20 @@ def _tree_folder(out: Path | None) -> tuple[Path, str]:
     return GENERATED, "saddleforge generate"
 
 
-def _check_tree(root: Path) -> None:
+def _check_solver_tree_folder(root: Path) -> None:
     """Raise InputError for site-packages, a folder that is no tree of solvers, or one that cannot be written."""
-    from ..base.files import check_folder
+    from ..base.files import check_output_folder
 
     if {"site-packages", "dist-packages"} & set(root.absolute().parts):
         raise InputError(f"{root} is an installed copy, which is never written; give --out DIR")
-    if root.is_dir() and any(root.iterdir()) and not _is_generated(root / "catalogue.py"):
+    if root.is_dir() and any(root.iterdir()) and not _is_generated_file(root / "catalogue.py"):
         raise InputError(
             f"{root} contains other files, and files that no model generates are deleted; give an empty or new folder"
         )
-    check_folder(root)
+    check_output_folder(root)
 
 
-def _is_generated(path: Path) -> bool:
+def _is_generated_file(path: Path) -> bool:
     """Return whether the generator wrote a file, by its first line."""
     try:
         return b"Generated by saddleforge" in path.read_bytes().partition(b"\n")[0]
@@ -137,11 +141,13 @@ def _is_generated(path: Path) -> bool:
         return False
 
 
-def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool) -> Outcome:
+def _generate_solver_of_model(
+    name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool
+) -> CommandOutcome:
     """Write the solver of one model at one structure into the user's cache or a folder, or check it."""
-    from ..base.files import absolute_path, check_folder, file_exists_error, write_atomically
+    from ..base.files import absolute_path, check_output_folder, file_exists_error, write_atomically
     from ..base.progress import print_message
-    from ..problems.model_file import parse_model_path, symbolic_model
+    from ..problems.model_file import load_symbolic_model, parse_model_path
     from ..problems.solver import load_solver
 
     if out is None:
@@ -151,16 +157,16 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
             )
         parse_model_path(name)
         solver = load_solver(name, **sizes)
-        return Outcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
+        return CommandOutcome(f"the solver is in {solver.folder}", {"folder": str(solver.folder), "model": solver.name})
     from ..derive.emit.writer import generate as generate_solver
 
     given, out = out, absolute_path(out)
     if not check:
-        check_folder(out)
-    model = symbolic_model(name)
+        check_output_folder(out)
+    model = load_symbolic_model(name)
     structure = model.structure(**sizes)
-    folder, shown = (place / model.name / structure.key for place in (out, given))
-    print_message(f"deriving and generating {model.name} at {structure.key}")
+    folder, shown = (place / model.name / structure.folder_name for place in (out, given))
+    print_message(f"deriving and generating {model.name} at {structure.folder_name}")
     files = generate_solver(model, structure).files
     stale = [
         file
@@ -171,11 +177,11 @@ def _generate_one(name: str, sizes: dict[str, int], out: Path | None, check: boo
     if check:
         found = [f"{shown / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
         chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
-        return _comparison_outcome(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
+        return _stale_file_outcome(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
     for file in stale:
-        if not force and (folder / file).exists() and not _is_generated(folder / file):
+        if not force and (folder / file).exists() and not _is_generated_file(folder / file):
             raise file_exists_error(shown / file, "the file exists, and saddleforge did not generate it")
     for file in stale:
         write_atomically(folder / file, files[file])
     text = f"{shown}: " + (f"wrote {', '.join(stale)}" if stale else "nothing to do, it is up to date")
-    return Outcome(text, {**data, "changed": stale})
+    return CommandOutcome(text, {**data, "changed": stale})

@@ -9,27 +9,27 @@ from typing import Any
 
 from .._version import __version__
 from ..base import interrupts
-from ..base.budget import interrupt_at_limit
-from ..base.errors import InputError, require_known, require_whole
+from ..base.budget import interrupt_at_time_limit
+from ..base.errors import InputError, require_known_name, require_whole_number
 from . import options
-from .outcome import Outcome, command
+from .outcome import CommandOutcome, command_with_options
 
 
-@command("json")
-def models() -> Outcome:
+@command_with_options("json")
+def models() -> CommandOutcome:
     """List the catalogue: name, sizes, what it is, source."""
-    from ..problems.catalogue import STRUCTURAL, catalogue
+    from ..problems.catalogue import STRUCTURAL, model_catalogue
 
-    entries = catalogue()
+    entries = model_catalogue()
     width = max(len(name) for name in entries)
 
-    def format_size(spec: tuple[int, int, int | None]) -> str:
+    def format_default_size(spec: tuple[int, int, int | None]) -> str:
         default, low, high = spec
         return f"{default}" if low == high else f"{default}*"
 
     lines = [f"{'name':<{width}}   L    s    t    summary and source"]
     for name, entry in entries.items():
-        sizes = "".join(f"{format_size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
+        sizes = "".join(f"{format_default_size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
         lines += [f"{name:<{width}}   {sizes}{entry['summary']}", f"{'':<{width + 18}}{entry['source']}"]
     lines += [
         "",
@@ -47,10 +47,10 @@ def models() -> Outcome:
         }
         for name, entry in entries.items()
     ]
-    return Outcome("\n".join(lines), {"version": __version__, "models": data})
+    return CommandOutcome("\n".join(lines), {"version": __version__, "models": data})
 
 
-@command("time_limit", "memory_limit", "json", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "quiet")
 def derive(
     model: str,
     /,
@@ -63,7 +63,7 @@ def derive(
     force: bool = False,
     sizes: list[str] | None = None,
     json: bool = False,
-) -> Outcome:
+) -> CommandOutcome:
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator.
 
     Args:
@@ -74,45 +74,52 @@ def derive(
         output (FILE): Write it to a file.
     """
     from ..base.files import write_atomically
-    from ..problems.model_file import symbolic_model
+    from ..problems.model_file import load_symbolic_model
 
     if output is not None and output.suffix in (".pdf", ".docx", ".html"):
         raise InputError(f"-o {output}: derive writes text, or LaTeX to a file that ends in .tex")
     format = format or ("latex" if output is not None and output.suffix == ".tex" else "text")
-    require_known("value", format, ("text", "latex"), "--format")
-    require_whole("--rsb", rsb, 0, 2)
+    require_known_name("value", format, ("text", "latex"), "--format")
+    require_whole_number("--rsb", rsb, 0, 2)
     if rsb and not steps:
         raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
     if dynamics and steps:
         raise InputError("--steps is of the static theory, --dynamics has checks of its own: give one of them")
-    file = options.output_file(output, force)
-    chosen = options.parse_sizes(sizes)
-    loaded = symbolic_model(model)
+    file = options.check_output_option(output, force)
+    chosen = options.parse_structural_sizes(sizes)
+    loaded = load_symbolic_model(model)
     structure = loaded.structure(**chosen)
     if format == "latex":
         from ..derive.report.latex import latex_document as render
     else:
         from ..derive.report.text import report_text as render
-    narrow = {"width": _text_width()} if format == "text" and output is None and not json else {}
+    narrow = {"width": _terminal_text_width()} if format == "text" and output is None and not json else {}
     try:
-        with interrupt_at_limit():
-            text = render(loaded, structure, steps, options.parse_renames(rename), rsb=rsb, dynamics=dynamics, **narrow)
+        with interrupt_at_time_limit():
+            text = render(
+                loaded, structure, steps, options.parse_rename_options(rename), rsb=rsb, dynamics=dynamics, **narrow
+            )
     except TypeError as error:  # raised by SymPy, for example for infinities in a loss
         raise InputError(f"model {loaded.name} cannot be derived: {error}") from error
-    data = {"model": loaded.name, "version": __version__, "structure": _sizes_json(structure), "format": format}
+    data = {
+        "model": loaded.name,
+        "version": __version__,
+        "structure": _structural_sizes_json(structure),
+        "format": format,
+    }
     if file is not None:
         interrupts.ignore_interrupts()
         write_atomically(file.path, text)
-        return Outcome(f"wrote {output}", {**data, "file": str(output)})
-    return Outcome(text, {**data, "text": text})
+        return CommandOutcome(f"wrote {output}", {**data, "file": str(output)})
+    return CommandOutcome(text, {**data, "text": text})
 
 
-def _text_width() -> int:
+def _terminal_text_width() -> int:
     """Return the columns of text for the terminal, 80 to 100; 100 if the output is no terminal."""
     return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
 
 
-def _sizes_json(structure: Any) -> dict[str, int]:
+def _structural_sizes_json(structure: Any) -> dict[str, int]:
     from ..problems.catalogue import STRUCTURAL
 
     return {name: getattr(structure, name) for name in STRUCTURAL}

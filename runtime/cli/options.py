@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import InputError, require_known, require_whole
+from ..base.errors import InputError, require_whole_number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-def convert_parts(
+def convert_option_parts(
     option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]
 ) -> tuple[Any, ...]:
     """Return the parts of an option's value, each converted by its kind (for example float).
@@ -40,12 +40,12 @@ def convert_parts(
         raise InputError(f"{option} {text}: {form}") from None
 
 
-def parse_pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
+def parse_name_value_pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
     """Return the NAME=VALUE items of an option that repeats, by name.
 
     Args:
         option: name of the option, for messages.
-        items: as they were typed.
+        items: the values as they were typed.
         form: the expected form, a sentence.
 
     Raises:
@@ -62,32 +62,32 @@ def parse_pairs(option: str, items: list[str] | None, form: str) -> dict[str, st
     return values
 
 
-def parse_assignments(items: list[str] | None) -> dict[str, Any]:
+def parse_set_options(items: list[str] | None) -> dict[str, Any]:
     """Return `--set` items as values: numbers or nested lists of numbers.
 
     Raises:
         InputError: an item has another form, or a name is given twice.
     """
-    texts = parse_pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
-    return {name: _parse_value(name, text) for name, text in texts.items()}
+    texts = parse_name_value_pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
+    return {name: _parse_set_value(name, text) for name, text in texts.items()}
 
 
-def _parse_value(name: str, text: str) -> Any:
+def _parse_set_value(name: str, text: str) -> Any:
     from ..problems.interpolation import Between
 
     try:
         value = ast.literal_eval(text)  # JSON's numbers and arrays, and .6 as 0.6
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         value = None
-    if _is_numeric(value):
+    if _is_number_or_nested_list(value):
         return value
     ends = text.split(":")
     if len(ends) == 2 and all(end.strip().startswith("[") for end in ends):
-        return Between(*(_parse_value(name, end.strip()) for end in ends))
+        return Between(*(_parse_set_value(name, end.strip()) for end in ends))
     if "=" in text:
         instead = "repeat --set, as --set alpha=2 --set lambda=0.1"
     elif ":" in text and "[" not in text:
-        instead = "a range goes with --over of a command that has it, as `curve`"
+        instead = "a range is given to --over, of a command as `curve`"
     else:
         instead = "as 0.5 or [[0.6, 0.4], [0.4, 0.6]]"
     raise InputError(
@@ -95,24 +95,24 @@ def _parse_value(name: str, text: str) -> Any:
     )
 
 
-def _is_numeric(value: Any) -> bool:
+def _is_number_or_nested_list(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(_is_numeric(item) for item in value)
+        return bool(value) and all(_is_number_or_nested_list(item) for item in value)
     if isinstance(value, int) and abs(value) > sys.float_info.max:
         return False
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def parse_renames(items: list[str] | None) -> dict[str, str]:
+def parse_rename_options(items: list[str] | None) -> dict[str, str]:
     """Return `--rename` items as a dictionary.
 
     Raises:
-        InputError: see `parse_pairs`.
+        InputError: see `parse_name_value_pairs`.
     """
-    return parse_pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
+    return parse_name_value_pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
 
 
-def parse_own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
+def parse_user_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
     """Return `--rename` items of a command that prints tables of a problem.
 
     Args:
@@ -120,15 +120,15 @@ def parse_own_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, st
         pairs: the items.
 
     Raises:
-        InputError: see `parse_renames`; a name is unknown, or a symbol would stand for two things.
+        InputError: see `parse_rename_options`; a name is unknown, or a symbol would stand for two things.
     """
-    from ..problems.symbols import symbols_of
+    from ..problems.symbols import symbols_in_tables
 
-    symbols_of(problem, names := parse_renames(pairs))
+    symbols_in_tables(problem, names := parse_rename_options(pairs))
     return names
 
 
-def parse_sizes(items: list[str] | None) -> dict[str, int]:
+def parse_structural_sizes(items: list[str] | None) -> dict[str, int]:
     """Return `--set` items of a command that takes structural sizes only.
 
     Raises:
@@ -136,15 +136,15 @@ def parse_sizes(items: list[str] | None) -> dict[str, int]:
     """
     from ..problems.catalogue import STRUCTURAL
 
-    values = parse_assignments(items)
+    values = parse_set_options(items)
     for name, value in values.items():
         if name not in STRUCTURAL:
             raise InputError(f"--set {name}: a derivation depends only on the sizes {', '.join(STRUCTURAL)}")
-        require_whole(name, value, 1)
+        require_whole_number(name, value, 1)
     return {name: int(value) for name, value in values.items()}
 
 
-def build_problem(
+def build_problem_from_options(
     model: str,
     items: list[str] | None,
     varied: str | None = None,
@@ -157,10 +157,10 @@ def build_problem(
 
     Args:
         model: name in the catalogue, or path of a model file.
-        items: of --set.
+        items: values of --set.
         varied: a parameter that the command varies by an option, which --set must not give.
         by: the option that varies it.
-        inverse_temperature: of the Gibbs measure; None: zero temperature.
+        inverse_temperature: inverse temperature of the Gibbs measure; None: zero temperature.
         metric: name of the metric of the test error; None: the first one.
 
     Raises:
@@ -170,38 +170,38 @@ def build_problem(
     from ..problems.problem import problem
 
     cache_folder()
-    values = parse_assignments(items)
-    check_varied(items, varied, by)
+    values = parse_set_options(items)
+    refuse_set_and_varied_parameter(items, varied, by)
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
     described = problem(model, inverse_temperature=inverse_temperature, **values)
     return described if metric is None else described.with_metric(metric)
 
 
-def check_varied(items: list[str] | None, name: str | None, option: str) -> None:
+def refuse_set_and_varied_parameter(items: list[str] | None, name: str | None, option: str) -> None:
     """Raise InputError if --set gives a parameter that another option varies.
 
     Args:
-        items: of --set.
-        name: of the varied parameter.
-        option: that varies it.
+        items: values of --set.
+        name: name of the varied parameter.
+        option: the option that varies it.
     """
-    if name in parse_assignments(items):
-        raise InputError(f"{name} is given by --set and varied by {option}; leave one out")
+    if name in parse_set_options(items):
+        raise InputError(f"{name} is fixed by --set and varied by {option}; leave one out")
 
 
-def parse_starts(text: str | None) -> list[str] | None:
-    """Return named starts from `semantic,positional`; None if the option was not given."""
+def parse_start_names(text: str | None) -> list[str] | None:
+    """Return named starts from `informed,uninformed`; None if the option was not given."""
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
-def given_options(**options: Any) -> dict[str, Any]:
-    """Return the options that were given; a function has its own defaults for the others."""
+def options_that_were_given(**options: Any) -> dict[str, Any]:
+    """Return the options that are not None; functions have their own defaults for the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def select_start(problem: Problem, start: str | None) -> str:
-    """Return the requested start; by default semantic, or the model's first start if it has no such start.
+    """Return the requested start; by default the model's (`default_start`).
 
     Args:
         problem: the problem.
@@ -210,34 +210,30 @@ def select_start(problem: Problem, start: str | None) -> str:
     Raises:
         InputError: the model has no such start.
     """
-    from ..saddle_point.starts import default_start
+    from ..saddle_point.starts import default_start, find_start
 
-    known = list(problem.solver.model.STARTS)
-    if start is None:
-        return default_start(problem)
-    require_known("start", start, known, problem.solver.name)
-    return start
+    return default_start(problem) if start is None else find_start(problem, start)
 
 
-def load_start(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
+def load_initial_point(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
     """Return the initial point: the overlaps of the file of --from, else a named start.
 
     Args:
         problem: the problem.
         start: as it was typed.
-        path: of --from.
+        path: file of --from, or None.
 
     Raises:
-        InputError: see `report.starting.saved_overlaps` and `select_start`.
+        InputError: see `report.starting.load_initial_overlaps` and `select_start`.
     """
     if path is None:
         return select_start(problem, start)
-    from ..report.starting import saved_overlaps
+    from ..report.starting import load_initial_overlaps
 
-    return saved_overlaps(path, problem)
+    return load_initial_overlaps(path, problem)
 
 
-def parse_names(option: str, text: str | None, what: str) -> list[str] | None:
+def parse_name_list(option: str, text: str | None, what: str) -> list[str] | None:
     """Return the names of an option like `alpha,lambda`; None if it was not given.
 
     Args:
@@ -256,7 +252,7 @@ def parse_names(option: str, text: str | None, what: str) -> list[str] | None:
     return found
 
 
-def parse_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
+def parse_parameter_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     """Return name and points, (N,), of `alpha=LO:HI:N`, `lambda=LO:HI:N:log` or `alpha=0.5,1,2`.
 
     Points are equally spaced, in equal ratios with `log`, or listed in ascending or descending order.
@@ -277,9 +273,9 @@ def parse_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     by_ratio = span.endswith(":log")
     if listed := ":" not in span:
         parts = span.split(",")
-        numbers, count = convert_parts(option, text, form, parts, *[float] * len(parts)), len(parts)
+        numbers, count = convert_option_parts(option, text, form, parts, *[float] * len(parts)), len(parts)
     else:
-        *ends, count = convert_parts(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
+        *ends, count = convert_option_parts(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
         numbers = tuple(ends)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
@@ -296,7 +292,7 @@ def parse_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
     return name, np.array(numbers) if listed else space(numbers[0], numbers[1], count)
 
 
-def parse_interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
+def parse_parameter_interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
     """Return name and ends of `alpha=LO:HI`; None for the ends of `alpha`.
 
     Args:
@@ -309,7 +305,7 @@ def parse_interval(text: str, option: str = "--over") -> tuple[str, tuple[float,
     if "=" not in text and text.strip():
         return text.strip(), None
     name, span, form = _split_parameter_values(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
-    low, high = convert_parts(option, text, form, span.split(":"), float, float)
+    low, high = convert_option_parts(option, text, form, span.split(":"), float, float)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{option} {text}: LO must be below HI")
     return name, (low, high)
@@ -326,11 +322,11 @@ def _split_parameter_values(option: str, text: str, form: str, points: str = "")
         raise InputError(f"{option} {text}: {form}")
     if span.startswith("["):
         along = f"--set '{name}=[..]:[..]' {option} path_{name}=0:1{points}"
-        form += f"; arrays go along a line by its place, {along}"
+        form += f"; an array moves along a line by its position, {along}"
     return name, span, form
 
 
-def parse_endpoints(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
+def parse_parameter_endpoints(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
     """Return name and ends of `alpha=FROM:TO`, in either order.
 
     Args:
@@ -341,7 +337,9 @@ def parse_endpoints(text: str, option: str = "--over") -> tuple[str, tuple[float
         InputError: another form, or equal ends.
     """
     name, _, span = (part.strip() for part in text.partition("="))
-    first, last = convert_parts(option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float)
+    first, last = convert_option_parts(
+        option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float
+    )
     if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
         raise InputError(f"{option} {text}: NAME=FROM:TO is expected, with two different numbers, as alpha=2:0.2")
     return name, (first, last)
@@ -353,13 +351,13 @@ class OutputFile:
 
     Attributes:
         path: absolute path, independent of the working directory.
-        name: as the user typed it.
+        name: path as the user typed it.
     """
 
     path: Path
     name: Path
 
-    def partial_file(self) -> OutputFile:
+    def file_for_partial_result(self) -> OutputFile:
         """Return the file that a command that ended early writes: next to one that may be complete."""
         if not self.path.exists():
             return self
@@ -367,8 +365,8 @@ class OutputFile:
         return OutputFile(self.path.with_suffix(suffix), self.name.with_suffix(suffix))
 
 
-def output_file(output: Path | None, force: bool) -> OutputFile | None:
-    """Check before a computation where its result is to be written (see `files.check_new_file`); None without -o.
+def check_output_option(output: Path | None, force: bool) -> OutputFile | None:
+    """Check before a computation where its result is to be written (see `files.check_output_file`); None without -o.
 
     Args:
         output: of -o.
@@ -377,13 +375,13 @@ def output_file(output: Path | None, force: bool) -> OutputFile | None:
     Raises:
         InputError: the file exists, or cannot be written.
     """
-    from ..base.files import check_new_file
+    from ..base.files import check_output_file
 
-    return None if output is None else OutputFile(check_new_file(output, force), output)
+    return None if output is None else OutputFile(check_output_file(output, force), output)
 
 
-def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | None:
-    """Return `output_file` of a result that is written as netCDF.
+def check_netcdf_output_option(output: Path | None, what: str, force: bool) -> OutputFile | None:
+    """Return `check_output_option` of a result that is written as netCDF.
 
     Args:
         output: of -o.
@@ -391,18 +389,18 @@ def netcdf_file(output: Path | None, what: str, force: bool) -> OutputFile | Non
         force: whether an existing file may be overwritten.
 
     Raises:
-        InputError: see `output_file`; or the name has another suffix.
+        InputError: see `check_output_option`; or the name has another suffix.
     """
     if output is not None and output.suffix != ".nc":
         raise InputError(
             f"-o {output}: {what} is written as netCDF, to a file that ends in .nc; in Python "
             "result.to_pandas().to_csv(...) writes a table"
         )
-    return output_file(output, force)
+    return check_output_option(output, force)
 
 
-def check_continuable(file: OutputFile, what: str) -> None:
-    """Raise InputError unless an existing file was written by `what` (sweep, phases) together with its records.
+def check_file_can_be_continued(file: OutputFile, what: str) -> None:
+    """Raise InputError unless an existing file was written by this command (sweep or phases) with its records.
 
     Args:
         file: the output file, or None.
@@ -415,13 +413,13 @@ def check_continuable(file: OutputFile, what: str) -> None:
         return
     from ..base.files import file_exists_error
     from ..extensions.sweeping.records import records_folder
-    from ..report.tables import load_dataset
+    from ..report.tables import load_netcdf_dataset
 
     folder = records_folder(file.path)
     if not folder.is_dir():
         raise file_exists_error(file.name, f"the file exists, and there are no records next to it in {folder.name}")
     try:
-        own = what in load_dataset(file.path).attrs
+        own = what in load_netcdf_dataset(file.path).attrs
     except InputError:
         own = False
     if not own:

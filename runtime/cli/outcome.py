@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from ..base.errors import InputError, NotConvergedError, TimeLimitError, describe_exception
 from ..base.interrupts import ignore_interrupts, restore_default_signals, was_interrupted
 from .signatures import command_signature, run_with_limits
-from .streams import print_error_line, redirect_to_null, reserve_stream
+from .streams import print_error_line, redirect_stream_to_null, reserve_output_stream
 
 if TYPE_CHECKING:
     from ..extensions.breaking.solution import BrokenSolution
@@ -50,7 +50,7 @@ class ExitStatus(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CommandOutcome:
     """The result of a command, as it is printed.
 
     Attributes:
@@ -66,16 +66,16 @@ class Outcome:
     status: ExitStatus | None = None
 
     @property
-    def ending(self) -> ExitStatus:
-        """Return how the command ended."""
+    def final_status(self) -> ExitStatus:
+        """Exit status of the command: the given one, else by whether there is a message."""
         return self.status or (ExitStatus.NOT_CONVERGED if self.message else ExitStatus.DONE)
 
     def printed_text(self) -> str:
-        """Return the text for stdout."""
+        """Return the text that the command prints on stdout."""
         return self.text() if callable(self.text) else self.text
 
     def json_object(self) -> dict[str, Any]:
-        """Return the object for stdout with --json."""
+        """Return the JSON object that the command prints on stdout with --json."""
         return self.data() if callable(self.data) else self.data
 
 
@@ -87,8 +87,8 @@ EARLY_EXIT_MESSAGES = {
 }
 
 
-def early_exit(interrupted: bool, out_of_time: bool) -> ExitStatus | None:
-    """Return how a command ended early, or None; from then on interrupts are ignored.
+def early_exit_status(interrupted: bool, out_of_time: bool) -> ExitStatus | None:
+    """Return the exit status of a command that ended early, else None, and ignore interrupts from now on.
 
     Args:
         interrupted: whether Ctrl-C ended it.
@@ -99,7 +99,7 @@ def early_exit(interrupted: bool, out_of_time: bool) -> ExitStatus | None:
 
 
 def describe_finished_points(early: ExitStatus, finished: int, wanted: int | None, file: OutputFile | None) -> str:
-    """Return which points a command that ended early has, in a sentence.
+    """Return a sentence on how many points a command finished before it ended early.
 
     Args:
         early: how it ended.
@@ -116,7 +116,7 @@ def describe_finished_points(early: ExitStatus, finished: int, wanted: int | Non
     return f"{why}; the {finished} finished points{of} are kept{where}"
 
 
-def explain_failure(solution: Solution | PreciseSolution | BrokenSolution) -> str:
+def explain_solution_failure(solution: Solution | PreciseSolution | BrokenSolution) -> str:
     """Return why a solution failed, and what to try next; empty for a converged solution."""
     if solution.success:
         return ""
@@ -125,7 +125,7 @@ def explain_failure(solution: Solution | PreciseSolution | BrokenSolution) -> st
     return f"{solution.status.words} from start {solution.start}{reason}: {solution.advice}"
 
 
-def save_result(
+def save_result_and_report(
     save: Callable[[Path], None],
     file: OutputFile | None,
     text: str,
@@ -133,7 +133,7 @@ def save_result(
     message: str,
     early: ExitStatus | None = None,
     points: tuple[int, int | None] | None = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Write a result to the file of -o and return the outcome; interrupts are ignored in between.
 
     If the file cannot be written (for example because the disk is full), that is the outcome, and the result is printed
@@ -142,7 +142,7 @@ def save_result(
     Args:
         save: function that writes the result to a path.
         file: the output file; None if there is none, or no result.
-        text: see `Outcome`.
+        text: see `CommandOutcome`.
         data: function of the word for `status` and the written file that returns the JSON object.
         message: why the command failed, if the file can be written.
         early: how a command that was stopped ended.
@@ -151,23 +151,25 @@ def save_result(
     """
     ignore_interrupts()
     if early is not None and points is not None:
-        file = file.partial_file() if file is not None else None
+        file = file.file_for_partial_result() if file is not None else None
         message = describe_finished_points(early, *points, file)
     if file is not None and points is not None and not points[0]:
         file = None
-    outcome = Outcome(text, status=early, message=message)
+    outcome = CommandOutcome(text, status=early, message=message)
     if file is not None:
         try:
             save(file.path)
         except InputError as error:
             # The command failed, whatever was found; but a time limit is reported first.
             word = (ExitStatus.TIME_LIMIT if early is ExitStatus.TIME_LIMIT else ExitStatus.WRONG_INPUT).word
-            return Outcome(text, lambda: data(word, None), str(error), ExitStatus.WRONG_INPUT)
+            return CommandOutcome(text, lambda: data(word, None), str(error), ExitStatus.WRONG_INPUT)
         text += f"\nwrote {file.name}"
-    return replace(outcome, text=text, data=lambda: data(outcome.ending.word, file.name if file is not None else None))
+    return replace(
+        outcome, text=text, data=lambda: data(outcome.final_status.word, file.name if file is not None else None)
+    )
 
 
-def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., int]]:
+def command_with_options(*shared: str) -> Callable[[Callable[..., CommandOutcome]], Callable[..., int]]:
     """Return a decorator: the command prints the Outcome that the function returns, and returns the exit status.
 
     With `json=True` among its arguments, all other output of it or a model file goes to stderr. A time limit counts
@@ -177,13 +179,13 @@ def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., in
         *shared: options of `signatures.run_with_limits` that the command has; they need not be among its parameters.
     """
 
-    def make_command(function: Callable[..., Outcome]) -> Callable[..., int]:
+    def wrap_command_function(function: Callable[..., CommandOutcome]) -> Callable[..., int]:
         own, name = inspect.signature(function), function.__name__ if "quiet" in shared else None
 
         @functools.wraps(function)
-        def run_command(**arguments: Any) -> int:
+        def run_and_print_command(**arguments: Any) -> int:
             as_json = bool(arguments.get("json", False))
-            with reserve_stream(sys.stdout, as_json) as stdout:
+            with reserve_output_stream(sys.stdout, as_json) as stdout:
                 try:
                     with run_with_limits(name, **{option: arguments[option] for option in shared}):
                         given = inspect.BoundArguments(
@@ -195,18 +197,20 @@ def command(*shared: str) -> Callable[[Callable[..., Outcome]], Callable[..., in
                 except BrokenPipeError:
                     return ExitStatus.BROKEN_PIPE.code
                 except BaseException as error:
-                    outcome = _failure_outcome(error, arguments)
+                    outcome = _outcome_of_exception(error, arguments)
                 ignore_interrupts()
                 return _print_outcome(outcome, as_json, stdout)
 
         # Typer reads the options of the wrapper.
         signature = command_signature(function, shared)
-        run_command.__signature__ = signature  # type: ignore[attr-defined]
-        run_command.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
-        run_command.__doc__ = (function.__doc__ or "").partition("\n\n    Args:")[0]
-        return run_command
+        run_and_print_command.__signature__ = signature  # type: ignore[attr-defined]
+        run_and_print_command.__annotations__ = {
+            name: parameter.annotation for name, parameter in signature.parameters.items()
+        }
+        run_and_print_command.__doc__ = (function.__doc__ or "").partition("\n\n    Args:")[0]
+        return run_and_print_command
 
-    return make_command
+    return wrap_command_function
 
 
 # Exhausted resources: disks, quotas, files, processes.
@@ -217,39 +221,39 @@ _EXHAUSTED_RESOURCES = {
 }
 
 
-def _failure_outcome(error: BaseException, arguments: dict[str, Any]) -> Outcome:
+def _outcome_of_exception(error: BaseException, arguments: dict[str, Any]) -> CommandOutcome:
     """Return the outcome of a command that raised an exception."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
     if isinstance(error, KeyboardInterrupt) or (was_interrupted() and not known and not _is_model_error(error)):
-        return _failed_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result")
+        return _error_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result")
     if isinstance(error, InputError) or _is_model_error(error):
-        return _failed_outcome(ExitStatus.WRONG_INPUT, _name_option(str(error), arguments))
+        return _error_outcome(ExitStatus.WRONG_INPUT, _replace_argument_by_option_name(str(error), arguments))
     if isinstance(error, TimeLimitError | NotConvergedError):
         late = isinstance(error, TimeLimitError)
-        return _failed_outcome(ExitStatus.TIME_LIMIT if late else ExitStatus.NOT_CONVERGED, str(error))
+        return _error_outcome(ExitStatus.TIME_LIMIT if late else ExitStatus.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
         sentence = "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
     elif isinstance(error, OSError) and error.errno in _EXHAUSTED_RESOURCES:
         where = f"{error.filename}: " if error.filename else ""
-        sentence = f"the system does not allow more: {where}{error.strerror}"
+        sentence = f"a limit of the system was reached: {where}{error.strerror}"
     elif isinstance(error, SystemExit):
         sentence = f"the model file ended the program (exit {error.code})"
     elif not isinstance(error, Exception):  # this package raises none
         sentence = f"the model file ended the program ({describe_exception(error)})"
     else:
-        return _failed_outcome(ExitStatus.BUG, _log_traceback(error))
-    return _failed_outcome(ExitStatus.WRONG_INPUT, sentence)
+        return _error_outcome(ExitStatus.BUG, _log_traceback(error))
+    return _error_outcome(ExitStatus.WRONG_INPUT, sentence)
 
 
-def _name_option(sentence: str, arguments: dict[str, Any]) -> str:
-    """Return a message about an argument, as `accuracy = 0`, with the option's name, unless --set has that name."""
+def _replace_argument_by_option_name(sentence: str, arguments: dict[str, Any]) -> str:
+    """Return a message about an argument, as `accuracy = 0`, with its option, `--accuracy 0`, in place of its name."""
     name, equals, rest = sentence.partition(" = ")
     assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
     return f"--{name.replace('_', '-')} {rest}" if equals and name in arguments and name not in assigned else sentence
 
 
-def _failed_outcome(status: ExitStatus, sentence: str) -> Outcome:
-    return Outcome(data={"status": status.word, "error": sentence}, status=status, message=sentence)
+def _error_outcome(status: ExitStatus, sentence: str) -> CommandOutcome:
+    return CommandOutcome(data={"status": status.word, "error": sentence}, status=status, message=sentence)
 
 
 def _is_model_error(error: BaseException) -> bool:
@@ -259,7 +263,7 @@ def _is_model_error(error: BaseException) -> bool:
 
 
 def _log_traceback(error: BaseException) -> str:
-    """Write the traceback to a log file; return the message for the user."""
+    """Write the traceback of a bug to a log file, and return the message for the user."""
     import platform
     import tempfile
     from datetime import datetime
@@ -296,28 +300,28 @@ def report_interrupt(as_json: bool) -> int:
     if _printed_outcomes:
         return ExitStatus.INTERRUPTED.code
     return _print_outcome(
-        _failed_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout
+        _error_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result"), as_json, sys.stdout
     )
 
 
-_printed_outcomes: list[Outcome] = []  # outcomes printed by this process
+_printed_outcomes: list[CommandOutcome] = []  # outcomes printed by this process
 
 
-def _print_outcome(outcome: Outcome, as_json: bool, stdout: TextIO) -> int:
+def _print_outcome(outcome: CommandOutcome, as_json: bool, stdout: TextIO) -> int:
     _printed_outcomes.append(outcome)
-    code = outcome.ending.code
+    code = outcome.final_status.code
     try:
         if as_json:
-            from ..report.contract import versioned_document
+            from ..report.contract import json_text_with_schema
 
-            print(versioned_document(outcome.json_object()), file=stdout)
+            print(json_text_with_schema(outcome.json_object()), file=stdout)
         elif outcome.text:
             print(outcome.printed_text().rstrip("\n"), file=stdout)
         stdout.flush()
     except BrokenPipeError:
         return ExitStatus.BROKEN_PIPE.code
     except OSError as error:
-        redirect_to_null(stdout)
+        redirect_stream_to_null(stdout)
         print_error_line(f"saddleforge: cannot write to standard output: {error.strerror or error}")
         code = code or ExitStatus.WRONG_INPUT.code
     if outcome.message:
@@ -361,7 +365,7 @@ def report_usage_error(error: Any, first: str, as_json: bool) -> int:
                 f"; a parameter of the model is given as --set {option[1]}=VALUE"
             )
     sentence = f"{sentence[:1].lower()}{sentence[1:]}; `{path} --help` lists what is allowed"
-    return _print_outcome(_failed_outcome(ExitStatus.WRONG_INPUT, sentence), as_json, sys.stdout)
+    return _print_outcome(_error_outcome(ExitStatus.WRONG_INPUT, sentence), as_json, sys.stdout)
 
 
 def exit_process(status: int) -> NoReturn:
@@ -369,6 +373,6 @@ def exit_process(status: int) -> NoReturn:
     ignore_interrupts()
     _printed_outcomes.clear()
     if status == ExitStatus.BROKEN_PIPE.code:
-        redirect_to_null(sys.stdout)
+        redirect_stream_to_null(sys.stdout)
     restore_default_signals()
     sys.exit(status)

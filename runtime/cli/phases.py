@@ -7,10 +7,16 @@ from typing import Annotated, Any
 
 from ..base.errors import InputError
 from . import options
-from .outcome import EARLY_EXIT_MESSAGES, Outcome, command, early_exit, save_result
+from .outcome import (
+    EARLY_EXIT_MESSAGES,
+    CommandOutcome,
+    command_with_options,
+    early_exit_status,
+    save_result_and_report,
+)
 
 
-@command("time_limit", "memory_limit", "json", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "seed", "quiet")
 def phases(
     model: str,
     /,
@@ -27,7 +33,7 @@ def phases(
     processes: Annotated[int | None, {"min": 1}] = None,
     force: bool = False,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Find the solution of lowest training loss in a plane, and locate crossings, ends and instabilities.
 
     Args:
@@ -42,21 +48,23 @@ def phases(
     """
     spans: dict[str, tuple[float, float]] = {}
     for item in over:
-        name, ends = options.parse_interval(item)
+        name, ends = options.parse_parameter_interval(item)
         if ends is None:
             raise InputError(f"--over {item}: NAME=LO:HI is expected, as alpha=0.3:3")
         spans[name] = ends
     points = None if grid is None else _parse_grid_size(grid)
-    file = options.netcdf_file(output, "a phase diagram", force=True)  # an existing file is checked below
+    file = options.check_netcdf_output_option(
+        output, "a phase diagram", force=True
+    )  # an existing file is checked below
 
     from ..extensions.planes.diagram import phases as study
 
     if file is not None and not force:
-        options.check_continuable(file, "phases")
+        options.check_file_can_be_continued(file, "phases")
     diagram = study(
         model,
         over=spans,
-        starts=options.parse_starts(start),
+        starts=options.parse_start_names(start),
         points=points,
         refinements=refinements,
         accuracy=accuracy,
@@ -66,9 +74,9 @@ def phases(
         output=file.path if file is not None else None,
         force=force,
         processes=processes,
-        **options.parse_assignments(set_),
+        **options.parse_set_options(set_),
     )
-    early = early_exit(diagram.interrupted, diagram.out_of_time)
+    early = early_exit_status(diagram.interrupted, diagram.out_of_time)
     statuses = [
         *(b.status for b in diagram.boundaries if b.kind != "jumps"),
         *(m.status for m in diagram.codim2_points),
@@ -81,15 +89,17 @@ def phases(
     elif rough:
         message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; ask for a larger one"
 
-    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if path is None else str(path)}
 
     shown = diagram.table() if diagram.rows else ""
-    return save_result(diagram.save, file if diagram.rows else None, shown, _json_object, message, early)
+    return save_result_and_report(
+        diagram.save, file if diagram.rows else None, shown, _json_with_status, message, early
+    )
 
 
 def _parse_grid_size(text: str) -> tuple[int, int]:
-    one, other = options.convert_parts("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
+    one, other = options.convert_option_parts("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
     if min(one, other) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
     return one, other

@@ -8,11 +8,13 @@ from typing import Any
 
 from ..base import interrupts
 from ..base.errors import InputError
-from .outcome import Outcome, command
+from .outcome import CommandOutcome, command_with_options
 
 
-@command("json", "quiet")
-def plot(file: Path, /, output: Path | None = None, overlay: list[Path] | None = None, force: bool = False) -> Outcome:
+@command_with_options("json", "quiet")
+def plot(
+    file: Path, /, output: Path | None = None, overlay: list[Path] | None = None, force: bool = False
+) -> CommandOutcome:
     """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
 
     A picture that it drew from the same table is drawn again; another file is overwritten with --force only.
@@ -23,7 +25,7 @@ def plot(file: Path, /, output: Path | None = None, overlay: list[Path] | None =
         output (FILE.png): Default: the same name, ending in .png.
         overlay (OTHER.nc): Another critical line, for the same picture.
     """
-    from ..base.files import check_new_file, require_finite_file
+    from ..base.files import check_output_file, require_readable_to_end
 
     output = output or file.with_suffix(".png")
     if output == file:
@@ -33,26 +35,26 @@ def plot(file: Path, /, output: Path | None = None, overlay: list[Path] | None =
         )
     for one in (file, *(overlay or [])):
         try:
-            with require_finite_file(one, again=True).open("rb"):
+            with require_readable_to_end(one, again=True).open("rb"):
                 pass
         except OSError as error:
             raise InputError(
                 f"cannot read {one}: {error.strerror or error}; plot draws a file that `curve`, `follow`, `simulate`, "
                 "`sweep` or `threshold --along` wrote by -o FILE.nc"
             ) from error
-    from ..report.plots.drawing import figure_format, is_drawn_from, save_figure
+    from ..report.plots.drawing import figure_file_format, is_picture_of_table, save_figure
     from ..report.plots.figures import plot_table
-    from ..report.tables import load_dataset
+    from ..report.tables import load_netcdf_dataset
 
-    figure_format(output)
+    figure_file_format(output)
     source = Path(os.path.relpath(file, output.parent)).as_posix()
 
-    def explain_foreign_file(path: Path) -> str:
-        return "" if is_drawn_from(path, source) else f"the file exists, and was not drawn from {file}"
+    def explain_file_not_drawn_here(path: Path) -> str:
+        return "" if is_picture_of_table(path, source) else f"the file exists, and was not drawn from {file}"
 
-    target = check_new_file(output, force, explain_foreign_file)
-    dataset = load_dataset(file)
-    others = [load_dataset(one) for one in overlay or []]
+    target = check_output_file(output, force, explain_file_not_drawn_here)
+    dataset = load_netcdf_dataset(file)
+    others = [load_netcdf_dataset(one) for one in overlay or []]
     if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):
         raise InputError("--overlay draws critical lines, as `threshold --along` and `bayes --along` write them")
     options: dict[str, Any] = {"overlay": others} if others else {}
@@ -63,7 +65,9 @@ def plot(file: Path, /, output: Path | None = None, overlay: list[Path] | None =
     except InputError:
         raise
     except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise InputError(f"{file} cannot be drawn: it is not laid out as tables are ({error})") from error
+        raise InputError(
+            f"{file} cannot be drawn: it does not have the layout of a saddleforge table ({error})"
+        ) from error
     interrupts.ignore_interrupts()
     save_figure(figure, target, source)
-    return Outcome(f"wrote {output}", {"file": str(output)})
+    return CommandOutcome(f"wrote {output}", {"file": str(output)})

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ..base import interrupts
 from ..base.budget import has_time_limit, remaining_seconds, without_time_limit
-from .outcome import EARLY_EXIT_MESSAGES, ExitStatus, Outcome, command
+from .outcome import EARLY_EXIT_MESSAGES, CommandOutcome, ExitStatus, command_with_options
 
 
-@command("time_limit", "memory_limit", "json", "threads", "quiet")
-def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False) -> Outcome:
+@command_with_options("time_limit", "memory_limit", "json", "threads", "quiet")
+def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False) -> CommandOutcome:
     """Compute the tables and figures of the attention paper and compare them with the published numbers.
 
     Args:
@@ -20,17 +20,17 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
             an hour), `stability` (ten minutes), `finite-size` (twenty minutes), `rsb` (a quarter of an hour),
             `dynamics` (ten minutes).
     """
-    from ..base.files import absolute_path, check_folder
+    from ..base.files import absolute_path, check_output_folder
 
-    folder = absolute_path(check_folder(out))
-    from ..reproduce.jobs import refuse_foreign_files
+    folder = absolute_path(check_output_folder(out))
+    from ..reproduce.jobs import refuse_to_overwrite_foreign_files
     from ..reproduce.jobs import reproduce as run
 
     if not force:
-        refuse_foreign_files(folder)
+        refuse_to_overwrite_foreign_files(folder)
     rang = False
 
-    def raise_time_limit() -> None:
+    def raise_interrupt_at_time_limit() -> None:
         nonlocal rang
         rang = True
         raise KeyboardInterrupt
@@ -38,7 +38,9 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
     try:
         # A step is done or is not: at its limit it is interrupted, never handed over as far as it has come.
         with (
-            interrupts.raise_after(remaining_seconds(), raise_time_limit) if has_time_limit() else nullcontext(),
+            interrupts.interrupt_after_seconds(remaining_seconds(), raise_interrupt_at_time_limit)
+            if has_time_limit()
+            else nullcontext(),
             without_time_limit(),
             interrupts.restore_keyboard_interrupt(),
         ):
@@ -47,11 +49,11 @@ def reproduce(*, out: Path, figure: list[str] | None = None, force: bool = False
         early = ExitStatus.TIME_LIMIT if rang else ExitStatus.INTERRUPTED
         kept = f"what is finished is kept in {out}, and the same command continues from there"
         sentence = f"{EARLY_EXIT_MESSAGES[early]}; {kept}"
-        return Outcome("", {"status": early.word, "out": str(out)}, sentence, early)
+        return CommandOutcome("", {"status": early.word, "out": str(out)}, sentence, early)
     if not reproduction.complete:
         message = (
             "not every number was reached to its accuracy, or the generated solver is stale: "
             f"{reproduction.report} says which"
         )
-        return Outcome(f"results are in {out}", reproduction.to_json, message)
-    return Outcome(f"results are in {out}; begin with {reproduction.report}", reproduction.to_json)
+        return CommandOutcome(f"results are in {out}", reproduction.to_json, message)
+    return CommandOutcome(f"results are in {out}; begin with {reproduction.report}", reproduction.to_json)

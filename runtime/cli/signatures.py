@@ -2,7 +2,7 @@
 
 A parameter before `/` is an argument, every other one an option of the same name; `Annotated[int, {"min": 1}]` passes
 more to Typer. What --help says of it stands under Args in the docstring, a metavar in parentheses, or, where several
-commands share the option, in that of `SharedOptions`. Names in braces are those of `_LISTS`.
+commands share the option, in that of `SharedOptionTexts`. Names in braces are those of `_LISTS`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typer.core import TyperCommand
 
 from ..base import environment, interrupts, progress
 from ..base.budget import time_limit as limited_time
-from ..base.errors import require_whole
+from ..base.errors import require_whole_number
 
 
-class SharedOptions:
+class SharedOptionTexts:
     r"""The help texts of options that several commands share, by the name of the parameter.
 
     Args:
@@ -32,7 +32,7 @@ class SharedOptions:
         sizes (SIZE=NUMBER): A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.
         rename (NAME=SYMBOL): A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX
             theta='\chi'. Repeats.
-        start: A named start of the model: semantic (default), positional, ...
+        start: A named start of the model: informed, uninformed, ...; default: informed, semantic with several tokens.
         on (A): The branch, by the start that leads to it; --on is the same.
         columns (NAME,...): What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries),
             losses, verdicts, trained numbers, as -o FILE.nc names them.
@@ -72,31 +72,31 @@ def run_with_limits(
     """Run a command within its limits, on the given number of threads; the parameters are options of commands.
 
     Args:
-        name: of the progress step; None for a quick command.
+        name: name of the progress step; None for a quick command.
         time_limit: seconds, or None.
         memory_limit: gigabytes, or None.
         json: whether --json was given.
         threads: number of threads, or None.
-        seed: of the sampled rules.
+        seed: seed of the sampled rules.
         quiet: whether progress is off.
 
     Raises:
         InputError: an invalid limit, too many threads, or a negative seed.
     """
-    environment.check_environment()
+    environment.check_thread_and_memory_settings()
     with (
         environment.memory_limit(memory_limit),
         interrupts.restore_keyboard_interrupt(),
         limited_time(time_limit),
         nullcontext() if name is None or quiet else progress.progress_step(name),
     ):
-        progress.set_quiet(quiet)
-        require_whole("--seed", seed, 0)
+        progress.set_quiet_mode(quiet)
+        require_whole_number("--seed", seed, 0)
         if threads is not None:
-            from ..base.threads import available_threads, limit_threads
+            from ..base.threads import available_thread_count, set_thread_limit
 
-            require_whole("--threads", threads, 1, available_threads())
-            limit_threads(threads)
+            require_whole_number("--threads", threads, 1, available_thread_count())
+            set_thread_limit(threads)
         yield
 
 
@@ -120,7 +120,7 @@ def command_signature(function: Callable[..., object], shared: Sequence[str]) ->
             every[name] = every.pop(name, common[name])
     texts = {
         name: (metavar or None, " ".join(text.split()))
-        for source in (SharedOptions, function)
+        for source in (SharedOptionTexts, function)
         for name, metavar, text in _ARGS_ENTRY.findall(inspect.getdoc(source) or "")
     }
     described = [_typer_parameter(parameter, *texts.get(name, (None, None))) for name, parameter in every.items()]
@@ -128,7 +128,7 @@ def command_signature(function: Callable[..., object], shared: Sequence[str]) ->
 
 
 def _typer_parameter(parameter: inspect.Parameter, metavar: str | None, text: str | None) -> inspect.Parameter:
-    """Return a parameter annotated for Typer."""
+    """Return a parameter of a command with the annotation that makes it an option of Typer."""
     kind, *more = (
         get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [parameter.annotation]
     )
@@ -143,52 +143,52 @@ def _typer_parameter(parameter: inspect.Parameter, metavar: str | None, text: st
     return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, described])
 
 
-def _list_rules() -> str:
+def _list_quadrature_rules() -> str:
     from ..integration import FAMILIES
 
     *others, last = FAMILIES
     return f"{', '.join(others)} or {last}"
 
 
-def _list_units() -> str:
+def _list_units_of_rule_sizes() -> str:
     from ..integration import FAMILIES, Rule
 
     other = (f"{family.unit} ({name})" for name, family in FAMILIES.items() if family.unit != Rule.unit)
     return f"{Rule.unit}, but {', '.join(other)}"
 
 
-def _list_methods() -> str:
+def _list_simulation_methods() -> str:
     from ..extensions.simulation.methods import METHODS
 
     return "|".join(["auto", *METHODS])
 
 
-def _list_trainings() -> str:
-    from ..extensions.simulation.methods import METHODS, exact_method
+def _describe_simulation_methods() -> str:
+    from ..extensions.simulation.methods import METHODS, exact_training_method
 
     special = (f"{name} {method.summary}" for name, method in METHODS.items() if method.summary)
-    cornered, bent = exact_method(loss_corners=True), exact_method(penalty_corners=True)
-    auto = f"{exact_method()}, where the loss has corners {cornered}, where only the penalty has {bent}"
+    cornered, bent = exact_training_method(loss_corners=True), exact_training_method(penalty_corners=True)
+    auto = f"{exact_training_method()}, where the loss has corners {cornered}, where only the penalty has {bent}"
     return f"{'; '.join(special)}; auto: {auto}"
 
 
-def _list_rates() -> str:
+def _describe_rates_of_simulation_methods() -> str:
     from ..extensions.simulation.methods import METHODS
 
     return "; ".join(f"{name}: {method.rate}" for name, method in METHODS.items() if method.rate)
 
 
 _LISTS = {
-    "rules": _list_rules,
-    "units": _list_units,
-    "methods": _list_methods,
-    "trainings": _list_trainings,
-    "rates": _list_rates,
+    "rules": _list_quadrature_rules,
+    "units": _list_units_of_rule_sizes,
+    "methods": _list_simulation_methods,
+    "trainings": _describe_simulation_methods,
+    "rates": _describe_rates_of_simulation_methods,
 }
 """Functions that compose the lists named in braces, from the descriptions of rules and methods."""
 
 
-class ListingCommand(TyperCommand):
+class CommandWithComposedHelp(TyperCommand):
     """A command whose help contains lists composed when it is shown, since their content loads NumPy."""
 
     def format_help(self, *page: Any) -> None:

@@ -8,10 +8,17 @@ from typing import Annotated, Any
 from ..base import interrupts
 from ..base.errors import InputError
 from . import options
-from .outcome import EARLY_EXIT_MESSAGES, ExitStatus, Outcome, command, early_exit, explain_failure
+from .outcome import (
+    EARLY_EXIT_MESSAGES,
+    CommandOutcome,
+    ExitStatus,
+    command_with_options,
+    early_exit_status,
+    explain_solution_failure,
+)
 
 
-@command("time_limit", "json", "quiet")
+@command_with_options("time_limit", "json", "quiet")
 def simulate(
     model: str,
     /,
@@ -38,12 +45,12 @@ def simulate(
     output: Path | None = None,
     force: bool = False,
     threads: Annotated[int | None, {"min": 1}] = None,
-) -> Outcome:
+) -> CommandOutcome:
     """Draw data at finite d, minimise the risk from a start, and report means and standard errors over seeds.
 
     Args:
         d: Dimension of the embeddings; n = alpha d samples.
-        start: A named start of the model (default: semantic), or random.
+        start: A named start of the model (default: informed; semantic with several tokens), or random.
         method ({methods}): How the risk is minimised; {trainings}.
         seeds: Number of draws of the data, from seed --first on.
         first: The first seed.
@@ -67,36 +74,36 @@ def simulate(
     """
     from ..base.files import file_exists_error
     from ..extensions.simulation.methods import METHODS
-    from ..extensions.simulation.plan import RANDOM, Plan
-    from ..extensions.simulation.run import Run, validate_plan
+    from ..extensions.simulation.plan import RANDOM, SimulationPlan
+    from ..extensions.simulation.run import SeedRun, validate_simulation_plan
     from ..extensions.simulation.simulation import Simulation
     from ..extensions.simulation.simulation import simulate as run_all
-    from ..report.simulation_tables import load_runs
+    from ..report.simulation_tables import load_simulation_runs
 
-    file = options.netcdf_file(output, "a simulation", force=True)  # an existing file is checked below
-    problem = options.build_problem(model, set_, metric=metric)
+    file = options.check_netcdf_output_option(output, "a simulation", force=True)  # an existing file is checked below
+    problem = options.build_problem_from_options(model, set_, metric=metric)
     one_pass = method in METHODS and METHODS[method].one_pass
     overlaps = one_pass and start is not None and "=" in start
     begin = str(start) if overlaps or start == RANDOM else options.select_start(problem, start)
     chosen: dict[str, Any] = {"tolerance": tolerance, "most": most, "exact": not free_teacher}
-    chosen |= {"rate": rate if one_pass else _parse_rate(rate, method), "batch": batch}
+    chosen |= {"rate": rate if one_pass else _parse_learning_rate(rate, method), "batch": batch}
     chosen |= {"polish": polish, "restarts": restarts, "project": project, "controls": control_variates}
     limit = None if memory is None else 1e9 * memory
-    chosen |= options.given_options(inertia=inertia, damping=damping, memory=limit)
-    plan = validate_plan(Plan(problem, d, begin, method, **chosen))
+    chosen |= options.options_that_were_given(inertia=inertia, damping=damping, memory=limit)
+    plan = validate_simulation_plan(SimulationPlan(problem, d, begin, method, **chosen))
     if theory and begin == RANDOM and not one_pass:
-        raise InputError("--theory goes with a named start, not with --start random")
-    known: list[Run] = []
+        raise InputError("--theory needs a named start of the model; --start random has no saddle point of its own")
+    known: list[SeedRun] = []
     if file is not None and file.path.exists():
         try:
-            known = load_runs(file.path, plan)
+            known = load_simulation_runs(file.path, plan)
         except InputError as error:
             if not force:
                 raise file_exists_error(file.name, str(error)) from None
     kept = {run.seed: run for run in known}
     unwritten: InputError | None = None
 
-    def write_run(run: Run) -> None:
+    def save_finished_run(run: SeedRun) -> None:
         nonlocal unwritten
         every = {**kept, run.seed: run}
         if file is not None:
@@ -118,14 +125,14 @@ def simulate(
             method=method,
             threads=threads,
             known=known,
-            on_run=write_run,
+            on_run=save_finished_run,
             **chosen,
         )
         if theory and one_pass and not (simulation.interrupted or simulation.out_of_time):
             from ..extensions.descent.dynamics import dynamics
 
             with interrupts.restore_keyboard_interrupt():
-                followed = dynamics(problem, plan.rate or 0.0, plan.times, begin, batch=batch, accuracy=1e-3)
+                followed = dynamics(problem, plan.rate or 0.0, plan.recording_times, begin, batch=batch, accuracy=1e-3)
         elif theory and not (simulation.interrupted or simulation.out_of_time):
             from ..solving.solve import solve as solve_saddle_point
 
@@ -154,11 +161,11 @@ def simulate(
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
     if unwritten is not None:
-        return Outcome(text, data, str(unwritten), ExitStatus.WRONG_INPUT)
+        return CommandOutcome(text, data, str(unwritten), ExitStatus.WRONG_INPUT)
     if file is not None and kept:
         text += f"\nwrote {file.name}"
         data["file"] = str(file.name)
-    early = early_exit(simulation.interrupted, simulation.out_of_time)
+    early = early_exit_status(simulation.interrupted, simulation.out_of_time)
     if early is not None:
         message = f"{EARLY_EXIT_MESSAGES[early]}; {len(simulation.runs)} of {seeds} seeds are kept"
         if file is None or not kept:
@@ -170,7 +177,7 @@ def simulate(
         else:
             more = f", which contains {len(kept)}" if len(kept) != len(simulation.runs) else ""
             message += f" in {file.name}{more}"
-        return Outcome(text, data, message, early)
+        return CommandOutcome(text, data, message, early)
     missing, message = seeds - len(simulation.converged), ""
     if missing:
         message = f"{missing} of {seeds} seeds did not converge ({simulation.status.replace('_', ' ')})"
@@ -178,12 +185,12 @@ def simulate(
     elif followed is not None and not followed.success:
         message = f"the dynamics of infinite d: {followed.advice}"
     elif solution is not None and not solution.success:
-        message = f"the saddle point from the same start: {explain_failure(solution)}"
-    return Outcome(text, data, message)
+        message = f"the saddle point from the same start: {explain_solution_failure(solution)}"
+    return CommandOutcome(text, data, message)
 
 
-def _parse_rate(text: str | None, method: str) -> float | None:
+def _parse_learning_rate(text: str | None, method: str) -> float | None:
     """Return the learning rate as a number, or None."""
     if text is None:
         return None
-    return options.convert_parts("--rate", text, f"{method} takes a number", [text], float)[0]
+    return options.convert_option_parts("--rate", text, f"{method} takes a number", [text], float)[0]

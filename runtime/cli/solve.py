@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from . import options
-from .outcome import NO_VERDICT, ExitStatus, Outcome, command, explain_failure, save_result
+from .outcome import (
+    NO_VERDICT,
+    CommandOutcome,
+    ExitStatus,
+    command_with_options,
+    explain_solution_failure,
+    save_result_and_report,
+)
 
 if TYPE_CHECKING:
     from ..extensions.reference.solution import PreciseSolution
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def solve(
     model: str,
     /,
@@ -41,7 +48,7 @@ def solve(
     parisi: float | None = None,
     rename: list[str] | None = None,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Solve the saddle point from one start, or find and rank all branches.
 
     Args:
@@ -57,75 +64,79 @@ def solve(
     """
     from ..base.files import absolute_path, write_atomically
     from ..extensions.digits import DOUBLES
-    from ..report.contract import versioned_document
+    from ..report.contract import json_text_with_schema
 
     if sum([start is not None, from_ is not None, all_branches]) > 1:
-        raise InputError("--start, --from or --all-branches: give one of them")
+        raise InputError("--start, --from and --all-branches exclude each other: give one of them")
     if output is not None and output.suffix == ".nc":
         raise InputError(f"-o {output}: solve writes JSON; for netCDF use `saddleforge curve`")
-    file = options.output_file(output, force)
+    file = options.check_output_option(output, force)
     from_ = absolute_path(from_) if from_ is not None else None
-    problem = options.build_problem(model, set_, inverse_temperature=inverse_temperature)
-    symbols = options.parse_own_symbols(problem, rename)
-    wanted = options.parse_names("--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all")
+    problem = options.build_problem_from_options(model, set_, inverse_temperature=inverse_temperature)
+    symbols = options.parse_user_symbols(problem, rename)
+    wanted = options.parse_name_list(
+        "--sensitivities", sensitivities, "parameters are expected, as alpha,lambda, or all"
+    )
     wanted = [] if wanted == ["all"] else wanted
     if rsb and accuracy < DOUBLES:
-        raise InputError(f"--rsb {rsb} goes with accuracies of {DOUBLES:g} and above")
+        raise InputError(f"--rsb {rsb} needs an --accuracy of {DOUBLES:g} or above")
     if rsb and not stability:
-        raise InputError(f"--no-stability or --rsb {rsb}, which resolves an instability: give one of them")
+        raise InputError(f"--rsb {rsb} needs the verdict on stability; leave --no-stability out")
     if rsb and (all_branches or verify or proof or wanted is not None):
-        raise InputError(f"--rsb {rsb} goes with one start, without --sensitivities, --verify and --proof")
+        raise InputError(f"--rsb {rsb} needs a single start, without --sensitivities, --verify and --proof")
     if explain and (rsb or all_branches or accuracy < DOUBLES or proof):
         raise InputError(
-            f"--explain goes with one start and accuracies of {DOUBLES:g} and above, without --rsb, --proof"
+            f"--explain needs a single start and an --accuracy of {DOUBLES:g} or above, without --rsb and --proof"
         )
     if deflate and not all_branches:
-        raise InputError("--deflate goes with --all-branches")
+        raise InputError("--deflate needs --all-branches")
     if wanted is not None:
-        from ..responses.direction import directions
+        from ..responses.direction import parameter_directions
 
         if accuracy < DOUBLES or proof:
-            raise InputError(f"--sensitivities are for accuracies of {DOUBLES:g} and above, without --proof")
+            raise InputError(f"--sensitivities needs an --accuracy of {DOUBLES:g} or above, without --proof")
         problem.require_zero_temperature("derivatives with respect to parameters are known")
-        directions(problem, *wanted)
+        parameter_directions(problem, *wanted)
     if all_branches and (verify or proof or wanted is not None):
-        raise InputError("--sensitivities, --proof and --verify go with one start, not with --all-branches")
+        raise InputError("--sensitivities, --proof and --verify need a single start; leave --all-branches out")
     chosen: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed}
     if rsb or parisi is not None:
         from ..extensions.breaking.solve import solve as solve_broken
 
-        broken = solve_broken(problem, options.load_start(problem, start, from_), rsb=rsb, parisi=parisi, **chosen)
-        outcome = Outcome(lambda: broken.table(symbols), broken.to_json, explain_failure(broken))
+        broken = solve_broken(
+            problem, options.load_initial_point(problem, start, from_), rsb=rsb, parisi=parisi, **chosen
+        )
+        outcome = CommandOutcome(lambda: broken.table(symbols), broken.to_json, explain_solution_failure(broken))
     elif all_branches:
-        outcome = _solve_all(problem, {**chosen, "deflate": deflate}, stability, symbols)
+        outcome = _all_branches_outcome(problem, {**chosen, "deflate": deflate}, stability, symbols)
     else:
-        begin = options.load_start(problem, start, from_)
+        begin = options.load_initial_point(problem, start, from_)
         try:
-            found = _with_optional_verdict(_solve_one(problem, begin, chosen, verify, proof), stability)
+            found = _solution_with_optional_verdict(_solve_from_start(problem, begin, chosen, verify, proof), stability)
             outcome = _solution_outcome(found, wanted, symbols)
-            outcome = _add_explanation(outcome, found) if explain else outcome
+            outcome = _add_quadrature_explanation(outcome, found) if explain else outcome
         except NotProvedError as error:
-            outcome = _unproved_outcome(error, symbols)
+            outcome = _failed_proof_outcome(error, symbols)
     if file is None:
         return outcome
     text, data = outcome.printed_text(), outcome.json_object()
 
-    def save(path: Path) -> None:
-        write_atomically(path, versioned_document(data) + "\n")
+    def save_json_file(path: Path) -> None:
+        write_atomically(path, json_text_with_schema(data) + "\n")
 
-    return save_result(save, file, text, lambda word, path: data, outcome.message, outcome.status)
+    return save_result_and_report(save_json_file, file, text, lambda word, path: data, outcome.message, outcome.status)
 
 
 def _solution_outcome(
     solution: Solution | PreciseSolution, wanted: list[str] | None, symbols: dict[str, str]
-) -> Outcome:
+) -> CommandOutcome:
     """Return the outcome of a solution, with sensitivities to the named parameters (an empty list: to all)."""
     from ..solving.solution import Solution as InDoubles
 
-    outcome = Outcome(
+    outcome = CommandOutcome(
         lambda: solution.table(symbols),
         lambda: {**solution.to_json(), "sensitivities": None},
-        explain_failure(solution),
+        explain_solution_failure(solution),
     )
     if solution.success and isinstance(solution, InDoubles) and solution.judge and solution.stability is None:
         outcome = replace(outcome, message=NO_VERDICT, status=ExitStatus.TIME_LIMIT)
@@ -144,18 +155,18 @@ def _solution_outcome(
     )
 
 
-def _add_explanation(outcome: Outcome, solution: Solution) -> Outcome:
+def _add_quadrature_explanation(outcome: CommandOutcome, solution: Solution) -> CommandOutcome:
     """Add the reasons for the quadrature rule to an outcome: below the text, or as `explanation` in the object."""
-    from ..report.solution import explanation_lines
+    from ..report.solution import quadrature_explanation_lines
 
     return replace(
         outcome,
-        text=lambda: "\n".join([outcome.printed_text(), *explanation_lines(solution)]),
+        text=lambda: "\n".join([outcome.printed_text(), *quadrature_explanation_lines(solution)]),
         data=lambda: {**outcome.json_object(), "explanation": solution.explanation},
     )
 
 
-def _unproved_outcome(error: NotProvedError, symbols: dict[str, str]) -> Outcome:
+def _failed_proof_outcome(error: NotProvedError, symbols: dict[str, str]) -> CommandOutcome:
     """Return the outcome of a failed proof: the estimate in double precision, and the reason.
 
     Raises:
@@ -166,14 +177,14 @@ def _unproved_outcome(error: NotProvedError, symbols: dict[str, str]) -> Outcome
     if not isinstance(error.estimate, Solution):
         raise error
     solution, reason = error.estimate, str(error)
-    return Outcome(
+    return CommandOutcome(
         lambda: solution.table(symbols),
         lambda: {**solution.to_json(), "status": "not_proved", "not_proved": reason},
         f"not proved: {reason}; what is shown is the estimate in double precision",
     )
 
 
-def _solve_one(
+def _solve_from_start(
     problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool, proof: bool
 ) -> Solution | PreciseSolution:
     """Solve in double precision, or beyond it (and verified) if the accuracy or a proof require it.
@@ -199,7 +210,7 @@ def _solve_one(
                 return replace(solution, status=Status.TIME_LIMIT)
         return solution
     if chosen["integrator"] != "auto" or chosen["points"] is not None:
-        raise InputError(f"--integrator and --points are for accuracies of {DOUBLES:g} and above, without --proof")
+        raise InputError(f"--integrator and --points need an --accuracy of {DOUBLES:g} or above, without --proof")
     from ..extensions.digits import solve_precisely
 
     try:
@@ -208,45 +219,53 @@ def _solve_one(
         return replace(error.point, status=Status.TIME_LIMIT)
 
 
-def _with_optional_verdict(solution: Solution | PreciseSolution, judge: bool) -> Any:
+def _solution_with_optional_verdict(solution: Solution | PreciseSolution, judge: bool) -> Any:
     """Return the solution, without a verdict on its stability if `judge` is false."""
     from ..solving.solution import Solution
 
     return replace(solution, judge=False) if isinstance(solution, Solution) and not judge else solution
 
 
-def _solve_all(problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]) -> Outcome:
-    from ..base.numbers import format_with_error
-    from ..report.ansatz import HEADING, is_unstable_beyond_digits, verdict_cell
+def _all_branches_outcome(
+    problem: Problem, chosen: dict[str, Any], judge: bool, symbols: dict[str, str]
+) -> CommandOutcome:
+    from ..base.numbers import format_value_with_error
+    from ..report.ansatz import HEADING, is_unstable_beyond_error_bars, stability_verdict_cell
     from ..report.contract import problem_json
+    from ..saddle_point.starts import named_starts
     from ..solving.solutions import solutions
 
     failed: list[Solution] = []
-    ranked = [_with_optional_verdict(found, judge) for found in solutions(problem, on_failure=failed.append, **chosen)]
+    ranked = [
+        _solution_with_optional_verdict(found, judge)
+        for found in solutions(problem, on_failure=failed.append, **chosen)
+    ]
     if not ranked and all(s.status is failed[0].status for s in failed):
         raise NotConvergedError(f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].advice}")
     if not ranked:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
-            f"{', '.join(problem.solver.model.STARTS)} shows its last iterate and what to try next"
+            f"{', '.join(named_starts(problem))} shows its last iterate and what to try next"
         )
     rows = []
     for s in ranked:
-        loss = format_with_error(s.training_loss, s.training_loss_error)
-        ended = ", ".join([s.status.words, *([verdict_cell(s)] if s.stability else []), f"from start {s.start}"])
+        loss = format_value_with_error(s.training_loss, s.training_loss_error)
+        ended = ", ".join(
+            [s.status.words, *([stability_verdict_cell(s)] if s.stability else []), f"from start {s.start}"]
+        )
         rows.append(f"  {s.rank}  {s.branch:<11} training loss {loss}  {ended}")
-    symmetric = f"{HEADING} " if any(is_unstable_beyond_digits(s) for s in ranked) else ""
+    symmetric = f"{HEADING} " if any(is_unstable_beyond_error_bars(s) for s in ranked) else ""
     lines = [f"{len(ranked)} branches found, ranked by {symmetric}training loss:", *rows]
     lines += [line for s in ranked for line in ("", s.table(symbols))]
     weak = [s for s in ranked if not s.success]
-    return Outcome(
+    return CommandOutcome(
         "\n".join(lines),
         lambda: {**problem_json(problem), "solutions": [s.to_json() for s in ranked]},
-        "; ".join(f"{s.branch}: {explain_failure(s)}" for s in weak),
+        "; ".join(f"{s.branch}: {explain_solution_failure(s)}" for s in weak),
     )
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def stability(
     model: str,
     /,
@@ -258,21 +277,21 @@ def stability(
     from_: Path | None = None,
     rsb: int = 0,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
     from ..base.files import absolute_path
-    from ..extensions.breaking.solve import break_replica_symmetry, check_steps
+    from ..extensions.breaking.solve import break_replica_symmetry, check_breaking_steps
     from ..report.contract import problem_json
     from ..report.stability import stability_table
     from ..solving.solve import solve as solve_from
 
     if start is not None and from_ is not None:
-        raise InputError("--start or --from: give one of them")
+        raise InputError("--start and --from exclude each other: give one of them")
     from_ = absolute_path(from_) if from_ is not None else None
-    problem = options.build_problem(model, set_)
-    begin = options.load_start(problem, start, from_)
+    problem = options.build_problem_from_options(model, set_)
+    begin = options.load_initial_point(problem, start, from_)
     if rsb:
-        check_steps(rsb, problem)
+        check_breaking_steps(rsb, problem)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
     verdict = solution.stability
     data = {
@@ -287,12 +306,12 @@ def stability(
         "found": None,
     }
     if verdict is None and solution.success:
-        return Outcome(solution.table(), data, NO_VERDICT, ExitStatus.TIME_LIMIT)
+        return CommandOutcome(solution.table(), data, NO_VERDICT, ExitStatus.TIME_LIMIT)
     if verdict is None:
-        return Outcome(solution.table(), data, f"there is no solution: {explain_failure(solution)}")
+        return CommandOutcome(solution.table(), data, f"there is no solution: {explain_solution_failure(solution)}")
     text = stability_table(solution)
     if not solution.success or not rsb:
-        return Outcome(text, data, explain_failure(solution))
+        return CommandOutcome(text, data, explain_solution_failure(solution))
     found = break_replica_symmetry(solution, accuracy=accuracy, steps=rsb)
     data |= {"breaking": found.to_json()["breaking"], "found": found.found or None}
-    return Outcome(f"{text}\n\n{found.table()}", data, explain_failure(found))
+    return CommandOutcome(f"{text}\n\n{found.table()}", data, explain_solution_failure(found))

@@ -33,8 +33,8 @@ def print_error_line(sentence: str) -> None:
 
 
 @contextmanager
-def reserve_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
-    """Yield a stream on which to print the result: `result` itself or a duplicate of it.
+def reserve_output_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
+    """Yield a stream for the result of a command: standard output itself or a duplicate of it.
 
     Args:
         result: the stream.
@@ -62,7 +62,7 @@ def reserve_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
                 os.dup2(copy, descriptor)
 
 
-def redirect_to_null(stream: TextIO) -> None:
+def redirect_stream_to_null(stream: TextIO) -> None:
     """Redirect a stream that cannot be written to the null device, so that flushing it raises no second error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

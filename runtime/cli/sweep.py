@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.errors import InputError, TimeLimitError
 from . import options
-from .outcome import EARLY_EXIT_MESSAGES, Outcome, command, early_exit, save_result
+from .outcome import (
+    EARLY_EXIT_MESSAGES,
+    CommandOutcome,
+    command_with_options,
+    early_exit_status,
+    save_result_and_report,
+)
 
 if TYPE_CHECKING:
     from ..extensions.sweeping.sweep import Sweep
 
 
-@command("time_limit", "json", "seed", "quiet")
+@command_with_options("time_limit", "json", "seed", "quiet")
 def sweep(
     model: str,
     /,
@@ -37,14 +43,14 @@ def sweep(
     force: bool = False,
     threads: Annotated[int, {"min": 1}] = 1,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues.
 
     Args:
         over (NAME=LO:HI:N): A parameter and its values in order, alpha=3:0.5:40, lambda=1e-4:1:9:log or alpha=3,2,1.
             Repeats; solutions are continued along the first one.
         points (TABLE.csv): Rows of parameters in place of --over; arrays as JSON.
-        start (NAME,...): Named starts (default: semantic).
+        start (NAME,...): Named starts (default: informed; semantic with several tokens).
         ask (solve|stability|simulate): What is computed at a point; stability adds the verdict.
         both_ways: Continue back along every line, too.
         d: --ask simulate: dimension of the embeddings.
@@ -63,40 +69,40 @@ def sweep(
     if bool(over) == (points is not None):
         raise InputError("--over NAME=LO:HI:N, once or more, or --points TABLE.csv: give one of them")
     if share is not None and output is None:
-        raise InputError("--shard goes with -o FILE.nc, next to which its records are kept")
-    grid = _parse_axes(over or [])
-    rows = _read_table(points) if points is not None else None
-    file = options.netcdf_file(output, "a sweep", force=True)  # an existing file is checked below
+        raise InputError("--shard needs -o FILE.nc, next to which the records of the shard are saved")
+    grid = _parse_sweep_axes(over or [])
+    rows = _read_parameter_table(points) if points is not None else None
+    file = options.check_netcdf_output_option(output, "a sweep", force=True)  # an existing file is checked below
 
-    from ..extensions.sweeping.engine import Engine
-    from ..extensions.sweeping.plan import SimulationSettings, make_plan
+    from ..extensions.sweeping.engine import SweepEngine
+    from ..extensions.sweeping.plan import SimulationSettings, make_sweep_plan
     from ..extensions.sweeping.records import records_folder
-    from ..extensions.sweeping.sweep import run, temporary_records_folder
+    from ..extensions.sweeping.sweep import run_sweep_plan, temporary_records_folder
 
-    plan = make_plan(
+    plan = make_sweep_plan(
         model,
         grid=grid,
         rows=rows,
-        starts=options.parse_starts(start),
+        starts=options.parse_start_names(start),
         ask=ask,
         accuracy=accuracy,
         both_ways=both_ways,
         seed=seed,
         simulated=SimulationSettings(d, seeds, method),
-        given=options.parse_assignments(set_),
+        given=options.parse_set_options(set_),
     )
     limit = None if memory is None else int(1e9 * memory)
-    engine = Engine(1 if share and processes is None else processes, scheduler, cluster, threads, limit)
+    engine = SweepEngine(1 if share and processes is None else processes, scheduler, cluster, threads, limit)
     if file is None:
         with temporary_records_folder() as folder:
-            return _sweep_outcome(run(plan, engine, folder), None)
+            return _sweep_outcome(run_sweep_plan(plan, engine, folder), None)
     if not force:
-        options.check_continuable(file, "sweep")
-    return _sweep_outcome(run(plan, engine, records_folder(file.path), force, share), file)
+        options.check_file_can_be_continued(file, "sweep")
+    return _sweep_outcome(run_sweep_plan(plan, engine, records_folder(file.path), force, share), file)
 
 
-@command("json", "quiet")
-def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Outcome:
+@command_with_options("json", "quiet")
+def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> CommandOutcome:
     """Join the records of the shards of a sweep into one file; nothing is computed.
 
     Args:
@@ -105,60 +111,62 @@ def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Out
     """
     from ..extensions.sweeping.sweep import collect as join
 
-    file = options.netcdf_file(output, "a sweep", force)
+    file = options.check_netcdf_output_option(output, "a sweep", force)
     return _sweep_outcome(join(*folders), file)
 
 
-def _sweep_outcome(result: Sweep, file: options.OutputFile | None) -> Outcome:
+def _sweep_outcome(result: Sweep, file: options.OutputFile | None) -> CommandOutcome:
     """Return the outcome of a command, after writing the file; a shard has records only."""
-    early = early_exit(result.interrupted, result.out_of_time)
-    from ..report.sweeps import describe_statuses
+    early = early_exit_status(result.interrupted, result.out_of_time)
+    from ..report.sweeps import describe_point_counts_by_status
 
     message, text = "", result.table()
-    finished = result.plan.size - result.statuses.get("unfinished", 0)
+    finished = result.plan.point_count - result.statuses.get("unfinished", 0)
     where = "" if file is None else f" next to {file.name}"
     weak = {name: n for name, n in result.weak.items() if name != "unfinished" or result.shard is None}
     if early is not None:
-        message = f"{EARLY_EXIT_MESSAGES[early]}; the {finished} finished points of {result.plan.size} are kept{where}"
+        message = (
+            f"{EARLY_EXIT_MESSAGES[early]}; the {finished} finished points of {result.plan.point_count} are kept{where}"
+        )
         message += "; the same command continues" if where else ""
     elif weak:
-        message = _weak_points_advice(weak)
+        message = _describe_points_without_result(weak)
     elif result.shard is None and not any(name in ("converged", "floor") for name in result.statuses):
-        message = f"no branch was found at any point: {describe_statuses(result)}"
+        message = f"no branch was found at any point: {describe_point_counts_by_status(result)}"
     if result.shard is not None:
         i, n = result.shard
         text += f"\nshard {i} of {n} is kept{where}; `saddleforge collect` joins the shards"
         file = None
 
-    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return {**result.to_json(), "status": word, "file": None if path is None else str(path)}
 
-    return save_result(result.save, file, text, _json_object, message, early)
+    return save_result_and_report(result.save, file, text, _json_with_status, message, early)
 
 
-def _weak_points_advice(weak: dict[str, int]) -> str:
+def _describe_points_without_result(weak: dict[str, int]) -> str:
     counts = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in weak.items())
     return f"not every point has a result: {counts}; `status` and `reason` in the table say which and why"
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
-    first, last = options.convert_parts("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+    first, last = options.convert_option_parts("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
     return first, last
 
 
-def _parse_axes(items: list[str]) -> dict[str, list[float]]:
+def _parse_sweep_axes(items: list[str]) -> dict[str, list[float]]:
     """Return the items of `--over` as axes.
 
     Raises:
         InputError: another form, or a name given twice.
     """
-    axes = [options.parse_grid(item) for item in items]
+    axes = [options.parse_parameter_grid(item) for item in items]
     if twice := {name for name, _ in axes if sum(name == other for other, _ in axes) > 1}:
-        raise InputError(f"--over: {min(twice)} is swept twice")
+        raise InputError(f"--over: {min(twice)} is given twice; give every parameter once")
     return {name: values.tolist() for name, values in axes}
 
 
-def _read_table(path: Path) -> list[dict[str, Any]]:
+def _read_parameter_table(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a table whose header names parameters.
 
     Raises:
@@ -166,11 +174,11 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
     """
     import csv
 
-    from ..base.budget import interrupt_at_limit
-    from ..base.files import require_finite_file
+    from ..base.budget import interrupt_at_time_limit
+    from ..base.files import require_readable_to_end
 
     try:
-        with interrupt_at_limit(), require_finite_file(path).open(newline="", encoding="utf-8-sig") as stream:
+        with interrupt_at_time_limit(), require_readable_to_end(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
     except TimeLimitError:  # it is a subclass of OSError
         raise
@@ -182,7 +190,7 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
             f"{path} contains no points: a header with names of parameters and one row per point are expected"
         )
     if len(set(names)) < len(names):
-        raise InputError(f"{path}: a name stands twice in its header")
+        raise InputError(f"{path}: its header contains a name twice; name every column once")
     rows = []
     for number, line in enumerate(lines, 2):
         if len(line) != len(names):
@@ -190,12 +198,12 @@ def _read_table(path: Path) -> list[dict[str, Any]]:
                 f"{path}, row {number}: {len(line)} cells, where the header has {len(names)}; cells are separated by "
                 "commas, decimals have a point, as alpha,lambda and 1,0.1"
             )
-        rows.append(dict(zip(names, map(partial(_parse_cell, path, number), names, line), strict=True)))
+        rows.append(dict(zip(names, map(partial(_parse_table_cell, path, number), names, line), strict=True)))
     return rows
 
 
-def _parse_cell(path: Path, number: int, name: str, text: str) -> Any:
+def _parse_table_cell(path: Path, number: int, name: str, text: str) -> Any:
     try:
-        return options.parse_assignments([f"{name}={text}"])[name]
+        return options.parse_set_options([f"{name}={text}"])[name]
     except InputError:
         raise InputError(f"{path}, row {number}: {name} = {text!r}; a number or a JSON array is expected") from None

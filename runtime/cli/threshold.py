@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import InputError, NotConvergedError, TimeLimitError, require_known
+from ..base.errors import InputError, NotConvergedError, TimeLimitError, require_known_name
 from . import options
-from .outcome import ExitStatus, Outcome, command, early_exit, save_result
+from .outcome import CommandOutcome, ExitStatus, command_with_options, early_exit_status, save_result_and_report
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KINDS = "crossing", "where", "at", "spinodal", "instability"
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def threshold(
     model: str,
     /,
@@ -34,7 +34,7 @@ def threshold(
     output: Path | None = None,
     force: bool = False,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Locate a phase transition: the value of a parameter, with an error bar that includes the integration error.
 
     Args:
@@ -52,22 +52,22 @@ def threshold(
         output (FILE.nc): Write the critical line, for `plot`.
     """
     kind = kind or ("where" if where is not None else "crossing")
-    require_known("value", kind, _KINDS, "--kind")
-    name, bracket = options.parse_interval(over)
+    require_known_name("value", kind, _KINDS, "--kind")
+    name, bracket = options.parse_parameter_interval(over)
     names = _threshold_branches(kind, between, on, where)
-    second = options.parse_endpoints(along, "--along") if along is not None else None
+    second = options.parse_parameter_endpoints(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):
-        raise InputError("--proof goes with --kind where and a single threshold")
+        raise InputError("--proof needs --kind where, without --along")
     if rsb and (kind != "crossing" or second is not None or verify):
-        raise InputError("--rsb goes with --kind crossing, without --along and --verify")
+        raise InputError("--rsb needs --kind crossing, without --along and --verify")
     if second is None and output is not None:
-        raise InputError("-o goes with --along: a single threshold is printed, or JSON with --json")
-    file = options.netcdf_file(output, "a critical line", force)
-    problem = options.build_problem(model, set_, name)
+        raise InputError("-o needs --along: a single threshold is only printed (with --json as JSON)")
+    file = options.check_netcdf_output_option(output, "a critical line", force)
+    problem = options.build_problem_from_options(model, set_, name)
 
     from ..extensions import digits
     from ..extensions.breaking.crossing import crossing
-    from ..report.contract import location_json
+    from ..report.contract import located_value_json
     from ..thresholds.along_branch import almeida_thouless
 
     branches = {"between": names} if kind == "crossing" else {"on": names[0]}
@@ -91,23 +91,23 @@ def threshold(
         status = ExitStatus.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found"
         shown = f"where {where}" if kind == "where" else kind
         data = {
-            **location_json(problem, shown, name, None, None, status, None),
+            **located_value_json(problem, shown, name, None, None, status, None),
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
         }
-        return Outcome("", data, str(error))
+        return CommandOutcome("", data, str(error))
 
     message = ""
     if result.status == "not_proved":
         message = f"not proved: {result.evidence['not_proved']}; the error bar shown is {result.error_kind}"
     elif result.status == "time_limit":
-        message = "the time limit ended the search: the error bar reaches to the ends of the interval of the threshold"
+        message = "the time limit ended the search: the error bar covers the whole interval in which the threshold lies"
     elif not result.success:
         message = (
             f"the accuracy {accuracy:g} was not reached; ask for a larger --accuracy, or read the evidence with --json"
         )
-    return Outcome(result.table, result.to_json, message)
+    return CommandOutcome(result.table, result.to_json, message)
 
 
 def _critical_line_outcome(
@@ -118,28 +118,30 @@ def _critical_line_outcome(
     condition: str | None,
     how: dict[str, Any],
     file: options.OutputFile | None,
-) -> Outcome:
+) -> CommandOutcome:
     """Locate a threshold along a second parameter; -o writes the line."""
     from ..following.critical import critical_line
-    from ..report.branches import line_json, line_table
+    from ..report.branches import critical_line_json, critical_line_table
     from ..saddle_point.iteration import Status
 
     over, (first, last) = second
     if kind == "at":
         kind, condition = "where", "replicon = 1"
     line = critical_line(problem, kind, parameter, over=(over, first, last), condition=condition, **how)
-    early, message = early_exit(line.interrupted, line.out_of_time), ""
+    early, message = early_exit_status(line.interrupted, line.out_of_time), ""
     if not max(line.errors, default=0.0) <= how["accuracy"]:
         message = (
             f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
         )
 
-    def _json_object(word: str, path: Path | None) -> dict[str, Any]:
+    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         # A complete line has the status words of a threshold.
         own = {ExitStatus.DONE.word: Status.CONVERGED, ExitStatus.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
-        return line_json(line, own[word].value if word in own else word, path)
+        return critical_line_json(line, own[word].value if word in own else word, path)
 
-    return save_result(line.save, file, line_table(line), _json_object, message, early, (len(line.values), None))
+    return save_result_and_report(
+        line.save, file, critical_line_table(line), _json_with_status, message, early, (len(line.values), None)
+    )
 
 
 def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
@@ -150,26 +152,26 @@ def _threshold_branches(kind: str, between: str | None, on: str | None, where: s
     """
     if kind == "crossing":
         if where is not None or on is not None:
-            raise InputError("--kind crossing takes --between A,B; --start and --where go with other kinds")
+            raise InputError("--kind crossing takes --between A,B; --start and --where are for other kinds")
         names = tuple(part.strip() for part in (between or "").split(","))
         if len(names) != 2 or not all(names) or names[0] == names[1]:
             raise InputError(
-                "--kind crossing needs --between A,B: two different starts of the model, as semantic,positional"
+                "--kind crossing needs --between A,B: two different starts of the model, as informed,uninformed"
             )
         return names
     if between is not None:
-        raise InputError(f"--kind {kind} takes --start A; --between goes with --kind crossing")
+        raise InputError(f"--kind {kind} takes --start A; --between is for --kind crossing")
     if kind == "where":
-        from ..thresholds.conditions import parse_sides
+        from ..thresholds.conditions import parse_condition_sides
 
         if where is not None:
-            parse_sides(where)
+            parse_condition_sides(where)
         if where is None or on is None:
             missing = "--where CONDITION" if where is None else "--start BRANCH"
-            raise InputError(f"--kind where needs {missing}, too, as --where 'test_error = 0.1' --start semantic")
+            raise InputError(f"--kind where needs {missing}, too, as --where 'test_error = 0.1' --start informed")
         return (on,)
     if where is not None:
-        raise InputError(f"--kind {kind} takes --start A; --where goes with --kind where")
+        raise InputError(f"--kind {kind} takes --start A; --where is for --kind where")
     if on is None:
         raise InputError(f"--kind {kind} needs --start BRANCH")
     return (on,)

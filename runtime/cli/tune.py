@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import InputError
 from . import options
-from .outcome import ExitStatus, Outcome, command, describe_finished_points, early_exit, save_result
+from .outcome import (
+    CommandOutcome,
+    ExitStatus,
+    command_with_options,
+    describe_finished_points,
+    early_exit_status,
+    save_result_and_report,
+)
 
 if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-@command("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
 def tune(
     model: str,
     /,
@@ -30,7 +37,7 @@ def tune(
     output: Path | None = None,
     force: bool = False,
     seed: int = 0,
-) -> Outcome:
+) -> CommandOutcome:
     """Find where an observable is least on a branch (or most, --minimise=-NAME).
 
     The parameter is the regularisation, for the least test error, or any other one.
@@ -43,15 +50,19 @@ def tune(
         accuracy: Largest error bar of the parameter, relative to it where it must be positive.
         output (FILE): With --along the curve as netCDF; of several parameters the object of --json.
     """
-    spans = [options.parse_interval(item) for item in over]
+    spans = [options.parse_parameter_interval(item) for item in over]
     name, bracket = spans[0]
     several = len(spans) > 1
     if several and along is not None:
-        raise InputError("--along goes with one --over")
+        raise InputError("--along needs a single --over; leave one of them out")
     if output is not None and along is None and not several:
-        raise InputError("-o goes with --along NAME=LO:HI:N, or with several --over")
-    file = options.output_file(output, force) if several else options.netcdf_file(output, "a curve", force)
-    problem = options.build_problem(model, set_, None if several else name, metric=metric)
+        raise InputError("-o needs --along NAME=LO:HI:N or several --over: a single optimum is only printed")
+    file = (
+        options.check_output_option(output, force)
+        if several
+        else options.check_netcdf_output_option(output, "a curve", force)
+    )
+    problem = options.build_problem_from_options(model, set_, None if several else name, metric=metric)
     chosen: dict[str, Any] = {
         "minimise": minimise,
         "on": options.select_start(problem, on),
@@ -68,11 +79,11 @@ def tune(
 
     if along is None:
         found = tune_one(problem, name, **chosen)
-        return Outcome(found.table, found.to_json, found.advice)
-    from ..report.responses import tuned_json
+        return CommandOutcome(found.table, found.to_json, found.advice)
+    from ..report.responses import tuned_curve_json
 
-    second, values = options.parse_grid(along, "--along")
-    options.check_varied(set_, second, "--along")
+    second, values = options.parse_parameter_grid(along, "--along")
+    options.refuse_set_and_varied_parameter(set_, second, "--along")
     curve = tuned_curve(
         problem,
         name,
@@ -81,15 +92,17 @@ def tune(
         on_point=lambda optimum: optimum.solution.stability,
         **chosen,
     )
-    early = early_exit(curve.interrupted, curve.out_of_time)
+    early = early_exit_status(curve.interrupted, curve.out_of_time)
     if early is not None and not curve.success:
-        file = file and file.partial_file()
+        file = file and file.file_for_partial_result()
     reasons = [describe_finished_points(early, len(curve.optima), len(values), file)] if early is not None else []
     if early is not ExitStatus.INTERRUPTED:
         reasons += [o.advice for o in curve.optima if not o.success] + [f"no optimum at {v:g}" for v in curve.missing]
         early = ExitStatus.DONE if curve.success else early  # the time limit may have ended the check of the last point
     message = "; ".join(reasons[:1] + ([f"and {len(reasons) - 1} more"] if len(reasons) > 1 else []))
-    return save_result(curve.save, file, curve.table(), lambda _, path: tuned_json(curve, path), message, early)
+    return save_result_and_report(
+        curve.save, file, curve.table(), lambda _, path: tuned_curve_json(curve, path), message, early
+    )
 
 
 def _joint_optimum_outcome(
@@ -97,21 +110,21 @@ def _joint_optimum_outcome(
     spans: list[tuple[str, tuple[float, float] | None]],
     chosen: dict[str, Any],
     file: options.OutputFile | None,
-) -> Outcome:
+) -> CommandOutcome:
     """Tune several parameters together; results before a limit or Ctrl-C are kept."""
     from ..base.files import write_atomically
-    from ..report.contract import dumps
+    from ..report.contract import json_text
     from ..responses.tuning import tune as tune_together
 
     names = [name for name, _ in spans]
     brackets = {name: bracket for name, bracket in spans if bracket is not None}
     found = tune_together(problem, names, **{**chosen, "bracket": brackets})
-    early = early_exit(found.status == "interrupted", found.status == "time_limit")
+    early = early_exit_status(found.status == "interrupted", found.status == "time_limit")
     if early is not None:
-        file = file and file.partial_file()
+        file = file and file.file_for_partial_result()
     data = found.to_json()
 
-    def save(path: Path) -> None:
-        write_atomically(path, dumps(data) + "\n")
+    def save_json_file(path: Path) -> None:
+        write_atomically(path, json_text(data) + "\n")
 
-    return save_result(save, file, found.table(), lambda word, path: data, found.advice, early)
+    return save_result_and_report(save_json_file, file, found.table(), lambda word, path: data, found.advice, early)

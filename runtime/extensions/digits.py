@@ -1,4 +1,4 @@
-"""Choice of the arithmetic: doubles, mpmath for more digits, and balls for proofs.
+"""Solutions and thresholds in double precision, with more digits (mpmath), or proved (ball arithmetic).
 
 mpmath, python-flint and the search for thresholds are loaded when a call needs them.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import InputError, NotConvergedError, NotProvedError, TimeLimitError
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem, check_is_problem
+from ..problems.problem import Problem, require_problem
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from ..solving.solve import solve
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DOUBLES = 1e-12  # the finest accuracy in double precision
 
 
-def check_ball_arithmetic() -> None:
+def check_ball_arithmetic_installed() -> None:
     """Raise InputError if python-flint, which only proofs need, is not installed."""
     if find_spec("flint") is None:
         raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
@@ -65,11 +65,11 @@ def where(
         NotConvergedError: no sign change on the branch.
 
     Example:
-        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="informed", bracket=(1, 6))
         >>> found.status
         'converged'
     """
-    check_is_problem(problem)
+    require_problem(problem)
     from ..thresholds.along_branch import condition_threshold
 
     located = partial(
@@ -80,8 +80,8 @@ def where(
     from .reference import thresholds as precise
 
     if proof:
-        check_ball_arithmetic()
-    precise.check_threshold(problem, condition, accuracy)
+        check_ball_arithmetic_installed()
+    precise.check_high_precision_threshold(problem, condition, accuracy)
     return refine_threshold(located(accuracy=precise.ROUGH), condition, accuracy, proof=proof)
 
 
@@ -101,14 +101,14 @@ def refine_threshold(
         InputError: the model is not supported, or minima of the Moreau objective compete.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
-    from .reference.thresholds import check_threshold, verified_threshold
+    from .reference.thresholds import check_high_precision_threshold, verified_threshold
 
     if proof:
-        check_ball_arithmetic()
+        check_ball_arithmetic_installed()
     problem = problem or rough.problem
     if problem.sample_complexity is None:
         problem = problem.with_(alpha=rough.value)
-    check_threshold(problem, condition, accuracy)
+    check_high_precision_threshold(problem, condition, accuracy)
     if not proof:
         return verified_threshold(rough, condition, accuracy, problem)
     from .proof.results import proved_threshold
@@ -152,22 +152,26 @@ def solve_precisely(
         >>> str(value)[:12], bool(half_width < 1e-20)
         ('0.5715894692', True)
     """
-    from .reference.channel import check_supported
-    from .reference.improve import check_accuracy
+    from .reference.channel import check_high_precision_supported
+    from .reference.improve import check_accuracy_in_range
     from .reference.solution import ROUGH
 
-    check_accuracy(accuracy)
-    check_supported(problem)
+    check_accuracy_in_range(accuracy)
+    check_high_precision_supported(problem)
     problem.require_zero_temperature("accuracies beyond double precision and proofs are")
     if proof:
-        check_ball_arithmetic()
+        check_ball_arithmetic_installed()
     near = start if isinstance(start, Solution) else solve(problem, start, accuracy=ROUGH)
     if near.losses is None and near.status is not Status.TIME_LIMIT:
         raise NotConvergedError(f"no solution in double precision to start from: {near.status.words}; {near.advice}")
     try:
         if near.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the search for a solution in double precision")
-        found = _solve_with_proof(problem, near, accuracy) if proof else _solve_by_two_rules(problem, near, accuracy)
+        found = (
+            _solve_with_proof(problem, near, accuracy)
+            if proof
+            else _solve_by_two_quadrature_rules(problem, near, accuracy)
+        )
     except TimeLimitError as error:
         error.point = near
         raise
@@ -184,14 +188,14 @@ def _solve_with_proof(problem: Problem, near: Solution, accuracy: float) -> Prec
         return proved_solution(problem, near, accuracy)
     except NotProvedError as error:
         try:
-            found = _solve_by_two_rules(problem, near, accuracy)
+            found = _solve_by_two_quadrature_rules(problem, near, accuracy)
         except (InputError, NotConvergedError) as reason:
             error.estimate = near
             raise error from reason
         return replace(found, status=Status.NOT_PROVED, evidence={**found.evidence, "not_proved": str(error)})
 
 
-def _solve_by_two_rules(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
+def _solve_by_two_quadrature_rules(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
     from .reference.solution import verified_solution
 
     return verified_solution(problem, near, accuracy)

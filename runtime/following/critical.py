@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base import presenting
-from ..base.errors import DOMAIN_ERRORS, InputError, require_known
+from ..base.errors import DOMAIN_ERRORS, InputError, require_known_name
 from ..base.interrupts import OUT_OF_TIME, keep_partial_results
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.options import AlgorithmOptions
 from ..base.presenting import DatasetResult
 from ..base.progress import progress_bar
 from ..branches.branch_map import BranchMap
-from ..branches.continuation import Continuation, CurvePoint, StepControl, first_point
+from ..branches.continuation import CurveContinuation, CurvePoint, StepLengthControl, first_curve_point
 from ..branches.equations import (
     BranchEquations,
     ConditionEquations,
@@ -35,13 +35,13 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
 from ..saddle_point.iteration import Status
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 from ..solving.solution import Solution
 from ..thresholds.along_branch import condition_threshold
 from ..thresholds.conditions import parse_condition
 from ..thresholds.crossing import replica_symmetric_crossing
 from ..thresholds.threshold import Threshold
-from .events import extended_system, integration_errors
+from .events import extended_system_of_event, integration_error_bars_of_unknowns
 from .first_event import instability, spinodal
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class CriticalLineOptions(AlgorithmOptions):
     """Options of the continuation of an event in a second parameter.
 
     Attributes:
-        max_points: at which the line ends; more continue it further.
+        max_points: largest number of points of the line; more continue it further.
     """
 
     max_points: int = 200
@@ -97,7 +97,7 @@ class CriticalLine(DatasetResult):
 
     @property
     def out_of_time(self) -> bool:
-        """Return whether a time limit ended it; finished points are kept."""
+        """Return whether a time limit ended the line; finished points are kept."""
         return self.ending == OUT_OF_TIME
 
     def to_xarray(self) -> xarray.Dataset:
@@ -105,7 +105,7 @@ class CriticalLine(DatasetResult):
         return presenting.to_dataset(self)
 
     def at(self, value: float) -> tuple[float, float]:
-        """Return the event and its error bar at a value of `over`, by cubic interpolation between the points.
+        """Return the value of the event and its error bar at a value of `over`, by cubic interpolation.
 
         Raises:
             InputError: the line does not reach there, or turns back.
@@ -148,16 +148,16 @@ def critical_line(
     """Return the line of an event in a second parameter, by continuation.
 
     Args:
-        problem: at any values of both parameters.
+        problem: the problem at any values of both parameters.
         kind: crossing, spinodal, instability or where.
-        parameter: in which the event is located.
+        parameter: name of the parameter in which the event is located.
         over: the second parameter, the value to start at, and the one to continue to.
         between: the branches of a crossing.
         on: the branch of other kinds.
-        condition: of kind where.
+        condition: the condition, for kind where.
         bracket: interval of `parameter` that is searched for the first event.
         accuracy: error bar of the event in `parameter`.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         largest: longest step, in units of the interval of `over`, of the parameter's own and of the block scales.
         on_point: called with (over, value, error) of every point.
 
@@ -172,31 +172,31 @@ def critical_line(
         ('0.3 reached', [2.402, 3.774])
     """
     name, first, last = over
-    require_known("kind", kind, KINDS, "critical line")
+    require_known_name("kind", kind, KINDS, "critical line")
     if name == parameter:
         raise InputError(f"{name} is the parameter in which the event is located; follow it in another one")
     if not abs(last - first) > 0:
-        raise InputError(f"{name} = {first:g} to {last:g}: an interval is expected")
+        raise InputError(f"{name} = {first:g} to {last:g} is empty: an interval is expected")
     problem.require_scalar_parameters(parameter, name)
     at = problem.with_(**{name: first})
     problem.with_(**{name: last})
     common: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed}
     if kind == "crossing":
         if between is None:
-            raise InputError("a crossing needs between=(one branch, another)")
+            raise InputError('a crossing needs the two branches, as between=("informed", "uninformed")')
         event = replica_symmetric_crossing(at, parameter, between, **common)
     elif on is None:
-        raise InputError(f"{kind} needs on=branch")
+        raise InputError(f'kind {kind} needs the branch, as on="informed"')
     elif kind == "where":
         if condition is None:
-            raise InputError("kind where needs a condition")
+            raise InputError('kind where needs a condition, as condition="test_error = 0.4"')
         event = condition_threshold(at, condition, parameter, on=on, **common)
     else:
         event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)
-    return continue_event(event, kind, over, condition, accuracy, largest, on_point)
+    return continue_event_in_second_parameter(event, kind, over, condition, accuracy, largest, on_point)
 
 
-def continue_event(
+def continue_event_in_second_parameter(
     event: Threshold,
     kind: str,
     over: tuple[str, float, float],
@@ -211,7 +211,7 @@ def continue_event(
         event: the event.
         kind: crossing, spinodal, instability or where.
         over: the second parameter, its value at the event, and the one to continue to.
-        condition: of kind where.
+        condition: the condition, for kind where.
         accuracy: error bar of the event in its own parameter.
         largest: longest step, as of `critical_line`.
         on_point: called with (over, value, error) of every point.
@@ -221,34 +221,34 @@ def continue_event(
     """
     (name, first, last), parameter = over, event.parameter
     span = max(abs(event.value), 0.1), abs(last - first)
-    equations, z = _extended_system(event, kind, (parameter, name), span, first, condition)
-    tolerance = max(*(branch.rule.tolerance(accuracy) for branch in equations.branches), 1e-9)
-    line = Continuation(
+    equations, z = _event_equations_in_two_parameters(event, kind, (parameter, name), span, first, condition)
+    tolerance = max(*(branch.rule.newton_tolerance(accuracy) for branch in equations.branches), 1e-9)
+    line = CurveContinuation(
         equations,
         z,
         (first, last),
         lambda: tolerance,
         f"the extended system of the {kind} does not converge where the line begins",
-        lambda z: f"no such event found beyond {z[-2]:.5g}, {z[-1]:.5g}",
-        control=StepControl(step=largest / 3, largest=largest),
+        lambda z: f"no {kind} found beyond {parameter} = {z[-2]:.5g}, {name} = {z[-1]:.5g}",
+        control=StepLengthControl(step=largest / 3, largest=largest),
     )
     points: list[tuple[float, float, float]] = []
     special: list[dict[str, Any]] = []
-    equations.update_borders(z)
+    equations.update_bordering_vectors(z)
     before: tuple[CurvePoint, float] | None = None
     with keep_partial_results(lambda: points) as early, progress_bar(f"{kind} line", None) as task:
-        for point in line.points(CriticalLineOptions.current().max_points):
-            coefficient = _line_coefficient(equations, point, tolerance)
+        for point in line.continuation_points(CriticalLineOptions.current().max_points):
+            coefficient = _branching_coefficient_on_line(equations, point, tolerance)
             if before is not None:
                 special += _codimension_2_points(*before, point, coefficient)
-                equations.update_borders(point.z)
-            line.point, error = _refine_point(equations, point, accuracy, tolerance)
+                equations.update_bordering_vectors(point.z)
+            line.point, error = _refine_point_to_accuracy(equations, point, accuracy, tolerance)
             before = line.point, coefficient
             value, second = (float(v) for v in line.point.z[-2:])
             points.append((value, second, error))
             if on_point:
                 on_point(second, value, error)
-            task.advance(f"{kind} line at {second:.4g}: {format_with_error(value, error)}")
+            task.advance(f"{kind} line at {second:.4g}: {format_value_with_error(value, error)}")
     values, over_values, errors = np.array(points).T
     return CriticalLine(
         kind,
@@ -264,14 +264,14 @@ def continue_event(
     )
 
 
-def _extended_system(
+def _event_equations_in_two_parameters(
     event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
 ) -> tuple[Any, np.ndarray]:
-    """Return the event's equations with both parameters free, and its unknowns."""
+    """Return the equations of an event with both parameters as unknowns, and the unknowns at the event."""
     if kind in ("spinodal", "instability"):
-        return extended_system(event, names, span, (second,))
+        return extended_system_of_event(event, names, span, (second,))
     maps = [BranchMap.from_solution(solution, names, span) for solution in event.solutions]
-    states = [m.coordinates(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
+    states = [m.coordinates_of_state(s.overlaps.pack()) for m, s in zip(maps, event.solutions, strict=True)]
     parameters = np.array([event.value, second])
     equations: Any
     if kind == "crossing":
@@ -282,24 +282,28 @@ def _extended_system(
         difference = parse_condition(condition, event.solutions[0].problem)
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
-        def _condition_at(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
-            return difference(as_unsolved_solution(problem, overlaps, rule, difference.needs_averages))[0]
+        def _condition_difference(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
+            return difference(solution_without_error_bars(problem, overlaps, rule, difference.needs_channel_averages))[
+                0
+            ]
 
-        equations = ConditionEquations(maps[0], _condition_at, scale)
+        equations = ConditionEquations(maps[0], _condition_difference, scale)
     return equations, np.concatenate([*states, parameters])
 
 
-def as_unsolved_solution(problem: Problem, overlaps: Overlaps, rule: Rule, needs_averages: bool) -> Solution:
-    """Return overlaps that nearly solve a saddle point as a solution without error bars, to evaluate a condition.
+def solution_without_error_bars(
+    problem: Problem, overlaps: Overlaps, rule: Rule, needs_channel_averages: bool
+) -> Solution:
+    """Return given overlaps as a solution without error bars, at which a condition can be evaluated.
 
     Args:
         problem: the problem.
         overlaps: the overlaps.
-        rule: which integrates.
-        needs_averages: whether the condition depends on averages over the channel, which are then computed.
+        rule: quadrature rule of the averages.
+        needs_channel_averages: whether the condition depends on averages over the channel, which are then computed.
     """
-    averages = rule.averages(problem, overlaps) if needs_averages else None
-    hats = StateMap(problem, rule).conjugates(overlaps, averages.means) if averages else None
+    averages = rule.averages(problem, overlaps) if needs_channel_averages else None
+    hats = SaddlePointMap(problem, rule).conjugates_at_overlaps(overlaps, averages.means) if averages else None
     return Solution(
         problem=problem,
         start="given",
@@ -310,7 +314,7 @@ def as_unsolved_solution(problem: Problem, overlaps: Overlaps, rule: Rule, needs
         iterations=0,
         rule=rule,
         errors=np.zeros(len(overlaps.pack())),
-        losses=observables.losses(problem, overlaps, hats, averages) if averages and hats else None,
+        losses=observables.free_entropy_and_losses(problem, overlaps, hats, averages) if averages and hats else None,
         training_loss_error=0.0,
         averages=averages,
     )
@@ -330,22 +334,22 @@ def _codimension_2_points(
     return [{"kind": kind, "value": float(point[0]), "over": float(point[1])} for kind, point in found]
 
 
-def _refine_point(
+def _refine_point_to_accuracy(
     equations: BranchEquations, point: CurvePoint, accuracy: float, tolerance: float
 ) -> tuple[CurvePoint, float]:
-    """Return a point and its error bar, by finer rules until the accuracy is met; the rules stay for later points."""
-    error = _parameter_error(equations, point)
-    while not error <= accuracy and _refine_rules(equations):
-        again = first_point(equations, point.z, tolerance, point.tangent)
+    """Return a point of the line and its error bar, by finer quadrature rules until the accuracy is met."""
+    error = _parameter_error_bar(equations, point)
+    while not error <= accuracy and _switch_to_finer_rules(equations):
+        again = first_curve_point(equations, point.z, tolerance, point.tangent)
         if again is None:
             break
         point = replace(again, arclength=point.arclength)
-        error = _parameter_error(equations, point)
+        error = _parameter_error_bar(equations, point)
     return point, error
 
 
-def _refine_rules(equations: BranchEquations) -> bool:
-    """Switch to the next finer rules, for the free entropies alone in a crossing; return False if there are none.
+def _switch_to_finer_rules(equations: BranchEquations) -> bool:
+    """Switch to the next finer quadrature rules; return False if there are none.
 
     Phi is stationary: errors of the overlaps enter to second order, those of E[M] to first (docs/theory.md section 15).
     """
@@ -378,17 +382,17 @@ def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
     return float(value), float(second)
 
 
-def _line_coefficient(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
-    """Return the branching coefficient on a line of lost stability; nan on other lines."""
-    if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.size:
+def _branching_coefficient_on_line(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
+    """Return the branching coefficient at a point of an instability line; nan on other kinds of lines."""
+    if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.coordinate_count:
         return np.nan
     return branching_coefficient(equations, point.z, tolerance)
 
 
-def _parameter_error(equations: BranchEquations, point: CurvePoint) -> float:
+def _parameter_error_bar(equations: BranchEquations, point: CurvePoint) -> float:
     """Return the error bar of the first parameter at a fixed second one, jumps included."""
     square = np.delete(point.matrix, -1, axis=1)
     try:
-        return float(integration_errors(equations, point.z, square)[-1])
+        return float(integration_error_bars_of_unknowns(equations, point.z, square)[-1])
     except (*DOMAIN_ERRORS, np.linalg.LinAlgError):
         return float("nan")

@@ -11,20 +11,26 @@ import numpy as np
 from ..base.errors import DOMAIN_ERRORS, NotConvergedError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_bar
-from ..branches.branch_map import BranchMap, orthogonal_complement, symmetry_sector
-from ..branches.continuation import CurvePoint, correct
+from ..branches.branch_map import BranchMap, orthogonal_complement, smallest_symmetry_sector
+from ..branches.continuation import CurvePoint, correct_predicted_point
 from ..branches.equations import BranchEquations, SingularEquations, branching_coefficient
-from ..integration.estimates import RuleChange, RuleComparison, compare_rules, error_bar, two_standard_errors
+from ..integration.estimates import (
+    RuleChange,
+    RuleComparison,
+    compare_rules,
+    error_bar_from_comparisons,
+    replicate_error_bar,
+)
 from ..integration.rule import DIFFERENCE_SAFETY, Rule
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.error_bars import solution_with_error_bars
-from ..solving.settings import SolveTask
+from ..solving.settings import SolveSettings
 from ..solving.solution import Solution
-from ..solving.strategies import finer_rules
-from ..stability.assess import eigenmodes
-from ..thresholds.independent_check import combined_error, compare_thresholds, second_rule_results
+from ..solving.strategies import finer_rules_of_all_families
+from ..stability.assess import describe_eigenmodes
+from ..thresholds.independent_check import compare_thresholds, differences_by_second_rules, error_bar_with_second_rule
 from ..thresholds.threshold import Threshold
 
 FOLD, PITCHFORK = "fold", "pitchfork"
@@ -47,8 +53,8 @@ class EventOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class FollowedPoint:
-    """A point of the continuation with its solution; `odd`: eigenvalues of dG/du transverse to the invariant states."""
+class SolvedContinuationPoint:
+    """A continuation point with its solution; `odd`: eigenvalues of dG/du that break the symmetry."""
 
     point: CurvePoint
     solution: Solution
@@ -58,7 +64,7 @@ class FollowedPoint:
 
 @dataclass(frozen=True)
 class DetectedEvent:
-    """An event detected between two points of a continuation, before it is located.
+    """A bifurcation detected between two continuation points, not yet located.
 
     Attributes:
         kind: spinodal or instability; merges: whether the branch ends there in a more symmetric one.
@@ -74,40 +80,40 @@ class DetectedEvent:
     between: tuple[float, float]
 
 
-def solution_at(
+def solution_from_branch_unknowns(
     branch: BranchMap, z: np.ndarray, matrix: np.ndarray, residual: float, name: str, accuracy: float
 ) -> Solution:
-    """Return the solution at a point of a branch, with observables and error bars as of `solve`.
+    """Return the solution at a continuation point, with observables and error bars as from `solve`.
 
     Args:
         branch: the branch.
         z: coordinates, then the parameters.
         matrix: slopes of the branch's equations, (k, k + 1), in units of the block scales.
-        residual: of these equations.
-        name: of the branch.
+        residual: residual of these equations.
+        name: name of the branch.
         accuracy: error bar of the overlaps, in block scales.
     """
-    k = branch.size
+    k = branch.coordinate_count
     x, values = z[:k], z[k:]
-    units = branch.units(x)
+    units = branch.coordinate_units(x)
     small = matrix[:k, :k] * units[:, None] + np.eye(k)
     jacobian = branch.basis.T @ small @ (branch.basis / branch.norms[:, None])
-    point = FixedPoint(branch.state(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
-    task = SolveTask(branch.problem_at(values), name, branch.symmetry, accuracy)
+    point = FixedPoint(branch.state_from_coordinates(x), branch.sizes, residual, Status.CONVERGED, 0, jacobian)
+    task = SolveSettings(branch.problem_at_parameters(values), name, branch.symmetry, accuracy)
     return solution_with_error_bars(task, point, branch.rule)
 
 
 def locate_event(
     detected: DetectedEvent, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
 ) -> Threshold:
-    """Return a detected event as a threshold: solve its extended system, by finer rules until it is accurate enough.
+    """Return a detected bifurcation as a threshold, by solving its extended system to the accuracy.
 
     Args:
         detected: the detected event.
-        name: of the branch.
+        name: name of the branch.
         accuracy: error bar of the parameter.
         overlap_accuracy: error bar of the overlaps, in block scales.
-        verify: whether it is confirmed by a rule of another family.
+        verify: whether a rule of another family confirms the result.
 
     Raises:
         NotConvergedError: Newton's method does not converge.
@@ -117,28 +123,33 @@ def locate_event(
     z = detected.z
     while True:
         z, matrix, residual = solve_extended_system(equations, z, branch.rule, overlap_accuracy)
-        z, residual, root = refine_root(equations, z, matrix, accuracy)
-        matrix_branch = matrix[: branch.size]
-        solution = solution_at(branch, z, matrix_branch, residual, name, overlap_accuracy)
+        z, residual, root = refine_extended_system_root(equations, z, matrix, accuracy)
+        matrix_branch = matrix[: branch.coordinate_count]
+        solution = solution_from_branch_unknowns(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
-        integration = max(integration_errors(equations, z, matrix)[-1], _finer_rules_shift(equations, z, matrix))
+        integration = max(
+            integration_error_bars_of_unknowns(equations, z, matrix)[-1],
+            _parameter_shift_by_finer_rules(equations, z, matrix),
+        )
         if fold and not branch.rule.replicated:
-            root += equations.second_order_error(z, matrix)
+            root += equations.fold_parameter_error(z, matrix)
         elif not fold:
-            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.event_error(z)
+            root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.event_equation_error(z)
         error = float(integration) + root
-        finer = finer_rules(branch.problem, branch.rule)
+        finer = finer_rules_of_all_families(branch.problem, branch.rule)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
     evidence: dict[str, Any] = {
-        "branching": None if fold else branching_coefficient(equations, z, branch.rule.tolerance(overlap_accuracy)),
+        "branching": None
+        if fold
+        else branching_coefficient(equations, z, branch.rule.newton_tolerance(overlap_accuracy)),
         "type": PITCHFORK if detected.merges else FOLD if detected.kind == "spinodal" else "instability",
-        "toward": describe_direction(equations.null_direction(z), branch, z),
+        "toward": describe_overlap_direction(equations.null_direction(z), branch, z),
         "error_integration": float(integration),
         "error_root": root,
         "bracket": sorted(detected.between),
-        "integrators": [branch.rule.describe()],
+        "integrators": [branch.rule.rule_description()],
         "residuals": [residual],
         "bistable_shares": [bistable],
         "slopes": sorted(branch.slopes_by),
@@ -147,7 +158,7 @@ def locate_event(
     if verify:
         own = equations.replicate_residuals(z).mean(axis=0)
 
-        def shift_by(rule: Rule) -> tuple[float, float]:
+        def parameter_shift_by_rule(rule: Rule) -> tuple[float, float]:
             gap = equations.replicate_residuals(z, lambda _: rule).mean(axis=0) - own
             return -float(np.linalg.solve(matrix, gap)[-1]), 0.0
 
@@ -155,9 +166,12 @@ def locate_event(
         enough = max(error, accuracy / 2)
         with progress_bar(f"{detected.kind}: verifying", None) as task:
             agreed = compare_thresholds(
-                second_rule_results([solution], shift_by, task.advance), value, lambda shift: value + shift, enough
+                differences_by_second_rules([solution], parameter_shift_by_rule, task.advance),
+                value,
+                lambda shift: value + shift,
+                enough,
             )
-    error_kind, error, second_part = combined_error(agreed, error)
+    error_kind, error, second_part = error_bar_with_second_rule(agreed, error)
     evidence |= {**second_part, "second_rule": agreed.evidence if agreed else None}
     return Threshold(
         kind=detected.kind,
@@ -173,10 +187,10 @@ def locate_event(
     )
 
 
-def extended_system(
+def extended_system_of_event(
     event: Threshold, parameters: Sequence[str], span: Sequence[float], others: Sequence[float] = ()
 ) -> tuple[SingularEquations, np.ndarray]:
-    """Return the extended system of a located spinodal or instability, and its unknowns there.
+    """Return the extended system of a located spinodal or instability, and its unknowns at the event.
 
     Args:
         event: the event.
@@ -186,15 +200,17 @@ def extended_system(
     """
     (solution,) = event.solutions
     branch = BranchMap.from_solution(solution, parameters, span)
-    z = np.concatenate([branch.coordinates(solution.overlaps.pack()), [event.value, *others]])
+    z = np.concatenate([branch.coordinates_of_state(solution.overlaps.pack()), [event.value, *others]])
     if event.evidence["type"] == FOLD:
         return SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None]), z
     whole = SingularEquations(branch, orthogonal_complement(branch.basis))
-    whole.update_borders(z)
-    return SingularEquations(branch, symmetry_sector(whole.null_direction(z), branch)), z
+    whole.update_bordering_vectors(z)
+    return SingularEquations(branch, smallest_symmetry_sector(whole.null_direction(z), branch)), z
 
 
-def relocate_event(event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float) -> Threshold:
+def relocate_event_for_nearby_problem(
+    event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float
+) -> Threshold:
     """Return an event of a problem nearby, by Newton's method from a located one.
 
     Args:
@@ -211,7 +227,7 @@ def relocate_event(event: Threshold, problem: Problem, accuracy: float, overlap_
     there = replace(event, solutions=(replace(solution, problem=moved),))
     try:
         span = max(abs(event.value), EventOptions.current().min_span)
-        equations, z = extended_system(there, (event.parameter,), (span,))
+        equations, z = extended_system_of_event(there, (event.parameter,), (span,))
         low, high = event.evidence["bracket"]
         merges = event.evidence["type"] == PITCHFORK
         detected = DetectedEvent(event.kind, event.value, equations, z, merges, (low, high))
@@ -229,40 +245,42 @@ def relocate_event(event: Threshold, problem: Problem, accuracy: float, overlap_
 def solve_extended_system(
     equations: SingularEquations, z: np.ndarray, rule: Rule, accuracy: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return unknowns, slopes and residual of an extended system, by Newton's method.
+    """Return unknowns, Jacobian and residual of an extended system, by Newton's method.
 
     Args:
         equations: the system.
         z: guess of the unknowns.
-        rule: of the branch, which sets the tolerance.
+        rule: quadrature rule of the branch, which sets the tolerance.
         accuracy: error bar of the overlaps, in block scales.
 
     Raises:
         NotConvergedError: it does not converge.
     """
-    tolerance = rule.tolerance(accuracy)
+    tolerance = rule.newton_tolerance(accuracy)
     free = np.zeros(len(z))
     for _ in range(3):
-        equations.update_borders(z)
-        found = correct(equations, z, equations.slopes(z), free, max(tolerance, 1e-10), most=20)
+        equations.update_bordering_vectors(z)
+        found = correct_predicted_point(
+            equations, z, equations.residual_jacobian(z), free, max(tolerance, 1e-10), most=20
+        )
         if found is not None:
             z, matrix, residual, _ = found
             return z, matrix, residual
         # The guess is too far away: a run to a coarse tolerance comes first.
-        rough = correct(equations, z, equations.slopes(z), free, 1e-2, most=20)
+        rough = correct_predicted_point(equations, z, equations.residual_jacobian(z), free, 1e-2, most=20)
         if rough is None:
             break
         z = rough[0]
     raise NotConvergedError("Newton's method on the extended system does not converge")
 
 
-def refine_root(
+def refine_extended_system_root(
     equations: SingularEquations, z: np.ndarray, matrix: np.ndarray, accuracy: float
 ) -> tuple[np.ndarray, float, float]:
-    """Return unknowns refined by steps with fixed slopes, the residual, and the error it leaves in the parameter.
+    """Return refined unknowns, the residual, and the error that the residual leaves in the parameter.
 
     At a fold the parameter is stationary along the branch: errors of g by differences change it to second order only
-    (`SingularEquations.second_order_error`).
+    (`SingularEquations.fold_parameter_error`).
 
     Args:
         equations: the extended system.
@@ -274,7 +292,7 @@ def refine_root(
     weights = np.abs(np.linalg.inv(matrix)[-1])
     best: tuple[np.ndarray, float, float] | None = None
     for _ in range(options.max_refinements):
-        values = equations.residual(z)
+        values = equations.residual_of_equations(z)
         left = float(weights @ np.abs(values))
         if best is not None and not left < best[2]:
             break
@@ -286,12 +304,12 @@ def refine_root(
     return best
 
 
-def integration_errors(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return error bars of all unknowns, by other rules or by the replicates of the rule.
+def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return error bars of all unknowns, from other quadrature rules or from replicates of the rule.
 
     Args:
-        equations: of the event.
-        z: its unknowns.
+        equations: equations of the event.
+        z: unknowns of these equations.
         matrix: square slopes at z.
 
     Raises:
@@ -299,25 +317,31 @@ def integration_errors(equations: BranchEquations, z: np.ndarray, matrix: np.nda
     """
     here = equations.replicate_residuals(z)
     if len(here) > 1:
-        return two_standard_errors(np.linalg.solve(matrix, here.T).T)
-    units = equations.units(z)[: len(matrix)]
+        return replicate_error_bar(np.linalg.solve(matrix, here.T).T)
+    units = equations.units_of_unknowns(z)[: len(matrix)]
 
-    def _compare(change: RuleChange) -> RuleComparison:
+    def _compare_with_changed_rule(change: RuleChange) -> RuleComparison:
         gap = (equations.replicate_residuals(z, change) - here).mean(axis=0)
-        return RuleComparison((np.linalg.solve(matrix, gap) / units,), equations.averages(z, change))
+        return RuleComparison((np.linalg.solve(matrix, gap) / units,), equations.channel_averages(z, change))
 
-    return units * error_bar(
-        compare_rules(equations.rules, equations.averages(z), _compare, equations.depend_on_slopes), 0
+    return units * error_bar_from_comparisons(
+        compare_rules(
+            equations.rules_of_branches,
+            equations.channel_averages(z),
+            _compare_with_changed_rule,
+            equations.depend_on_slopes,
+        ),
+        0,
     )
 
 
-def _finer_rules_shift(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
-    """Return the shift of the parameter by rules two sizes finer, with a safety factor, if there is a single field.
+def _parameter_shift_by_finer_rules(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
+    """Return the shift of the parameter by much finer rules if the loss has one field; otherwise 0.
 
-    They cost little there, and rules one size finer may miss the same kink. It is 0 otherwise and outside the domain.
+    Rules two sizes finer are compared: rules one size finer may miss the same kink. 0 also outside the domain.
     """
     (branch,) = equations.branches
-    if branch.rule.replicated or reduce_to_loss(branch.problem).solver.channel.FIELDS > 1:
+    if branch.rule.replicated or reduce_to_fields_of_loss(branch.problem).solver.channel.FIELDS > 1:
         return 0.0
     try:
         gap = equations.replicate_residuals(
@@ -328,15 +352,15 @@ def _finer_rules_shift(equations: BranchEquations, z: np.ndarray, matrix: np.nda
     return DIFFERENCE_SAFETY * abs(float(np.linalg.solve(matrix, gap.mean(axis=0))[-1]))
 
 
-def describe_direction(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
-    """Return a description of a direction in the words of the longitudinal modes, as "toward theta, tokens alike".
+def describe_overlap_direction(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
+    """Return a direction of the overlaps in words, as "toward theta, tokens alike".
 
     Args:
         direction: packed, (n,), in block scales.
         branch: the branch.
         z: coordinates, then the parameters.
     """
-    overlaps = branch.overlaps(z[: branch.size])
+    overlaps = branch.overlaps_from_coordinates(z[: branch.coordinate_count])
     scales = overlaps.block_scales
     matrix = np.outer(direction * scales, direction / scales)
-    return eigenmodes(matrix, overlaps)[1][0]
+    return describe_eigenmodes(matrix, overlaps)[1][0]

@@ -1,4 +1,4 @@
-"""The first event of a kind on a branch."""
+"""The first bifurcation of a given kind on a branch: spinodal or instability."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def spinodal(
     """Locate the end of a branch: a fold, or a merger with a more symmetric branch (evidence: type).
 
     Args:
-        problem: at any value of the parameter.
-        parameter: in which the end is located.
-        on: the branch, a named start.
+        problem: the problem at any value of the parameter.
+        parameter: name of the parameter in which the end is located.
+        on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the parameter.
-        seed: of sampled rules.
-        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+        seed: seed of sampled rules.
+        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
 
     Raises:
         InputError: no such start, or no interval.
@@ -58,13 +58,13 @@ def instability(
     """Locate where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
 
     Args:
-        problem: at any value of the parameter.
-        parameter: in which the instability is located.
-        on: the branch, a named start.
+        problem: the problem at any value of the parameter.
+        parameter: name of the parameter in which the instability is located.
+        on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the parameter.
-        seed: of sampled rules.
-        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+        seed: seed of sampled rules.
+        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
 
     Raises:
         InputError: no such start, or no interval.
@@ -82,9 +82,9 @@ def instability(
 
 
 def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
-    """Locate the first event from the upper end of an interval, else the lower, else from the middle both sides."""
+    """Locate the first event by continuation from the upper end, the lower end, or the middle of an interval."""
     kind, problem, parameter, (on,) = search.kind, search.problem, search.parameter, search.branches
-    low, high = search.interval
+    low, high = search.interval_to_search
     middle = (low + high) / 2
     endings = []
     problem.require_zero_temperature("branches are followed through folds")
@@ -97,13 +97,13 @@ def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
             event = first_event_on_branch(continuation, search)
             if event is not None:
                 return event
-            endings.append(f"from {begin_at:g}: {continuation.ending}")
+            endings.append(f"from {begin_at:g}: {continuation.reason_of_ending}")
         else:
             break
     if not endings:
         raise NotConvergedError(
             f"{kind}: the {on} branch was found neither at the ends nor in the middle of "
-            f"{parameter} = {low:g} to {high:g}"
+            f"{parameter} = {low:g} to {high:g}; try another interval"
         )
     raise NotConvergedError(
         f"{kind}: none on the {on} branch for {parameter} in [{low:g}, {high:g}] ({'; '.join(endings)})"
@@ -111,24 +111,24 @@ def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
 
 
 def first_event_on_branch(continuation: BranchContinuation, search: ThresholdSearch) -> Threshold | None:
-    """Return the first event of the kind sought on a branch, located; None if the continuation ends without one.
+    """Return the first event of the requested kind as a threshold; None if the branch ends without one.
 
     Args:
-        continuation: of the branch.
+        continuation: continuation of the branch.
         search: kind and accuracy of the event.
     """
     with progress_bar(f"{search.kind} of the {continuation.name} branch", None) as task:
-        for point in continuation.points(MOST_POINTS):
+        for point in continuation.continuation_points(MOST_POINTS):
             task.advance(f"{continuation.name} branch, {continuation.parameter} = {point.value:.4g}")
             if len(continuation.points_so_far) < 2:
                 continue
             for detected in continuation.detect_events():
                 if detected.kind == search.kind:
                     return locate_event(
-                        detected, continuation.name, search.accuracy, continuation.accuracy, search.is_verified
+                        detected, continuation.name, search.accuracy, continuation.accuracy, search.requires_second_rule
                     )
                 if detected.merges:
-                    continuation.stop(
+                    continuation.end_continuation(
                         f"it merges with a more symmetric branch near {continuation.parameter} = {detected.near:.4g}"
                     )
     return None

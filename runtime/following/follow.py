@@ -1,4 +1,4 @@
-"""A branch followed by arclength, through folds and unstable parts, with its events.
+"""A branch followed by arclength, through folds and unstable parts, with its bifurcations.
 
 Curves (`branches.curve`) solve at given values of a parameter; here the parameter is an unknown like
 the overlaps, so that the branch may turn back. Each event is solved on an extended system of its own
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from ..base import presenting
-from ..base.errors import require_in
+from ..base.errors import require_in_interval
 from ..base.interrupts import keep_partial_results
 from ..base.progress import progress_bar
 from ..branches.curve_results import BranchResults
-from ..problems.problem import Problem, check_is_problem
+from ..problems.problem import Problem, require_problem
 from ..saddle_point.starts import default_start
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
@@ -27,11 +27,11 @@ from .branch_continuation import MOST_POINTS, BranchContinuation
 
 @dataclass(frozen=True)
 class Followed(BranchResults[Solution]):
-    """A branch along its arclength.
+    """A branch followed by arclength, with its solutions and bifurcations.
 
     Attributes:
-        solutions: in the order of the arclength; the parameter may go back and forth.
-        arclength: of each, (N,), in units of the block scales and of the parameter's interval.
+        solutions: solutions in the order of the arclength; the parameter may go back and forth.
+        arclength: arclength of each, (N,), in units of the block scales and of the parameter's interval.
         events: spinodals and instabilities, in the same order.
         ending: the reason why the continuation ended.
         interrupted, out_of_time: whether the user or a time limit ended it; finished points are kept.
@@ -54,7 +54,7 @@ class Followed(BranchResults[Solution]):
     slopes_by: tuple[str, ...] = ()
 
     def end_text(self, symbol: str | None = None) -> str:
-        """Return a sentence on how far the branch was followed, and why it ended; `symbol` replaces the parameter."""
+        """Return a sentence on how far the branch was followed and why the continuation ended."""
         if not self.solutions:
             return f"{self.name} branch not found"
         shown = symbol or self.parameter
@@ -66,7 +66,7 @@ class Followed(BranchResults[Solution]):
         """Write netCDF atomically; an existing file is replaced.
 
         Args:
-            path: of the file.
+            path: path of the file.
             stability: whether verdicts are included, which are computed if they are missing.
         """
         presenting.save(self.to_xarray(stability), path)
@@ -91,13 +91,13 @@ def follow(
     """Follow a branch from one value of a parameter toward another, through folds, until it leaves the interval.
 
     Args:
-        problem: at any value of the parameter.
+        problem: the problem at any value of the parameter.
         start: named start of the model, or a solution at the first value.
         over: the parameter.
         between: the value to start at, and the one to continue to.
         accuracy: error bar of the overlaps, as for `solve`; finer rules are used where it requires them.
         event_accuracy: error bar of every event, in the parameter.
-        seed: of the scramblings; all points share the same nodes.
+        seed: seed of the scramblings; all points share the same nodes.
         most: largest number of points.
         events: whether spinodals and instabilities are detected and located.
         on_point: called with every solution, as it is found.
@@ -111,15 +111,15 @@ def follow(
         >>> found.ending
         'alpha = 1 reached'
     """
-    check_is_problem(problem)
+    require_problem(problem)
     problem.require_zero_temperature("branches are followed through folds")
-    require_in("event_accuracy", event_accuracy, "(0, inf)")
+    require_in_interval("event_accuracy", event_accuracy, "(0, inf)")
     continuation = BranchContinuation(
         problem, default_start(problem) if start is None else start, over, between, accuracy, seed
     )
     located: list[Threshold] = []
     with keep_partial_results() as early, progress_bar(f"following the {continuation.name} branch", None) as task:
-        for point in continuation.points(most):
+        for point in continuation.continuation_points(most):
             if on_point:
                 on_point(point.solution)
             task.advance(f"{continuation.name} branch, {over} = {point.value:.4g}")
@@ -129,21 +129,23 @@ def follow(
                 task.describe(
                     f"{continuation.name} branch: locating the {detected.kind} near {over} = {detected.near:.4g}"
                 )
-                event = continuation.locate(detected, event_accuracy)
+                event = continuation.locate_detected_event(detected, event_accuracy)
                 if event is not None:
                     located.append(event)
                 if event is not None and detected.merges:
                     continuation.points_so_far.pop()  # the mirror image of the branch follows
-                    continuation.stop(f"at {over} = {event.value:.5g} it merges with a more symmetric branch")
+                    continuation.end_continuation(
+                        f"at {over} = {event.value:.5g} it merges with a more symmetric branch"
+                    )
     if early.reason:
-        continuation.stop(early.reason)
+        continuation.end_continuation(early.reason)
     return Followed(
         over,
         continuation.name,
         tuple(point.solution for point in continuation.points_so_far),
         np.array([point.point.arclength for point in continuation.points_so_far]),
         tuple(located),
-        continuation.ending,
+        continuation.reason_of_ending,
         early.interrupted,
         early.out_of_time,
         tuple(sorted(continuation.branch.slopes_by)),

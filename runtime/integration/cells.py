@@ -1,7 +1,7 @@
 """Cells that cover the space of standard normal coordinates, halved until an integrand is a polynomial in each.
 
-A cell lies, coordinate by coordinate, between two ends that are affine in the coordinates before, so that planes in any
-direction may bound it, and so that its halves are cells, too.
+Each coordinate of a cell lies between two bounds that are affine in the previous coordinates: planes in any direction
+may bound a cell, and the halves of a cell are cells.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from itertools import product
 import numpy as np
 
 from ..base.options import AlgorithmOptions
-from ..channel.fields import Fields
-from ..channel.nodes import REACH, gauss_legendre, highest_legendre_coefficients, tensor_product_rule
+from ..channel.fields import FieldLaw
+from ..channel.nodes import REACH, gauss_legendre, highest_legendre_coefficient_matrix, tensor_product_rule
 from ..problems.problem import Problem
 from .splitting import HyperplaneSplit
 
@@ -32,21 +32,22 @@ class CellOptions(AlgorithmOptions):
     """Options of adaptive quadrature on cells.
 
     Attributes:
-        first_cut: where an axis that no plane cuts is divided first, either side of zero.
-        plane_reach: factor on the reach of the measure up to which a plane bounds cells that extend beyond it.
-        points: Gauss-Legendre nodes an axis of a cell, of the coarser of two rules; more need fewer cells.
-        max_change: of an argument of the loss, or of the logarithm of a base, within a cell; smaller takes more cells.
-        negligible_measure: of a cell, below which it is not halved.
-        max_nodes: at which arguments are evaluated; beyond, there are no cells.
-        remaining_share: fraction of the error asked for that is left to cells that are not halved; larger halves fewer
-            cells at a time, and takes more steps.
-        min_cancellation: ratio of an average to that of its modulus, below which the relative error refers to the
-            latter.
-        nodes_at_once: which bounds the memory.
-        test_lines: random lines along which arguments are evaluated in search of narrow ones.
-        test_places: on each of these lines.
-        test_reach: half the length of each, in standard deviations.
-        narrow_change: of an argument from place to place, above which it is narrow.
+        first_cut: distance from zero of the two first cuts of an axis that no plane cuts.
+        plane_reach: multiple of the reach of the measure up to which a plane still bounds cells.
+        points: Gauss-Legendre nodes per axis of a cell, for the coarser of two rules; more nodes need fewer cells.
+        max_change: largest change within a cell of an argument of the loss, or of the logarithm of a base; smaller
+            values take more cells.
+        negligible_measure: measure below which a cell is not halved.
+        max_nodes: largest number of nodes at which arguments are evaluated; beyond it no cells are used.
+        remaining_share: fraction of the requested error that is left to cells that are not halved; larger values halve
+            fewer cells at a time, and take more steps.
+        min_cancellation: ratio of an average to the average of its modulus, below which the relative error refers to
+            the modulus.
+        nodes_at_once: largest number of nodes in memory at a time.
+        test_lines: number of random lines along which arguments are evaluated to detect narrow features.
+        test_places: number of points on each of these lines.
+        test_reach: half the length of each line, in standard deviations.
+        narrow_change: change of an argument between neighbouring points above which it counts as narrow.
     """
 
     first_cut: float = 3.0
@@ -65,13 +66,13 @@ class CellOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A set of cells in rotated coordinates y, z = turn @ y.
+class QuadratureCells:
+    """A set of quadrature cells in rotated coordinates y, with z = turn @ y.
 
     Attributes:
-        turn: (n, n) orthogonal.
-        low, high: (C, n, n + 1), ends of each coordinate: coefficients of the coordinates (zero from its own on), and a
-            constant.
+        turn: orthogonal matrix, (n, n).
+        low, high: bounds of each coordinate, (C, n, n + 1): coefficients of the previous coordinates (zero for all
+            others), and a constant.
     """
 
     turn: np.ndarray
@@ -79,26 +80,28 @@ class Cells:
     high: np.ndarray
 
     @classmethod
-    def between_planes(cls, planes: np.ndarray, dimension: int) -> Cells:
-        """Return the cells between hyperplanes a . z + b = 0, and as few more as keep them within reach.
+    def cells_between_planes(cls, planes: np.ndarray, dimension: int) -> QuadratureCells:
+        """Return the cells between hyperplanes a . z + b = 0, all within the reach of the normal measure.
 
         Args:
-            planes: (K, n + 1), rows (a, b).
+            planes: coefficients (a, b) of the hyperplanes, (K, n + 1).
             dimension: number of coordinates, n.
         """
-        split = HyperplaneSplit.on_planes(planes, dimension)
+        split = HyperplaneSplit.split_on_planes(planes, dimension)
         cells, cut = cls(split.turn, *np.zeros((2, 1, dimension, dimension + 1))), CellOptions.current().first_cut
         for axis, at in enumerate(split.planes):
             ends = np.zeros((len(at), dimension + 1))
             for row, (coefficients, b) in zip(ends, at, strict=True):
                 row[:axis], row[-1] = -coefficients[:-1] / coefficients[-1], -b / coefficients[-1]
             first = [] if ends[:, :-1].any() else [-cut, cut]
-            cells = cells._cut_along_axis(axis, np.concatenate([ends, np.outer(first, np.eye(dimension + 1)[-1])]))
+            cells = cells._cut_cells_along_axis(
+                axis, np.concatenate([ends, np.outer(first, np.eye(dimension + 1)[-1])])
+            )
         return cells
 
-    def _cut_along_axis(self, axis: int, ends: np.ndarray) -> Cells:
-        """Return cells that have no extent along an axis so far, cut there at ends (K, n + 1) and at the reach."""
-        corners = self._coordinates(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
+    def _cut_cells_along_axis(self, axis: int, ends: np.ndarray) -> QuadratureCells:
+        """Return the cells cut along an axis at affine bounds (K, n + 1) and at the reach of the measure."""
+        corners = self._points_from_unit_cube(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
         within = (nearest < REACH) & (np.abs(places).max(axis=1) < CellOptions.current().plane_reach * REACH)
@@ -122,12 +125,12 @@ class Cells:
         """The number of coordinates."""
         return len(self.turn)
 
-    def _coordinates(self, t: np.ndarray) -> np.ndarray:
-        """Return leading coordinates y (C, P, k) at places t (P, k) between the ends, from 0 to 1."""
+    def _points_from_unit_cube(self, t: np.ndarray) -> np.ndarray:
+        """Return the leading coordinates y (C, P, k) of points t (P, k) of the unit cube in every cell."""
         return self._map_from_unit_cube(t)[0]
 
     def _map_from_unit_cube(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return leading coordinates y (C, P, k) as `_coordinates`, and the volumes (C, P) per unit of t there."""
+        """Return the leading coordinates y (C, P, k) of points t of the unit cube, and dy/dt (C, P) there."""
         count = t.shape[1]
         y, volume = np.zeros((len(self), len(t), count)), np.ones((len(self), len(t)))
         for axis in range(count):
@@ -140,41 +143,41 @@ class Cells:
         return y, volume
 
     def gauss_legendre_rule(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return Gauss-Legendre nodes (C, P, n) in z, `points` an axis of every cell, and weights (C, P) of N(0, 1)."""
+        """Return Gauss-Legendre nodes (C, P, n) in z, `points` per axis of a cell, and weights (C, P) for N(0, 1)."""
         t, w = gauss_legendre(points)
         places, shares = tensor_product_rule([((1 + t) / 2, w / 2)] * self.dimension)
         y, volume = self._map_from_unit_cube(places)
         density = np.exp(-(y * y).sum(axis=2) / 2) / (2 * np.pi) ** (self.dimension / 2)
         return y @ self.turn.T, volume * shares * density
 
-    def subset(self, which: np.ndarray) -> Cells:
-        """Return some of the cells."""
+    def select_cells(self, which: np.ndarray) -> QuadratureCells:
+        """Return the cells that an index array or a mask selects."""
         return replace(self, low=self.low[which], high=self.high[which])
 
-    def halve(self, axes: np.ndarray) -> Cells:
-        """Return both halves of every cell along an axis of its own, the lower ones first."""
+    def halve_cells(self, axes: np.ndarray) -> QuadratureCells:
+        """Return both halves of every cell along a given axis per cell, the lower halves first."""
         every = np.arange(len(self))
         middle = (self.low[every, axes] + self.high[every, axes]) / 2
         low, high = np.concatenate([self.low, self.low]), np.concatenate([self.high, self.high])
         high[every, axes], low[len(self) + every, axes] = middle, middle
         return replace(self, low=low, high=high)
 
-    def union(self, other: Cells) -> Cells:
-        """Return the cells of both."""
+    def union_with(self, other: QuadratureCells) -> QuadratureCells:
+        """Return the union of these cells and other ones."""
         return replace(self, low=np.concatenate([self.low, other.low]), high=np.concatenate([self.high, other.high]))
 
     @cached_property
-    def edges(self) -> np.ndarray:
-        """The ends of the cells of a single coordinate, ascending."""
+    def cell_edges(self) -> np.ndarray:
+        """The ends of the cells, ascending, where there is a single coordinate."""
         return np.unique(np.concatenate([self.low[:, 0, -1], self.high[:, 0, -1]]) * self.turn[0, 0])
 
-    def refine_until_smooth(self, scales: Function) -> Cells | None:
-        """Return cells halved until nothing that `scales` returns changes by much more than one in any.
+    def refine_until_smooth(self, scales: Function) -> QuadratureCells | None:
+        """Return cells halved until no value of `scales` changes by much more than one within any cell.
 
         Returns:
-            None where there would be too many.
+            The cells; None if there would be too many.
         """
-        options, done, open_ = CellOptions.current(), self.subset(np.zeros(0, int)), self
+        options, done, open_ = CellOptions.current(), self.select_cells(np.zeros(0, int)), self
         while (len(done) + len(open_)) * options.points**self.dimension <= options.max_nodes:
             nodes, weights = open_.gauss_legendre_rule(options.points)
             shape = (len(open_), *[options.points] * self.dimension, -1)
@@ -185,24 +188,24 @@ class Cells:
             )
             heavy = np.abs(weights).sum(axis=1) > options.negligible_measure
             wide = (changes.max(axis=1) > options.max_change) & heavy
-            done = done.union(open_.subset(~wide))
+            done = done.union_with(open_.select_cells(~wide))
             if not wide.any():
                 return done
-            open_ = open_.subset(wide).halve(changes[wide].argmax(axis=1))
+            open_ = open_.select_cells(wide).halve_cells(changes[wide].argmax(axis=1))
         return None
 
-    def integrate(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float, absolute: float,
-                 most: float) -> tuple[float, float, float]:  # fmt: skip
-        """Return the average of a function over N(0, 1), its error, and its scale.
+    def integrate_adaptively(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float,
+                             absolute: float, most: float) -> tuple[float, float, float]:  # fmt: skip
+        """Return the average of a function over N(0, 1), its error, and the scale of the relative error.
 
-        The scale is its modulus, or a thousandth of the average of the modulus if that is larger. Cells are compared by
-        rules of two sizes, which have no node in common, and those that differ most are halved.
+        The scale is the modulus of the average, or a thousandth of the average modulus if that is larger. The error of
+        a cell is the difference of two rules without common nodes; cells of the largest error are halved.
 
         Args:
             integrand: nodes (N, n) and weights (N,) -> weight times value, (N,).
-            relative: error asked for, of the scale.
-            absolute: the same in its own units.
-            most: number of nodes.
+            relative: requested error relative to the scale.
+            absolute: requested error in the units of the function.
+            most: largest number of nodes.
         """
         options, cells, known = CellOptions.current(), self, self._integrate_cells(integrand)
         visited = 0.0
@@ -217,18 +220,20 @@ class Cells:
             order = np.argsort(-errors, kind="stable")
             count = 1 + int(np.searchsorted(np.cumsum(errors[order]), error - options.remaining_share * goal))
             worst, rest = order[:count], order[count:]
-            halves = cells.subset(worst).halve(known[3][worst].astype(int))
-            cells = cells.subset(rest).union(halves)
+            halves = cells.select_cells(worst).halve_cells(known[3][worst].astype(int))
+            cells = cells.select_cells(rest).union_with(halves)
             known = np.concatenate([known[:, rest], halves._integrate_cells(integrand)], axis=1)
 
     def _integrate_cells(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return integral, that of the modulus, difference to a coarser rule and axis to halve of every cell."""
+        """Return for every cell its integral, integral of the modulus, difference of two rules, and axis to halve."""
         options = CellOptions.current()
         step = max(1, int(options.nodes_at_once / (options.points + 1) ** self.dimension))
-        parts = [self.subset(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)]
-        return np.concatenate([part._integrate_cells_at_once(integrand) for part in parts], axis=1)
+        parts = [
+            self.select_cells(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)
+        ]
+        return np.concatenate([part._integrate_cell_batch(integrand) for part in parts], axis=1)
 
-    def _integrate_cells_at_once(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    def _integrate_cell_batch(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         sums, points = [], CellOptions.current().points + 1
         for size in (points - 1, points):
             nodes, weights = self.gauss_legendre_rule(size)
@@ -239,12 +244,16 @@ class Cells:
         tails = []
         for axis in range(self.dimension):
             along = np.moveaxis(grid, 1 + axis, -1) / shares
-            tails.append(np.abs(along @ highest_legendre_coefficients(points).T).reshape(len(self), -1).sum(axis=1))
+            tails.append(
+                np.abs(along @ highest_legendre_coefficient_matrix(points).T).reshape(len(self), -1).sum(axis=1)
+            )
         return np.stack([sums[1], np.abs(values).sum(axis=1), np.abs(sums[1] - sums[0]), np.argmax(tails, axis=0)])
 
 
-def integrand_scales(problem: Problem, fields: Fields, of: str) -> Function | None:
-    """Return the arguments of the functions in an integrand as a function of nodes: it changes little where they do.
+def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Function | None:
+    """Return the arguments of the nonlinear functions in an integrand, as a function of the nodes.
+
+    An integrand changes little wherever all its arguments do.
 
     Args:
         problem: problem that gives the integrand.
@@ -252,7 +261,7 @@ def integrand_scales(problem: Problem, fields: Fields, of: str) -> Function | No
         of: "teacher" for the part of the loss without X, at (z_Y, noise); "metric" at (z_Y, z_h, noise).
 
     Returns:
-        None where there are none.
+        The function; None if the integrand has no such arguments.
     """
     rows = fields.planes_in_normal_coordinates(np.eye(problem.dimension + 1)[:-1], problem.noise_scale)
     inner = slice(problem.tokens * problem.teacher_rank, problem.tokens * (problem.teacher_rank + problem.student_rank))
@@ -262,7 +271,7 @@ def integrand_scales(problem: Problem, fields: Fields, of: str) -> Function | No
     if not any(model.scales(rows, constants)[of].values()):
         return None
 
-    def _scales_at(nodes: np.ndarray) -> np.ndarray:
+    def _arguments_at_nodes(nodes: np.ndarray) -> np.ndarray:
         v = rows[:, :-1] @ nodes.T + rows[:, -1:]
         with np.errstate(all="ignore"):
             found = model.scales(v, constants)[of]
@@ -270,14 +279,14 @@ def integrand_scales(problem: Problem, fields: Fields, of: str) -> Function | No
         every = np.stack([np.broadcast_to(value, len(nodes)) for value in values], axis=1)
         return np.clip(np.nan_to_num(every), -_MAX_ARGUMENT, _MAX_ARGUMENT)
 
-    return _scales_at
+    return _arguments_at_nodes
 
 
-def has_narrow_parts(scales: Function | None, dimension: int) -> bool:
-    """Return whether an argument changes faster than a product rule resolves, along one of many random lines.
+def has_narrow_features(scales: Function | None, dimension: int) -> bool:
+    """Return whether an argument changes faster than a product rule resolves, tested along random lines.
 
     Args:
-        scales: from `integrand_scales`; None without arguments.
+        scales: function from `nonlinearity_arguments`; None without arguments.
         dimension: number of coordinates.
     """
     if scales is None or dimension == 0:

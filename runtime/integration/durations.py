@@ -13,52 +13,52 @@ _seconds: dict[tuple[str, str, bool], list[float]] = defaultdict(list)  # per no
 
 
 @dataclass(frozen=True)
-class PaceOptions(AlgorithmOptions):
-    """Options of predicted durations.
+class DurationOptions(AlgorithmOptions):
+    """Options of the predicted duration of one evaluation of an integration rule.
 
     Attributes:
-        max_evaluations: the last evaluations of a family that count; fewer follow the machine's load faster.
+        max_evaluations: number of latest evaluations of a family that count; fewer follow the machine's load faster.
     """
 
     max_evaluations: int = 8
 
 
-def record_duration(problem: Problem, rule: Rule, seconds: float) -> None:
-    """Record the duration of one evaluation.
+def record_evaluation_duration(problem: Problem, rule: Rule, seconds: float) -> None:
+    """Record the duration of one evaluation of an integration rule.
 
     Args:
         problem: problem whose fields were integrated over.
         rule: rule that was evaluated.
-        seconds: duration.
+        seconds: duration of the evaluation.
     """
-    durations = _seconds[_family_key(problem, rule)]
+    durations = _seconds[_rule_family_key(problem, rule)]
     durations.append(seconds / rule.node_count(problem))
-    del durations[: -PaceOptions.current().max_evaluations]
+    del durations[: -DurationOptions.current().max_evaluations]
 
 
-def predicted_seconds(problem: Problem, rule: Rule) -> float:
-    """Return the predicted duration of one evaluation in seconds; 0 where nothing is known.
+def predicted_evaluation_seconds(problem: Problem, rule: Rule) -> float:
+    """Return the predicted duration of one evaluation of a rule in seconds; 0 if none was recorded.
 
-    The first evaluation of a family may include compilation, so that one alone predicts nothing.
+    The first evaluation of a family may include compilation: a single one predicts nothing.
 
     Args:
         problem: problem whose fields are integrated over.
         rule: rule to evaluate.
     """
-    durations = _seconds.get(_family_key(problem, rule), [])
+    durations = _seconds.get(_rule_family_key(problem, rule), [])
     return min(durations) * rule.node_count(problem) if len(durations) > 1 else 0.0
 
 
-def describe_with_duration(problem: Problem, rule: Rule) -> str:
-    """Return a rule with its size, and the duration of an evaluation if it is a second or more, in words.
+def describe_rule_with_duration(problem: Problem, rule: Rule) -> str:
+    """Return the name and size of a rule in words, with its predicted duration if that is a second or more.
 
     Args:
         problem: problem whose fields are integrated over.
         rule: rule to describe.
     """
-    seconds = predicted_seconds(problem, rule)
-    return f"{rule.name}, {rule.size}" + (f", about {seconds:.0f} s an evaluation" if seconds >= 1 else "")
+    seconds = predicted_evaluation_seconds(problem, rule)
+    return f"{rule.name}, {rule.size_in_words}" + (f", about {seconds:.0f} s an evaluation" if seconds >= 1 else "")
 
 
-def _family_key(problem: Problem, rule: Rule) -> tuple[str, str, bool]:
+def _rule_family_key(problem: Problem, rule: Rule) -> tuple[str, str, bool]:
     return str(problem.solver.folder), rule.name, problem.inverse_temperature is None

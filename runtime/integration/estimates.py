@@ -1,4 +1,4 @@
-"""Error bars from replicates, and from how much a value changes from rule to rule."""
+"""Error bars of quadrature: from independent replicates, and from differences between rules of several sizes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
-from .rule import DIFFERENCE_SAFETY, Averages, Rule, largest_bistable_fraction
+from .rule import DIFFERENCE_SAFETY, Rule, SaddlePointAverages, largest_bistable_fraction
 
-STEP_ROUNDING = 1e-12  # of differences, in units of the quantity
+STEP_ROUNDING = 1e-12  # rounding error of a difference, in units of the quantity
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,24 @@ class ErrorEstimateOptions(AlgorithmOptions):
     """Options of error bars from differences between rules.
 
     Attributes:
-        max_finer_rules: finer rules that are evaluated while the differences grow with them; more find kinks that all
-            coarse rules miss.
-        max_rate: of convergence from rule to rule, from 0 (fast) to 1, that error bars allow for; larger is safer where
-            errors fall slowly, and gives larger error bars.
+        max_finer_rules: largest number of finer rules evaluated while differences grow; more of them find kinks that
+            all coarse rules miss.
+        max_rate: slowest rate of convergence from rule to rule that error bars allow for, from 0 (fast) to 1; larger
+            values are safer where errors fall slowly, and give larger error bars.
     """
 
     max_finer_rules: int = 3
     max_rate: float = 0.9
 
 
-def two_standard_errors(samples: np.ndarray) -> np.ndarray:
-    """Return the error bar of the mean of independent replicates, (R, ...) over the first axis.
+def replicate_error_bar(samples: np.ndarray) -> np.ndarray:
+    """Return the error bar of the mean of independent replicates.
 
-    Its coverage is meant to be that of two standard errors of a normal variable, 95.45 %. With R replicates the
-    standard error is itself an estimate: Student's t gives the factor (2.18 for 16 of them). And replicates of even
-    averages are skewed, since the outermost cells of a Sobol set represent tails by one point each: Johnson's
-    correction (J. Am. Stat. Assoc. 73 (1978) 536) widens the interval by the excess of their skewness over its own
-    standard error.
+    The replicates run along the first axis, (R, ...). The coverage of the error bar is meant to be that of two standard
+    errors of a normal variable, 95.45 %. With R replicates the standard error is itself an estimate: Student's t gives
+    the factor (2.18 for R = 16). Replicates of even averages are skewed, since the outermost cells of a Sobol set
+    represent tails by one point each: Johnson's correction (J. Am. Stat. Assoc. 73 (1978) 536) widens the interval by
+    the excess of the skewness over its standard error.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -53,8 +53,10 @@ def two_standard_errors(samples: np.ndarray) -> np.ndarray:
     return widened * spread / np.sqrt(count - 1)
 
 
-def difference_factors(fine: np.ndarray, *coarser: np.ndarray, max_rate: float | None = None) -> tuple[float, float]:
-    """Return the factors of the differences to the next finer and the next coarser rule in an error bar.
+def convergence_rate_factors(
+    fine: np.ndarray, *coarser: np.ndarray, max_rate: float | None = None
+) -> tuple[float, float]:
+    """Return the factors by which an error bar multiplies the differences to the next finer and coarser rule.
 
     If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error
     and that to the coarser one (1 - r) / r times; if they fall like a power of the number of steps, twice that is left
@@ -63,8 +65,8 @@ def difference_factors(fine: np.ndarray, *coarser: np.ndarray, max_rate: float |
 
     Args:
         fine: differences to the finer rule, relative to one scale.
-        coarser: the same to coarser ones.
-        max_rate: upper bound on the estimated rate, less where errors scatter once they are small; None for that of
+        coarser: differences to coarser rules, relative to the same scale.
+        max_rate: upper bound on the estimated rate, smaller where small errors scatter; None for the default of
             `ErrorEstimateOptions`.
     """
     sizes = [float(np.max(np.abs(difference))) for difference in (fine, *coarser)]
@@ -80,35 +82,35 @@ RuleChange = Callable[[Rule], Rule]
 
 @dataclass(frozen=True)
 class RuleComparison:
-    """A comparison of quantities by one set of rules with those by other rules.
+    """A comparison of quantities computed by the rules in use with the same quantities computed by other rules.
 
     Attributes:
-        differences: one array a quantity, theirs less those of the rules in use, in units in which an error of the
-            averages of size e is of the order of e.
-        averages: one a rule.
+        differences: one array per quantity, the value by the other rules minus the value by the rules in use, in units
+            in which an error of the averages of size e is of the order of e.
+        averages: averages by each of the other rules.
     """
 
     differences: tuple[np.ndarray, ...]
-    averages: tuple[Averages, ...]
+    averages: tuple[SaddlePointAverages, ...]
 
 
 def compare_rules(
     rules: Sequence[Rule],
-    own: Sequence[Averages],
+    own: Sequence[SaddlePointAverages],
     evaluate: Callable[[RuleChange], RuleComparison],
     derivative: bool = False,
     finer: RuleComparison | None = None,
 ) -> list[tuple[RuleComparison, tuple[float, ...]]]:
-    """Return comparisons with other rules of the same families, and the factors of their differences in error bars.
+    """Compare the rules in use with finer and coarser ones; return each comparison with its error-bar factors.
 
-    The error bar of a quantity is the largest of |difference| times its factor.
+    The error bar of a quantity is the largest product of |difference| and its factor.
 
     Args:
-        rules: in use together, most often one.
-        own: their averages.
-        evaluate: evaluates the rules that replace them.
-        derivative: as of `Rule.least_difference_weights`.
-        finer: comparison with the next finer rules, where that is known.
+        rules: rules in use, most often one.
+        own: averages by these rules.
+        evaluate: function that compares with the rules by which a change replaces those in use.
+        derivative: whether quantities contain derivatives of the averages, see `Rule.minimum_difference_factors`.
+        finer: comparison with the next finer rules, if it is known.
 
     Raises:
         DomainError: the finer rules' averages leave the domain of the equations.
@@ -119,13 +121,13 @@ def compare_rules(
             known.append(evaluate(partial(_comparison_rule, number=number)))
     bistable = largest_bistable_fraction((*own, *(each for other in known for each in other.averages)))
     steps = [other.differences for other in known]
-    if all(rule.is_nonadaptive and rule.has_rate(bistable) for rule in rules):
-        known[0], steps = _extend_while_growing(evaluate, known)
+    if all(rule.is_nonadaptive and rule.has_convergence_rate(bistable) for rule in rules):
+        known[0], steps = _add_finer_rules_while_differences_grow(evaluate, known)
         known = known[: len(steps)]
     counts = []
     for quantity in range(len(known[0].differences)):
         each_rule = [
-            difference_weights(
+            rule_difference_factors(
                 rule,
                 [step[quantity] for step in steps],
                 [own[n], *(other.averages[n] for other in known)],
@@ -137,71 +139,73 @@ def compare_rules(
     return list(zip(known, zip(*counts, strict=True), strict=True))
 
 
-def error_bar(known: Sequence[tuple[RuleComparison, tuple[float, ...]]], quantity: int) -> np.ndarray:
-    """Return the error bar of one quantity of `compare_rules`, in its units.
+def error_bar_from_comparisons(known: Sequence[tuple[RuleComparison, tuple[float, ...]]], quantity: int) -> np.ndarray:
+    """Return the error bar of one of the quantities that rules were compared for, in the units of the quantity.
 
     Args:
         known: comparisons and their factors, from `compare_rules`.
-        quantity: its number.
+        quantity: number of the quantity.
     """
     return np.max([counts[quantity] * np.abs(other.differences[quantity]) for other, counts in known], axis=0)
 
 
-def difference_weights(
-    rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[Averages], derivative: bool
+def rule_difference_factors(
+    rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages], derivative: bool
 ) -> list[float]:
-    """Return the factors of the differences to the finer rule and to others in an error bar.
+    """Return the factors by which the error bar of one rule multiplies its differences to other rules.
 
     Args:
         rule: rule in use.
-        steps: as of `Rule.least_difference_weights`.
-        averages: as of `Rule.least_difference_weights`.
-        derivative: as of `Rule.least_difference_weights`.
+        steps: differences to the other rules, see `Rule.minimum_difference_factors`.
+        averages: averages by the rule in use, then by the other rules.
+        derivative: whether the quantity contains derivatives of the averages.
     """
     bistable = largest_bistable_fraction(averages)
-    rated = difference_factors(*steps) if rule.has_rate(bistable) else (DIFFERENCE_SAFETY,)
-    least = rule.least_difference_weights(steps, averages, derivative)
+    rated = convergence_rate_factors(*steps) if rule.has_convergence_rate(bistable) else (DIFFERENCE_SAFETY,)
+    least = rule.minimum_difference_factors(steps, averages, derivative)
     return [max(pair) for pair in zip_longest(rated[: len(steps)], least, fillvalue=0.0)]
 
 
-def finest_rule_error(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[Averages]) -> float:
-    """Return the error bar of the value by the finest of a sequence of rules.
+def finest_rule_error(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages]) -> float:
+    """Return the error bar of a value by the finest of a sequence of rules.
 
     Args:
-        rule: the finest one.
-        steps: from each rule of the sequence to the next finer one, the last step first.
-        averages: the finest's first.
+        rule: finest rule.
+        steps: differences between successive rules of the sequence, the last difference first.
+        averages: averages by these rules, the finest first.
     """
-    least = rule.least_difference_weights(steps, averages, False)
-    return rule_sequence_error(steps, least, rule.has_rate(largest_bistable_fraction(averages)))
+    least = rule.minimum_difference_factors(steps, averages, False)
+    return rule_sequence_error(steps, least, rule.has_convergence_rate(largest_bistable_fraction(averages)))
 
 
-def rule_sequence_error(steps: Sequence[np.ndarray], least: Sequence[float], has_rate: bool = True) -> float:
-    """Return the error bar of the value by the finest of a sequence of rules, from steps and known least factors.
+def rule_sequence_error(
+    steps: Sequence[np.ndarray], least: Sequence[float], has_convergence_rate: bool = True
+) -> float:
+    """Return the error bar of a value by the finest of a sequence of rules, with given minimum factors.
 
     Args:
-        steps: from each rule of the sequence to the next finer one, the last step first.
-        least: least factors of the steps.
-        has_rate: whether the steps show a rate.
+        steps: differences between successive rules of the sequence, the last difference first.
+        least: minimum factors of the differences.
+        has_convergence_rate: whether the differences show a rate of convergence.
     """
     # The finer rule is the one used: the difference counts as that to a coarser one does.
-    counted = difference_factors(*steps)[1] if has_rate else 1.0
+    counted = convergence_rate_factors(*steps)[1] if has_convergence_rate else 1.0
     sizes = [float(np.max(np.abs(step))) for step in steps]
     # Errors that oscillate agree by chance: the step before, reduced by the rate over two steps, counts, too.
     steady = sizes[1] * math.sqrt(sizes[0] / sizes[2]) if len(sizes) > 2 and sizes[2] > 0 else 0.0
     return max(counted * sizes[0], steady, *(count * size for count, size in zip(least, sizes, strict=True)))
 
 
-def _extend_while_growing(
+def _add_finer_rules_while_differences_grow(
     evaluate: Callable[[RuleChange], RuleComparison], known: Sequence[RuleComparison]
 ) -> tuple[RuleComparison, list[tuple[np.ndarray, ...]]]:
-    """Return the difference to a finer rule, and the steps that give the rate.
+    """Evaluate finer rules while the differences between successive rules grow; return the last and all differences.
 
-    Rules that are all too coarse to resolve a kink agree, and differ the more the finer they are: finer ones are
-    evaluated as long as the steps of the first quantity from one to the next grow.
+    Rules that are all too coarse to resolve a kink agree with each other, and differ the more the finer they are:
+    finer rules are evaluated as long as the differences of the first quantity grow from rule to rule.
 
     Args:
-        evaluate: evaluates the rules that replace those in use.
+        evaluate: function that compares with the rules by which a change replaces those in use.
         known: comparisons with the finer rules, then with the coarser ones.
     """
     steps = [other.differences for other in known]
@@ -212,7 +216,7 @@ def _extend_while_growing(
             break
         times += 1
         try:
-            further = evaluate(partial(_refine_repeatedly, times=times))
+            further = evaluate(partial(_refine_rule_repeatedly, times=times))
         except (InputError, DomainError):  # too large, or beyond
             break
         ahead = zip(further.differences, fine.differences, strict=True)
@@ -226,7 +230,7 @@ def _comparison_rule(rule: Rule, number: int) -> Rule:
     return others[min(number, len(others) - 1)]
 
 
-def _refine_repeatedly(rule: Rule, times: int) -> Rule:
+def _refine_rule_repeatedly(rule: Rule, times: int) -> Rule:
     for _ in range(times):
         rule = rule.finer_rule()
     return rule

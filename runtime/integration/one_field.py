@@ -1,4 +1,4 @@
-"""Quadrature for one student field: panels of omega between the exact places where the proximal map jumps or bends."""
+"""Quadrature for one student field: panels of omega between the exact points where the proximal map jumps or bends."""
 
 from __future__ import annotations
 
@@ -10,22 +10,29 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..base.options import AlgorithmOptions
-from ..channel.exchange import Reduction
-from ..channel.fields import Fields
-from ..channel.nodes import gauss_legendre, highest_legendre_coefficients
-from ..channel.points import noise_values, proximal_points_at
-from ..problems.compiled import load_loops
+from ..channel.exchange import SymmetryReduction
+from ..channel.fields import FieldLaw
+from ..channel.nodes import gauss_legendre, highest_legendre_coefficient_matrix
+from ..channel.points import noise_values, proximal_points_at_nodes
+from ..problems.compiled import load_compiled_loops
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
-from .panels import Panels
+from ..problems.reduced import reduce_to_fields_of_loss
+from .panels import QuadraturePanels
 from .rule import Rule
-from .sampled import Integrand, NodeSets, PointRule, TeacherRule, narrow_cells, teacher_edges
+from .sampled import (
+    Integrand,
+    NodeSets,
+    PointsPerAxisRule,
+    TeacherFieldRule,
+    cells_resolving_narrow_loss,
+    teacher_panel_edges,
+)
 
-REACH = 8.5  # of a line, in standard deviations
-LONGEST = 3.2  # panel
+REACH = 8.5  # half the length of a line, in standard deviations
+LONGEST = 3.2  # length of the longest panel, in standard deviations
 _ROUNDING = 1e-12  # of X, which no panel resolves further
 _ROUNDING_OF_SQUARES = 1e-9  # of (dg/domega)^2, relative to its average, next to a cusp
-LineNodes = Callable[[Problem, Fields, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
+LineNodes = Callable[[Problem, FieldLaw, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
 # In widths, where a probability that is steep in omega is split.
 _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
@@ -35,18 +42,20 @@ class PiecesOptions(AlgorithmOptions):
     """Options of panels between jumps and bends of the proximal map.
 
     Attributes:
-        line_cells: of a line, at whose ends proximal points are evaluated first; more find more jumps.
-        points_per_digit: nodes of a panel for every digit of X on it; more take shorter panels.
-        cusp_tolerance_factor: ratio of the relative error of averages of squared slopes to that of X.
-        sum_square_tolerance: relative error of these averages over a sum of Y and noise: the search for proximal points
-            is slow close to a cusp.
-        outer_ratio: nodes an axis of Y and noise for every node of a panel.
-        max_lines: beyond, the rule refuses.
-        max_panels: of Y, beyond which none is halved.
-        min_half_panel: half the shortest of these: next to a cusp the error falls like the root of its length.
-        cross_check_points: nodes a panel of the rules that check others.
-        min_free_points: nodes a panel where lines are all there is, and more cost nothing.
-        negligible_weight: relative to the heaviest node.
+        line_cells: initial intervals of a line, at whose ends proximal points are evaluated; more of them find more
+            jumps.
+        points_per_digit: nodes of a panel for every digit of X on it; more nodes per digit take shorter panels.
+        cusp_tolerance_factor: ratio of the relative error of averages of (dg/domega)^2 to that of X.
+        sum_square_tolerance: relative error of averages of (dg/domega)^2 over a sum of Y and noise: the search for
+            proximal points is slow close to a cusp.
+        outer_ratio: nodes per axis of Y and noise for every node of a panel.
+        max_lines: largest number of lines; the rule refuses more.
+        max_panels: number of panels of Y beyond which none is halved.
+        min_half_panel: half the length of the shortest panel of Y: next to a cusp the error falls like the square root
+            of the length.
+        cross_check_points: nodes per panel of the rules that cross-check other families.
+        min_free_points: nodes per panel where there are no nodes in Y or noise, so that more nodes cost nothing.
+        negligible_weight: weight of a negligible node, relative to the heaviest one.
     """
 
     line_cells: int = 24
@@ -63,16 +72,16 @@ class PiecesOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Pieces(PointRule):
+class SmoothPiecesRule(PointsPerAxisRule):
     """A rule of Gauss-Legendre panels of omega between jumps and bends of the proximal map, at nodes in Y and noise.
 
-    The places where minima exchange their order are solved for; proximal points reach an edge of a piece of the loss,
-    and leave it, at x + V l'(x) of either side (docs/theory.md (11.12), (11.13)). Where the loss depends on a teacher
-    field through a step function, as its sign, Y is averaged over in closed form, and one dimension is left (11.14).
+    The points where two minima exchange their order are solved for; proximal points reach an edge of a smooth piece of
+    the loss, and leave it, at x + V l'(x) on either side (docs/theory.md (11.12), (11.13)). If the loss depends on a
+    teacher field through a step function, such as its sign, the average over Y has a closed form (11.14).
 
     Args:
-        points: nodes a panel, 4 or more.
-        squares: whether panels resolve (dg/domega)^2, too.
+        points: nodes per panel, 4 or more.
+        squares: whether panels also resolve (dg/domega)^2.
     """
 
     squares: bool = False
@@ -83,43 +92,43 @@ class Pieces(PointRule):
     at_temperature: ClassVar[bool] = False
 
     def line_count(self, problem: Problem) -> float:
-        """Return the number of values of Y and noise."""
-        part = reduce_to_loss(problem)
-        if self.needs_no_outer_nodes(problem):
+        """Return the number of lines of omega: one for each node in Y and noise and label assignment."""
+        part = reduce_to_fields_of_loss(problem)
+        if self.has_no_teacher_nodes(problem):
             return 2.0 * len(part.label_choices)
         axes = 1.0 if part.solver.proximal.SUM >= 0 else part.dimension - 1.0
-        return self.outer_points**axes * len(part.label_choices)
+        return self.teacher_axis_points**axes * len(part.label_choices)
 
     def node_count(self, problem: Problem) -> float:
-        """Return the number of nodes with six panels a line."""
+        """Return the approximate number of nodes, taking six panels per line."""
         return 6 * self.points * self.line_count(problem)
 
-    def cost(self, problem: Problem) -> float:
-        """Return the effort of two proximal points a node."""
+    def evaluation_cost(self, problem: Problem) -> float:
+        """Return the evaluation cost in nodes of a grid in X: that of two proximal points per node."""
         return 2e2 * self.node_count(problem)
 
-    def comparison_rules(self) -> tuple[Pieces, ...]:
-        """Return one coarser rule."""
+    def comparison_rules(self) -> tuple[SmoothPiecesRule, ...]:
+        """Return the coarser rule, the only one besides the finer rule that errors are estimated from."""
         return (self.coarser_rule(),)
 
     @classmethod
-    def sizes(cls, problem: Problem) -> tuple[Pieces, ...]:
-        """Return PANELS."""
+    def rules_coarse_to_fine(cls, problem: Problem) -> tuple[SmoothPiecesRule, ...]:
+        """Return the rules PANELS through which a problem is solved, coarse to fine."""
         return PANELS
 
     def trial_order(self, problem: Problem) -> float:
-        """Return the place in the order of trials.
+        """Return the position of the rule in the order in which rules are tried.
 
-        It is the first where lines are all there is, by many nodes, which cost nothing; else one after grids of few
-        nodes in X, which need many where kinks move with Y, or X bends.
+        It is first where there are no nodes in Y or noise, since nodes on lines cost nothing; else it comes after small
+        grids in X, which need many nodes where kinks move with Y, or X bends.
         """
-        if self.needs_no_outer_nodes(problem):
+        if self.has_no_teacher_nodes(problem):
             return 0 if self.points >= PiecesOptions.current().min_free_points else np.inf
         return 2 if self.is_applicable(problem) else np.inf
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[Pieces, ...]:
-        """Return the affordable sizes where there is one field.
+    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SmoothPiecesRule, ...]:
+        """Return the affordable rules for a cross-check where the loss depends on one student field.
 
         Args:
             problem: problem whose fields are integrated over.
@@ -131,93 +140,97 @@ class Pieces(PointRule):
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return whether there is one field, and few enough lines."""
-        part = reduce_to_loss(problem)
+        """Return whether the rule applies: the loss depends on one student field, and lines are few enough."""
+        part = reduce_to_fields_of_loss(problem)
         return part.solver.channel.FIELDS == 1 and cls().line_count(problem) <= PiecesOptions.current().max_lines / 10
 
     @classmethod
-    def needs_no_outer_nodes(cls, problem: Problem) -> bool:
-        """Return whether there is one field, and no node in Y or noise: nothing is faster."""
-        part = reduce_to_loss(problem)
+    def has_no_teacher_nodes(cls, problem: Problem) -> bool:
+        """Return whether one student field is left and Y and noise need no nodes, which makes the rule fastest."""
+        part = reduce_to_fields_of_loss(problem)
         channel = part.solver.proximal
         return channel.FIELDS == 1 and (part.dimension == 1 or channel.TEACHER_STEPS)
 
-    def rule_for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return this rule and one-sided steps.
+    def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """Return this rule with one-sided steps, for a numerical Jacobian of the saddle-point map.
 
-        Averages are smooth up to the accuracy to which panels are halved, and steps as short as that allows.
+        Averages are smooth up to the tolerance of the panels, which limits how short steps can be.
 
         Args:
             problem: problem whose map is differentiated.
-            sample: rule that replaces a replicated one.
+            sample: rule to use in place of a replicated rule.
 
         Returns:
-            rule, step in block scales (None for wide steps), whether one side suffices.
+            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
         """
-        return self, float(np.sqrt(self.resolution)), True
+        return self, float(np.sqrt(self.coefficient_tolerance)), True
 
-    def tolerance(self, accuracy: float) -> float:
-        """Return a residual far below the accuracy of its averages: another evaluation costs next to nothing."""
-        return min(1e-12, super().tolerance(accuracy))
+    def newton_tolerance(self, accuracy: float) -> float:
+        """Return the residual asked of Newton's method: far below the accuracy, since evaluations are cheap."""
+        return min(1e-12, super().newton_tolerance(accuracy))
 
     @property
-    def outer_points(self) -> int:
-        """The number of nodes an axis of Y and noise."""
+    def teacher_axis_points(self) -> int:
+        """The number of nodes per axis of Y and noise."""
         return round(PiecesOptions.current().outer_ratio * self.points)
 
-    def node_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction, integrand: Integrand = "averages"
+    def nodes_and_weights_by_replicate(
+        self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
     ) -> NodeSets:
-        """Return the nodes and weights, one pair.
+        """Return the nodes and weights as a list of one pair, since the rule has no replicates.
 
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `reduction_of`.
-            integrand: what is averaged, see `Sampled`.
+            reduction: exchanges, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule`.
         """
         if integrand == "slopes" and not self.squares:
-            return replace(self, squares=True).node_sets(problem, fields, reduction, integrand)
+            return replace(self, squares=True).nodes_and_weights_by_replicate(problem, fields, reduction, integrand)
         channel, moments = problem.solver.proximal, 2 if integrand == "tangents" else 1
         if channel.FIELDS != 1:
             raise InputError(
-                f"the rule {self.name} is for one student field, and the loss depends on {channel.FIELDS}; use sobol"
+                f"the integrator {self.name} is for one student field, and the loss depends on {channel.FIELDS}; "
+                "use sobol"
             )
         if channel.TEACHER_STEPS:
-            return [self._nodes_between_steps(problem, fields, moments)]  # averages are affine in Y
+            return [self._nodes_between_teacher_steps(problem, fields, moments)]  # averages are affine in Y
         if self.line_count(problem) > PiecesOptions.current().max_lines:
-            raise InputError(f"{self.line_count(problem):.1e} lines are too many for the rule {self.name}; use sobol")
+            raise InputError(f"the integrator {self.name} would need {self.line_count(problem):.1e} lines; use sobol")
         if problem.dimension == 2:
-            edges = teacher_edges(problem, fields, REACH, LONGEST)
-            return [self._refined_nodes(problem, fields, edges, self._nodes_on_lines)]
+            edges = teacher_panel_edges(problem, fields, REACH, LONGEST)
+            return [self._refine_nodes_on_panels(problem, fields, edges, self._nodes_on_field_lines)]
         # Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both.
-        if channel.SUM >= 0 and narrow_cells(problem, fields) is None:
-            return [self._nodes_by_sum(problem, fields, moments)]
-        nodes, weights = TeacherRule.for_loss(problem, fields, self.outer_points, equidistant=True).rule
+        if channel.SUM >= 0 and cells_resolving_narrow_loss(problem, fields) is None:
+            return [self._nodes_for_teacher_noise_sum(problem, fields, moments)]
+        nodes, weights = TeacherFieldRule.teacher_rule_for_loss(
+            problem, fields, self.teacher_axis_points, equidistant=True
+        ).nodes_and_weights
         heavy = weights > 1e-17 * weights.max()
-        nodes, _, weights = self._nodes_on_lines(problem, fields, nodes[heavy], weights[heavy])
+        nodes, _, weights = self._nodes_on_field_lines(problem, fields, nodes[heavy], weights[heavy])
         return [(nodes, weights)]
 
-    def _refined_nodes(
-        self, problem: Problem, fields: Fields, edges: np.ndarray, lines: LineNodes, normal: bool = True
+    def _refine_nodes_on_panels(
+        self, problem: Problem, fields: FieldLaw, edges: np.ndarray, lines: LineNodes, normal: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights where one coordinate besides omega is left: panels of it between `edges`.
+        """Return nodes and weights on panels of one coordinate besides omega, halved until averages are polynomials.
 
-        They are halved until averages over omega are polynomials there: short where omega depends on Y strongly.
-        The first nodes give the size of averages over Y in which tails may dominate.
+        Panels are short where averages over omega depend strongly on the coordinate. The first panels give the scale of
+        averages over Y in which tails may dominate.
 
         Args:
             problem: problem of one field.
             fields: law of the fields.
-            edges: of the first panels.
-            lines: nodes along omega at values of the coordinate (N, 1), numbers of these, weights.
-            normal: whether the coordinate is a standard normal one; else `lines` contain its density.
+            edges: edges of the first panels.
+            lines: function that returns nodes along omega at values (N, 1) of the coordinate, with their line numbers
+                and weights.
+            normal: whether the coordinate is a standard normal one; else the weights of `lines` contain its density.
         """
         options = PiecesOptions.current()
         per_cusp = options.cusp_tolerance_factor
         if not normal:
-            per_cusp = max(per_cusp, options.sum_square_tolerance / self.resolution)
-        panels, parts, visited, averages = Panels.between_edges(edges), [], 0, [0.0, 0.0]
+            per_cusp = max(per_cusp, options.sum_square_tolerance / self.coefficient_tolerance)
+        panels, parts, visited, averages = QuadraturePanels.panels_between_edges(edges), [], 0, [0.0, 0.0]
         while len(panels):
             z, share = (each.ravel() for each in panels.gauss_legendre_nodes(self.points))
             if normal:
@@ -225,70 +238,75 @@ class Pieces(PointRule):
             nodes, row, weights = lines(problem, fields, z[:, None], share)
             sums = np.zeros((len(z), 5 if self.squares else 4))  # 1, X, X^2, the Moreau objective, (dg/domega)^2
             if self.squares:
-                _, each, slopes = self._field_slopes_at(problem, fields, nodes, weights)
+                _, each, slopes = self._field_jacobians_at(problem, fields, nodes, weights)
                 squares = (each * slopes[:, 0, 0] ** 2).reshape(len(nodes), -1).sum(axis=1)
                 sums[:, 4] = np.bincount(row, squares / share[row], len(z))
                 averages[1] = averages[1] or float(share @ sums[:, 4])
             for choice in noise_values(problem):
-                points = proximal_points_at(problem, fields, nodes, choice=choice)
+                points = proximal_points_at_nodes(problem, fields, nodes, choice=choice)
                 x = points.x[:, 0, 0]
                 each = np.column_stack([np.ones(len(x)), x, x**2, points.value])
                 along = (points.weight * weights / share[row])[:, None] * each
                 sums[:, :4] += np.stack([np.bincount(row, each, len(z)) for each in along.T], axis=1)
             averages[0] = averages[0] or float(share @ np.abs(sums[:, 3]))
             values = sums.reshape(len(panels), self.points, -1)
-            tail = np.abs(np.einsum("kj,njf->nkf", highest_legendre_coefficients(self.points), values)).max(axis=1)
+            tail = np.abs(np.einsum("kj,njf->nkf", highest_legendre_coefficient_matrix(self.points), values)).max(
+                axis=1
+            )
             # The mean may vanish by symmetry; squares of slopes are singular next to a cusp.
             most, largest = sums[:, 0].max(), np.abs(sums[:, 2]).max()
             scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * per_cusp])
-            density = panels.max_density if normal else 1.0
+            density = panels.max_normal_density if normal else 1.0
             # The error of a panel counts with its length: proximal points near a cusp are not known to all digits.
             off = (tail / scales[: tail.shape[1]]).max(axis=1) * panels.half_lengths * density
-            open_ = (off > 3 * self.resolution) & (panels.half_lengths > options.min_half_panel)
+            open_ = (off > 3 * self.coefficient_tolerance) & (panels.half_lengths > options.min_half_panel)
             visited += len(panels)
             if visited > options.max_panels:
                 open_[:] = False
             done = ~open_[row // self.points]
             parts.append((nodes[done], weights[done]))
-            panels = panels.halve(open_)
+            panels = panels.halve_panels(open_)
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
 
-    def _nodes_by_sum(self, problem: Problem, fields: Fields, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights where Y and noise enter the loss by a sum S = h(Y) + c u (docs/theory.md (11.19)).
+    def _nodes_for_teacher_noise_sum(
+        self, problem: Problem, fields: FieldLaw, count: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return nodes and weights if Y and noise enter the loss as a sum S = h(Y) + c u (docs/theory.md (11.19)).
 
-        The proximal map is that of omega and S: panels of S, lines of omega, and `count` nodes of Y given both.
+        The proximal map depends on omega and S: there are panels of S, lines of omega, and `count` nodes of Y given S
+        and omega.
         """
         mean, factor, feature = fields.teacher_mean[0], fields.teacher_factor[0, 0], problem.solver.proximal.SUM
 
-        def _sum_at(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
-            """Return S at standard normal coordinates z of Y.
+        def _teacher_noise_sum(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
+            """Return the sum S of Y and noise at standard normal coordinates z of Y.
 
             Args:
-                z: (N,).
+                z: coordinates of Y, (N,).
                 noise: value of the noise.
             """
             y = mean + z[:, None] * factor
-            return np.asarray(features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
+            return np.asarray(loss_features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
 
-        at_mean, above = (float(_sum_at(np.zeros(1), noise)[0]) for noise in (0.0, 1.0))
+        at_mean, above = (float(_teacher_noise_sum(np.zeros(1), noise)[0]) for noise in (0.0, 1.0))
         slope = above - at_mean
         spread = abs(slope) * float(problem.noise_scale[0])
-        z, share, edges = self._nodes_of_sum(problem, fields, _sum_at, spread)
-        at, on_teacher = _sum_at(z), float(fields.field_from_teacher[0, 0, 0])
+        z, share, edges = self._teacher_nodes_for_sum(problem, fields, _teacher_noise_sum, spread)
+        at, on_teacher = _teacher_noise_sum(z), float(fields.field_from_teacher[0, 0, 0])
         lightest = PiecesOptions.current().negligible_weight * (share.max() / spread)
         centre, width = float(fields.field_mean[0, 0]), float(fields.field_factor[0, 0, 0])
 
-        def _lines_at_sums(
-            problem: Problem, fields: Fields, values: np.ndarray, weights: np.ndarray
+        def _nodes_on_lines_at_sums(
+            problem: Problem, fields: FieldLaw, values: np.ndarray, weights: np.ndarray
         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            """Return nodes, numbers of their values of S, and weights, on lines of omega.
+            """Return nodes on lines of omega at given values of the sum S, their line numbers, and weights.
 
             Args:
                 problem: problem of one field.
                 fields: law of the fields.
-                values: of S, (N, 1).
-                weights: of these values, (N,).
+                values: values of S, (N, 1).
+                weights: weights of these values, (N,).
             """
             density = share * np.exp(-(((values - at) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread)
             density[density < lightest] = 0.0
@@ -296,7 +314,7 @@ class Pieces(PointRule):
             values, density = values[kept], density[kept]
             ends = [np.where(density > 0, on_teacher * z, empty) for empty in (np.inf, -np.inf)]
             low, high = centre + ends[0].min(axis=1) - REACH * width, centre + ends[1].max(axis=1) + REACH * width
-            known = features_at(problem, fields, np.broadcast_to(mean, values.shape), (values - at_mean) / slope)
+            known = loss_features_at(problem, fields, np.broadcast_to(mean, values.shape), (values - at_mean) / slope)
             reach = (high - low) / 2
             row, place, measure = self.panel_nodes(
                 problem, fields, known, (low + high) / 2, reach, longest=LONGEST * width / reach, reach=1.0
@@ -304,37 +322,39 @@ class Pieces(PointRule):
             measure *= np.sqrt(2 * np.pi) * np.exp(place**2 / 2) * reach[row]
             omega = (low + high)[row] / 2 + reach[row] * place
             arrays = row, omega, measure, z, density, centre, on_teacher, width
-            whose, found, weight = load_loops("truncated_normal").conditional_nodes_given_sum(*arrays, count)
+            whose, found, weight = load_compiled_loops("truncated_normal").conditional_teacher_nodes_given_sum(
+                *arrays, count
+            )
             row = row[whose]
-            noise = (values[row, 0] - _sum_at(found[:, 0])) / spread * np.sign(slope)
+            noise = (values[row, 0] - _teacher_noise_sum(found[:, 0])) / spread * np.sign(slope)
             return np.column_stack([found, noise]), kept[row], weights[kept[row]] * weight
 
-        return self._refined_nodes(problem, fields, edges, _lines_at_sums, normal=False)
+        return self._refine_nodes_on_panels(problem, fields, edges, _nodes_on_lines_at_sums, normal=False)
 
-    def _nodes_of_sum(
-        self, problem: Problem, fields: Fields, sums: Callable[[np.ndarray], np.ndarray], spread: float
+    def _teacher_nodes_for_sum(
+        self, problem: Problem, fields: FieldLaw, sums: Callable[[np.ndarray], np.ndarray], spread: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return nodes and weights of Y, between which the density of the sum is smooth, and first panels of the sum.
+        """Return nodes and weights of Y that resolve the density of the sum S, and first panels of S.
 
         Args:
             problem: problem of one field.
             fields: law of the fields.
-            sums: function of standard normal coordinates of Y.
-            spread: what noise adds to them.
+            sums: function from standard normal coordinates of Y to S without noise.
+            spread: standard deviation of the contribution of the noise to S.
         """
         options, parts = PiecesOptions.current(), []
-        panels = Panels.between_edges(np.arange(-np.ceil(REACH), np.ceil(REACH) + 1))
+        panels = QuadraturePanels.panels_between_edges(np.arange(-np.ceil(REACH), np.ceil(REACH) + 1))
         while len(panels):
             z, lengths = panels.gauss_legendre_nodes(self.points)
             values = sums(z.ravel()).reshape(z.shape)
-            tail = np.abs(np.einsum("kj,nj->nk", highest_legendre_coefficients(self.points), values)).max(axis=1)
-            measure = panels.half_lengths * panels.max_density
-            far = (np.ptp(values, axis=1) > LONGEST * spread) & (measure > 1e-3 * self.resolution)
-            open_ = (far | (tail / spread * measure > 3 * self.resolution)) & (
+            tail = np.abs(np.einsum("kj,nj->nk", highest_legendre_coefficient_matrix(self.points), values)).max(axis=1)
+            measure = panels.half_lengths * panels.max_normal_density
+            far = (np.ptp(values, axis=1) > LONGEST * spread) & (measure > 1e-3 * self.coefficient_tolerance)
+            open_ = (far | (tail / spread * measure > 3 * self.coefficient_tolerance)) & (
                 panels.half_lengths > options.min_half_panel
             )
             parts.append((z[~open_].ravel(), lengths[~open_].ravel()))
-            panels = panels.halve(open_)
+            panels = panels.halve_panels(open_)
         z, share = (np.concatenate(each) for each in zip(*parts, strict=True))
         share = share * np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
         heavy = share > options.negligible_weight * share.max()
@@ -344,23 +364,23 @@ class Pieces(PointRule):
         _, first = np.unique(np.floor((places - places[0]) / (LONGEST * spread)), return_index=True)
         return z[heavy], share[heavy], np.append(places[first[:-1]], places[-1])
 
-    def _nodes_on_lines(
-        self, problem: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray
+    def _nodes_on_field_lines(
+        self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return nodes in all coordinates on lines of omega through nodes of Y and noise, numbers of lines, weights."""
+        """Return nodes on lines of omega through given nodes of Y and noise, with their line numbers and weights."""
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
-        row, z, share = self.panel_nodes(problem, fields, *features_and_means_at(problem, fields, nodes), spread)
+        row, z, share = self.panel_nodes(problem, fields, *features_and_field_means(problem, fields, nodes), spread)
         return np.insert(nodes[row], problem.teacher_rank, z, axis=1), row, weights[row] * share
 
     @property
-    def resolution(self) -> float:
-        """The size of the two highest coefficients at which a panel is short enough."""
+    def coefficient_tolerance(self) -> float:
+        """The size of the two highest Legendre coefficients below which a panel is short enough."""
         return max(10.0 ** (-self.points / PiecesOptions.current().points_per_digit), _ROUNDING)
 
     def panel_nodes(
         self,
         problem: Problem,
-        fields: Fields,
+        fields: FieldLaw,
         known: np.ndarray,
         centre: np.ndarray,
         spread: np.ndarray,
@@ -368,36 +388,38 @@ class Pieces(PointRule):
         longest: np.ndarray | float = LONGEST,
         reach: float = REACH,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the nodes of the generated panels: rows of `centre`, places in units of `spread`, weights.
+        """Return the nodes on panels of lines of omega: line numbers, positions in units of `spread`, weights.
 
         Args:
             problem: problem of one field.
             fields: law of the fields.
-            known: features of every row, see `features_at`.
+            known: features of the loss on every line, see `loss_features_at`.
             centre: mean of omega, (N,).
             spread: standard deviation of omega, (N,).
-            steep: places at which the integrand is steep, (K,).
-            longest: panel, in units of `spread`.
+            steep: positions at which the integrand is steep, (K,).
+            longest: length of the longest panel, in units of `spread`.
             reach: half the length of a line, in units of `spread`.
         """
         lines = known, np.ascontiguousarray(centre), spread, np.zeros(0) if steep is None else steep
         rule = (
             PiecesOptions.current().line_cells,
             *gauss_legendre(self.points),
-            highest_legendre_coefficients(self.points),
+            highest_legendre_coefficient_matrix(self.points),
         )
-        squares = max(self.resolution, _ROUNDING_OF_SQUARES) if self.squares else np.inf
+        squares = max(self.coefficient_tolerance, _ROUNDING_OF_SQUARES) if self.squares else np.inf
         widths = np.broadcast_to(np.minimum(longest, LONGEST), len(centre)).copy()
         return problem.solver.proximal.panels(
-            *lines, fields.precision, fields.constants, *rule, self.resolution, squares, reach, widths
+            *lines, fields.precision, fields.constants, *rule, self.coefficient_tolerance, squares, reach, widths
         )
 
-    def _nodes_between_steps(self, problem: Problem, fields: Fields, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights where the loss depends on Y through steps (docs/theory.md (11.14)).
+    def _nodes_between_teacher_steps(
+        self, problem: Problem, fields: FieldLaw, nodes: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return nodes and weights if the loss depends on Y through step functions (docs/theory.md (11.14)).
 
-        omega comes first, then one node for the law of Y given both, or two with its first three moments.
+        Each node of omega has one node of Y at the conditional mean, or two with the first three moments.
         """
-        places, inside = step_intervals(problem, fields)
+        places, inside = intervals_between_teacher_steps(problem, fields)
         y = fields.teacher_mean[0] + inside[:, None] * fields.teacher_factor[0, 0, 0]
         slope, own = float(fields.field_from_teacher[0, 0, 0]), float(fields.field_factor[0, 0, 0])
         whole = float(np.hypot(slope, own))
@@ -405,18 +427,20 @@ class Pieces(PointRule):
         shared, width = slope / whole, own / whole
         steep = (places[1:-1, None] + _STEEP * width).ravel() / shared if width < abs(shared) else None
         centre, spread = np.repeat(fields.field_mean[0], len(inside)), np.full(len(inside), whole)
-        known = features_at(problem, fields, y, np.zeros((len(inside), 0)))
+        known = loss_features_at(problem, fields, y, np.zeros((len(inside), 0)))
         row, z, weight = self.panel_nodes(problem, fields, known, centre, spread, steep)
-        return load_loops("truncated_normal").conditional_nodes(row, z, weight, places, shared, width, nodes)
+        return load_compiled_loops("truncated_normal").conditional_teacher_nodes(
+            row, z, weight, places, shared, width, nodes
+        )
 
 
-def step_intervals(problem: Problem, fields: Fields) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places (K + 1,) of Y between which the loss is constant in it, and a point (K,) inside each interval.
+def intervals_between_teacher_steps(problem: Problem, fields: FieldLaw) -> tuple[np.ndarray, np.ndarray]:
+    """Return the steps of the loss in the teacher field Y, (K + 1,), and a point (K,) well inside each interval.
 
-    They are in units of the spread of Y, from its mean, with infinities first and last; points are well inside.
+    Both are standardised by the mean and the standard deviation of Y; the first and last edges are infinite.
 
     Args:
-        problem: problem whose loss depends on Y by steps.
+        problem: problem whose loss depends on Y through step functions.
         fields: law of the fields.
     """
     steps = problem.solver.proximal.steps(fields.constants)
@@ -429,11 +453,11 @@ def step_intervals(problem: Problem, fields: Fields) -> tuple[np.ndarray, np.nda
     return places, np.clip(0.0, low + margin, high - margin)
 
 
-def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return the features (N, values of the labelled noise, F) of teacher fields and noise.
+def loss_features_at(problem: Problem, fields: FieldLaw, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return the features of the loss, (N, values of the labelled noise, F), at teacher fields and noise.
 
     Args:
-        problem: problem with features.
+        problem: problem whose loss has such features.
         fields: law of the fields.
         y: teacher fields, (N, t).
         noise: Gaussian noise, (N, U).
@@ -449,18 +473,21 @@ def features_at(problem: Problem, fields: Fields, y: np.ndarray, noise: np.ndarr
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def features_and_means_at(problem: Problem, fields: Fields, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and E[omega | Y] at nodes in Y and noise, (N, values of the labelled noise, F) and (N,).
+def features_and_field_means(problem: Problem, fields: FieldLaw, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features of the loss and E[omega | Y] at nodes in Y and noise.
 
     Args:
         problem: problem of one field.
         fields: law of the fields.
-        nodes: (N, t + U), standard normal.
+        nodes: standard normal coordinates, (N, t + U).
+
+    Returns:
+        Features, (N, values of the labelled noise, F), and conditional means, (N,).
     """
     y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
     teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
-    features = features_at(problem, fields, teachers, noise * problem.noise_scale)
+    features = loss_features_at(problem, fields, teachers, noise * problem.noise_scale)
     return features, fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
 
 
-PANELS = tuple(Pieces(points) for points in (8, 12, 16, 24, 36))
+PANELS = tuple(SmoothPiecesRule(points) for points in (8, 12, 16, 24, 36))

@@ -1,4 +1,4 @@
-"""Panels of lines for Gauss-Legendre rules, halved where an integrand is no polynomial."""
+"""Panels on lines for composite Gauss-Legendre rules, halved where the integrand is not a polynomial."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..channel.nodes import gauss_legendre
 
 
 @dataclass(frozen=True)
-class Panels:
-    """A set of intervals on lines.
+class QuadraturePanels:
+    """A set of quadrature panels: intervals on lines.
 
     Attributes:
-        line: number of the line of each, (P,); low, high: ends, (P,).
+        line: number of the line of each panel, (P,); low, high: ends of the panels, (P,).
     """
 
     line: np.ndarray
@@ -22,11 +22,11 @@ class Panels:
     high: np.ndarray
 
     @classmethod
-    def between_edges(cls, edges: np.ndarray, lines: int = 1) -> Panels:
+    def panels_between_edges(cls, edges: np.ndarray, lines: int = 1) -> QuadraturePanels:
         """Return the panels between ascending edges, the same on every line.
 
         Args:
-            edges: (E,).
+            edges: edges of the panels, ascending, (E,).
             lines: number of lines.
         """
         low, high = np.tile(edges[:-1], lines), np.tile(edges[1:], lines)
@@ -41,29 +41,29 @@ class Panels:
         return (self.high - self.low) / 2
 
     @property
-    def max_density(self) -> np.ndarray:
-        """The largest normal density on every panel, relative to that at zero."""
+    def max_normal_density(self) -> np.ndarray:
+        """The largest standard normal density on every panel, relative to the density at zero."""
         nearest = np.clip(0.0, self.low, self.high)
         return np.exp(-nearest * nearest / 2)
 
     def gauss_legendre_nodes(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return Gauss-Legendre nodes and the lengths that they stand for, (P, points)."""
+        """Return the Gauss-Legendre nodes of every panel and their quadrature weights, (P, points)."""
         t, w = gauss_legendre(points)
         return ((self.low + self.high) / 2)[:, None] + self.half_lengths[:, None] * t, self.half_lengths[:, None] * w
 
-    def halve(self, which: np.ndarray) -> Panels:
-        """Return the lower halves of some panels, then the upper ones."""
+    def halve_panels(self, which: np.ndarray) -> QuadraturePanels:
+        """Return the lower halves of the selected panels, then their upper halves."""
         line, low, high = self.line[which], self.low[which], self.high[which]
         middle = (low + high) / 2
-        return Panels(np.tile(line, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
+        return QuadraturePanels(np.tile(line, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))
 
 
-def subdivide(edges: np.ndarray, longest: float) -> np.ndarray:
-    """Return ascending edges with equidistant ones between them, none farther from the next than `longest`.
+def subdivide_edges(edges: np.ndarray, longest: float) -> np.ndarray:
+    """Return the edges of panels with equidistant edges inserted, so that no panel is longer than `longest`.
 
     Args:
-        edges: ascending.
-        longest: greatest distance.
+        edges: edges of the panels, ascending.
+        longest: largest length of a panel.
     """
     counts = np.ceil(np.diff(edges) / longest).astype(int)
     parts = [np.linspace(a, b, n, endpoint=False) for a, b, n in zip(edges, edges[1:], counts, strict=False)]

@@ -1,11 +1,11 @@
 """Averages with one step of replica symmetry breaking over a row of W of two columns with any penalty, on grids.
 
--N is to a row what M is to the channel, w what g is. N grows as b^T S b / 2, S = J far out: with that much of it in the
-normal law of z,
+For a row of W, -N takes the place of the Moreau envelope M of the channel, and w that of g. N grows as b^T S b / 2,
+S = J far out. With this quadratic part in the normal law of z,
 
     E_z exp(y N(b^0 + z)) = det(A)^(1/2) exp(y b^0^T S A b^0 / 2) E exp(y (N - b^T S b / 2)),   A = (1 - y D S)^(-1),
 
-b normal around A b^0 with the covariance A D, the remainder on a grid is tilted as the channel is.
+b being normal around A b^0 with the covariance A D. The remainder on a grid is tilted as the channel is.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..base.threads import run_in_threads
-from ..problems.compiled import load_loops
-from .penalised_rows import Minimiser, RowAverageOptions, RowAverages, teacher_row_nodes
-from .tilted_grid import MAX_EXPONENT, GridLayout, Grids, grid_points_of
+from ..base.threads import run_loop_in_threads
+from ..problems.compiled import load_compiled_loops
+from .penalised_rows import Minimiser, RowAverageOptions, SpectralAtomAverages, teacher_weight_nodes
+from .tilted_grid import MAX_EXPONENT, GridLayout, TiltedGridRule, grid_point_coordinates
 
 _COLUMNS = 2
-_LENGTH = 3 + _COLUMNS + 3 * _COLUMNS**2 + 2 + 2 * _COLUMNS**4  # of a row of `tilted_on_grids`, with added columns
+_LENGTH = (
+    3 + _COLUMNS + 3 * _COLUMNS**2 + 2 + 2 * _COLUMNS**4
+)  # of a row of `fill_tilted_sums_on_grids`, with added columns
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,11 @@ class PlaneAverageOptions(AlgorithmOptions):
     """Options of averages over rows of two columns with replica symmetry broken.
 
     Attributes:
-        extra_reach: added to the reach of the channel's grids, in standard deviations, at little cost.
-        bend_ratio: grid points on the spread of b for every one on the narrowest law: w(b) bends at corners.
-        far_factor: reaches from the centre at which N is taken for quadratic.
-        far_directions: in which the quadratic form is averaged there.
+        extra_reach: standard deviations added to the reach of the channel's grids.
+        bend_ratio: grid points per standard deviation of b, relative to those of the narrowest law: w(b) bends at
+            corners.
+        far_factor: distance from the centre at which N is taken for quadratic, in units of the reach.
+        far_directions: number of directions over which the quadratic form is averaged there.
     """
 
     extra_reach: float = 2.0
@@ -42,42 +45,44 @@ class PlaneAverageOptions(AlgorithmOptions):
     far_directions: int = 8
 
 
-def plane_averages(
-    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: np.ndarray, y: float, rule: Grids,
-    listed: tuple[np.ndarray, np.ndarray] | None = None,
-) -> RowAverages:  # fmt: skip
-    """Return the averages over a row of two columns, given by its minimum at a field.
+def two_column_row_averages(
+    minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: np.ndarray, y: float,
+    rule: TiltedGridRule, listed: tuple[np.ndarray, np.ndarray] | None = None,
+) -> SpectralAtomAverages:  # fmt: skip
+    """Return the averages over a row of W of two columns with one step of replica symmetry breaking.
 
     Args:
-        minimiser: the minimum over w at fields b.
-        covariance: of (pi, b^0), pi the variables that averages run over, (GIVEN + 2, GIVEN + 2).
-        cross: covariance of these with z, (GIVEN + 2, C + t).
+        minimiser: function that returns the minimising w at fields b.
+        covariance: covariance of (pi, b^0), pi being the averaged teacher variables, (GIVEN + 2, GIVEN + 2).
+        cross: covariance of (pi, b^0) with z, (GIVEN + 2, C + t).
         variance: D, (2, 2).
         y: Parisi parameter.
         rule: nodes and grids.
-        listed: as of `row_averages`.
+        listed: probabilities and values of pi if it takes few values.
 
     Raises:
-        DomainError: no such averages exist, or their grids would be too large.
+        DomainError: the averages do not exist, or their grids would be too large.
     """
     options, count = PlaneAverageOptions.current(), len(covariance) - _COLUMNS
     factor = np.empty_like(covariance)
-    load_loops("matrices").factor(covariance, factor)
+    load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     root = factor[count:, count:]
     if not (np.diagonal(root).min() > 0 and np.linalg.eigvalsh(variance)[0] > 0):
-        raise DomainError("the fields of rows do not vary within states, or between them")
+        raise DomainError("the fields b of the rows of W do not vary within states, or not between states")
     spread = root @ root.T
-    zeta, weight = teacher_row_nodes(factor, count, rule.points, listed)
+    zeta, weight = teacher_weight_nodes(factor, count, rule.points, listed)
     reach = rule.reach + options.extra_reach
     left = reach**2 - (zeta**2).sum(axis=1)
     kept = (weight > RowAverageOptions.current().negligible_weight) & (left > 0)
     zeta, weight, left = zeta[kept], weight[kept], left[kept]
     known, centres = zeta @ factor[:count, :count].T, zeta @ factor[count:, :count].T
     far = options.far_factor * reach * np.sqrt(np.trace(spread + variance))
-    squared = _quadratic_growth(minimiser, known, centres, far)
+    squared = _asymptotic_response(minimiser, known, centres, far)
     stiffness = np.linalg.inv(variance) - y * squared
     if not np.linalg.eigvalsh(stiffness)[0] > 0:
-        raise DomainError("the regulariser with G = sum gamma V~^ is not strictly convex")
+        raise DomainError(
+            "averages over rows of W diverge: r(w) + (G - y D) w^2 / 2, G = sum gamma V~^, is not strictly convex"
+        )
     wider = np.linalg.inv(stiffness)
     A = wider @ np.linalg.inv(variance)
     # Axes along which the law within a state is a product.
@@ -87,26 +92,26 @@ def plane_averages(
     narrow = np.sqrt(np.minimum(widths, np.linalg.eigvalsh(outer)[0]))
     steps = np.minimum(narrow, np.sqrt(np.diagonal(outer) + widths) / options.bend_ratio) / rule.density
     half = np.sqrt(np.maximum(left, 1.0))[:, None] * np.sqrt(np.diagonal(outer)) + 2 * steps
-    half = half + load_loops("tilted_grid").MARGIN * np.sqrt(widths)
-    layout = GridLayout.around_centres(zeta, weight, centres @ to_axes.T, half, steps)
+    half = half + load_compiled_loops("tilted_grid").MARGIN * np.sqrt(widths)
+    layout = GridLayout.grids_around_centres(zeta, weight, centres @ to_axes.T, half, steps)
     precision, norm = np.linalg.inv(outer), 1 / np.sqrt(np.linalg.det(2 * np.pi * outer))
     sums, first = np.empty((len(zeta), _LENGTH)), 0
-    for batch in layout.batches():
-        which, places = grid_points_of(batch)
+    for batch in layout.grid_batches():
+        which, places = grid_point_coordinates(batch)
         at = slice(first, first + len(batch.nodes))
         first = at.stop
         b = places @ axes.T
         least = minimiser(b, known[at][which])
         costs = np.einsum("ni,ij,nj->n", b, squared, b) / 2 - least.value
         if y * float(np.ptp(costs)) > MAX_EXPONENT:
-            raise DomainError("exp(y N) is beyond double precision")
+            raise DomainError(f"exp(y N) of a row of W overflows: y N varies by more than {MAX_EXPONENT:g}")
         products = np.einsum("nab,nef->nabef", least.response, least.response).reshape(len(b), -1)
         more = np.column_stack([least.penalty, least.value, products])
         out = np.zeros((len(batch.nodes), _LENGTH))
         starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
-        run_in_threads(
-            load_loops("tilted_grid").tilted_on_grids, len(out), starts, batch.counts, steps, batch.corners, costs,
-            least.w @ axes, more, np.array([y]), np.diag(widths)[None], centres[at] @ to_axes.T,
+        run_loop_in_threads(
+            load_compiled_loops("tilted_grid").fill_tilted_sums_on_grids, len(out), starts, batch.counts, steps,
+            batch.corners, costs, least.w @ axes, more, np.array([y]), np.diag(widths)[None], centres[at] @ to_axes.T,
             precision, norm, np.zeros(_COLUMNS), True, out,
         )  # fmt: skip
         sums[at] = out
@@ -121,12 +126,12 @@ def plane_averages(
     away = np.einsum("p,pab->ab", weight, away)
     with_known = np.einsum("p,pa,pk->ak", weight, mean @ axes.T, zeta)
     with_fields = np.empty((_COLUMNS, cross.shape[1]))
-    load_loops("weight_rows").to_fields(
+    load_compiled_loops("weight_rows").fill_weight_field_correlations(
         factor, cross, np.concatenate([with_known, away @ np.linalg.inv(root).T], axis=1), with_fields
     )
     square = weight @ (np.einsum("pi,ij,pj->p", centres, squared @ A, centres) + np.trace(squared @ A @ spread)) / 2
     free = float(square + np.linalg.slogdet(A)[1] / (2 * y) * weight.sum() - weight @ sums[:, 1])
-    return RowAverages(
+    return SpectralAtomAverages(
         overlaps=axes @ np.einsum("p,kpab->kab", weight, np.stack([between, within])) @ axes.T,
         slope=away @ np.linalg.inv(spread),
         with_fields=with_fields,
@@ -136,8 +141,8 @@ def plane_averages(
     )
 
 
-def _quadratic_growth(minimiser: Minimiser, known: np.ndarray, centres: np.ndarray, reach: float) -> np.ndarray:
-    """Return S: the mean response J far from every centre, (2, 2)."""
+def _asymptotic_response(minimiser: Minimiser, known: np.ndarray, centres: np.ndarray, reach: float) -> np.ndarray:
+    """Return the mean response S = J of the minimising row far from every centre, (2, 2)."""
     directions = PlaneAverageOptions.current().far_directions
     angles = 2 * np.pi * (np.arange(directions) + 0.5) / directions
     ends = centres[:, None] + reach * np.stack([np.cos(angles), np.sin(angles)], axis=1)

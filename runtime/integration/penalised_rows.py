@@ -1,8 +1,8 @@
 """Averages with replica symmetry broken over a row of W of one column with any penalty, on panels of a line.
 
 At b^0 and the teacher's row, with b = b^0 + z and z ~ N(0, D), <.> is the average over z tilted by exp(y N(b)), N the
-maximum over w of w b - G w^2 / 2 - r(w) (docs/theory.md (18.9), (18.17)). -N and w are to a row what M and g are to
-the channel; a level between b^0 and b is averaged over as there.
+maximum over w of w b - G w^2 / 2 - r(w) (docs/theory.md (18.9), (18.17)). -N and w take the places of M and g of the
+channel; levels between b^0 and b are averaged over as in the channel.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..channel.nodes import highest_legendre_coefficients, tensor_product_rule, trapezoid_rule
-from ..problems.compiled import load_loops
-from .one_field import REACH, Pieces
-from .panels import Panels
-from .tilted import LevelNodes, RunningMaximum, TiltedOptions, average_to_outer_level, refine_panels, tilted_averages_at
+from ..channel.nodes import highest_legendre_coefficient_matrix, tensor_product_rule, trapezoid_rule
+from ..problems.compiled import load_compiled_loops
+from .one_field import REACH, SmoothPiecesRule
+from .panels import QuadraturePanels
+from .tilted import (
+    BreakingLevelNodes,
+    RunningMaximum,
+    TiltedOptions,
+    average_to_outer_level,
+    refine_panels,
+    tilted_averages_at,
+)
 
 
 @dataclass(frozen=True)
@@ -28,10 +35,11 @@ class RowAverageOptions(AlgorithmOptions):
     """Options of averages over rows with replica symmetry broken.
 
     Attributes:
-        max_bisections: of a panel of b: w(b) bends at corners.
-        max_doublings: of the line of b until its ends have no weight.
-        min_first_panel: least length of the first panels of b^0, in its spread: <w> bends near corners alone.
-        negligible_weight: of a node of the teacher's row.
+        max_bisections: largest number of bisections of a panel of b: w(b) bends at corners.
+        max_doublings: largest number of doublings of the line of b until its ends have no weight.
+        min_first_panel: smallest length of the first panels of b^0, in its standard deviations: <w> bends near corners
+            only.
+        negligible_weight: weight of a negligible node of the teacher's row.
     """
 
     max_bisections: int = 40
@@ -40,8 +48,8 @@ class RowAverageOptions(AlgorithmOptions):
     negligible_weight: float = 1e-18
 
 
-class RowMinimum(NamedTuple):
-    """A set of minimising rows at fields (N, s): w (N, s), r(w) (N,), J = dw/db (N, s, s) and N(b) (N,)."""
+class WeightRowMinimum(NamedTuple):
+    """The minimising rows of W at fields b (N, s): w (N, s), r(w) (N,), J = dw/db (N, s, s), N(b) (N,)."""
 
     w: np.ndarray
     penalty: np.ndarray
@@ -49,18 +57,18 @@ class RowMinimum(NamedTuple):
     value: np.ndarray
 
 
-Minimiser = Callable[[np.ndarray, np.ndarray], RowMinimum]
-"""A function of fields b (N, s), and of the coordinates of the teacher's row in the penalty (N, KNOWN)."""
+Minimiser = Callable[[np.ndarray, np.ndarray], WeightRowMinimum]
+"""A function of fields b (N, s), and of the teacher's coordinates in the penalty (N, KNOWN)."""
 
 
 @dataclass(frozen=True)
-class RowAverages:
-    """A set of averages over one spectral atom, with K levels of b around b^0.
+class SpectralAtomAverages:
+    """A set of averages over a row of W of one spectral atom, with K levels of replica symmetry breaking.
 
     Attributes:
-        overlaps: E[<w><w>^T] and, of one level after the other, <w><w>^T down to E[<w w^T>], (K + 1, s, s).
+        overlaps: E[<w><w>^T], then <w><w>^T of one level after the other down to E[<w w^T>], (K + 1, s, s).
         slope: E[d<w>/db^0], (s, s); with_fields: E[<w> z^T], z = (tau, pi), (s, C + t).
-        free: E[(1 / y) log E_z exp(y N)], the same of the levels within, and E[<N>] the last, (K + 1,).
+        free: E[(1 / y) log E_z exp(y N)], the same averages of the inner levels, and E[<N>] last, (K + 1,).
         penalty: E[<r>]; squares: E[R (x) R] of R = d<w>/db^0, and E[<J (x) J>], axes a, b, e, f of R_ab R_ef,
             (2, s, s, s, s).
     """
@@ -73,44 +81,44 @@ class RowAverages:
     squares: np.ndarray
 
 
-def row_averages(
+def one_column_row_averages(
     minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variances: np.ndarray, rates: np.ndarray,
-    rule: Pieces, listed: tuple[np.ndarray, np.ndarray] | None = None,
-) -> RowAverages:  # fmt: skip
-    """Return the averages over a row of one column, given by its minimum at a field.
+    rule: SmoothPiecesRule, listed: tuple[np.ndarray, np.ndarray] | None = None,
+) -> SpectralAtomAverages:  # fmt: skip
+    """Return the averages over a row of W of one column with replica symmetry broken.
 
     Args:
-        minimiser: the minimum over w at fields b.
-        covariance: of (pi, b^0), pi the variables that averages run over, (GIVEN + 1, GIVEN + 1).
-        cross: covariance of these with z, (GIVEN + 1, C + t).
+        minimiser: function that returns the minimising w at fields b.
+        covariance: covariance of (pi, b^0), pi being the averaged teacher variables, (GIVEN + 1, GIVEN + 1).
+        cross: covariance of (pi, b^0) with z, (GIVEN + 1, C + t).
         variances: D of every level, (K,).
         rates: Parisi parameters y, (K,).
         rule: nodes and panels.
-        listed: probabilities and values of pi, where it takes few.
+        listed: probabilities and values of pi if it takes few values.
 
     Raises:
-        DomainError: no such averages exist.
+        DomainError: the averages do not exist.
     """
     factor = np.empty_like(covariance)
-    load_loops("matrices").factor(covariance, factor)
+    load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and np.all(variances > 0)):
-        raise DomainError("the fields of rows do not vary within states, or between them")
-    zeta, weight = teacher_row_nodes(factor, count, rule.outer_points, listed)
+        raise DomainError("the fields b of the rows of W do not vary within states, or not between states")
+    zeta, weight = teacher_weight_nodes(factor, count, rule.teacher_axis_points, listed)
     options, max_panel = RowAverageOptions.current(), TiltedOptions.current().max_panel
     heavy_nodes = weight > options.negligible_weight
     zeta, weight = zeta[heavy_nodes], weight[heavy_nodes]
     known, centre = zeta @ factor[:-1, :-1].T, zeta @ factor[-1, :-1]
-    level, reach = _tabulate_fields(minimiser, known, centre, spread, variances, rates, rule)
+    level, reach = _tabulate_weight_minima(minimiser, known, centre, spread, variances, rates, rule)
     # N grows as softest b^2 / 2: with that much of it in the normal law, the remainder tilts near nodes only.
     ends = np.concatenate([level.rows[:-1], level.rows[1:] - 1])
     softest = float(np.sqrt(level.columns[ends, -1].min()))
     for k in range(len(rates) - 1, 0, -1):
-        averages = partial(_tilted_row_averages, level, softest, float(rates[k]), float(variances[k]))
+        averages = partial(_tilted_weight_averages, level, softest, float(rates[k]), float(variances[k]))
         longest = max_panel * float(np.sqrt(variances[k - 1])) / float(reach[k - 1])
         softest /= 1 - float(rates[k] * variances[k]) * softest
         level = average_to_outer_level(averages, centre, float(reach[k - 1]), longest, rule, RunningMaximum())
-    averages = partial(_tilted_row_averages, level, softest, float(rates[0]), float(variances[0]))
+    averages = partial(_tilted_weight_averages, level, softest, float(rates[0]), float(variances[0]))
     levels = len(rates)
     sums, own = np.zeros(4 + 2 * levels + 2), np.zeros(count + 1)
     longest = max(max_panel * float(np.sqrt(variances[0])) / spread, options.min_first_panel)
@@ -123,39 +131,39 @@ def row_averages(
         own[:-1] += np.einsum("pj,pj,pk->k", heavy, mean, zeta[which])
         own[-1] += float(np.sum(heavy * mean * z))
     with_fields = np.empty((1, cross.shape[1]))
-    load_loops("weight_rows").to_fields(factor, cross, own[None], with_fields)
+    load_compiled_loops("weight_rows").fill_weight_field_correlations(factor, cross, own[None], with_fields)
     slope, bent, *_, penalty, own_bent = map(float, sums)
     overlaps, free = sums[2:-2].reshape(levels + 1, 2).T
     squares = np.array([bent, own_bent]).reshape(2, 1, 1, 1, 1)
-    return RowAverages(overlaps[:, None, None], np.array([[slope]]), with_fields, free, penalty, squares)
+    return SpectralAtomAverages(overlaps[:, None, None], np.array([[slope]]), with_fields, free, penalty, squares)
 
 
-def teacher_row_nodes(
+def teacher_weight_nodes(
     factor: np.ndarray, count: int, points: int, listed: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return standard normal coordinates (N, count) of the teacher's row, and their weights (N,).
 
     Args:
-        factor: of the covariance of (pi, b^0), lower triangular.
-        count: number of these coordinates.
-        points: nodes an axis.
-        listed: probabilities and values of pi, where it takes few.
+        factor: lower triangular factor of the covariance of (pi, b^0).
+        count: number of coordinates of the teacher's row.
+        points: nodes per axis.
+        listed: probabilities and values of pi if it takes few values.
     """
     if listed is None or not count:
         return tensor_product_rule([trapezoid_rule(points)] * count)
     return listed[1] @ np.linalg.pinv(factor[:count, :count]).T, listed[0]
 
 
-def _minimise_on_line(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> RowMinimum:
-    """Return the minimum at fields (N,), with everything of that shape."""
+def _minimise_weight_at_fields(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> WeightRowMinimum:
+    """Return the minimising weights of one column at fields b (N,), all arrays of shape (N,)."""
     least = minimiser(b[:, None], known)
     return least._replace(w=least.w[:, 0], response=least.response[:, 0, 0])
 
 
-def _tilted_row_averages(
-    level: LevelNodes, softest: float, rate: float, variance: float, which: np.ndarray, places: np.ndarray
+def _tilted_weight_averages(
+    level: BreakingLevelNodes, softest: float, rate: float, variance: float, which: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
-    """Return `tilted_averages_at` with softest b^2 / 2 of the growth of f in the normal law."""
+    """Return tilted averages with the part softest b^2 / 2 of f included in the normal law."""
     wider = 1 / (1 - rate * variance * softest)
     costs = softest * level.omega**2 / 2 - level.columns[:, 2]
     out = tilted_averages_at(level, costs, rate, variance * wider, which, wider * places)
@@ -163,65 +171,69 @@ def _tilted_row_averages(
     return out
 
 
-def _tabulate_fields(
+def _tabulate_weight_minima(
     minimiser: Minimiser, known: np.ndarray, centre: np.ndarray, spread: float, variances: np.ndarray,
-    rates: np.ndarray, rule: Pieces,
-) -> tuple[LevelNodes, np.ndarray]:  # fmt: skip
-    """Return nodes of b with w, w^2, N, r and J^2 there, and the spreads of fields of the levels between b^0 and b.
+    rates: np.ndarray, rule: SmoothPiecesRule,
+) -> tuple[BreakingLevelNodes, np.ndarray]:  # fmt: skip
+    """Return nodes of b with w, w^2, N, r and J^2 there, and the widths of the fields of intermediate levels.
 
-    The spreads are (K - 1,), and reach as far as the fields do. Panels are halved until w(b) is a polynomial: it bends
-    where w reaches a corner.
+    The widths are (K - 1,). Panels are halved until w(b) is a polynomial: it bends where w reaches a corner.
     """
     options, max_panel = RowAverageOptions.current(), TiltedOptions.current().max_panel
     reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
 
-    def _unshifted_field(b: np.ndarray) -> np.ndarray:
-        """Return b - sum y D w(b)."""
-        return b - drag * _minimise_on_line(minimiser, b, known).w
+    def _field_without_tilt_shift(b: np.ndarray) -> np.ndarray:
+        """Return the field b^0 = b - sum y D w(b) whose tilted law is centred at b."""
+        return b - drag * _minimise_weight_at_fields(minimiser, b, known).w
 
-    far = [_find_line_end(_unshifted_field, centre, side, reach) for side in (-1.0, 1.0)]
+    far = [_locate_field_line_end(_field_without_tilt_shift, centre, side, reach) for side in (-1.0, 1.0)]
     # Where b of a level has weight, those of the levels outside have it at the places before the shift by the tilt.
     moved = np.cumsum((rates * variances)[:0:-1])[::-1]
     between = [
-        np.abs(end - np.outer(moved, _minimise_on_line(minimiser, end, known).w) - centre).max(axis=1) for end in far
+        np.abs(end - np.outer(moved, _minimise_weight_at_fields(minimiser, end, known).w) - centre).max(axis=1)
+        for end in far
     ]
     low_end, high_end = far
     count = int(np.ceil((high_end - low_end).max() / (max_panel * np.sqrt(variances[-1]))))
     ends = np.linspace(low_end, high_end, count + 1, axis=1)
-    panels = Panels(np.repeat(np.arange(len(centre)), count), ends[:, :-1].ravel(), ends[:, 1:].ravel())
+    panels = QuadraturePanels(np.repeat(np.arange(len(centre)), count), ends[:, :-1].ravel(), ends[:, 1:].ravel())
     parts: list[tuple[np.ndarray, ...]] = []
     for level in range(options.max_bisections + 1):
         b, lengths = panels.gauss_legendre_nodes(rule.points)
         which = np.repeat(panels.line, rule.points)
-        least = _minimise_on_line(minimiser, b.ravel(), known[which])
+        least = _minimise_weight_at_fields(minimiser, b.ravel(), known[which])
         values = least.w.reshape(b.shape)
         scale = np.abs(values).max() or 1.0
-        tail = np.abs(values @ highest_legendre_coefficients(rule.points).T).max(axis=1) / scale
-        open_ = (tail * panels.half_lengths > rule.resolution * spread) & (level < options.max_bisections)
+        tail = np.abs(values @ highest_legendre_coefficient_matrix(rule.points).T).max(axis=1) / scale
+        open_ = (tail * panels.half_lengths > rule.coefficient_tolerance * spread) & (level < options.max_bisections)
         done = np.repeat(~open_, rule.points)
         parts.append(tuple(each[done] for each in (which, b.ravel(), lengths.ravel(), *least)))
         if not open_.any():
             break
-        panels = panels.halve(open_)
+        panels = panels.halve_panels(open_)
     row, fields, weights, *rest = (np.concatenate(each) for each in zip(*parts, strict=True))
-    least, order = RowMinimum(*rest), np.lexsort((fields, row))
+    least, order = WeightRowMinimum(*rest), np.lexsort((fields, row))
     rows = np.searchsorted(row[order], np.arange(len(centre) + 1))
     columns = np.stack([least.w, least.w**2, least.value, least.penalty, least.response**2], axis=1)
-    return LevelNodes(rows, fields[order], weights[order], columns[order]), np.maximum(*between) / REACH
+    return BreakingLevelNodes(rows, fields[order], weights[order], columns[order]), np.maximum(*between) / REACH
 
 
-def _find_line_end(
-    _unshifted_field: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float
+def _locate_field_line_end(
+    _field_without_tilt_shift: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float
 ) -> np.ndarray:
-    """Return where b has no weight for any b^0: the tilt moves its law to where b - sum y D w(b) = b^0, (R,).
+    """Return the end of the line of fields b beyond which b has no weight for any b^0, (R,).
+
+    The tilt moves the centre of the law of b to the solution of b - sum y D w(b) = b^0.
 
     Raises:
         DomainError: the tilt grows faster than the law of z falls: r(w) + (G - y D) w^2 / 2 is not strictly convex.
     """
     end = centre + side * reach
     for _ in range(RowAverageOptions.current().max_doublings):
-        short = side * (_unshifted_field(end) - centre) < reach
+        short = side * (_field_without_tilt_shift(end) - centre) < reach
         if not short.any():
             return end
         end = np.where(short, centre + 2 * (end - centre), end)
-    raise DomainError("the regulariser with G = sum gamma V~^ is not strictly convex")
+    raise DomainError(
+        "averages over rows of W diverge: r(w) + (G - y D) w^2 / 2, G = sum gamma V~^, is not strictly convex"
+    )

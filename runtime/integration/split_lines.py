@@ -1,4 +1,4 @@
-"""Lines in the fields, parallel to a coordinate of omega, split where the proximal map jumps: an integration rule."""
+"""Integration on lines parallel to a coordinate of omega, split where the proximal map jumps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ import numpy as np
 
 from ..base.errors import InputError
 from ..base.options import AlgorithmOptions
-from ..channel.exchange import Reduction
-from ..channel.field_lines import bisect_steepest, evaluate_on_lines, flatten_fields, with_coordinate
-from ..channel.fields import Fields
-from ..channel.nodes import gauss_legendre, highest_legendre_coefficients, trapezoid_rule
-from ..channel.points import noise_values, proximal_points_at
+from ..channel.exchange import SymmetryReduction
+from ..channel.field_lines import (
+    bisect_steepest_intervals,
+    flatten_fields,
+    proximal_points_on_lines,
+    replace_coordinate,
+)
+from ..channel.fields import FieldLaw
+from ..channel.nodes import gauss_legendre, highest_legendre_coefficient_matrix, trapezoid_rule
+from ..channel.points import noise_values, proximal_points_at_nodes
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
-from .panels import subdivide
+from ..problems.reduced import reduce_to_fields_of_loss
+from .panels import subdivide_edges
 from .rule import Rule
-from .sampled import Integrand, NodeSets, PointRule, TeacherRule, product_with_field_axes
+from .sampled import Integrand, NodeSets, PointsPerAxisRule, TeacherFieldRule, product_with_field_axes
 
 _ROUNDING = 1e-10  # of X, which no panel resolves further
 
@@ -32,22 +37,24 @@ class LinesOptions(AlgorithmOptions):
 
     Attributes:
         reach: half the length of a line, in standard deviations.
-        max_bisections: of an interval in which X may jump.
-        crossing_tolerance: of the place where X crosses a kink; averages are stationary there.
-        max_crossing_steps: of the root finder of these places.
-        steep_ratio: steps of X longer than so many median steps of the line are bisected; smaller finds smaller jumps.
-        points_per_panel_point: nodes an axis for every Gauss-Legendre node of a panel.
-        max_panel: longest panel, in standard deviations.
-        points_per_digit: nodes an axis for every digit asked of X on a panel.
-        min_half_panel: half the shortest panel.
-        max_panels: halved at a time; beyond, they are taken as they are.
-        min_rate: of convergence from one number of equidistant nodes to its double: halvings may agree by chance.
-        max_intervals: of a line, in which jumps are searched.
-        default_points: nodes an axis for which a line has its usual number of intervals.
-        slope_points: the most nodes an axis for slopes by differences.
-        max_lines: beyond, the rule refuses.
-        cross_check_points: nodes an axis of the rules that check others; the last are about the most that three other
-            axes allow.
+        max_bisections: largest number of bisections of an interval in which X may jump.
+        crossing_tolerance: tolerance of the point where X crosses a kink; averages are stationary there.
+        max_crossing_steps: largest number of steps of the root finder of these points.
+        steep_ratio: ratio to the median step of X on a line above which a step is bisected; smaller ratios find smaller
+            jumps.
+        points_per_panel_point: nodes per axis for every Gauss-Legendre node of a panel.
+        max_panel: length of the longest panel, in standard deviations.
+        points_per_digit: nodes per axis for every digit asked of X on a panel.
+        min_half_panel: half the length of the shortest panel.
+        max_panels: largest number of panels halved at a time; more are left as they are.
+        min_rate: smallest assumed rate of convergence when equidistant nodes are doubled: two numbers of nodes may
+            agree by chance.
+        max_intervals: largest number of intervals of a line in which jumps are searched.
+        default_points: nodes per axis for which a line has its default number of intervals.
+        slope_points: largest number of nodes per axis for a numerical Jacobian.
+        max_lines: largest number of lines; the rule refuses more.
+        cross_check_points: nodes per axis of the rules that cross-check others; the last are about the most that three
+            other axes allow.
     """
 
     reach: float = 7.5
@@ -69,20 +76,20 @@ class LinesOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Kinks:
-    """A set of planes in (X, Y, noise) on which the loss is not smooth and which depend on X.
+class KinkPlanes:
+    """A set of kink planes of the loss in (X, Y, noise) that depend on X.
 
     Attributes:
-        in_fields: (K, fields), coefficients of X.
-        in_nodes: (K, dimension + 1), contribution of Y and noise, in standard normal coordinates, and a constant.
+        in_fields: coefficients of X, (K, fields).
+        in_nodes: coefficients of the standard normal coordinates of Y and noise, and a constant, (K, dimension + 1).
     """
 
     in_fields: np.ndarray
     in_nodes: np.ndarray
 
     @classmethod
-    def of_loss(cls, problem: Problem, fields: Fields) -> Kinks:
-        """Return the planes of the loss that X crosses, in the coordinates of the nodes.
+    def kink_planes_of_loss(cls, problem: Problem, fields: FieldLaw) -> KinkPlanes:
+        """Return the kink planes of the loss that depend on X, in the coordinates of the nodes.
 
         Args:
             problem: problem that gives the planes.
@@ -94,27 +101,26 @@ class Kinks:
         elsewhere = np.where(np.arange(planes.shape[1]) < count, 0.0, planes)
         return cls(planes[:, :count], fields.planes_in_normal_coordinates(elsewhere, problem.noise_scale))
 
-    def distances(self, x: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Return the signed distances of X from every plane, up to a factor, (N, K).
+    def distances_from_planes(self, x: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Return the signed distances of X from every kink plane, up to a factor, (N, K).
 
         Args:
-            x: (N, L, s).
-            nodes: (N, dimension).
+            x: proximal points X, (N, L, s).
+            nodes: standard normal coordinates, (N, dimension).
         """
         return flatten_fields(x) @ self.in_fields.T + nodes @ self.in_nodes[:, :-1].T + self.in_nodes[:, -1]
 
 
 @dataclass(frozen=True)
-class Lines(PointRule):
+class SplitLinesRule(PointsPerAxisRule):
     """A rule of lines along the last coordinate of omega, split at jumps, and equidistant nodes in all others.
 
-    On every line the places where X changes fastest are found by halving, and end panels of Gauss-Legendre nodes that
-    are halved until they resolve X, so that a jump costs no accuracy and a steep stretch next to a cusp little. Lines
-    without are trapezoidal. The proximal map is global at every node: how jumps are treated has nothing in common with
-    the prox-space rule, though both use equidistant nodes in Y and the same descents.
+    On every line the points where X changes fastest are located by bisection. They are the edges of Gauss-Legendre
+    panels, which are halved until they resolve X. Lines without such points have equidistant nodes. The treatment of
+    jumps has nothing in common with the prox-space rule, though both use equidistant nodes in Y and the same descents.
 
     Args:
-        points: nodes an axis (a panel, at a kink of the model), 16 or more.
+        points: nodes per axis (per panel, at a kink of the model), 16 or more.
     """
 
     points: int = 32
@@ -125,101 +131,106 @@ class Lines(PointRule):
     fewest: ClassVar[int] = 16
 
     def line_count(self, problem: Problem) -> float:
-        """Return the approximate number of lines where nothing is split."""
-        part = reduce_to_loss(problem)
+        """Return the approximate number of lines of omega."""
+        part = reduce_to_fields_of_loss(problem)
         return float(self.points) ** (part.dimension - 1) * len(part.label_choices)
 
     def node_count(self, problem: Problem) -> float:
-        """Return the number of nodes where nothing is split."""
-        return float(self.points) ** reduce_to_loss(problem).dimension
+        """Return the approximate number of nodes, taking no line as split."""
+        return float(self.points) ** reduce_to_fields_of_loss(problem).dimension
 
-    def cost(self, problem: Problem) -> float:
-        """Return the effort, hundreds of proximal points a line."""
+    def evaluation_cost(self, problem: Problem) -> float:
+        """Return the evaluation cost in nodes of a grid in X: hundreds of proximal points per line."""
         return 4e4 * self.line_count(problem)
 
-    def rule_for_differences(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return the rule with as few nodes an axis as slopes take.
+    def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
+        """Return the rule with few nodes per axis, accurate enough for a numerical Jacobian.
 
         Args:
             problem: problem whose map is differentiated.
-            sample: rule that replaces a replicated one.
+            sample: rule to use in place of a replicated rule.
 
         Returns:
-            rule, step in block scales (None for wide steps), whether one side suffices.
+            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
         """
         return replace(self, points=min(self.points, LinesOptions.current().slope_points)), 1e-4, True
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[Lines, ...]:
-        """Return the affordable sizes where there are no more than two fields.
+    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SplitLinesRule, ...]:
+        """Return the affordable rules for a cross-check where the loss depends on at most two student fields.
 
         Args:
             problem: problem whose fields are integrated over.
             bistable: fraction of the measure on which the proximal map may jump.
         """
-        part, options = reduce_to_loss(problem), LinesOptions.current()
+        part, options = reduce_to_fields_of_loss(problem), LinesOptions.current()
         few, axes = part.solver.channel.FIELDS <= 2, part.dimension - 1
         return tuple(cls(n) for n in options.cross_check_points if few and n**axes <= options.max_lines)
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return whether fields are at most two and the kinks of the loss are planes, which split lines."""
-        solver = reduce_to_loss(problem).solver
+        """Return whether the rule applies: at most two student fields, and kinks of the loss are planes."""
+        solver = reduce_to_fields_of_loss(problem).solver
         return solver.channel.FIELDS <= 2 and not solver.model.CURVED["loss"]
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        """Return the exchanges under which fields and nodes are invariant.
+    def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
+        """Return the exchanges of tokens under which fields and nodes are invariant.
 
         Args:
-            problem: problem whose loss decides.
+            problem: problem whose loss must be invariant, too.
             fields: law of the fields.
             labels: label of every token.
         """
-        known = TeacherRule.for_loss(problem, fields, self.points, equidistant=True)
-        return Reduction.of_rule(problem, fields, labels, known.axes)
+        known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points, equidistant=True)
+        return SymmetryReduction.from_rule_nodes(problem, fields, labels, known.axes)
 
-    def node_sets(
-        self, problem: Problem, fields: Fields, reduction: Reduction, integrand: Integrand = "averages"
+    def nodes_and_weights_by_replicate(
+        self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
     ) -> NodeSets:
-        """Return the nodes and weights, one pair.
+        """Return the nodes and weights as a list of one pair, since the rule has no replicates.
 
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `reduction_of`.
-            integrand: what is averaged, see `Sampled`.
+            reduction: exchanges, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule`.
         """
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid_rule(self.points)] * (problem.tokens * problem.student_rank - 1)
         if self.points < self.fewest:
-            raise InputError(f"lines through {self.points} nodes an axis are too few: at least {self.fewest}")
+            raise InputError(f"the integrator lines needs at least {self.fewest} points per axis, not {self.points}")
 
-        def _require_few(lines: float) -> None:
+        def _require_few_lines(lines: float) -> None:
             if lines > LinesOptions.current().max_lines:
                 count = problem.dimension - 1
-                raise InputError(f"lines through {lines:.1e} nodes: {count} axes are too many; use sobol")
+                raise InputError(
+                    f"the integrator lines would need {lines:.1e} lines in {count + 1} dimensions; use sobol"
+                )
 
-        _require_few(float(self.points) ** (problem.dimension - 1))  # before a node is made
-        nodes, weights = TeacherRule.for_loss(problem, fields, self.points, equidistant=True).rule
-        _require_few(float(len(nodes)) * float(self.points) ** len(inner))
+        _require_few_lines(float(self.points) ** (problem.dimension - 1))  # before a node is made
+        nodes, weights = TeacherFieldRule.teacher_rule_for_loss(
+            problem, fields, self.points, equidistant=True
+        ).nodes_and_weights
+        _require_few_lines(float(len(nodes)) * float(self.points) ** len(inner))
         weights = weights * reduction.orbit_sizes(nodes, problem.teacher_rank)
         nodes, weights = product_with_field_axes((nodes, weights), inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
-        row, places, shares = _split_lines(problem, fields, nodes, axis, self.points)
+        row, places, shares = _nodes_on_split_lines(problem, fields, nodes, axis, self.points)
         full, weights = nodes[row], weights[row] * shares
         full[:, axis] = places
         heavy = weights > 1e-16 * weights.max()
         return [(np.ascontiguousarray(full[heavy]), np.ascontiguousarray(weights[heavy]))]
 
 
-def _split_lines(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axis: int, points: int
+def _nodes_on_split_lines(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, axis: int, points: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a rule for N(0, 1) on the line through every node, along one axis.
+    """Return a rule for N(0, 1) along one axis on the line through every node, split where X jumps or bends.
 
-    Shape: row of the node, place and weight of each.
+    Returns:
+        Line number, position and weight of every node.
     """
     options = LinesOptions.current()
     # Steps of omega no longer than half the width over which minima compete.
@@ -228,39 +239,41 @@ def _split_lines(
     intervals = 4 * int(np.ceil(min(wanted, options.max_intervals) / 4))
     ends = np.linspace(-options.reach, options.reach, intervals + 1)
     axes = np.full(len(nodes), axis)
-    kinks = Kinks.of_loss(problem, fields)
+    kinks = KinkPlanes.kink_planes_of_loss(problem, fields)
     breaks = [(np.zeros(0, int), np.zeros(0))]  # rows, and places where X is steep or crosses a kink
     rough = np.zeros(len(nodes), bool)
     step, density = ends[1] - ends[0], _normal_density(ends)
 
-    def _plane_distances(row: np.ndarray, choice: int, plane: int, places: np.ndarray) -> np.ndarray:
-        there = with_coordinate(nodes[row], axes[row], places)
-        return kinks.distances(proximal_points_at(problem, fields, there, choice=choice).x, there)[:, plane]
+    def _distances_from_plane(row: np.ndarray, choice: int, plane: int, places: np.ndarray) -> np.ndarray:
+        there = replace_coordinate(nodes[row], axes[row], places)
+        return kinks.distances_from_planes(proximal_points_at_nodes(problem, fields, there, choice=choice).x, there)[
+            :, plane
+        ]
 
     tolerance = max(10.0 ** (-points / options.points_per_digit), _ROUNDING)
     for choice in noise_values(problem):
-        x, minima = evaluate_on_lines(problem, fields, nodes, axes, ends, choice)
-        rough |= _find_unresolved_lines(x, step * density, tolerance)
+        x, minima = proximal_points_on_lines(problem, fields, nodes, axes, ends, choice)
+        rough |= _select_unresolved_lines(x, step * density, tolerance)
         two = minima > 1
         steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
         before, after = np.pad(steps, ((0, 0), (1, 0)))[:, :-1], np.pad(steps, ((0, 0), (0, 1)))[:, 1:]
         steep = steps > options.steep_ratio * np.median(steps, axis=1, keepdims=True)
         row, place = np.nonzero((steep | two[:, 1:] | two[:, :-1]) & (steps >= before) & (steps > after))
         brackets = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-        (row, low, high, _, _), _ = bisect_steepest(
+        (row, low, high, _, _), _ = bisect_steepest_intervals(
             problem, fields, nodes, axes, brackets, options.max_bisections, choice=choice
         )
         breaks.append((row, (low + high) / 2))
-        lines = with_coordinate(
+        lines = replace_coordinate(
             np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes))
         )
-        away = kinks.distances(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
+        away = kinks.distances_from_planes(x.reshape(len(lines), problem.tokens, -1), lines).reshape(*x.shape[:2], -1)
         for plane in range(away.shape[2]):
             own = away[:, :, plane]
             row, place = np.nonzero((own[:, 1:] > 0) != (own[:, :-1] > 0))
             between = ends[place], ends[place + 1], own[row, place], own[row, place + 1]
-            breaks.append((row, _find_kink_crossings(partial(_plane_distances, row, choice, plane), *between)))
-    breaks_on = _group_by_line(breaks, len(nodes))
+            breaks.append((row, _locate_kink_crossings(partial(_distances_from_plane, row, choice, plane), *between)))
+    breaks_on = _group_positions_by_line(breaks, len(nodes))
     rough |= np.array([len(each) > 0 for each in breaks_on])
     smooth, split = np.flatnonzero(~rough), np.flatnonzero(rough)
     parts = [(np.repeat(smooth, len(ends)), np.tile(ends, len(smooth)), np.tile(step * density, len(smooth)))]
@@ -269,22 +282,26 @@ def _split_lines(
         row = np.repeat(split, [len(cuts) - 1 for cuts in edges])
         low, high = (np.concatenate([cuts[part] for cuts in edges]) for part in (slice(None, -1), slice(1, None)))
 
-        def _x_at(row: np.ndarray, z: np.ndarray) -> Iterable[np.ndarray]:
-            at = with_coordinate(np.repeat(nodes[row], z.shape[1], axis=0), np.repeat(axes[row], z.shape[1]), z.ravel())
+        def _proximal_points_on_lines(row: np.ndarray, z: np.ndarray) -> Iterable[np.ndarray]:
+            at = replace_coordinate(
+                np.repeat(nodes[row], z.shape[1], axis=0), np.repeat(axes[row], z.shape[1]), z.ravel()
+            )
             for choice in noise_values(problem):
-                yield flatten_fields(proximal_points_at(problem, fields, at, choice=choice).x).reshape(*z.shape, -1)
+                yield flatten_fields(proximal_points_at_nodes(problem, fields, at, choice=choice).x).reshape(
+                    *z.shape, -1
+                )
 
         order = max(4, points // options.points_per_panel_point)
-        parts.append(_resolve_on_panels(_x_at, (row, low, high), order, tolerance))
+        parts.append(_refine_panels_until_resolved(_proximal_points_on_lines, (row, low, high), order, tolerance))
     row, places, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return row, places, weights
 
 
-def _find_unresolved_lines(x: np.ndarray, weights: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the lines (N,) on which equidistant nodes do not give the average of X (N, ends, fields) to a tolerance.
+def _select_unresolved_lines(x: np.ndarray, weights: np.ndarray, tolerance: float) -> np.ndarray:
+    """Return a mask (N,) of the lines on which equidistant nodes do not resolve the average of X to a tolerance.
 
-    Sums over a half and a quarter of the nodes show that: each halving takes as many digits as the one before, or a
-    constant factor where X bends within a step.
+    The error is estimated from sums over a half and a quarter of the nodes: the digits double with the nodes, or grow
+    by a constant where X bends within a step.
     """
     sums = [every * np.einsum("e,nef->nf", weights[::every], x[:, ::every]) for every in (1, 2, 4)]
     one, two = (np.abs(finer - coarser).max(axis=1) for finer, coarser in pairwise(sums))
@@ -292,7 +309,7 @@ def _find_unresolved_lines(x: np.ndarray, weights: np.ndarray, tolerance: float)
     return one * rate > tolerance * np.abs(x).max()
 
 
-def _resolve_on_panels(
+def _refine_panels_until_resolved(
     x_at: Callable[[np.ndarray, np.ndarray], Iterable[np.ndarray]],
     panels: tuple[np.ndarray, np.ndarray, np.ndarray],
     order: int,
@@ -300,16 +317,17 @@ def _resolve_on_panels(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Gauss-Legendre nodes on panels that are halved until X is a polynomial on each.
 
-    It is one where its last two coefficients are below a tolerance.
+    X counts as a polynomial if its last two Legendre coefficients are below a tolerance.
 
     Args:
-        x_at: rows (P,) and places (P, order) on their lines -> X there, (P, order, fields) for every choice of noise.
-        panels: row, lower and upper end of each.
-        order: nodes a panel.
-        tolerance: relative to the largest X.
+        x_at: function from line numbers (P,) and positions (P, order) to X there, (P, order, fields) for every value
+            of the labelled noise.
+        panels: line number, lower and upper end of each panel.
+        order: nodes per panel.
+        tolerance: tolerance relative to the largest X.
 
     Returns:
-        row, place and weight of N(0, 1) of every node.
+        Line number, position and weight for N(0, 1) of every node.
     """
     options, (t, w) = LinesOptions.current(), gauss_legendre(order)
     row, low, high = panels
@@ -320,7 +338,7 @@ def _resolve_on_panels(
         nearest = np.clip(0.0, low, high)
         tail = np.zeros(len(row))
         for x in x_at(row, z):
-            last = np.abs(np.einsum("kj,njf->nkf", highest_legendre_coefficients(order), x)).max(axis=(1, 2))
+            last = np.abs(np.einsum("kj,njf->nkf", highest_legendre_coefficient_matrix(order), x)).max(axis=(1, 2))
             tail = np.maximum(tail, last / np.abs(x).max())
         enough = (tail * np.exp(-nearest * nearest / 2) <= tolerance) | (half < options.min_half_panel)
         if np.sum(~enough) > options.max_panels:
@@ -333,21 +351,21 @@ def _resolve_on_panels(
     return rows, places, shares
 
 
-def _find_kink_crossings(
+def _locate_kink_crossings(
     distances: Callable[[np.ndarray], np.ndarray],
     low: np.ndarray,
     high: np.ndarray,
     at_low: np.ndarray,
     at_high: np.ndarray,
 ) -> np.ndarray:
-    """Return the places in intervals where X crosses a plane.
+    """Return the points of given intervals at which X crosses a kink plane.
 
     The method is regula falsi in the Illinois variant, with bisections where that is slow.
 
     Args:
-        distances: of X from the plane, from places in the intervals.
-        low: lower ends.
-        high: upper ends.
+        distances: function from points of the intervals to the distances of X from the plane.
+        low: lower ends of the intervals.
+        high: upper ends of the intervals.
         at_low: distances at the lower ends.
         at_high: distances at the upper ends.
     """
@@ -367,8 +385,8 @@ def _find_kink_crossings(
     return place
 
 
-def _group_by_line(places: list[tuple[np.ndarray, np.ndarray]], lines: int) -> list[np.ndarray]:
-    """Return the places on every line, ascending, from rows and places in any order."""
+def _group_positions_by_line(places: list[tuple[np.ndarray, np.ndarray]], lines: int) -> list[np.ndarray]:
+    """Return the positions on every line, ascending, from line numbers and positions in any order."""
     row, place = (np.concatenate(each) for each in zip(*places, strict=True))
     order = np.lexsort((place, row))
     return np.split(place[order], np.cumsum(np.bincount(row, minlength=lines))[:-1])
@@ -379,6 +397,6 @@ def _normal_density(z: np.ndarray) -> np.ndarray:
 
 
 def _panel_edges(breaks: np.ndarray) -> np.ndarray:
-    """Return the ends of panels, ascending: at the breaks, and none longer than the longest panel."""
+    """Return the edges of panels, ascending: at the breaks, with no panel longer than the longest one allowed."""
     options = LinesOptions.current()
-    return subdivide(np.unique([-options.reach, *breaks, options.reach]), options.max_panel)
+    return subdivide_edges(np.unique([-options.reach, *breaks, options.reach]), options.max_panel)

@@ -1,9 +1,8 @@
-"""Product rules for N(0, I) that are split on hyperplanes, whatever their directions: where an integrand is not smooth.
+"""Product rules for N(0, I) that are split on hyperplanes of any direction, on which an integrand is not smooth.
 
-Coordinates are rotated so that the first plane cuts the first axis, the second one the first two, and so on. Axis by
-axis, from the first, every plane that ends there is a break whose place the axes before decide. Where two breaks of an
-axis change places the integral over it is not smooth in the axes before: they meet on planes of lower dimension, which
-are split, too.
+Coordinates are rotated so that the first plane depends on the first axis, the second plane on the first two axes, and
+so on. A plane breaks the last axis that it depends on, at a position that the previous axes determine. Where two breaks
+of an axis exchange their order the integral over it is not smooth in the previous axes: the rule is split there, too.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import numpy as np
 
 from ..base.options import AlgorithmOptions
 from ..channel.nodes import REACH, gauss_hermite, gauss_legendre, tensor_product_rule, trapezoid_rule
-from ..problems.compiled import load_loops
+from ..problems.compiled import load_compiled_loops
 
 Axis = tuple[np.ndarray, np.ndarray]
-Plane = tuple[np.ndarray, float, int]  # row, constant, one of the following
+Plane = tuple[np.ndarray, float, int]  # coefficients, constant, one of the following kinds
 _REAL, _CENTRE, _SHELL = 2, 1, 0  # a plane; the middle of a steep stretch of a break, and its surroundings
 _PARALLEL = 1e-9  # rounding of unit normals: planes closer than that are parallel
 
@@ -29,10 +28,12 @@ class SplitOptions(AlgorithmOptions):
     """Options of product rules that are split on hyperplanes.
 
     Attributes:
-        max_planes: beyond, intersections of planes are no longer split; more are exact at a higher cost.
-        steep_slope: of a break in the axes before, above which the integral over its axis is steep there, and split.
-        shells: ends of panels around such a place, in standard deviations of the axis.
-        negligible_weight: relative to the heaviest node.
+        max_planes: number of planes beyond which intersections are no longer split; more planes are exact at a higher
+            cost.
+        steep_slope: derivative of a break in the previous axes above which the integral over its axis is steep, and
+            split there.
+        shells: edges of panels around such a steep point, in standard deviations of the axis.
+        negligible_weight: weight of a negligible node, relative to the heaviest one.
     """
 
     max_planes: int = 48
@@ -46,20 +47,20 @@ class HyperplaneSplit:
     """A set of hyperplanes in standard normal coordinates, between which integrands are smooth.
 
     Attributes:
-        turn: (n, n) orthogonal; z = turn @ y, y the rotated coordinates.
-        planes: a list an axis of y, of (row of coefficients of y up to that axis, constant): zero on the plane.
+        turn: orthogonal matrix, (n, n): z = turn @ y, y being the rotated coordinates.
+        planes: planes that break each axis of y: coefficients of y up to that axis, and a constant.
     """
 
     turn: np.ndarray
     planes: tuple[tuple[tuple[np.ndarray, float], ...], ...]
 
     @classmethod
-    def on_planes(cls, planes: np.ndarray, dimension: int) -> HyperplaneSplit:
-        """Return the split on planes a . z + b = 0.
+    def split_on_planes(cls, planes: np.ndarray, dimension: int) -> HyperplaneSplit:
+        """Return the split of the space on hyperplanes a . z + b = 0.
 
         Args:
-            planes: (K, n + 1), rows (a, b). Planes that the normal measure does not reach, and rows of zeros, do not
-                count.
+            planes: coefficients (a, b) of the planes, (K, n + 1). Planes outside the reach of the normal measure are
+                left out.
             dimension: number of coordinates, n.
         """
         planes = np.asarray(planes, float).reshape(-1, dimension + 1)
@@ -70,32 +71,34 @@ class HyperplaneSplit:
         unit = planes[there] / lengths[there, None]
         turn, count = _orthonormal_basis(unit[:, :-1], dimension)
         known: list[list[Plane]] = [[] for _ in range(dimension)]
-        _add_planes(known, [(row[:-1] @ turn, float(row[-1]), _REAL) for row in unit])
+        _add_cutting_planes(known, [(row[:-1] @ turn, float(row[-1]), _REAL) for row in unit])
         for axis in range(count - 1, 0, -1):
-            _add_planes(known, [*_plane_intersections(known[axis], axis), *_steep_break_shells(known[axis], axis)])
+            _add_cutting_planes(
+                known, [*_plane_intersections(known[axis], axis), *_planes_around_steep_breaks(known[axis], axis)]
+            )
         return cls(turn, tuple(tuple((row[: axis + 1], b) for row, b, _ in at) for axis, at in enumerate(known)))
 
     @property
     def cut_axis_count(self) -> int:
-        """The number of leading axes of y that are cut, or lie before one that is."""
+        """The number of leading axes of y up to the last one that a plane cuts."""
         return max((axis + 1 for axis, at in enumerate(self.planes) if at), default=0)
 
     @property
-    def is_product(self) -> bool:
-        """Return whether every plane is perpendicular to an axis of z."""
+    def is_product_rule(self) -> bool:
+        """Return whether the rule is a product: every plane is perpendicular to an axis of z."""
         axes = np.all((self.turn == 0) | (np.abs(self.turn) == 1))
         return bool(axes) and all(not np.any(row[:-1]) for at in self.planes for row, _ in at)
 
-    def cut_places(self, reach: float) -> list[float]:
-        """Return the places where the planes cut the only axis, ascending, within a reach."""
+    def cut_positions(self, reach: float) -> list[float]:
+        """Return the positions at which the planes cut a single axis, ascending, within a reach."""
         found = sorted(-b / row[0] * self.turn[0, 0] for row, b in self.planes[0])
         return [float(place) for place in found if abs(place) < reach]
 
     def axis_rules(self, points: int, equidistant: bool = False) -> list[Axis]:
-        """Return nodes and weights of each coordinate of z, where the rule is a product.
+        """Return nodes and weights of each coordinate of z, if the rule is a product.
 
         Args:
-            points: nodes a panel and a smooth axis.
+            points: nodes per panel and per smooth axis.
             equidistant: whether smooth axes have equidistant nodes.
         """
         found: list[Axis] = [_smooth_axis_rule(points, equidistant)] * len(self.turn)
@@ -103,21 +106,21 @@ class HyperplaneSplit:
             if at:
                 place = int(np.argmax(np.abs(self.turn[:, axis])))
                 breaks = np.array([[-b / row[-1] * self.turn[place, axis] for row, b in at]])
-                _, nodes, weights = _panel_rule(breaks, points)
+                _, nodes, weights = _gauss_legendre_between_breaks(breaks, points)
                 found[place] = nodes, weights
         return found
 
-    def rule_in_blocks(
+    def node_batches(
         self, points: int, equidistant: bool = False, most: float = 1e6, steps: bool = False
     ) -> Iterator[Axis]:
-        """Yield nodes (N, n) in z and weights (N,), in parts of about `most` nodes.
+        """Yield nodes (N, n) in z and weights (N,), in batches of about `most` nodes.
 
         Args:
-            points: nodes a panel and a smooth axis.
+            points: nodes per panel and per smooth axis.
             equidistant: whether smooth axes have equidistant nodes.
-            most: nodes a part.
+            most: nodes per batch.
             steps: whether the integrand is constant between the planes: each interval of the last axis that is cut then
-                has one node, and so has each axis behind it.
+                has one node, and so has each later axis.
         """
         negligible, nodes, weights = SplitOptions.current().negligible_weight, np.zeros((1, 0)), np.ones(1)
         for axis in range(self.cut_axis_count):
@@ -129,14 +132,16 @@ class HyperplaneSplit:
             else:
                 breaks = np.stack([-(nodes @ row[:-1] + b) / row[-1] for row, b in at], axis=1)
                 last = steps and axis == self.cut_axis_count - 1
-                rows, along, shares = _interval_measures(breaks) if last else _panel_rule(breaks, points)
+                rows, along, shares = (
+                    _normal_measures_between_breaks(breaks) if last else _gauss_legendre_between_breaks(breaks, points)
+                )
                 weights = weights[rows] * shares
             nodes = np.concatenate([nodes[rows], along[:, None]], axis=1)
             heavy = weights > negligible * weights.max()
             nodes, weights = nodes[heavy], weights[heavy]
         smooth = (np.zeros(1), np.ones(1)) if steps else _smooth_axis_rule(points, equidistant)
         rest = [smooth] * (len(self.turn) - self.cut_axis_count)
-        for others, shares in _product_in_parts(rest, max(most / len(nodes), 1.0)):
+        for others, shares in _product_rule_in_batches(rest, max(most / len(nodes), 1.0)):
             step = max(1, int(min(most, 1e12) / len(others)))
             for begin in range(0, len(nodes), step):
                 own = nodes[begin : begin + step]
@@ -146,27 +151,27 @@ class HyperplaneSplit:
                     np.multiply.outer(weights[begin : begin + step], shares).ravel(),
                 )
 
-    def rule(self, points: int, equidistant: bool = False) -> Axis:
-        """Return all nodes (N, n) and weights (N,) at once.
+    def nodes_and_weights(self, points: int, equidistant: bool = False) -> Axis:
+        """Return all nodes (N, n) and weights (N,) of the rule.
 
         Args:
-            points: nodes a panel and a smooth axis.
+            points: nodes per panel and per smooth axis.
             equidistant: whether smooth axes have equidistant nodes.
         """
-        parts = list(self.rule_in_blocks(points, equidistant, np.inf))
+        parts = list(self.node_batches(points, equidistant, np.inf))
         return np.concatenate([nodes for nodes, _ in parts]), np.concatenate([weights for _, weights in parts])
 
 
 def _orthonormal_basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
-    """Return orthonormal columns (n, n), the first of which span the normals one after the other, and their number.
+    """Return an orthonormal basis (n, n) whose first columns successively span the normals, and their number.
 
-    Axes of the coordinates are kept where they can be.
+    Coordinate axes are basis vectors where possible.
     """
     if dimension == 0:
         return np.zeros((0, 0)), 0
     columns: list[np.ndarray] = []
 
-    def _append_orthonormal(candidates: np.ndarray, least: float) -> None:
+    def _append_orthonormal_columns(candidates: np.ndarray, least: float) -> None:
         for candidate in candidates:
             rest = candidate.copy()
             for _ in range(2):
@@ -175,15 +180,17 @@ def _orthonormal_basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray,
             if (size := np.linalg.norm(rest)) > least:
                 columns.append(rest / size)
 
-    _append_orthonormal(normals, _PARALLEL)
+    _append_orthonormal_columns(normals, _PARALLEL)
     count = len(columns)
-    _append_orthonormal(np.eye(dimension), 1 / (2 * dimension))  # of the remainder of an axis, while any is missing
-    _append_orthonormal(np.eye(dimension), _PARALLEL)
+    _append_orthonormal_columns(
+        np.eye(dimension), 1 / (2 * dimension)
+    )  # of the remainder of an axis, while any is missing
+    _append_orthonormal_columns(np.eye(dimension), _PARALLEL)
     return np.stack(columns[:dimension], axis=1), count
 
 
-def _add_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
-    """Add planes to those of the last axis that they cut; known ones, and those out of reach, are left out."""
+def _add_cutting_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
+    """Add planes to the lists of the last axis that each of them cuts, except known ones and those out of reach."""
     max_planes = SplitOptions.current().max_planes
     for row, b, kind in new:
         size = np.linalg.norm(row)
@@ -199,7 +206,7 @@ def _add_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
 
 
 def _plane_intersections(planes: list[Plane], axis: int) -> list[Plane]:
-    """Return the intersections of breaks of one axis, as planes in the axes before."""
+    """Return the intersections of planes that break one axis, as planes in the previous axes."""
     found = []
     for (one, b, kind), (other, c, its) in combinations(planes, 2):
         if kind == its == _REAL:
@@ -209,10 +216,10 @@ def _plane_intersections(planes: list[Plane], axis: int) -> list[Plane]:
     return found
 
 
-def _steep_break_shells(planes: list[Plane], axis: int) -> list[Plane]:
-    """Return planes around the place where a break crosses the bulk of its axis, if it does so steeply.
+def _planes_around_steep_breaks(planes: list[Plane], axis: int) -> list[Plane]:
+    """Return planes in the previous axes around the point where a break crosses the bulk of its axis steeply.
 
-    Steep is within a fraction of the axes before.
+    A break is steep if it crosses the bulk within a fraction of a standard deviation of the previous axes.
     """
     options, found = SplitOptions.current(), []
     for row, b, kind in planes:
@@ -227,8 +234,8 @@ def _smooth_axis_rule(points: int, equidistant: bool) -> Axis:
     return trapezoid_rule(points) if equidistant else gauss_hermite(points)
 
 
-def _panel_rule(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return row, node and weight for N(0, 1) of Gauss-Legendre on panels between the breaks (N, k) of every row."""
+def _gauss_legendre_between_breaks(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Gauss-Legendre nodes for N(0, 1) on panels between breaks (N, k): row number, node and weight."""
     inner = np.sort(np.clip(breaks, -REACH, REACH), axis=1)
     edges = np.pad(inner, ((0, 0), (1, 1)), constant_values=(-REACH, REACH))
     x, w = gauss_legendre(points)
@@ -240,18 +247,18 @@ def _panel_rule(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray
     return np.repeat(row, points), nodes, weights
 
 
-def _interval_measures(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the intervals between the breaks (N, k) of every row: row, a place inside, measure of N(0, 1)."""
+def _normal_measures_between_breaks(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the intervals between breaks (N, k): row number, an inner point, and the measure of N(0, 1)."""
     inner = np.sort(breaks, axis=1)
     edge = np.full((len(breaks), 1), np.inf)
     low, high = np.hstack([-edge, inner]), np.hstack([inner, edge])
     places = np.clip(0.0, low + np.minimum(1.0, (high - low) / 2), high - np.minimum(1.0, (high - low) / 2))
-    measures = load_loops("truncated_normal").normal_measures(low.ravel(), high.ravel())
+    measures = load_compiled_loops("truncated_normal").normal_interval_measures(low.ravel(), high.ravel())
     return np.repeat(np.arange(len(breaks)), low.shape[1]), places.ravel(), measures
 
 
-def _product_in_parts(axes: list[Axis], most: float) -> Iterator[Axis]:
-    """Yield the product of axes in parts of at most `most` nodes, one for each node of the leading axes."""
+def _product_rule_in_batches(axes: list[Axis], most: float) -> Iterator[Axis]:
+    """Yield the product of axes in batches of at most `most` nodes, one for each node of the leading axes."""
     leading = 0
     while np.prod([float(len(nodes)) for nodes, _ in axes[leading:]]) > most:
         leading += 1

@@ -1,8 +1,8 @@
-"""Averages with replica symmetry broken over the channel, of losses that depend on up to two student fields.
+"""Averages over the channel with replica symmetry broken, for losses that depend on up to two student fields.
 
-Y and noise take equidistant nodes, and at each the Moreau envelope is tabulated on a grid of omega, on which Gaussian
-convolutions, one a level, lead from omega to omega_0, and back. Where the proximal map jumps sums over grid points are
-corrected (`loops.tilted_grid`).
+Y and noise have equidistant nodes. At each of them the Moreau envelope is tabulated on a grid of omega, on which
+Gaussian convolutions, one per level, lead from omega to omega_0, and back. Where the proximal map jumps sums over grid
+points are corrected (`loops.tilted_grid`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..base.threads import run_in_threads
-from ..channel.exchange import Reduction
-from ..channel.fields import Fields, block_diagonal, diagonal_blocks, field_law
-from ..channel.points import noise_values, proximal_points_at, slopes_at_minima
-from ..problems.compiled import load_loops
+from ..base.threads import run_loop_in_threads
+from ..channel.exchange import SymmetryReduction
+from ..channel.fields import FieldLaw, block_diagonal, diagonal_blocks, field_law
+from ..channel.points import noise_values, proximal_points_at_nodes, response_jacobians_at_minima
+from ..problems.compiled import load_compiled_loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from .rule import Labels
-from .sampled import TeacherRule
-from .tilted_sums import LabelSums, TiltedRule, TiltedState
+from .sampled import TeacherFieldRule
+from .tilted_sums import SumsGivenLabels, TiltedRule, TiltedState
 
 MAX_EXPONENT = 600.0  # of the tilt: beyond, doubles overflow
 _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid against the one before, in steps
@@ -37,12 +37,12 @@ class TiltedGridOptions(AlgorithmOptions):
     """Options of averages with replica symmetry broken on grids of omega.
 
     Attributes:
-        max_width_ratio: by which the narrowest width may fall below that of the grid, before the grid is refused.
-        margin_factor: on the margin of a grid, for states near the one that it was made for.
-        max_grid_points: of one grid; beyond, Delta is too small.
-        points_at_once: which bounds the memory.
-        max_cached_points: whose proximal points are cached.
-        difference_step: of second derivatives by differences, in the spread of a field.
+        max_width_ratio: largest ratio of the narrowest width that a grid was made for to that of the state.
+        margin_factor: factor on the margin of a grid, for states near the one that it was made for.
+        max_grid_points: largest number of points of one grid; Delta is too small if it needs more.
+        points_at_once: largest number of points in memory at a time.
+        max_cached_points: largest number of points whose proximal points are cached.
+        difference_step: step of second derivatives by finite differences, in standard deviations of a field.
     """
 
     max_width_ratio: float = 1.5
@@ -53,10 +53,10 @@ class TiltedGridOptions(AlgorithmOptions):
     difference_step: float = 1e-4
 
 
-def widths_to_resolve(problem: Problem, state: TiltedState, labels: Labels) -> np.ndarray:
-    """Return the narrowest width that a grid has to resolve along every field, (L s,).
+def grid_widths_to_resolve(problem: Problem, state: TiltedState, labels: Labels) -> np.ndarray:
+    """Return the narrowest width that a grid has to resolve along every student field, (L s,).
 
-    The widths are those of z of any level, of omega_0 and of the transition between two minima.
+    The widths are those of z of every level, of omega_0 and of the transition between two minima.
 
     Args:
         problem: problem that is integrated over.
@@ -71,15 +71,16 @@ def widths_to_resolve(problem: Problem, state: TiltedState, labels: Labels) -> n
     blocks = (*state.distances[:, problem.context_indices(labels)], own, fields.variance / state.rates.max())
     narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
     if not narrow.min() > 0:
-        raise DomainError("Delta is not positive definite")
+        raise DomainError("Delta, the variance of omega within a state, is not positive definite")
     return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
 class GridLayout(NamedTuple):
-    """A set of grids of one assignment of labels and one value of the labelled noise: points corner + steps (i, j).
+    """A set of grids of omega, one for every node of Y and noise, with the points corner + steps (i, j).
 
     Attributes:
-        nodes: of Y and noise, (P, L t + U); weights: (P,); steps: (D,); corners, counts: (P, D).
+        nodes: nodes of Y and noise, (P, L t + U); weights: their weights, (P,); steps: grid spacings, (D,); corners,
+            counts: first points and numbers of points per axis of every grid, (P, D).
     """
 
     nodes: np.ndarray
@@ -89,29 +90,29 @@ class GridLayout(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def around_centres(
+    def grids_around_centres(
         cls, nodes: np.ndarray, weights: np.ndarray, centres: np.ndarray, half: np.ndarray, steps: np.ndarray
     ) -> GridLayout:
-        """Return grids around centres, each shifted against the one before.
+        """Return grids around centres, each shifted by a different fraction of a step.
 
         Args:
-            nodes: of Y and noise, (P, L t + U).
-            weights: (P,).
-            centres: (P, D).
-            half: reach to either side, (P, D).
-            steps: (D,).
+            nodes: nodes of Y and noise, (P, L t + U).
+            weights: weights of these nodes, (P,).
+            centres: centres of the grids, (P, D).
+            half: reach of the grids to either side, (P, D).
+            steps: grid spacings, (D,).
 
         Raises:
-            DomainError: they would be too large.
+            DomainError: a grid would be too large.
         """
         counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
         if counts.prod(axis=1).max() > TiltedGridOptions.current().max_grid_points:
-            raise DomainError(f"Delta is too small: a grid would have {counts.prod(axis=1).max():.0e} places")
+            raise DomainError(f"Delta is too small: a grid of omega would need {counts.prod(axis=1).max():.0e} points")
         shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
         return cls(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
 
-    def batches(self) -> Iterator[GridLayout]:
-        """Yield parts of few enough points for the memory."""
+    def grid_batches(self) -> Iterator[GridLayout]:
+        """Yield the grids in batches whose points fit in memory."""
         ends, size = np.cumsum(self.counts.prod(axis=1)), TiltedGridOptions.current().points_at_once
         edges = np.searchsorted(ends, np.arange(size, ends[-1] + size, size))
         edges = np.unique(np.concatenate([[0], np.minimum(edges + 1, len(ends))]))
@@ -120,12 +121,13 @@ class GridLayout(NamedTuple):
             yield GridLayout(self.nodes[at], self.weights[at], self.steps, self.corners[at], self.counts[at])
 
 
-class _GridPoints(NamedTuple):
-    """A set of proximal points on the grids of a batch, one after another.
+class _GridProximalPoints(NamedTuple):
+    """The proximal points at all points of a batch of grids, grid by grid.
 
     Attributes:
-        starts: where each grid begins, and the end, (P + 1,); costs: the Moreau envelope, (N,); g: (N, D).
-        bistable: whether a second minimum was found, (N,); features: (P, F); chance: of the labelled noise, (P,).
+        starts: first point of each grid, and the number of points, (P + 1,); costs: Moreau envelope, (N,); g: (N, D).
+        bistable: whether a second minimum was found, (N,); features: features of the loss, (P, F); chance: probability
+            of the value of the labelled noise, (P,).
     """
 
     starts: np.ndarray
@@ -137,16 +139,16 @@ class _GridPoints(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grids(TiltedRule):
-    """A rule of grids.
+class TiltedGridRule(TiltedRule):
+    """A rule that tabulates the Moreau envelope on grids of omega, at equidistant nodes of Y and noise.
 
     Args:
-        points: equidistant nodes an axis of Y and noise.
-        density: grid points on the narrowest width to resolve.
-        reach: of Y, noise and omega_0 together, in standard deviations.
-        frame: state whose grids are used for other states nearby: with grids that moved with the state a derivative
-            would contain the error of a grid. Those of the state itself where it is None.
-        kept: proximal points computed so far.
+        points: equidistant nodes per axis of Y and noise.
+        density: grid points per narrowest width to resolve.
+        reach: largest distance of (Y, noise, omega_0) from the mean, in standard deviations.
+        frame: state whose grids are used for other states nearby, so that derivatives contain no grid error; None to
+            use the grids of each state.
+        kept: cached proximal points.
     """
 
     search_residual: ClassVar[float] = 1e-5
@@ -157,24 +159,24 @@ class Grids(TiltedRule):
     density: float = 1.3
     reach: float = 6.0
     frame: TiltedState | None = None
-    kept: dict[Any, list[_GridPoints]] = field(default_factory=dict, compare=False, repr=False)
+    kept: dict[Any, list[_GridProximalPoints]] = field(default_factory=dict, compare=False, repr=False)
 
-    def describe(self) -> dict[str, Any]:
-        """Return rule, points, seed for the JSON contract; `points` are those an axis of Y."""
+    def rule_description(self) -> dict[str, Any]:
+        """Return the rule's name and points per axis of Y as in JSON output; the seed is null."""
         return {"rule": "grids", "points": self.points, "seed": None}
 
-    def finer_rule(self) -> Grids:
-        """Return the rule with more nodes on every axis, and farther out; grids converge faster than Y does."""
+    def finer_rule(self) -> TiltedGridRule:
+        """Return the rule with more nodes per axis of Y, denser grids, and a larger reach."""
         return replace(
             self, points=round(self.points * 4 / 3), density=self.density * 1.15, reach=self.reach + 0.25, kept={}
         )
 
-    def coarser_rule(self) -> Grids:
-        """Return the rule with fewer nodes on every axis."""
+    def coarser_rule(self) -> TiltedGridRule:
+        """Return the rule with fewer nodes per axis of Y, and coarser grids."""
         return replace(self, points=round(self.points * 3 / 4), density=self.density / 1.15, kept={})
 
-    def with_grids_of(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Grids:
-        """Return the same rule on the grids of a state.
+    def with_grids_of_state(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> TiltedGridRule:
+        """Return the rule that uses the grids of a given state for all states nearby.
 
         Args:
             overlaps: q_0, V, m, theta.
@@ -185,49 +187,55 @@ class Grids(TiltedRule):
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return whether the loss depends on at most two student fields, and does not bend in them."""
-        part = reduce_to_loss(problem).solver
+        """Return whether the rule applies: at most two student fields, and no corners of the loss in them."""
+        part = reduce_to_fields_of_loss(problem).solver
         return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
 
-    def search_effort(self, cost: float) -> float:
-        """Return the effort relative to the other rule's cost: the size of grids does not depend on that rule."""
+    def breaking_search_effort(self, cost: float) -> float:
+        """Return the effort of the search for one step of breaking, in replica symmetric averages of a given cost."""
         return 5e9 / cost
 
-    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-        """Return the sums over one assignment of labels.
+    def _tilted_sums_given_labels(
+        self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool
+    ) -> SumsGivenLabels:
+        """Return the tilted sums given the labels.
 
         Raises:
-            DomainError: the state has moved too far from that of the grids, or they would be too large.
+            DomainError: the state is too far from the state of the grids, or grids would be too large.
         """
-        frame = self.frame.on_reduced_problem(problem) if self.frame else state
+        frame = self.frame.state_on_reduced_problem(problem) if self.frame else state
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
-        allowed = TiltedGridOptions.current().max_width_ratio * widths_to_resolve(problem, state, labels)
-        if np.any(widths_to_resolve(problem, frame, labels) > allowed):
-            raise DomainError("Delta became too small for its grid")
+        allowed = TiltedGridOptions.current().max_width_ratio * grid_widths_to_resolve(problem, state, labels)
+        if np.any(grid_widths_to_resolve(problem, frame, labels) > allowed):
+            raise DomainError("Delta became too small for the grid of omega, which was made for another state")
         fields, K = field_law(problem, state.overlaps, labels), len(state.rates)
-        known = TeacherRule.for_loss(problem, fields, self.points, equidistant=True)
-        reduction = Reduction.of_rule(problem, fields, labels, known.axes)
-        layout = self._layout_around(problem, frame, labels, reduction)
+        known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points, equidistant=True)
+        reduction = SymmetryReduction.from_rule_nodes(problem, fields, labels, known.axes)
+        layout = self._grids_around_state(problem, frame, labels, reduction)
         spreads = np.stack(
-            [_as_plane_matrix(block_diagonal(each)) for each in state.distances[:, problem.context_indices(labels)]]
+            [
+                _pad_matrix_to_two_fields(block_diagonal(each))
+                for each in state.distances[:, problem.context_indices(labels)]
+            ]
         )
         conditional = block_diagonal(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
-        precision = _as_plane_matrix(np.linalg.inv(conditional))
+        precision = _pad_matrix_to_two_fields(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
-        sums, with_teacher = np.zeros(_row_length(D, K, slopes)), np.zeros((L, s, t))
+        sums, with_teacher = np.zeros(_grid_sums_length(D, K, slopes)), np.zeros((L, s, t))
         for choice in noise_values(problem):
-            places_of_batches = self._grid_proximal_points(problem, fields, labels, reduction, layout, choice)
-            for batch, places in zip(layout.batches(), places_of_batches, strict=True):
+            places_of_batches = self._cached_grid_proximal_points(problem, fields, labels, reduction, layout, choice)
+            for batch, places in zip(layout.grid_batches(), places_of_batches, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > MAX_EXPONENT:
-                    raise DomainError("exp(-y M) is beyond double precision")
-                out = np.zeros((len(batch.nodes), _row_length(D, K, slopes)))
+                    raise DomainError(f"exp(-y M) overflows: y M varies by more than {MAX_EXPONENT:g}")
+                out = np.zeros((len(batch.nodes), _grid_sums_length(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
-                run_in_threads(
-                    load_loops("tilted_grid").tilted_on_grids, len(out), places.starts, _pad_fields(batch.counts, 1),
-                    _pad_fields(batch.steps, 1.0), _pad_fields(batch.corners, 0.0), places.costs, places.g,
-                    _further_columns(problem, fields, batch, places, slopes), state.rates, spreads,
-                    _pad_fields(_conditional_means(fields, y), 0.0), precision, norm,
-                    _pad_fields(fields.field_mean.ravel(), 0.0), slopes, out,
+                run_loop_in_threads(
+                    load_compiled_loops("tilted_grid").fill_tilted_sums_on_grids, len(out), places.starts,
+                    _pad_to_two_fields(batch.counts, 1), _pad_to_two_fields(batch.steps, 1.0),
+                    _pad_to_two_fields(batch.corners, 0.0), places.costs, places.g,
+                    _bistability_and_jacobian_columns(problem, fields, batch, places, slopes), state.rates, spreads,
+                    _pad_to_two_fields(_conditional_field_means(fields, y), 0.0), precision, norm,
+                    _pad_to_two_fields(fields.field_mean.ravel(), 0.0), slopes, out,
                 )  # fmt: skip
                 weights = batch.weights * places.chance
                 sums += weights @ out
@@ -240,7 +248,7 @@ class Grids(TiltedRule):
         along, *products = (diagonal_blocks(one, L, s) for one in matrices)
         bistable, *rest = sums[end:]
         loss = costs[-1] - 0.5 * float(np.sum(state.overlaps.V[problem.context_indices(labels)] * products[-1]))
-        return LabelSums(
+        return SumsGivenLabels(
             known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
             products=np.array(products),
             totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
@@ -248,20 +256,24 @@ class Grids(TiltedRule):
             reduction=reduction,
         )
 
-    def _layout_around(self, problem: Problem, frame: TiltedState, labels: Labels, reduction: Reduction) -> GridLayout:
-        """Return the grids around a state.
+    def _grids_around_state(
+        self, problem: Problem, frame: TiltedState, labels: Labels, reduction: SymmetryReduction
+    ) -> GridLayout:
+        """Return the grids of omega for a state.
 
         Raises:
-            DomainError: they would be too large.
+            DomainError: a grid would be too large.
         """
         L, t = problem.tokens, problem.teacher_rank
         fields = field_law(problem, frame.overlaps, labels)
-        nodes, weights = TeacherRule.for_loss(problem, fields, self.points, equidistant=True).rule
+        nodes, weights = TeacherFieldRule.teacher_rule_for_loss(
+            problem, fields, self.points, equidistant=True
+        ).nodes_and_weights
         weights = weights * reduction.orbit_sizes(nodes, problem.teacher_rank)
         left = self.reach**2 - (nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
         nodes, weights, left = nodes[kept], weights[kept], left[kept]
-        steps = widths_to_resolve(problem, frame, labels) / self.density
+        steps = grid_widths_to_resolve(problem, frame, labels) / self.density
         own = np.linalg.norm(block_diagonal(fields.field_factor), axis=1)
         widths = sum(
             np.sqrt(np.diagonal(block_diagonal(each))) for each in frame.distances[:, problem.context_indices(labels)]
@@ -269,23 +281,29 @@ class Grids(TiltedRule):
         slack = TiltedGridOptions.current().margin_factor
         half = (
             np.sqrt(np.maximum(left, 1.0))[:, None] * own
-            + slack * load_loops("tilted_grid").MARGIN * widths
+            + slack * load_compiled_loops("tilted_grid").MARGIN * widths
             + 2 * steps
         )
-        centres = _conditional_means(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
-        return GridLayout.around_centres(nodes, weights, centres, half, steps)
+        centres = _conditional_field_means(fields, nodes[:, : L * t].reshape(len(nodes), L, t))
+        return GridLayout.grids_around_centres(nodes, weights, centres, half, steps)
 
-    def _grid_proximal_points(
-        self, problem: Problem, fields: Fields, labels: Labels, reduction: Reduction, layout: GridLayout, choice: int
-    ) -> Iterator[_GridPoints]:
-        """Yield proximal points on the grids, batch by batch: cached ones for the same V, and with the same grids."""
+    def _cached_grid_proximal_points(
+        self,
+        problem: Problem,
+        fields: FieldLaw,
+        labels: Labels,
+        reduction: SymmetryReduction,
+        layout: GridLayout,
+        choice: int,
+    ) -> Iterator[_GridProximalPoints]:
+        """Yield the proximal points on the grids, batch by batch, from the cache if V and the grids are the same."""
         key = (labels, choice, reduction.exchanges, fields.variance.tobytes(), fields.constants.tobytes())
         if key in self.kept:
             yield from self.kept[key]
             return
         found = []
-        for batch in layout.batches():
-            places = _proximal_points_on_batch(problem, fields, batch, choice)
+        for batch in layout.grid_batches():
+            places = _proximal_points_on_grids(problem, fields, batch, choice)
             if self.frame is not None:
                 found.append(places)
             yield places
@@ -294,32 +312,32 @@ class Grids(TiltedRule):
             self.kept[key] = found
 
 
-def _row_length(fields: int, levels: int, slopes: bool) -> int:
-    """Return the length of a row that `tilted_on_grids` fills."""
+def _grid_sums_length(fields: int, levels: int, slopes: bool) -> int:
+    """Return the number of tilted sums per grid."""
     return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
 
 
-def _as_plane_matrix(matrix: np.ndarray) -> np.ndarray:
-    """Return a matrix as (2, 2): a single field is the second."""
+def _pad_matrix_to_two_fields(matrix: np.ndarray) -> np.ndarray:
+    """Return the matrix of one or two fields as (2, 2); a single field becomes the second one."""
     out = np.zeros((2, 2))
     out[2 - len(matrix) :, 2 - len(matrix) :] = matrix
     return out
 
 
-def _pad_fields(values: np.ndarray, fill: float) -> np.ndarray:
-    """Return values as (..., 2), of which a single field is the second."""
+def _pad_to_two_fields(values: np.ndarray, fill: float) -> np.ndarray:
+    """Return the values of one or two fields as (..., 2); a single field becomes the second one."""
     if values.shape[-1] == 2:
         return np.ascontiguousarray(values)
     return np.concatenate([np.full_like(values, fill), values], axis=-1)
 
 
-def _conditional_means(fields: Fields, y: np.ndarray) -> np.ndarray:
-    """Return E[omega_0 | Y] at coordinates (P, L, t) of Y, (P, D)."""
+def _conditional_field_means(fields: FieldLaw, y: np.ndarray) -> np.ndarray:
+    """Return the conditional means E[omega_0 | Y], (P, D), at coordinates (P, L, t) of Y."""
     return (fields.field_mean + np.einsum("lat,plt->pla", fields.field_from_teacher, y)).reshape(len(y), -1)
 
 
-def grid_points_of(batch: GridLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of the grid of every point of a batch, (N,), and the point, (N, D)."""
+def grid_point_coordinates(batch: GridLayout) -> tuple[np.ndarray, np.ndarray]:
+    """Return for every point of a batch of grids its grid number, (N,), and its coordinates omega, (N, D)."""
     sizes = batch.counts.prod(axis=1)
     which = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
@@ -327,32 +345,39 @@ def grid_points_of(batch: GridLayout) -> tuple[np.ndarray, np.ndarray]:
     return which, batch.corners[which] + batch.steps * steps[:, 2 - len(batch.steps) :]
 
 
-def _proximal_points_on_batch(problem: Problem, fields: Fields, batch: GridLayout, choice: int) -> _GridPoints:
-    """Return proximal points at all grid points of a batch."""
+def _proximal_points_on_grids(
+    problem: Problem, fields: FieldLaw, batch: GridLayout, choice: int
+) -> _GridProximalPoints:
+    """Return the proximal points at all points of a batch of grids."""
     L, t = problem.tokens, problem.teacher_rank
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
-    which, omega = grid_points_of(batch)
-    away = omega - _conditional_means(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
+    which, omega = grid_point_coordinates(batch)
+    away = omega - _conditional_field_means(fields, batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t))[which]
     inner = np.linalg.solve(block_diagonal(fields.field_factor), away.T).T
     outer, noise = batch.nodes[which, : L * t], batch.nodes[which, L * t :]
-    points = proximal_points_at(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)
+    points = proximal_points_at_nodes(problem, fields, np.concatenate([outer, inner, noise], axis=1), choice=choice)
     first = starts[:-1]
     g = points.g.reshape(len(omega), -1)
-    return _GridPoints(starts, points.value, g, points.minima > 1, points.features[first], points.weight[first])
+    return _GridProximalPoints(starts, points.value, g, points.minima > 1, points.features[first], points.weight[first])
 
 
-def _further_columns(
-    problem: Problem, fields: Fields, batch: GridLayout, places: _GridPoints, slopes: bool
+def _bistability_and_jacobian_columns(
+    problem: Problem, fields: FieldLaw, batch: GridLayout, places: _GridProximalPoints, slopes: bool
 ) -> np.ndarray:
-    """Return further columns to average: whether a second minimum was found, and G_ab G_ef of G = dg/domega."""
+    """Return columns to average: whether a second minimum was found, and if asked for G_ab G_ef of G = dg/domega."""
     bistable = places.bistable[:, None].astype(float)
     if not slopes:
         return bistable
-    which, omega = grid_points_of(batch)
+    which, omega = grid_point_coordinates(batch)
     x = omega + places.g @ block_diagonal(fields.variance)
     step = TiltedGridOptions.current().difference_step * float(np.std(x))
-    G, _ = slopes_at_minima(problem, fields, x, places.features[which], step)
+    G, _ = response_jacobians_at_minima(problem, fields, x, places.features[which], step)
     return np.concatenate([bistable, np.einsum("nab,nef->nabef", G, G).reshape(len(G), -1)], axis=1)
 
 
-GRID_SIZES = (Grids(16, 1.1, 5.0), Grids(32, 1.2, 5.5), Grids(48, 1.3, 5.75), Grids(64, 1.5, 6.0))
+GRID_SIZES = (
+    TiltedGridRule(16, 1.1, 5.0),
+    TiltedGridRule(32, 1.2, 5.5),
+    TiltedGridRule(48, 1.3, 5.75),
+    TiltedGridRule(64, 1.5, 6.0),
+)

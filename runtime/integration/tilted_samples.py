@@ -1,8 +1,7 @@
-"""Averages with one step of replica symmetry breaking over the channel, for losses of several student fields.
+"""Averages over the channel with one step of replica symmetry breaking, for losses of several student fields.
 
-Scrambled Sobol sets in (Y, noise, omega_0), and at each node samples of omega around omega_0 from a mixture of normal
-laws, one a minimum of the Moreau objective, which are those of exp(-y M) where M is quadratic (docs/theory.md (18.32),
-(18.33)).
+The nodes of (Y, noise, omega_0) are scrambled Sobol sets. At each node omega is sampled around omega_0 from a mixture
+of normal laws, one per minimum of the Moreau objective, which approximates exp(-y M) (docs/theory.md (18.32), (18.33)).
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..channel.fields import Fields, block_diagonal, diagonal_blocks, field_law
-from ..channel.nodes import sobol_normal
-from ..channel.points import ProximalPoints, noise_values, proximal_points_at, slopes_at_minima
+from ..channel.fields import FieldLaw, block_diagonal, diagonal_blocks, field_law
+from ..channel.nodes import sobol_normal_points
+from ..channel.points import ProximalPoints, noise_values, proximal_points_at_nodes, response_jacobians_at_minima
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from .rule import Labels
-from .sampled import SampledOptions, Sobol, extrapolate_to_cusps
-from .tilted_sums import LabelSums, TiltedRule, TiltedState
+from .sampled import SampledOptions, Sobol, extrapolate_squares_to_cusps
+from .tilted_sums import SumsGivenLabels, TiltedRule, TiltedState
 
 _NODES_AT_ONCE = 2**13  # outer nodes, which bounds the memory
 _TOTALS = "free", "moreau", "loss", "bistable", "mass", "drift"
@@ -36,14 +35,14 @@ class TiltedSampleOptions(AlgorithmOptions):
     """Options of averages with replica symmetry broken by nested Sobol sets.
 
     Attributes:
-        max_minima: of the Moreau objective that have a law of their own; more need more samples.
-        negligible_log_weight: logarithm of the ratio of weights from which a minimum is left out.
-        min_precision: lower bound on the precision of a law of zeta; lower allows wider laws.
-        same_minimum_distance: relative distance up to which two minima are one.
+        max_minima: largest number of minima of the Moreau objective in a mixture; more minima need more samples.
+        negligible_log_weight: logarithm of the ratio of weights beyond which a minimum is left out.
+        min_precision: lower bound on the precision of a law of zeta; lower values allow wider laws.
+        same_minimum_distance: relative distance up to which two minima count as one.
         log2_larger: logarithm to base 2 of the ratio of the larger sets, over which the quadratic approximation is
-            averaged.
+            averaged, to the outer sets.
         min_log2: logarithm to base 2 of the fewest points of a set.
-        difference_step: of second derivatives by differences, in the spread of a field.
+        difference_step: step of second derivatives by finite differences, in standard deviations of a field.
     """
 
     max_minima: int = 3
@@ -55,27 +54,28 @@ class TiltedSampleOptions(AlgorithmOptions):
     difference_step: float = 1e-4
 
 
-class _Setting(NamedTuple):
-    """A set of the quantities common to all nodes of one assignment of labels.
+class _NestedSamplingSetting(NamedTuple):
+    """The quantities common to all nodes of nested sampling given the labels.
 
-    They are Delta = root root^T and the Parisi parameter y among others.
+    Among them are Delta = root root^T and the Parisi parameter y.
     """
 
     problem: Problem
-    fields: Fields
+    fields: FieldLaw
     root: np.ndarray
     y: float
 
 
-class _MixtureLaws(NamedTuple):
-    """A mixture of normal laws of zeta at omega_0, one a local minimum of the Moreau objective.
+class _NormalMixtures(NamedTuple):
+    """The mixtures of normal laws of zeta at outer nodes omega_0, one law per local minimum of the Moreau objective.
 
         omega = omega_0 + Delta^(1/2) zeta,    -y M = height + pull^T zeta - 1/2 zeta^T bend zeta
 
-    around a minimum, and the law of zeta times exp(-y M) of this is exp(weight) times a normal one.
+    around a minimum, so that the standard normal law of zeta times exp(-y M) is exp(weight) times a normal law.
 
     Attributes:
-        minima: number of minima with weight, the lowest first, (N,); height, weight: (N, W), -inf where there is none.
+        minima: number of minima in the mixture, (N,); height, weight: values of the minima, lowest first, (N, W), -inf
+            for missing ones.
         pull, centre: (N, W, D); bend: (N, W, D, D); precision_root: upper triangular U, precision U^T U, (N, W, D, D).
     """
 
@@ -87,37 +87,37 @@ class _MixtureLaws(NamedTuple):
     centre: np.ndarray
     precision_root: np.ndarray
 
-    def select(self, at: np.ndarray, count: int) -> _MixtureLaws:
-        """Return the first `count` laws of some nodes.
+    def select_laws(self, at: np.ndarray, count: int) -> _NormalMixtures:
+        """Return the first `count` laws of the mixtures at some nodes.
 
         Args:
             at: numbers of the nodes.
             count: number of laws.
         """
-        return _MixtureLaws(self.minima[at], *(each[at, :count] for each in self[1:]))
+        return _NormalMixtures(self.minima[at], *(each[at, :count] for each in self[1:]))
 
-    def with_untilted_law(self) -> _MixtureLaws:
-        """Return the first law, and the law of zeta without a tilt."""
-        out = _MixtureLaws(
+    def with_untilted_law(self) -> _NormalMixtures:
+        """Return mixtures of the first law and the standard normal law of zeta, which has no tilt."""
+        out = _NormalMixtures(
             np.full_like(self.minima, 2), *(np.concatenate([each[:, :1]] * 2, axis=1) for each in self[1:])
         )
         out.centre[:, 1], out.precision_root[:, 1] = 0.0, np.eye(out.centre.shape[2])
         return out
 
     @property
-    def log_det(self) -> np.ndarray:
-        """The logarithm of the determinant of U, (N, W)."""
+    def log_determinants(self) -> np.ndarray:
+        """The logarithms of the determinants of the precision roots U, (N, W)."""
         return np.log(np.diagonal(self.precision_root, axis1=2, axis2=3)).sum(axis=-1)
 
 
-class _InnerAverages(NamedTuple):
-    """A set of averages over omega at outer nodes.
+class _TiltedFieldAverages(NamedTuple):
+    """The tilted averages over omega at outer nodes omega_0.
 
     Attributes:
         free, moreau, bistable, drift: f_1, <M>, probability of a second minimum, <z g> - <z> <g>, (N,).
         g, square: <g> (N, D), <g g^T> (N, D, D).
-        response: d<g>/domega_0 (N, D, D) where asked for; slopes: <G_ab G_ef> away from cusps, in the shell around them
-            and within (N, 3, D, D, D, D); cusps: the weights of the last two (N, 2).
+        response: d<g>/domega_0 (N, D, D) if asked for; slopes: <G_ab G_ef> away from cusps, in a shell around cusps and
+            near cusps (N, 3, D, D, D, D); cusps: weights of the shell and of the points near cusps (N, 2).
         uneven: deviation of y M from quadratic at the samples, infinite where the proximal map may jump, (N,).
     """
 
@@ -133,13 +133,13 @@ class _InnerAverages(NamedTuple):
     uneven: np.ndarray
 
     @classmethod
-    def empty(cls, count: int, D: int, slopes: bool) -> _InnerAverages:
-        """Return arrays of zeros to be filled.
+    def zero_averages(cls, count: int, D: int, slopes: bool) -> _TiltedFieldAverages:
+        """Return averages whose arrays are zero, to be filled.
 
         Args:
             count: number of outer nodes.
             D: number of fields.
-            slopes: whether slopes are asked for.
+            slopes: whether averages of the field's Jacobian are asked for.
         """
         asked = [(D,) * 2, (3, *(D,) * 4), (2,)] if slopes else [()] * 3
         sizes = [(), (), (), (), (D,), (D, D), *asked, ()]
@@ -147,13 +147,13 @@ class _InnerAverages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Samples(TiltedRule):
-    """A rule of nested Sobol sets.
+class NestedSobolRule(TiltedRule):
+    """A rule of nested Sobol sets: outer sets of (Y, noise, omega_0), and samples of omega at each outer node.
 
     Args:
-        log2, scramblings, seed, first: as of `Sobol`: the outer sets.
-        inner: samples of omega at a node near which y M is not smooth.
-        uneven: deviation of y M from quadratic that is allowed elsewhere.
+        log2, scramblings, seed, first: outer sets, see `Sobol`.
+        inner: samples of omega at an outer node near which y M is not smooth.
+        uneven: largest deviation of y M from a quadratic function at all other outer nodes.
     """
 
     replicated: ClassVar[bool] = True
@@ -169,80 +169,84 @@ class Samples(TiltedRule):
     inner: int = 48
     uneven: float = 1.0
 
-    def describe(self) -> dict[str, Any]:
-        """Return rule, points, seed for the JSON contract; points as of `Sobol`."""
+    def rule_description(self) -> dict[str, Any]:
+        """Return the rule's name, points of all scramblings, and seed as in JSON output."""
         return {"rule": "nested-sobol", "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
     @property
-    def replicates(self) -> tuple[Samples, ...]:
-        """The rules of each of the scramblings."""
+    def replicates(self) -> tuple[NestedSobolRule, ...]:
+        """The rules of the single scramblings."""
         return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
-    def with_fewer_points(self) -> Samples:
-        """Return a rule of a quarter of the outer points, for quantities that need fewer digits."""
+    def with_fewer_points(self) -> NestedSobolRule:
+        """Return the rule with a quarter of the outer points, for quantities that need fewer digits."""
         return replace(self, log2=max(self.log2 - 2, TiltedSampleOptions.current().min_log2))
 
-    def with_more_samples(self) -> Samples:
-        """Return a rule of twice as many samples of omega a node, on the same outer sets."""
+    def with_more_samples(self) -> NestedSobolRule:
+        """Return the rule with twice as many samples of omega per outer node, on the same outer sets."""
         return replace(self, inner=2 * self.inner, uneven=self.uneven / 4)
 
-    def without_breaking(self) -> Sobol:
-        """Return the larger sets as a rule without breaking."""
+    def replica_symmetric_rule(self) -> Sobol:
+        """Return the replica symmetric rule on the larger Sobol sets."""
         return Sobol(
             self.log2 + TiltedSampleOptions.current().log2_larger, self.scramblings, self.seed, first=self.first
         )
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return whether the loss does not bend in its fields."""
-        return not reduce_to_loss(problem).solver.proximal.CORNERS
+        """Return whether the rule applies: the loss has no corners in the student fields."""
+        return not reduce_to_fields_of_loss(problem).solver.proximal.CORNERS
 
-    def search_effort(self, cost: float) -> float:
-        """Return the effort relative to the other rule's cost: the size of sets does not depend on that rule."""
+    def breaking_search_effort(self, cost: float) -> float:
+        """Return the effort of the search for one step of breaking, in replica symmetric averages of a given cost."""
         return 2e10 / cost
 
-    def _tilted_sums(self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool) -> LabelSums:
-        """Return the sums over one assignment of labels, of one step of breaking.
+    def _tilted_sums_given_labels(
+        self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool
+    ) -> SumsGivenLabels:
+        """Return the tilted sums given the labels, for one step of breaking.
 
-        Set by set, the difference between samples and the quadratic approximation is added to the latter's averages
-        over larger sets.
+        For every outer set, the difference between samples and the quadratic approximation is added to the average of
+        the quadratic approximation over a larger set.
         """
         (y,), (apart,) = state.rates, state.distances
         fields = field_law(problem, state.overlaps, labels)
         try:
             root = np.linalg.cholesky(block_diagonal(apart[problem.context_indices(labels)]))
         except np.linalg.LinAlgError:
-            raise DomainError("Delta is not positive definite") from None
+            raise DomainError("Delta, the variance of omega within a state, is not positive definite") from None
         sums: dict[str, Any] = {}
         for number in range(self.first, self.first + self.scramblings):
-            for part in self._sums_of_set(_Setting(problem, fields, root, y), number, slopes):
+            for part in self._sums_over_sobol_set(_NestedSamplingSetting(problem, fields, root, y), number, slopes):
                 for name, value in part.items():
                     sums[name] = sums.get(name, 0.0) + value / self.scramblings
-        return LabelSums(
+        return SumsGivenLabels(
             known=sums,
             products=np.array([sums["between"], sums["within"]]),
             totals=np.array([sums[name] for name in _TOTALS]),
-            squares=(sums["smooth"], extrapolate_to_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
+            squares=(sums["smooth"], extrapolate_squares_to_cusps(*sums["whole"], *sums["cusps"])) if slopes else (),
         )
 
-    def _sums_of_set(self, setting: _Setting, number: int, slopes: bool) -> Iterator[dict[str, Any]]:
-        """Yield parts of the sums over one outer set, and over the larger one of the same number."""
+    def _sums_over_sobol_set(
+        self, setting: _NestedSamplingSetting, number: int, slopes: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Yield contributions to the tilted sums from one outer Sobol set and the larger set of the same number."""
         problem, fields, *_ = setting
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
         for more in (0, TiltedSampleOptions.current().log2_larger):
-            nodes = sobol_normal(problem.dimension, self.log2 + more, 1000 * self.seed + number, groups)
+            nodes = sobol_normal_points(problem.dimension, self.log2 + more, 1000 * self.seed + number, groups)
             shifts = np.random.default_rng((_STREAM, self.seed, number)).random((0 if more else len(nodes), L * s))
             for begin in range(0, len(nodes), _NODES_AT_ONCE):
                 at = slice(begin, begin + _NODES_AT_ONCE)
                 for choice in noise_values(problem):
-                    points = proximal_points_at(problem, fields, nodes[at], choice=choice)
-                    laws, weight = _mixture_laws(setting, points), points.weight / len(nodes)
-                    expected = _quadratic_averages(setting, laws)
+                    points = proximal_points_at_nodes(problem, fields, nodes[at], choice=choice)
+                    laws, weight = _normal_mixtures_of_minima(setting, points), points.weight / len(nodes)
+                    expected = _averages_of_quadratic_minima(setting, laws)
                     sign = 1.0 if more else -1.0
                     yield _sum_over_outer_nodes(fields, nodes[at], points, sign * weight, expected)
                     if not more:
-                        found = self._sample_averages(setting, nodes[at], shifts[at], laws, choice, slopes)
+                        found = self._averages_by_samples(setting, nodes[at], shifts[at], laws, choice, slopes)
                         yield _sum_over_outer_nodes(fields, nodes[at], points, weight, found)
                         yield {"bistable": weight @ found.bistable, "mass": weight @ (points.minima > 0)}
                         if slopes:
@@ -252,46 +256,52 @@ class Samples(TiltedRule):
                                 "cusps": weight @ found.cusps,
                             }
 
-    def _sample_averages(
-        self, setting: _Setting, nodes: np.ndarray, shifts: np.ndarray, laws: _MixtureLaws, choice: int, slopes: bool
-    ) -> _InnerAverages:
-        """Return averages over omega at outer nodes, by samples."""
+    def _averages_by_samples(
+        self,
+        setting: _NestedSamplingSetting,
+        nodes: np.ndarray,
+        shifts: np.ndarray,
+        laws: _NormalMixtures,
+        choice: int,
+        slopes: bool,
+    ) -> _TiltedFieldAverages:
+        """Return the tilted averages over omega at outer nodes, by importance sampling."""
         D = len(setting.root)
-        found = _InnerAverages.empty(len(nodes), D, slopes)
+        found = _TiltedFieldAverages.zero_averages(len(nodes), D, slopes)
 
-        def _fill_averages(at: np.ndarray, own: _MixtureLaws, normal: np.ndarray, shares: np.ndarray) -> None:
+        def _fill_averages(at: np.ndarray, own: _NormalMixtures, normal: np.ndarray, shares: np.ndarray) -> None:
             """Fill in the averages at some outer nodes.
 
             Args:
                 at: numbers of the nodes.
-                own: their laws.
+                own: mixtures at these nodes.
                 normal: standard normal samples.
-                shares: weights of these.
+                shares: weights of the samples.
             """
             if len(at):
-                each = _importance_averages(setting, nodes[at], own, normal, shares, choice, slopes)
+                each = _importance_sampling_averages(setting, nodes[at], own, normal, shares, choice, slopes)
                 for out, values in zip(found, each, strict=True):
                     out[at] = values
 
         alone = np.flatnonzero(laws.minima == 1)
-        _fill_averages(alone, laws.select(alone, 1), *_fifth_degree_rule(D))
+        _fill_averages(alone, laws.select_laws(alone, 1), *_normal_rule_of_degree_five(D))
         # A minimum that is absent at omega_0 may be the lowest nearby.
         beyond = alone[found.uneven[alone] > self.uneven]
         _fill_averages(
             beyond,
-            laws.select(beyond, 1).with_untilted_law(),
+            laws.select_laws(beyond, 1).with_untilted_law(),
             *_kronecker_normal_samples(self.inner // 4, shifts[beyond]),
         )
         for count in range(2, TiltedSampleOptions.current().max_minima + 1):
             at = np.flatnonzero(laws.minima == count)
             _fill_averages(
-                at, laws.select(at, count), *_kronecker_normal_samples(self.inner // (2 * count), shifts[at])
+                at, laws.select_laws(at, count), *_kronecker_normal_samples(self.inner // (2 * count), shifts[at])
             )
         return found
 
 
 def _sum_over_outer_nodes(
-    fields: Fields, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _InnerAverages
+    fields: FieldLaw, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _TiltedFieldAverages
 ) -> dict[str, np.ndarray | float]:
     """Return sums over outer nodes with weights (N,), of averages over omega at each."""
     N, L, s = points.omega.shape
@@ -312,18 +322,20 @@ def _sum_over_outer_nodes(
     }
 
 
-def _mixture_laws(setting: _Setting, points: ProximalPoints) -> _MixtureLaws:
-    """Return the laws by the minima at omega_0."""
+def _normal_mixtures_of_minima(setting: _NestedSamplingSetting, points: ProximalPoints) -> _NormalMixtures:
+    """Return the mixtures of normal laws around the minima of the Moreau objective at omega_0."""
     problem, fields, root, _ = setting
     N, D = len(points.value), len(root)
     omega, x = points.omega.reshape(N, D), points.x.reshape(N, D)
     options = TiltedSampleOptions.current()
     W = options.max_minima
     sizes = (), (), (D,), (D, D), (D,), (D, D)
-    laws = _MixtureLaws(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
+    laws = _NormalMixtures(np.ones(N, np.int64), *(np.zeros((N, W, *size)) for size in sizes))
     laws.height[:], laws.weight[:] = -np.inf, -np.inf
     laws.precision_root[:] = np.eye(D)
-    for out, values in zip(laws[1:], _normal_laws(setting, omega, x, points.value, points.features), strict=True):
+    for out, values in zip(
+        laws[1:], _normal_laws_around_minima(setting, omega, x, points.value, points.features), strict=True
+    ):
         out[:, 0] = values
     at = np.flatnonzero(points.minima > 1)
     _, minima = problem.solver.proximal.all_minima(
@@ -335,7 +347,7 @@ def _mixture_laws(setting: _Setting, points: ProximalPoints) -> _MixtureLaws:
         distance, size = np.abs(there - x[at]).max(axis=1), np.abs(x[at]).max(axis=1)
         other = np.isfinite(value) & (distance > options.same_minimum_distance * size)
         which, known = at[other], points.features[at[other]]
-        law = _normal_laws(setting, omega[which], there[other], value[other], known)
+        law = _normal_laws_around_minima(setting, omega[which], there[other], value[other], known)
         kept = (law[1] > laws.weight[which, 0] - options.negligible_log_weight) & (laws.minima[which] < W)
         which = which[kept]
         for out, values in zip(laws[1:], law, strict=True):
@@ -344,13 +356,13 @@ def _mixture_laws(setting: _Setting, points: ProximalPoints) -> _MixtureLaws:
     return laws
 
 
-def _normal_laws(
-    setting: _Setting, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
+def _normal_laws_around_minima(
+    setting: _NestedSamplingSetting, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Return the laws by minima x (N, D) at omega, in the order of `_MixtureLaws`."""
+    """Return the normal laws around minima x (N, D) at omega, in the order of the fields of `_NormalMixtures`."""
     problem, fields, root, y = setting
     g = (x - omega) @ block_diagonal(fields.precision)
-    bend = -y * np.einsum("ab,nac,cd->nbd", root, _field_slopes_at(problem, fields, x, known)[0], root)
+    bend = -y * np.einsum("ab,nac,cd->nbd", root, _field_jacobians_at(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
     softest = TiltedSampleOptions.current().min_precision
     precision = (vectors * np.clip(values, softest, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
@@ -358,16 +370,15 @@ def _normal_laws(
     upper = np.linalg.cholesky(precision).transpose(0, 2, 1)
     pull = y * g @ root
     centre = np.linalg.solve(precision, pull[..., None])[..., 0]
-    log_det = np.log(np.diagonal(upper, axis1=1, axis2=2)).sum(axis=1)
+    log_determinants = np.log(np.diagonal(upper, axis1=1, axis2=2)).sum(axis=1)
     height = -y * value
-    return height, height + 0.5 * (pull * centre).sum(axis=1) - log_det, pull, bend, centre, upper
+    return height, height + 0.5 * (pull * centre).sum(axis=1) - log_determinants, pull, bend, centre, upper
 
 
-def _quadratic_averages(setting: _Setting, laws: _MixtureLaws) -> _InnerAverages:
-    """Return approximate averages over omega, M being the lowest of the quadratics around its minima.
+def _averages_of_quadratic_minima(setting: _NestedSamplingSetting, laws: _NormalMixtures) -> _TiltedFieldAverages:
+    """Return approximate tilted averages over omega, with M as the lowest of the quadratics around its minima.
 
-    A minimum has the part of its own law where it is lower than each of the others, their difference being linear
-    there.
+    Each minimum counts where it is lower than all other ones, with the difference of two minima linearised.
     """
     from scipy.special import log_ndtr, logsumexp  # slow to load
 
@@ -395,7 +406,7 @@ def _quadratic_averages(setting: _Setting, laws: _MixtureLaws) -> _InnerAverages
     square = np.einsum("nk,nkab->nab", share, g[..., :, None] * g[..., None, :] + np.swapaxes(vary, -1, -2) @ vary)
     cost = ((bent / 2 - laws.pull) * laws.centre).sum(axis=-1) + np.einsum("nkab,nkab->nk", laws.bend, spread) / 2
     cost -= np.where(np.isfinite(laws.height), laws.height, 0.0)
-    empty = _InnerAverages.empty(0, D, False)
+    empty = _TiltedFieldAverages.zero_averages(0, D, False)
     mean = np.einsum("nk,nka->na", share, laws.centre)
     drift = ((laws.pull - bent) * (laws.centre - mean[:, None])).sum(axis=-1)
     drift -= np.einsum("nkab,nkab->nk", laws.bend, spread)
@@ -404,26 +415,28 @@ def _quadratic_averages(setting: _Setting, laws: _MixtureLaws) -> _InnerAverages
     return empty._replace(free=free / y, moreau=moreau, drift=drift, g=g, square=square)
 
 
-def _field_slopes_at(
-    problem: Problem, fields: Fields, x: np.ndarray, known: np.ndarray
+def _field_jacobians_at(
+    problem: Problem, fields: FieldLaw, x: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dg/domega at minima x (N, D), (N, D, D), and 1 + H V."""
+    """Return the Jacobians dg/domega (N, D, D) at minima x (N, D), and the matrices 1 + H V."""
     step = TiltedSampleOptions.current().difference_step
-    return slopes_at_minima(problem, fields, x, known, step * float(np.sqrt(np.mean(x * x)) if x.size else 1.0))
+    return response_jacobians_at_minima(
+        problem, fields, x, known, step * float(np.sqrt(np.mean(x * x)) if x.size else 1.0)
+    )
 
 
-def _importance_averages(
-    setting: _Setting,
+def _importance_sampling_averages(
+    setting: _NestedSamplingSetting,
     nodes: np.ndarray,
-    laws: _MixtureLaws,
+    laws: _NormalMixtures,
     normal: np.ndarray,
     shares: np.ndarray,
     choice: int,
     slopes: bool,
-) -> _InnerAverages:
-    """Return averages over omega at outer nodes (N, ...) with the same number of laws.
+) -> _TiltedFieldAverages:
+    """Return tilted averages over omega by importance sampling, at outer nodes (N, ...) with equally many laws.
 
-    Samples of each law come from standard normal ones (N or 1, J, D), with weights (J,).
+    Samples of each law come from standard normal samples (N or 1, J, D), with weights (J,).
     """
     from scipy.special import logsumexp  # slow to load
 
@@ -435,7 +448,7 @@ def _importance_averages(
     count, shares = zeta.shape[1], np.tile(shares / K, K)
     # Of the mixture of all laws: no weight exceeds that of a single law by more than their number.
     apart = (zeta[:, None] - laws.centre[:, :, None]) @ np.swapaxes(laws.precision_root, -1, -2)
-    mixture = logsumexp(laws.log_det[:, :, None] - 0.5 * (apart**2).sum(axis=-1), axis=1) - np.log(K)
+    mixture = logsumexp(laws.log_determinants[:, :, None] - 0.5 * (apart**2).sum(axis=-1), axis=1) - np.log(K)
     points = _proximal_points_of_samples(setting, nodes, zeta, choice)
     value, minima, gap = (each.reshape(N, count) for each in (points.value, points.minima, points.gap))
     exponent = np.where(minima > 0, -y * value, -np.inf) - 0.5 * (zeta**2).sum(axis=-1) - mixture
@@ -449,7 +462,7 @@ def _importance_averages(
     mean, square = np.einsum("nj,nja->na", weight, g), np.swapaxes(weight[..., None] * g, 1, 2) @ g
     response, products, cusps = np.zeros(N), np.zeros(N), np.zeros(N)
     if slopes:
-        G, matrix = _field_slopes_at(problem, fields, points.x.reshape(-1, D), points.features)
+        G, matrix = _field_jacobians_at(problem, fields, points.x.reshape(-1, D), points.features)
         G, det = G.reshape(N, count, D, D), np.linalg.det(matrix).reshape(N, 1, count)
         response = np.einsum("nj,njab->nab", weight, G) + y * (square - mean[:, :, None] * mean[:, None, :])
         cusp = SampledOptions.current().cusp_determinant
@@ -457,7 +470,7 @@ def _importance_averages(
         parts = weight[:, None] * np.concatenate([~(inside | shell), shell, inside], axis=1)
         products = np.einsum("nzj,njab,njef->nzabef", parts, G, G, optimize=True)
         cusps = parts[:, 1:].sum(axis=-1)
-    return _InnerAverages(
+    return _TiltedFieldAverages(
         free=(top[:, 0] + np.log(total[:, 0])) / y,
         moreau=np.einsum("nj,nj->n", weight, value),
         bistable=np.einsum("nj,nj->n", weight, (minima > 1).astype(float)),
@@ -468,8 +481,10 @@ def _importance_averages(
     )  # fmt: skip
 
 
-def _proximal_points_of_samples(setting: _Setting, nodes: np.ndarray, zeta: np.ndarray, choice: int) -> ProximalPoints:
-    """Return proximal points at zeta (N, samples, D) of nodes (N, ...), N samples of them."""
+def _proximal_points_of_samples(
+    setting: _NestedSamplingSetting, nodes: np.ndarray, zeta: np.ndarray, choice: int
+) -> ProximalPoints:
+    """Return the proximal points at samples zeta (N, samples, D) of omega around outer nodes (N, ...)."""
     problem, fields, root, _ = setting
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape
@@ -478,13 +493,13 @@ def _proximal_points_of_samples(setting: _Setting, nodes: np.ndarray, zeta: np.n
     inner[:, :, L * t : L * (t + s)] += np.einsum("lab,njlb->njla", np.linalg.inv(fields.field_factor), z).reshape(
         N, count, D
     )
-    return proximal_points_at(problem, fields, inner.reshape(N * count, -1), choice=choice)
+    return proximal_points_at_nodes(problem, fields, inner.reshape(N * count, -1), choice=choice)
 
 
 def _kronecker_normal_samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard normal samples, half of them the mirror images of the others, (N, 2 * pairs, D), and weights.
+    """Return standard normal samples in mirrored pairs, (N, 2 * pairs, D), and their weights.
 
-    They are a Kronecker sequence of the unit cube, shifted by (N, D).
+    They come from a Kronecker sequence of the unit cube, shifted by (N, D).
     """
     from scipy.special import ndtri  # slow to load
 
@@ -495,10 +510,10 @@ def _kronecker_normal_samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarra
     return np.concatenate([normal, -normal], axis=1), np.full(2 * pairs, 0.5 / pairs)
 
 
-def _fifth_degree_rule(D: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes (1, J, D) and weights (J,) of the normal law, exact for polynomials of the fifth degree.
+def _normal_rule_of_degree_five(D: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes (1, J, D) and weights (J,) of a rule of degree five for the standard normal law.
 
-    They are the centre, and on one sphere the axes and the bisectors of pairs of them (Stroud, E_n^(r^2) 5-2).
+    The nodes are the centre and, on a sphere, the axes and the bisectors of pairs of axes (Stroud, E_n^(r^2) 5-2).
     """
     axes = np.sqrt(D + 2.0) * np.eye(D)
     bisectors = [(one + sign * other) / np.sqrt(2.0) for one, other in combinations(axes, 2) for sign in (1, -1)]
@@ -508,4 +523,4 @@ def _fifth_degree_rule(D: int) -> tuple[np.ndarray, np.ndarray]:
     return nodes[None], np.concatenate([[2.0 / (D + 2)], weights, weights])
 
 
-SAMPLES = tuple(Samples(log2) for log2 in (6, 8, 9, 10, 11))
+SAMPLES = tuple(NestedSobolRule(log2) for log2 in (6, 8, 9, 10, 11))

@@ -1,7 +1,7 @@
 """Averages with the Boltzmann weight exp(-F / T) of a few variables, by a product rule on a box that contains it.
 
-F is evaluated on a grid of SCAN points per axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2): number of a
-variable and position of a kink of F in it, ascending.
+F is evaluated on a grid of SCAN points per axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2) holds the
+number of a variable and the position of a kink of F in this variable, ascending.
 """
 
 import math
@@ -14,8 +14,8 @@ GROWING, TIGHT, LOST = 0, 1, 2
 
 
 @njit(cache=True, error_model="numpy")
-def mark_kinks(kinks, low, high, near):
-    """Mark the grid points that are next to a kink.
+def mark_points_near_kinks(kinks, low, high, near):
+    """Mark the grid points that are next to a kink of the energy.
 
     Args:
         kinks: (K, 2), number of a variable and position.
@@ -36,11 +36,11 @@ def mark_kinks(kinks, low, high, near):
 
 
 @njit(cache=True, error_model="numpy")
-def narrow(energies, near, bar, low, high):
-    """Adapt the box to contain all points with F below a bar.
+def adapt_box_to_weight(energies, near, bar, low, high):
+    """Adapt the box of integration to contain all points with an energy F below a bar.
 
-    It grows where the weight reaches its boundary; else the grid narrows it down. Between grid points F may be lower
-    by a fraction of its second difference, and next to a kink by its first difference.
+    The box grows where the weight reaches its boundary; else it shrinks to the grid points below the bar. Between grid
+    points F may be lower by a fraction of its second difference, and next to a kink by its first difference.
 
     Args:
         energies: F on the grid, (SCAN**D,).
@@ -50,7 +50,7 @@ def narrow(energies, near, bar, low, high):
         high: upper corner, (D,), changed in place.
 
     Returns:
-        TIGHT if done, GROWING if it must be repeated, LOST if no point is below the bar.
+        TIGHT if done, GROWING if the adaptation must be repeated, LOST if no point is below the bar.
     """
     size, scan = near.shape
     first = np.full(size, scan)
@@ -110,10 +110,10 @@ def narrow(energies, near, bar, low, high):
 
 
 @njit(cache=True, error_model="numpy")
-def panels(low, high, axis, kinks, rule, places, shares):
-    """Fill nodes and weights for one variable and return their number.
+def fill_axis_nodes(low, high, axis, kinks, rule, places, shares):
+    """Fill quadrature nodes and weights for one variable of the box and return their number.
 
-    Nodes are equidistant without kinks, else Gauss-Legendre on panels between kinks.
+    Nodes are equidistant without kinks, else Gauss-Legendre nodes on panels between kinks.
 
     Args:
         low: lower end.
@@ -151,17 +151,17 @@ def panels(low, high, axis, kinks, rule, places, shares):
 
 
 @njit(cache=True, error_model="numpy")
-def normalise(total, temperature, low, high, mean, spread, other):
-    """Turn weighted sums over the box into averages, in place.
+def normalise_boltzmann_sums(total, temperature, low, high, mean, spread, other):
+    """Turn Boltzmann-weighted sums over the box into averages, in place.
 
     Args:
         total: sum of the weights.
-        temperature: T.
+        temperature: temperature T.
         low: lower corner of the box, (D,).
         high: upper corner, (D,).
         mean: sums of the variables relative to the middle of the box, (D,).
-        spread: sums of their products, lower triangle, which become the covariance over T, (D, D).
-        other: further sums.
+        spread: sums of products of the variables, lower triangle, which become the covariance over T, (D, D).
+        other: further weighted sums.
     """
     size = mean.shape[0]
     for k in range(other.shape[0]):

@@ -1,7 +1,7 @@
 """Minima on the kink surfaces of a loss of several fields: frames, multipliers, steps, responses, descent directions.
 
-See docs/theory.md (11.15) to (11.17). A surface is the set where the switches `held` vanish. Its frame consists of
-orthonormal rows: `rank` normal ones, built in order from the normals of the switches `chosen` (triangular factor
+See docs/theory.md (11.15) to (11.17). A kink surface is the set where the switches `held` vanish. Its frame consists
+of orthonormal vectors: `rank` normal ones, built in order from the normals of the switches `chosen` (triangular factor
 `triangle`), then tangential ones.
 """
 
@@ -15,10 +15,11 @@ _STILL = 1e-9  # relative component of a normal along a ray, below which its swi
 
 
 @njit(cache=True, error_model="numpy")
-def _extended(rows, count, products):
-    """Orthonormalise row `count` of rows (D, D) against the previous ones, unless it is a combination of them.
+def _orthonormalise_row(rows, count, products):
+    """Orthonormalise row `count` of a matrix (D, D) against the previous rows; return its orthogonal length.
 
-    Fills products (D,) with its components along them and its orthogonal length, which is returned (0: a combination).
+    Fills products (D,) with the components along the previous rows and the orthogonal length, which is 0 if the row
+    is a linear combination of the previous ones.
     """
     size = rows.shape[1]
     whole = 0.0
@@ -47,14 +48,14 @@ def _extended(rows, count, products):
 
 
 @njit(cache=True, error_model="numpy")
-def frame(normals, held, count, basis, triangle, chosen):
-    """Fill the frame of a surface and return the rank of its normals.
+def fill_surface_frame(normals, held, count, basis, triangle, chosen):
+    """Fill the orthonormal frame of a kink surface and return the rank of its normals.
 
     Args:
-        normals: of all switches, (n, D).
+        normals: normals of all switches, (n, D).
         held: numbers of the switches that vanish on the surface.
-        count: number of these.
-        basis: filled with the orthonormal rows, normal ones first, (D, D).
+        count: number of these switches.
+        basis: filled with the orthonormal vectors, normal ones first, (D, D).
         triangle: filled with the triangular factor of the normals, (D, D).
         chosen: filled with the numbers of linearly independent switches, (D,).
     """
@@ -65,7 +66,7 @@ def frame(normals, held, count, basis, triangle, chosen):
             break
         for i in range(size):
             basis[rank, i] = normals[held[k], i]
-        if _extended(basis, rank, triangle[rank]) > 0.0:
+        if _orthonormalise_row(basis, rank, triangle[rank]) > 0.0:
             chosen[rank] = held[k]
             rank += 1
     rows = rank
@@ -83,20 +84,20 @@ def frame(normals, held, count, basis, triangle, chosen):
                 axis = k
         for i in range(size):
             basis[rows, i] = 1.0 if i == axis else 0.0
-        _extended(basis, rows, unused)
+        _orthonormalise_row(basis, rows, unused)
         rows += 1
     return rank
 
 
 @njit(cache=True, error_model="numpy")
-def multipliers(slope, basis, triangle, rank, out):
-    """Fill the coefficients of the chosen normals in the normal component of the slope (Lagrange multipliers).
+def fill_lagrange_multipliers(slope, basis, triangle, rank, out):
+    """Fill the Lagrange multipliers: coefficients of the chosen normals in the normal part of the gradient.
 
     Args:
-        slope: (D,).
+        slope: gradient of the objective, (D,).
         basis: frame of the surface, (D, D).
-        triangle: its triangular factor, (D, D).
-        rank: number of normal rows.
+        triangle: triangular factor of the frame, (D, D).
+        rank: number of normal vectors.
         out: filled with the multipliers, out[:rank].
     """
     size = slope.shape[0]
@@ -110,15 +111,15 @@ def multipliers(slope, basis, triangle, rank, out):
 
 
 @njit(cache=True, error_model="numpy")
-def restore(values, basis, triangle, chosen, rank, x):
-    """Move a point in normal direction to where the switches vanish to first order; return the squared distance.
+def project_onto_surface(values, basis, triangle, chosen, rank, x):
+    """Move a point along the normals onto a kink surface, to first order; return the squared distance moved.
 
     Args:
-        values: of all switches at the point, (n,).
+        values: values of all switches at the point, (n,).
         basis: frame of the surface, (D, D).
-        triangle: its triangular factor, (D, D).
+        triangle: triangular factor of the frame, (D, D).
         chosen: numbers of the independent switches, (D,).
-        rank: number of normal rows.
+        rank: number of normal vectors.
         x: the point, (D,), changed in place.
     """
     size = x.shape[0]
@@ -136,8 +137,8 @@ def restore(values, basis, triangle, chosen, rank, x):
 
 
 @njit(cache=True, error_model="numpy")
-def _along(matrix, basis, rank, out):
-    """Fill out, from its first entry, with T matrix T^T, T being the tangential rows of the frame."""
+def _fill_tangential_block(matrix, basis, rank, out):
+    """Fill the leading block of a matrix with T matrix T^T, T being the tangential vectors of the frame."""
     size = matrix.shape[0]
     for a in range(size - rank):
         for b in range(size - rank):
@@ -149,7 +150,7 @@ def _along(matrix, basis, rank, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _factor(matrix, size, floor, tiny):
+def _factorise_ldl(matrix, size, floor, tiny):
     """Factorise a symmetric matrix in place as L diag(e) L^T; return whether pivots were replaced, and the determinant.
 
     L is stored below the diagonal and e on it; pivots below tiny are replaced by at least floor.
@@ -171,8 +172,8 @@ def _factor(matrix, size, floor, tiny):
 
 
 @njit(cache=True, error_model="numpy")
-def _solve(factors, size, vector):
-    """Replace a vector by the solution of the linear system with these factors."""
+def _solve_ldl(factors, size, vector):
+    """Replace a vector by the solution of the linear system whose matrix has the given LDL factors."""
     for a in range(size):
         for b in range(a):
             vector[a] -= factors[a, b] * vector[b]
@@ -183,15 +184,15 @@ def _solve(factors, size, vector):
 
 
 @njit(cache=True, error_model="numpy")
-def descend(slope, hessian, basis, rank, floor, tiny, step):
-    """Fill the modified Newton step along the surface.
+def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
+    """Fill the modified Newton step along a kink surface.
 
     Args:
-        slope: gradient, (D,).
-        hessian: (D, D).
+        slope: gradient of the objective, (D,).
+        hessian: Hessian of the Lagrangian, (D, D).
         basis: frame of the surface, (D, D).
-        rank: number of normal rows.
-        floor: least value of a replaced pivot of the tangential Hessian.
+        rank: number of normal vectors.
+        floor: smallest value of a replaced pivot of the tangential Hessian.
         tiny: pivots below this are replaced.
         step: filled with the step, (D,).
 
@@ -201,13 +202,13 @@ def descend(slope, hessian, basis, rank, floor, tiny, step):
     size = slope.shape[0]
     inner = np.empty((size, size))
     way = np.empty(size)
-    _along(hessian, basis, rank, inner)
-    replaced, _ = _factor(inner, size - rank, floor, tiny)
+    _fill_tangential_block(hessian, basis, rank, inner)
+    replaced, _ = _factorise_ldl(inner, size - rank, floor, tiny)
     for a in range(size - rank):
         way[a] = 0.0
         for i in range(size):
             way[a] -= basis[rank + a, i] * slope[i]
-    _solve(inner, size - rank, way)
+    _solve_ldl(inner, size - rank, way)
     decrement = 0.0
     square = 0.0
     for i in range(size):
@@ -220,16 +221,17 @@ def descend(slope, hessian, basis, rank, floor, tiny, step):
 
 
 @njit(cache=True, error_model="numpy")
-def rays(normals, held, count, rank, basis, out):
-    """Fill the normal directions, up to sign, along which as many switches as possible stay zero; return their number.
+def fill_normal_rays(normals, held, count, rank, basis, out):
+    """Fill the normal directions along which as many switches as possible stay zero; return their number.
 
-    A function that is linear between the switches increases in all normal directions if it does along all of these.
+    A function that is linear between the switches increases in all normal directions if it increases along these
+    directions and their opposites.
 
     Args:
-        normals: of all switches, (n, D).
+        normals: normals of all switches, (n, D).
         held: numbers of the switches that vanish on the surface.
-        count: number of these.
-        rank: number of normal rows of the frame.
+        count: number of these switches.
+        rank: number of normal vectors of the frame.
         basis: frame of the surface, (D, D).
         out: filled with the directions, (most, D).
     """
@@ -243,7 +245,7 @@ def rays(normals, held, count, rank, basis, out):
         for k in range(rank - 1):
             for i in range(size):
                 rows[k, i] = normals[held[pick[k]], i]
-            independent = independent and _extended(rows, k, unused) > 0.0
+            independent = independent and _orthonormalise_row(rows, k, unused) > 0.0
         if independent:
             # The remaining normal direction: the row of the frame with the largest component orthogonal to the others.
             best = -1.0
@@ -260,7 +262,7 @@ def rays(normals, held, count, rank, basis, out):
                     longest = k
             for i in range(size):
                 rows[rank - 1, i] = basis[longest, i]
-            _extended(rows, rank - 1, unused)
+            _orthonormalise_row(rows, rank - 1, unused)
             for i in range(size):
                 out[found, i] = rows[rank - 1, i]
             found += 1
@@ -276,15 +278,15 @@ def rays(normals, held, count, rank, basis, out):
 
 
 @njit(cache=True, error_model="numpy")
-def turn(normals, held, count, ray, sign, side):
-    """Set the side of the switches that change along a ray; return the number of those that stay zero.
+def set_sides_along_ray(normals, held, count, ray, sign, side):
+    """Set the signs of the switches that change along a ray; return the number of switches that stay zero.
 
     Args:
-        normals: of all switches, (n, D).
+        normals: normals of all switches, (n, D).
         held: numbers of the switches that vanish; those that stay zero come first afterwards.
-        count: number of these.
-        ray: (D,).
-        sign: of the direction along the ray.
+        count: number of switches that vanish.
+        ray: direction, (D,).
+        sign: sign of the direction along the ray.
         side: filled with 1 or -1 for every switch that changes, (n,).
     """
     staying = 0
@@ -305,18 +307,18 @@ def turn(normals, held, count, ray, sign, side):
 
 
 @njit(cache=True, error_model="numpy")
-def stiffened(hessian, basis, rank, scale):
-    """Replace the Hessian by its tangential part plus `scale` in normal directions.
+def stiffen_normal_directions(hessian, basis, rank, scale):
+    """Replace a Hessian by its tangential part plus `scale` times the projector on the normal directions.
 
     Args:
-        hessian: (D, D), changed in place.
+        hessian: Hessian, (D, D), changed in place.
         basis: frame of the surface, (D, D).
-        rank: number of normal rows.
+        rank: number of normal vectors.
         scale: eigenvalue in normal directions.
     """
     size = hessian.shape[0]
     inner = np.empty((size, size))
-    _along(hessian, basis, rank, inner)
+    _fill_tangential_block(hessian, basis, rank, inner)
     for i in range(size):
         for j in range(size):
             value = 0.0
@@ -329,14 +331,16 @@ def stiffened(hessian, basis, rank, scale):
 
 
 @njit(cache=True, error_model="numpy")
-def response(hessian, precision, basis, rank, out):
-    """Fill the response G = P (T^T (T H T^T)^(-1) T P - 1), T being the tangential rows of the frame.
+def fill_proximal_response(hessian, precision, basis, rank, out):
+    """Fill the Jacobian dg/domega of a proximal point on a kink surface.
+
+    It is G = P (T^T (T H T^T)^(-1) T P - 1), T being the tangential vectors of the frame.
 
     Args:
-        hessian: H of the Lagrangian, (D, D).
+        hessian: Hessian H of the Lagrangian, (D, D).
         precision: P = V^(-1), (D, D).
         basis: frame of the surface, (D, D).
-        rank: number of normal rows.
+        rank: number of normal vectors.
         out: filled with G, (D, D).
 
     Returns:
@@ -352,14 +356,14 @@ def response(hessian, precision, basis, rank, out):
             moved[j, a] = 0.0
             for i in range(size):
                 moved[j, a] += basis[rank + a, i] * precision[i, j]
-    _along(precision, basis, rank, inner)
-    _, whole = _factor(inner, free, 0.0, -math.inf)
-    _along(hessian, basis, rank, inner)
-    _, determinant = _factor(inner, free, 0.0, -math.inf)
+    _fill_tangential_block(precision, basis, rank, inner)
+    _, whole = _factorise_ldl(inner, free, 0.0, -math.inf)
+    _fill_tangential_block(hessian, basis, rank, inner)
+    _, determinant = _factorise_ldl(inner, free, 0.0, -math.inf)
     for j in range(size):
         for a in range(free):
             way[a] = moved[j, a]
-        _solve(inner, free, way)
+        _solve_ldl(inner, free, way)
         for i in range(size):
             out[i, j] = -precision[i, j]
             for a in range(free):

@@ -1,4 +1,4 @@
-"""Interval arithmetic: pairs (lower, upper), rounded outward by at least the error of the machine's functions."""
+"""Interval arithmetic on pairs (lower, upper), rounded outward by at least the error of library functions."""
 
 import math
 
@@ -11,8 +11,8 @@ _LARGEST = 1.7e308  # finite double, about
 
 
 @njit(cache=True, error_model="numpy")
-def widened(low, high, unit):
-    """Return bounds moved outward by a relative error; the whole line if one is not a number.
+def widen_outward(low, high, unit):
+    """Return an interval widened by a relative error; the whole real line if a bound is not a number.
 
     Args:
         low: lower bound.
@@ -28,18 +28,18 @@ def widened(low, high, unit):
 
 @njit(cache=True, error_model="numpy")
 def rounded(low, high):
-    """Return bounds moved outward by the rounding error of one operation.
+    """Return an interval widened by the rounding error of one floating-point operation.
 
     Args:
         low: lower bound.
         high: upper bound.
     """
-    return widened(low, high, _UNIT)
+    return widen_outward(low, high, _UNIT)
 
 
 @njit(cache=True, error_model="numpy")
-def hull(a, b):
-    """Return the smallest interval that contains both.
+def interval_hull(a, b):
+    """Return the smallest interval that contains two intervals.
 
     Args:
         a: interval (lower, upper).
@@ -93,10 +93,10 @@ def power(a, n):
     low = a[0] ** n
     high = a[1] ** n
     if n % 2 == 1:
-        return widened(low, high, n * _UNIT)
+        return widen_outward(low, high, n * _UNIT)
     if a[0] <= 0.0 <= a[1]:
-        return 0.0, widened(0.0, max(low, high), n * _UNIT)[1]
-    return widened(min(low, high), max(low, high), n * _UNIT)
+        return 0.0, widen_outward(0.0, max(low, high), n * _UNIT)[1]
+    return widen_outward(min(low, high), max(low, high), n * _UNIT)
 
 
 @njit(cache=True, error_model="numpy")
@@ -116,31 +116,31 @@ def pi():
 @njit(cache=True, error_model="numpy")
 def exp(a):
     """Return an enclosure of e^a."""
-    return widened(math.exp(a[0]), math.exp(a[1]), _LIBRARY)
+    return widen_outward(math.exp(a[0]), math.exp(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def tanh(a):
     """Return an enclosure of tanh a."""
-    return widened(math.tanh(a[0]), math.tanh(a[1]), _LIBRARY)
+    return widen_outward(math.tanh(a[0]), math.tanh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def sinh(a):
     """Return an enclosure of sinh a."""
-    return widened(math.sinh(a[0]), math.sinh(a[1]), _LIBRARY)
+    return widen_outward(math.sinh(a[0]), math.sinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def atan(a):
     """Return an enclosure of atan a."""
-    return widened(math.atan(a[0]), math.atan(a[1]), _LIBRARY)
+    return widen_outward(math.atan(a[0]), math.atan(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def asinh(a):
     """Return an enclosure of asinh a."""
-    return widened(math.asinh(a[0]), math.asinh(a[1]), _LIBRARY)
+    return widen_outward(math.asinh(a[0]), math.asinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -148,19 +148,19 @@ def atanh(a):
     """Return an enclosure of atanh a; the whole line if a is not between -1 and 1."""
     if a[0] <= -1.0 or a[1] >= 1.0:
         return -math.inf, math.inf
-    return widened(math.atanh(a[0]), math.atanh(a[1]), _LIBRARY)
+    return widen_outward(math.atanh(a[0]), math.atanh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def erf(a):
     """Return an enclosure of erf a."""
-    return widened(math.erf(a[0]), math.erf(a[1]), _LIBRARY)
+    return widen_outward(math.erf(a[0]), math.erf(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def erfc(a):
     """Return an enclosure of erfc a."""
-    return widened(math.erfc(a[1]), math.erfc(a[0]), _LIBRARY)
+    return widen_outward(math.erfc(a[1]), math.erfc(a[0]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -168,12 +168,12 @@ def cosh(a):
     """Return an enclosure of cosh a."""
     low = math.cosh(a[0])
     high = math.cosh(a[1])
-    return widened(1.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high), _LIBRARY)
+    return widen_outward(1.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def sqrt(a):
-    """Return an enclosure of the square root on the non-negative part of a."""
+    """Return an enclosure of the square root of the non-negative part of a."""
     return rounded(math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0)))
 
 
@@ -181,7 +181,7 @@ def sqrt(a):
 def log(a):
     """Return an enclosure of log a on the positive part of a."""
     low = math.log(a[0]) if a[0] > 0.0 else -math.inf
-    return widened(low, math.log(a[1]) if a[1] > 0.0 else math.nan, _LIBRARY)
+    return widen_outward(low, math.log(a[1]) if a[1] > 0.0 else math.nan, _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -205,7 +205,7 @@ def sin(a):
         return -1.0, 1.0
     top = math.ceil((a[0] - 1e-9) / turn - 0.25) * turn + 0.5 * math.pi <= a[1] + 1e-9
     bottom = math.ceil((a[0] - 1e-9) / turn + 0.25) * turn - 0.5 * math.pi <= a[1] + 1e-9
-    return widened(-1.0 if bottom else min(low, high), 1.0 if top else max(low, high), _LIBRARY)
+    return widen_outward(-1.0 if bottom else min(low, high), 1.0 if top else max(low, high), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -264,7 +264,7 @@ def heaviside(a):
 
 @njit(cache=True, error_model="numpy")
 def equal(a, b):
-    """Return the condition a = b: (1, 1) certain, (0, 0) excluded, (0, 1) undecided, as all conditions.
+    """Return the condition a = b of two intervals: (1, 1) certain, (0, 0) excluded, (0, 1) undecided.
 
     Args:
         a: interval (lower, upper).
@@ -276,7 +276,7 @@ def equal(a, b):
 
 @njit(cache=True, error_model="numpy")
 def where(condition, a, b):
-    """Return a if the condition holds, b if it does not, their hull if it is undecided.
+    """Return interval a if a condition holds, b if it does not, and the hull of both if it is undecided.
 
     Args:
         condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
@@ -287,12 +287,12 @@ def where(condition, a, b):
         return a
     if condition[1] == 0.0:
         return b
-    return hull(a, b)
+    return interval_hull(a, b)
 
 
 @njit(cache=True, error_model="numpy")
 def gt(a, b):
-    """Return the condition a > b.
+    """Return the condition a > b of two intervals: certain, excluded or undecided.
 
     Args:
         a: interval (lower, upper).
@@ -303,7 +303,7 @@ def gt(a, b):
 
 @njit(cache=True, error_model="numpy")
 def ge(a, b):
-    """Return the condition a >= b.
+    """Return the condition a >= b of two intervals: certain, excluded or undecided.
 
     Args:
         a: interval (lower, upper).
@@ -314,7 +314,7 @@ def ge(a, b):
 
 @njit(cache=True, error_model="numpy")
 def lt(a, b):
-    """Return the condition a < b.
+    """Return the condition a < b of two intervals: certain, excluded or undecided.
 
     Args:
         a: interval (lower, upper).
@@ -325,7 +325,7 @@ def lt(a, b):
 
 @njit(cache=True, error_model="numpy")
 def le(a, b):
-    """Return the condition a <= b.
+    """Return the condition a <= b of two intervals: certain, excluded or undecided.
 
     Args:
         a: interval (lower, upper).
@@ -336,7 +336,7 @@ def le(a, b):
 
 @njit(cache=True, error_model="numpy")
 def both(a, b):
-    """Return the condition that both hold.
+    """Return the conjunction of two conditions, each certain, excluded or undecided.
 
     Args:
         a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
@@ -347,7 +347,7 @@ def both(a, b):
 
 @njit(cache=True, error_model="numpy")
 def either(a, b):
-    """Return the condition that at least one holds.
+    """Return the disjunction of two conditions, each certain, excluded or undecided.
 
     Args:
         a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
@@ -359,7 +359,7 @@ def either(a, b):
 @njit(cache=True, error_model="numpy")
 def sigmoid(a):
     """Return an enclosure of 1 / (1 + e^(-a))."""
-    return widened(1.0 / (1.0 + math.exp(-a[0])), 1.0 / (1.0 + math.exp(-a[1])), _LIBRARY)
+    return widen_outward(1.0 / (1.0 + math.exp(-a[0])), 1.0 / (1.0 + math.exp(-a[1])), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -367,7 +367,7 @@ def softplus(a):
     """Return an enclosure of log(1 + e^a)."""
     low = max(a[0], 0.0) + math.log1p(math.exp(-abs(a[0])))
     high = max(a[1], 0.0) + math.log1p(math.exp(-abs(a[1])))
-    return widened(low, high, _LIBRARY)
+    return widen_outward(low, high, _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
@@ -381,7 +381,7 @@ def softmax(*z):
             if j != i:
                 low += exp(plus((z[j][1], z[j][1]), (-z[i][0], -z[i][0])))[1]
                 high += max(exp(plus((z[j][0], z[j][0]), (-z[i][1], -z[i][1])))[0], 0.0)
-        row = tuple_setitem(row, i, widened(1.0 / low, 1.0 / high, _LIBRARY))  # type: ignore[call-arg]
+        row = tuple_setitem(row, i, widen_outward(1.0 / low, 1.0 / high, _LIBRARY))  # type: ignore[call-arg]
     return row
 
 
@@ -398,7 +398,7 @@ def log_sum_exp(*z):
     for i in range(len(z)):
         least += math.exp(z[i][0] - low)
         most += math.exp(z[i][1] - high)
-    return plus((low, high), widened(math.log(least), math.log(most), len(z) * _LIBRARY))
+    return plus((low, high), widen_outward(math.log(least), math.log(most), len(z) * _LIBRARY))
 
 
 @njit(cache=True, error_model="numpy")
@@ -421,23 +421,23 @@ def sigmoid_over_softplus(a):
 
 
 @njit(cache=True, error_model="numpy")
-def _normal_tail(z):
-    """Return bounds on z + phi(z) / Phi(z) for z < -4, from consecutive convergents of a continued fraction."""
+def _truncated_normal_mean_bounds(z):
+    """Return bounds on z + phi(z) / Phi(z) for a number z < -4, by two convergents of a continued fraction."""
     low = -z
     high = -z
     for n in range(40, 1, -1):
         low = n / low - z
         if n < 40:
             high = n / high - z
-    return widened(min(1.0 / low, 1.0 / high), max(1.0 / low, 1.0 / high), 40.0 * _UNIT)
+    return widen_outward(min(1.0 / low, 1.0 / high), max(1.0 / low, 1.0 / high), 40.0 * _UNIT)
 
 
 @njit(cache=True, error_model="numpy")
-def _mills(z):
-    """Return bounds on phi(z) / Phi(z) at a number."""
+def _inverse_mills_ratio_bounds(z):
+    """Return bounds on phi(z) / Phi(z) of the standard normal law at a number z."""
     a = (z, z)
     if z < -4.0:
-        return plus(minus(a), _normal_tail(z))
+        return plus(minus(a), _truncated_normal_mean_bounds(z))
     root = inverse(sqrt((2.0, 2.0)))
     density = times(exp(times((-0.5, -0.5), power(a, 2))), times((2.0, 2.0), times(root, inverse(sqrt(pi())))))
     return times(density, inverse(erfc(times(minus(a), root))))
@@ -446,23 +446,23 @@ def _mills(z):
 @njit(cache=True, error_model="numpy")
 def inverse_mills_ratio(a):
     """Return an enclosure of phi(a) / Phi(a) of the standard normal law, which decreases."""
-    return max(_mills(a[1])[0], 0.0), _mills(a[0])[1]
+    return max(_inverse_mills_ratio_bounds(a[1])[0], 0.0), _inverse_mills_ratio_bounds(a[0])[1]
 
 
 @njit(cache=True, error_model="numpy")
 def truncated_normal_mean(a):
     """Return an enclosure of a + phi(a) / Phi(a), which increases."""
-    low = _normal_tail(a[0]) if a[0] < -4.0 else plus((a[0], a[0]), _mills(a[0]))
-    high = _normal_tail(a[1]) if a[1] < -4.0 else plus((a[1], a[1]), _mills(a[1]))
+    low = _truncated_normal_mean_bounds(a[0]) if a[0] < -4.0 else plus((a[0], a[0]), _inverse_mills_ratio_bounds(a[0]))
+    high = _truncated_normal_mean_bounds(a[1]) if a[1] < -4.0 else plus((a[1], a[1]), _inverse_mills_ratio_bounds(a[1]))
     return max(low[0], 0.0), high[1]
 
 
 @njit(cache=True, error_model="numpy")
-def _log_normal_cdf(z):
-    """Return bounds on log Phi(z) at a number."""
+def _log_normal_cdf_bounds(z):
+    """Return bounds on log Phi(z) of the standard normal law at a number z."""
     a = (z, z)
     if z < -4.0:
-        size = times(_mills(z), sqrt(times((2.0, 2.0), pi())))
+        size = times(_inverse_mills_ratio_bounds(z), sqrt(times((2.0, 2.0), pi())))
         return plus(times((-0.5, -0.5), power(a, 2)), minus(log(size)))
     return log(times((0.5, 0.5), erfc(times(minus(a), inverse(sqrt((2.0, 2.0)))))))
 
@@ -470,7 +470,7 @@ def _log_normal_cdf(z):
 @njit(cache=True, error_model="numpy")
 def log_normal_cdf(a):
     """Return an enclosure of log Phi(a) of the standard normal law."""
-    return _log_normal_cdf(a[0])[0], min(_log_normal_cdf(a[1])[1], 0.0)
+    return _log_normal_cdf_bounds(a[0])[0], min(_log_normal_cdf_bounds(a[1])[1], 0.0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -478,7 +478,7 @@ def log_gumbel_cdf(a):
     """Return an enclosure of log(1 - e^(-e^a)), which lies between a - e^a / 2 and a far below zero."""
     low = a[0] - 0.5 * math.exp(a[0]) if a[0] < -37.0 else math.log(-math.expm1(-math.exp(min(a[0], 700.0))))
     high = a[1] if a[1] < -37.0 else math.log(-math.expm1(-math.exp(min(a[1], 700.0))))
-    low, high = widened(low, high, _LIBRARY)
+    low, high = widen_outward(low, high, _LIBRARY)
     return low - _LIBRARY, min(high + _LIBRARY, 0.0)
 
 
@@ -495,19 +495,19 @@ def gumbel_ratio(n, a):
     v = math.exp(a[1])
     high = u * math.exp(-u) / -math.expm1(-u) if u > 0.0 else 1.0
     low = v * math.exp(-v) / -math.expm1(-v) if 0.0 < v < 1000.0 else 0.0
-    found = times(exp(times(plus(n, (-1.0, -1.0)), a)), widened(low, high, _LIBRARY * (1.0 + v)))
+    found = times(exp(times(plus(n, (-1.0, -1.0)), a)), widen_outward(low, high, _LIBRARY * (1.0 + v)))
     return max(found[0], 0.0), found[1]
 
 
 @njit(cache=True, error_model="numpy")
-def convex(out, work):
-    """Return whether every Hessian in an enclosure is positive definite.
+def is_hessian_positive_definite(out, work):
+    """Return whether every Hessian in an enclosure is positive definite, by a sufficient condition.
 
-    It is, if the centre with the largest row sum of radii subtracted from its diagonal is positive definite.
+    The condition: the centre minus the largest row sum of radii times the identity is positive definite.
 
     Args:
         out: pairs (lower, upper) of value, gradient and upper triangle of the Hessian.
-        work: scratch, (FIELDS, FIELDS).
+        work: scratch array, (FIELDS, FIELDS).
     """
     fields = work.shape[0]
     spread = 0.0

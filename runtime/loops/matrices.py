@@ -1,4 +1,4 @@
-"""Small dense matrices."""
+"""Linear algebra of small dense matrices."""
 
 import numpy as np
 from numba import njit
@@ -11,9 +11,9 @@ def cholesky(matrix, least, out):
     Columns of vanishing pivots are zero.
 
     Args:
-        matrix: (n, n).
-        least: a pivot vanishes if it is not above this fraction of its diagonal entry.
-        out: the factor, (n, n).
+        matrix: symmetric matrix, (n, n).
+        least: fraction of its diagonal entry up to which a pivot vanishes.
+        out: filled with the factor, (n, n).
     """
     size = matrix.shape[0]
     out[:] = 0.0
@@ -35,23 +35,23 @@ def cholesky(matrix, least, out):
 
 
 @njit(cache=True, error_model="numpy")
-def factor(matrix, out):
+def semidefinite_cholesky(matrix, out):
     """Fill the lower Cholesky factor of a positive semidefinite matrix, with columns of zeros for vanishing pivots.
 
     Args:
-        matrix: (n, n).
-        out: the factor, (n, n).
+        matrix: symmetric matrix, (n, n).
+        out: filled with the factor, (n, n).
     """
     cholesky(matrix, 1e-14, out)
 
 
 @njit(cache=True, error_model="numpy")
-def inverse(matrix, out):
-    """Fill the inverse of a symmetric matrix by Cholesky; return False if it is not positive definite.
+def invert_positive_definite(matrix, out):
+    """Fill the inverse of a symmetric matrix by Cholesky; return False if the matrix is not positive definite.
 
     Args:
-        matrix: (n, n).
-        out: the inverse, (n, n).
+        matrix: symmetric matrix, (n, n).
+        out: filled with the inverse, (n, n).
     """
     size = matrix.shape[0]
     factor = np.empty((size, size))
@@ -73,13 +73,13 @@ def inverse(matrix, out):
 
 
 @njit(cache=True, error_model="numpy")
-def product(one, other, out):
-    """Fill the matrix product, summed in the order of the columns of `one`.
+def multiply_matrices(one, other, out):
+    """Fill the product of two matrices, summed in the order of the columns of the first one.
 
     Args:
-        one: (n, k).
-        other: (k, m).
-        out: the product, (n, m).
+        one: first matrix, (n, k).
+        other: second matrix, (k, m).
+        out: filled with the product, (n, m).
     """
     for i in range(one.shape[0]):
         for j in range(other.shape[1]):
@@ -90,12 +90,12 @@ def product(one, other, out):
 
 
 @njit(cache=True, error_model="numpy")
-def square(matrix, out):
-    """Fill out with matrix_ab matrix_ef.
+def fill_tensor_square(matrix, out):
+    """Fill the tensor product of a matrix with itself, matrix_ab matrix_ef.
 
     Args:
-        matrix: (s, s).
-        out: (s, s, s, s).
+        matrix: square matrix, (s, s).
+        out: filled with the products, (s, s, s, s).
     """
     size = matrix.shape[0]
     for a in range(size):
@@ -106,14 +106,16 @@ def square(matrix, out):
 
 
 @njit(cache=True, error_model="numpy")
-def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional, factor, precision, field_precision):
+def fill_field_laws(
+    q, V, theta, rho_star, teacher_factor, from_teacher, conditional, factor, precision, field_precision
+):
     """Fill the laws of the fields for every block of overlaps (docs/theory.md (3.14)).
 
     Args:
-        q: (C, s, s).
-        V: (C, s, s).
-        theta: (C, s, t).
-        rho_star: (C, t, t).
+        q: self-overlaps, (C, s, s).
+        V: variances of the fields, (C, s, s).
+        theta: overlaps with the teacher, (C, s, t).
+        rho_star: teacher covariances, (C, t, t).
         teacher_factor: filled with T of T T^T = rho*, (C, t, t).
         from_teacher: filled with b = theta T^(-T), (C, s, t).
         conditional: filled with K = q - b b^T, (C, s, s).
@@ -127,7 +129,7 @@ def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional,
     total = 0.0
     for block in range(q.shape[0]):
         T, b, C, F = teacher_factor[block], from_teacher[block], conditional[block], factor[block]
-        if cholesky(rho_star[block], 0.0, T) > 0 or not inverse(V[block], precision[block]):
+        if cholesky(rho_star[block], 0.0, T) > 0 or not invert_positive_definite(V[block], precision[block]):
             return np.nan
         for a in range(b.shape[0]):
             for e in range(b.shape[1]):
@@ -135,24 +137,24 @@ def field_laws(q, V, theta, rho_star, teacher_factor, from_teacher, conditional,
                 for k in range(e):
                     value -= T[e, k] * b[a, k]
                 b[a, e] = value / T[e, e]
-        product(b, b.T, C)
+        multiply_matrices(b, b.T, C)
         for a in range(C.shape[0]):
             for e in range(C.shape[1]):
                 C[a, e] = q[block, a, e] - C[a, e]
                 total += 0.0 * (q[block, a, e] + V[block, a, e])  # nan if one of them is nan
-        if cholesky(C, 0.0, F) > 0 or not inverse(C, field_precision[block]):
+        if cholesky(C, 0.0, F) > 0 or not invert_positive_definite(C, field_precision[block]):
             return np.nan
         for a in range(F.shape[0]):
             total += 2.0 * np.log(F[a, a])
     return total
 
 
-def entries(shape, rows):
-    """Return an array (..., n, m) of given entries, in plain NumPy.
+def matrix_from_entries(shape, rows):
+    """Return an array (..., n, m) of matrices with given entries, in plain NumPy.
 
     Args:
         shape: leading axes, to which entries are broadcast.
-        rows: n rows of m entries.
+        rows: n lists of m entries.
     """
     out = np.empty((*shape, len(rows), len(rows[0])))
     for i, row in enumerate(rows):

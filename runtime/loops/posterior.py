@@ -4,14 +4,14 @@ from numba import njit
 
 
 @njit(cache=True, error_model="numpy")
-def shift(centre, factor, node, out):
-    """Fill out with centre + factor node.
+def fill_affine_image(centre, factor, node, out):
+    """Fill the image centre + factor node of a node under an affine map.
 
     Args:
-        centre: (D,).
-        factor: (D, R).
-        node: (R,).
-        out: (D,).
+        centre: image of zero, (D,).
+        factor: matrix of the map, (D, R).
+        node: the node, (R,).
+        out: filled with the image, (D,).
     """
     for i in range(out.shape[0]):
         out[i] = centre[i]
@@ -20,11 +20,11 @@ def shift(centre, factor, node, out):
 
 
 @njit(cache=True, error_model="numpy")
-def centre(squares, total, g, precision):
-    """Turn sums of s s^T into Cov(s) - precision, in place.
+def centre_second_moments(squares, total, g, precision):
+    """Turn weighted sums of s s^T into Cov(s) - precision, in place.
 
     Args:
-        squares: sums, of which the lower triangle is given, (D, D).
+        squares: sums of s s^T, of which the lower triangle is given, (D, D).
         total: sum of weights.
         g: mean of s, (D,).
         precision: diagonal blocks, (L, t, t).
@@ -40,16 +40,16 @@ def centre(squares, total, g, precision):
 
 
 @njit(cache=True, error_model="numpy")
-def collect(out, weight, value, g, curvature, block):
-    """Add weight * (1, log Z, g_l g_l^T, D_ll' (x) D_ll') to out.
+def add_posterior_sums(out, weight, value, g, curvature, block):
+    """Add a node to the sums of (1, log Z, g_l g_l^T, D_ll' (x) D_ll') over posteriors.
 
     Args:
         out: sums, flat; the last part, [l, a, b, l', i, j] of D_la,l'i D_lb,l'j, is absent if `curvature` is empty.
-        weight: of the node.
+        weight: weight of the node.
         value: log Z.
-        g: (D,), in blocks of t.
-        curvature: dg/domega, (D, D) or empty.
-        block: t.
+        g: posterior mean, (D,), in blocks of t.
+        curvature: D = dg/domega, (D, D) or empty.
+        block: block size t.
     """
     size = g.shape[0]
     out[0] += weight

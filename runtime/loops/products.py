@@ -1,27 +1,27 @@
-"""Sums over omega for a posterior that is a sum of two parts, each of which depends on its own coordinates."""
+"""Sums over omega for a posterior that is a sum of two terms, each of which depends on separate coordinates."""
 
 import numpy as np
 from numba import njit
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def collect_sums(
+def add_posterior_averages_over_pairs(
     first, second, ranges, omega, along, nodes, weights, others, factor, least, curved, sums, squares, responses
 ):
-    """Add averages over all pairs of nodes of two sums over hidden variables, at every node of the other coordinates.
+    """Add posterior averages over all pairs of nodes of two sums over hidden variables.
 
     Args:
         first: moments 1, y (D) and, if curved, y y^T (upper triangle by rows), of unit variance around omega, of the
-            first sum, (M, N, K); overwritten with those of y - omega.
-        second: the same of the second sum, (M, N', K).
+            first sum, (M, N, K); overwritten with the moments of y - omega.
+        second: moments of the second sum, (M, N', K), likewise.
         ranges: first and last node of both sums that are not zero, (2, M, 2).
-        omega: in the other coordinates, (M, D).
+        omega: values of omega at the nodes of the other coordinates, (M, D).
         along: coordinate of the nodes; -1 for none.
-        nodes: along that coordinate, (N,).
-        weights: of pairs, (N, N'); their sums from the left after a zero column, (N, N' + 1); and from above after a
-            zero row, (N + 1, N').
-        others: weights of the other coordinates, (M,).
-        factor: of all weights.
+        nodes: nodes along that coordinate, (N,).
+        weights: weights of pairs, (N, N'); their sums from the left after a zero column, (N, N' + 1); and from above
+            after a zero row, (N + 1, N').
+        others: weights of the nodes of the other coordinates, (M,).
+        factor: factor on all weights.
         least: weight below which a node is left out.
         curved: whether to sum responses.
         sums: 1 and log Z are added.
@@ -35,8 +35,8 @@ def collect_sums(
     for other in range(first.shape[0]):
         outside = others[other] * factor
         at[:] = omega[other]
-        i0, i1 = _relevant_range(first[other], ranges[0, other], least, outside * heaviest)
-        j0, j1 = _relevant_range(second[other], ranges[1, other], least, outside * heaviest)
+        i0, i1 = _range_of_heavy_nodes(first[other], ranges[0, other], least, outside * heaviest)
+        j0, j1 = _range_of_heavy_nodes(second[other], ranges[1, other], least, outside * heaviest)
         for table, low, high in ((first, i0, i1), (second, j0, j1)):
             for i in range(low, high):
                 if along >= 0:
@@ -45,18 +45,20 @@ def collect_sums(
         for i in range(i0, i1):
             one = first[other, i]
             alone = from_left[i, -1] - from_left[i, j1] + from_left[i, j0]
-            _add_node(one, nothing, alone * outside, least, curved, g, slope, sums, squares, responses)
+            _add_posterior_node(one, nothing, alone * outside, least, curved, g, slope, sums, squares, responses)
             for j in range(j0, j1):
                 weight = pairs[i, j] * outside
-                _add_node(one, second[other, j], weight, least, curved, g, slope, sums, squares, responses)
+                _add_posterior_node(one, second[other, j], weight, least, curved, g, slope, sums, squares, responses)
         for j in range(j0, j1):
             alone = from_above[-1, j] - from_above[i1, j] + from_above[i0, j]
-            _add_node(nothing, second[other, j], alone * outside, least, curved, g, slope, sums, squares, responses)
+            _add_posterior_node(
+                nothing, second[other, j], alone * outside, least, curved, g, slope, sums, squares, responses
+            )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _relevant_range(table, span, least, weight):
-    """Return the range of nodes within a span whose weight is not negligible."""
+def _range_of_heavy_nodes(table, span, least, weight):
+    """Return the first and the last node (exclusive) of a span whose weight is not negligible."""
     low, high = span
     while low < high and not table[low, 0] * weight >= least:
         low += 1
@@ -67,7 +69,7 @@ def _relevant_range(table, span, least, weight):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _centre_moments(moments, omega, curved):
-    """Turn moments of y into those of y - omega, in place."""
+    """Turn moments of y into moments of y - omega, in place."""
     size = omega.shape[0]
     if curved:
         place = 1 + size
@@ -82,8 +84,8 @@ def _centre_moments(moments, omega, curved):
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _add_node(one, two, weight, least, curved, g, slope, sums, squares, responses):
-    """Add a node of omega, whose posterior has the moments of both sums together."""
+def _add_posterior_node(one, two, weight, least, curved, g, slope, sums, squares, responses):
+    """Add a node of omega, whose posterior moments are those of two sums together, to the averages."""
     size = g.shape[0]
     total = one[0] + two[0]
     share = weight * total

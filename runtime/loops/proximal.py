@@ -1,17 +1,17 @@
-"""The proximal map at one point: quotients of matrices, blocks of slopes, planes where arguments of a loss vanish."""
+"""The proximal map at one point: linear solves, blocks of its Jacobian, projections onto kink planes."""
 
 from numba import njit
 
 
 # At every node of an average: where they are called the sizes are numbers, by which loops are unrolled.
 @njit(cache=True, error_model="numpy", inline="always")
-def divide(matrix, out, size):
-    """Replace out by matrix^(-1) out, by elimination with pivoting, and return the determinant.
+def solve_linear_system_in_place(matrix, out, size):
+    """Replace a matrix `out` by matrix^(-1) out, by elimination with pivoting, and return the determinant.
 
     Args:
-        matrix: (size, size), destroyed.
-        out: (size, size).
-        size: number of rows.
+        matrix: matrix of the system, (size, size), destroyed.
+        out: right-hand sides, (size, size), replaced by the solutions.
+        size: number of equations.
     """
     determinant = 1.0
     for k in range(size):
@@ -41,16 +41,16 @@ def divide(matrix, out, size):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def add_blocks(matrix, weight, slope, square, tokens, student):
-    """Add weight * G_ll to slope and weight * G_lr (x) G_lr to square.
+def add_jacobian_blocks(matrix, weight, slope, square, tokens, student):
+    """Add the blocks G_ll and G_lr (x) G_lr of the Jacobian at a node to weighted sums.
 
     Args:
-        matrix: G, (L s, L s).
-        weight: of the node.
-        slope: (L, s, s).
-        square: (L, L, s, s, s, s).
-        tokens: L.
-        student: s.
+        matrix: Jacobian G, (L s, L s).
+        weight: weight of the node.
+        slope: sum of G_ll, (L, s, s).
+        square: sum of G_lr (x) G_lr, (L, L, s, s, s, s).
+        tokens: number of tokens, L.
+        student: number of student columns, s.
     """
     for l in range(tokens):
         for a in range(student):
@@ -66,11 +66,11 @@ def add_blocks(matrix, weight, slope, square, tokens, student):
 
 
 @njit(cache=True, error_model="numpy")
-def onto(planes, k, x):
-    """Project a point orthogonally onto a plane, or onto all planes in turn; return it.
+def project_onto_planes(planes, k, x):
+    """Project a point orthogonally onto a plane, or onto all planes in turn; return the point.
 
     Args:
-        planes: rows (slopes, value at zero), (P, D + 1); planes without slopes are skipped.
+        planes: coefficients and constants of the planes, (P, D + 1); planes with zero coefficients are skipped.
         k: number of the plane; P for all of them.
         x: the point, (D,), changed in place.
     """

@@ -1,6 +1,6 @@
 """Losses of one field: smooth pieces, minima of the Moreau objective, panels between kinks of the proximal map.
 
-See docs/theory.md section 11. The functions of a model are those of its generated solver. `bind` takes their addresses:
+See docs/theory.md section 11. `bind_loss_functions` takes the addresses of the functions of a generated solver:
 functions that call them by address are compiled once on a machine, not once per solver.
 """
 
@@ -33,26 +33,26 @@ BOUNDS, LEAST_CURVATURE, NARROW, IMPLICIT_KINKS, PLACES = 2, 3, 4, 5, 6
 
 
 @intrinsic
-def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, places):
-    """Return the model of a loss: the addresses of its functions (0 for None) and its number of edges.
+def bind_loss_functions(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, places):
+    """Return the addresses of the functions of a loss (0 for None), and its number of edges between pieces.
 
     Args:
-        typing: context of Numba.
-        piece: called by `piece_at`.
-        edges: called by `edges_of`.
-        bounds: called by `bounds_on`, or None.
-        least_curvature: called by `least_curvature`, or None.
-        narrow: called by `narrow_places`, or None.
-        implicit_kinks: called by `implicit_kinks`, or None.
+        typing: typing context of Numba.
+        piece: function called by `loss_piece_at`.
+        edges: function called by `fill_piece_edges`.
+        bounds: function called by `derivative_bounds_on`, or None.
+        least_curvature: function called by `least_curvature`, or None.
+        narrow: function called by `narrow_positions`, or None.
+        implicit_kinks: function called by `implicit_kinks`, or None.
         places: number of edges between pieces.
     """
     given = (piece, edges, bounds, least_curvature, narrow, implicit_kinks)
     for (name, signature), function in zip(_FUNCTIONS, given, strict=True):
         found = None if function == types.none else function.get_call_type(typing, signature.args, {})
         if found is not None and found.return_type != signature.return_type:
-            raise TypingError(f"{name} returns {found.return_type}, not {signature.return_type}")
+            raise TypingError(f"the loss's function {name} returns {found.return_type}, not {signature.return_type}")
 
-    def generate(context, builder, _, arguments):
+    def generate_addresses(context, builder, _, arguments):
         """Return the LLVM value of the call.
 
         Args:
@@ -71,15 +71,15 @@ def bind(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, 
             addresses.append(builder.ptrtoint(pointer, context.get_value_type(types.intp)))
         return context.make_tuple(builder, _MODEL, [*addresses, arguments[-1]])
 
-    return _MODEL(*given, types.intp), generate
+    return _MODEL(*given, types.intp), generate_addresses
 
 
-def _call(entry):
+def _call_by_address(entry):
     """Return the signature of a call of function number `entry` of a model, and its code generator."""
     signature = _FUNCTIONS[entry][1]
     array = make_array(_ARRAY)
 
-    def generate(context, builder, _, arguments):
+    def generate_call(context, builder, _, arguments):
         """Return the LLVM value of the call.
 
         Args:
@@ -99,52 +99,52 @@ def _call(entry):
             context.call_conv.return_status_propagate(builder, status)
         return result
 
-    return signature.return_type(_MODEL, *(_ARRAY if kind == _AT else kind for kind in signature.args)), generate
+    return signature.return_type(_MODEL, *(_ARRAY if kind == _AT else kind for kind in signature.args)), generate_call
 
 
 @intrinsic
-def piece_at(typing, model, x, reference, known, c):
-    """Return loss, slope and curvature at x, continued from the piece that contains the reference.
+def loss_piece_at(typing, model, x, reference, known, c):
+    """Return the loss, its derivative and its curvature at x, continued from the piece with the reference point.
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         x: field.
         reference: a point inside the piece.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
     """
-    return _call(0)
+    return _call_by_address(0)
 
 
 @intrinsic
-def edges_of(typing, model, known, c, out):
-    """Fill the ends of the pieces, ascending from -inf to inf, and return the number of pieces.
+def fill_piece_edges(typing, model, known, c, out):
+    """Fill the edges of the smooth pieces of the loss, ascending from -inf to inf; return the number of pieces.
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
-        out: filled with the ends.
+        out: filled with the edges.
     """
-    return _call(1)
+    return _call_by_address(1)
 
 
 @intrinsic
-def bounds_on(typing, model, low, high, reference, known, c):
-    """Return bounds (lower, upper) of slope and of curvature on an interval.
+def derivative_bounds_on(typing, model, low, high, reference, known, c):
+    """Return bounds (lower, upper) of the first and the second derivative of the loss on an interval.
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         low: lower end.
         high: upper end.
         reference: a point inside the piece.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
     """
-    return _call(BOUNDS)
+    return _call_by_address(BOUNDS)
 
 
 @intrinsic
@@ -153,43 +153,43 @@ def least_curvature(typing, model, known, c):
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
     """
-    return _call(LEAST_CURVATURE)
+    return _call_by_address(LEAST_CURVATURE)
 
 
 @intrinsic
-def narrow_places(typing, model, known, c):
-    """Return positions at which the loss may vary rapidly, each followed by the width.
+def narrow_positions(typing, model, known, c):
+    """Return positions at which the loss may vary rapidly, each followed by the width of the variation.
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
     """
-    return _call(NARROW)
+    return _call_by_address(NARROW)
 
 
 @intrinsic
 def implicit_kinks(typing, model, x, known, c):
-    """Return expressions that vanish where the loss may have a kink within a piece.
+    """Return the values of switching functions that vanish where the loss may have a kink within a piece.
 
     Args:
         typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         x: field.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
     """
-    return _call(IMPLICIT_KINKS)
+    return _call_by_address(IMPLICIT_KINKS)
 
 
 @njit(cache=True, error_model="numpy")
 def insert_minimum(found, count, x, value):
-    """Insert a minimum into a list sorted by value, unless it is there already; return the new length.
+    """Insert a minimum into a list sorted by value, unless the list contains it; return the new length.
 
     Args:
         found: rows (x, value), (most, FIELDS + 1); the highest are dropped if they do not fit.
@@ -230,13 +230,13 @@ def insert_minimum(found, count, x, value):
 
 
 @njit(cache=True, error_model="numpy")
-def insert_place(edges, count, place):
-    """Insert a position into ascending edges, unless it is there already, nan or below the first; return their number.
+def insert_edge(edges, count, place):
+    """Insert a position into ascending edges and return their number; known, nan or too low ones are left out.
 
     Args:
-        edges: ascending.
+        edges: edges, ascending.
         count: number of edges.
-        place: the position.
+        place: position to insert.
     """
     if not edges[0] < place < math.inf:
         return count
@@ -252,7 +252,7 @@ def insert_place(edges, count, place):
 
 
 @njit(cache=True, error_model="numpy")
-def inside(low, high):
+def inner_point_of_interval(low, high):
     """Return an inner point of an interval.
 
     Args:
@@ -265,11 +265,11 @@ def inside(low, high):
 
 
 @njit(cache=True, error_model="numpy")
-def piece_of(edges, x):
+def piece_containing(edges, x):
     """Return the number of the piece that contains x, the lower one at an edge.
 
     Args:
-        edges: of the pieces, ascending; the last is inf.
+        edges: edges of the pieces, ascending; the last is inf.
         x: field.
     """
     piece = 0
@@ -279,7 +279,7 @@ def piece_of(edges, x):
 
 
 @njit(cache=True, error_model="numpy")
-def differ(one, other):
+def differ_beyond_rounding(one, other):
     """Return whether two numbers differ by more than rounding.
 
     Args:
@@ -290,34 +290,34 @@ def differ(one, other):
 
 
 @njit(cache=True, error_model="numpy")
-def is_minimum(left, left_slope, right, right_slope):
+def is_minimum_at_edge(left, left_slope, right, right_slope):
     """Return whether a function has a local minimum at an edge.
 
     Args:
-        left: limit of the function from the left.
-        left_slope: its slope there.
-        right: limit from the right.
-        right_slope: its slope there.
+        left: left limit of the function.
+        left_slope: left derivative.
+        right: right limit of the function.
+        right_slope: right derivative.
     """
     falls = left_slope <= 0.0
     rises = right_slope >= 0.0
-    if differ(left, right):
+    if differ_beyond_rounding(left, right):
         # At a jump only the slope on the lower side matters.
         return rises if left > right else falls
     return falls and rises
 
 
 @njit(cache=True, error_model="numpy")
-def push(stack, depth, a, x_a, b, x_b):
+def push_interval(stack, depth, a, x_a, b, x_b):
     """Push an interval and the proximal points at its ends on a stack; return the new depth.
 
     Args:
-        stack: rows (a, x_a, b, x_b), (most, 4).
-        depth: number of rows.
+        stack: stack of (a, x_a, b, x_b), (most, 4).
+        depth: number of intervals on the stack.
         a: lower end.
-        x_a: proximal point there.
+        x_a: proximal point at the lower end.
         b: upper end.
-        x_b: proximal point there.
+        x_b: proximal point at the upper end.
     """
     stack[depth, 0] = a
     stack[depth, 1] = x_a
@@ -327,14 +327,14 @@ def push(stack, depth, a, x_a, b, x_b):
 
 
 @njit(cache=True, error_model="numpy")
-def halve(boxes, held, low, middle, high):
+def push_interval_halves(boxes, held, low, middle, high):
     """Push both halves of an interval on a stack, the lower one on top; return the new depth.
 
     Args:
-        boxes: rows (low, high), (most, 2).
-        held: number of rows.
+        boxes: stack of intervals (low, high), (most, 2).
+        held: number of intervals on the stack.
         low: lower end.
-        middle: of the interval.
+        middle: middle of the interval.
         high: upper end.
     """
     boxes[held, 0] = middle
@@ -345,12 +345,12 @@ def halve(boxes, held, low, middle, high):
 
 
 @njit(cache=True, error_model="numpy")
-def longer(values, size):
+def extend_array(values, size):
     """Return a longer array that begins with given values.
 
     Args:
-        values: (N,).
-        size: of the new array.
+        values: given values, (N,).
+        size: length of the new array.
     """
     out = np.empty(size, values.dtype)
     for n in range(len(values)):
@@ -359,24 +359,28 @@ def longer(values, size):
 
 
 @njit(cache=True, error_model="numpy")
-def _one_sided_values(model, edges, piece, known, c):
-    """Return the loss, its slope and its curvature before the end of a piece, and after it."""
+def _one_sided_losses_at_edge(model, edges, piece, known, c):
+    """Return the loss, its first and its second derivative to the left of an edge, and to the right of it."""
     end = edges[piece + 1]
-    before, before_slope, before_curvature = piece_at(model, end, inside(edges[piece], end), known, c)
-    after, after_slope, after_curvature = piece_at(model, end, inside(end, edges[piece + 2]), known, c)
+    before, before_slope, before_curvature = loss_piece_at(
+        model, end, inner_point_of_interval(edges[piece], end), known, c
+    )
+    after, after_slope, after_curvature = loss_piece_at(
+        model, end, inner_point_of_interval(end, edges[piece + 2]), known, c
+    )
     return before, before_slope, before_curvature, after, after_slope, after_curvature
 
 
 @njit(cache=True, error_model="numpy")
-def _descend(model, x, low, high, reference, w, p, known, c):
-    """Minimise the objective of one piece from x within [low, high]: modified Newton with backtracking.
+def _minimise_within_piece(model, x, low, high, reference, w, p, known, c):
+    """Minimise the Moreau objective of one piece within [low, high] by modified Newton steps with backtracking.
 
     Returns x, value, curvature, and the decrement before the last step (-1: not converged, -2: it ends at an edge).
     """
     floor = 0.1 * p
     tiny = 1e-4 * p
     x = min(max(x, low), high)
-    loss, slope, curvature = piece_at(model, x, reference, known, c)
+    loss, slope, curvature = loss_piece_at(model, x, reference, known, c)
     for _ in range(100):
         value = loss + 0.5 * p * (x - w) ** 2
         if not curvature < math.inf:
@@ -396,7 +400,7 @@ def _descend(model, x, low, high, reference, w, p, known, c):
         # Backtracking to the Armijo condition with factor 1e-4, up to rounding.
         for _ in range(40):
             new_x = min(max(x + step, low), high)
-            loss, new_slope, curvature = piece_at(model, new_x, reference, known, c)
+            loss, new_slope, curvature = loss_piece_at(model, new_x, reference, known, c)
             new_value = loss + 0.5 * p * (new_x - w) ** 2
             if new_value <= value + 1e-4 * slope * (new_x - x) + 1e-15 * (1.0 + abs(value)):
                 break
@@ -409,13 +413,13 @@ def _descend(model, x, low, high, reference, w, p, known, c):
 
 
 @njit(cache=True, error_model="numpy")
-def _minimum_between(model, low, high, reference, w, p, known, c):
-    """Find the minimum of the objective on [low, high], where it is convex, by Newton's method with bisection.
+def _convex_minimum_between(model, low, high, reference, w, p, known, c):
+    """Return the minimum of the Moreau objective on an interval where it is convex, by Newton steps with bisection.
 
-    Returns x, value, and the decrement before the last step (-2: the slope has one sign on [low, high]).
+    Returns x, value, and the decrement before the last step (-2: the derivative has one sign on [low, high]).
     """
-    _, slope, _ = piece_at(model, low, reference, known, c)
-    _, rise, _ = piece_at(model, high, reference, known, c)
+    _, slope, _ = loss_piece_at(model, low, reference, known, c)
+    _, rise, _ = loss_piece_at(model, high, reference, known, c)
     slope += p * (low - w)
     rise += p * (high - w)
     if slope > 0.0 or rise < 0.0:
@@ -424,7 +428,7 @@ def _minimum_between(model, low, high, reference, w, p, known, c):
     if not low < x < high:
         x = 0.5 * (low + high)
     for _ in range(200):
-        loss, slope, curvature = piece_at(model, x, reference, known, c)
+        loss, slope, curvature = loss_piece_at(model, x, reference, known, c)
         value = loss + 0.5 * p * (x - w) ** 2
         slope += p * (x - w)
         if slope > 0.0:
@@ -445,12 +449,12 @@ def _minimum_between(model, low, high, reference, w, p, known, c):
 
 
 @njit(cache=True, error_model="numpy")
-def _bends_down(model, low, high, reference, p, known, c):
-    """Return whether the objective is concave anywhere on [low, high] within a piece, by bounds of its curvature."""
+def _is_concave_anywhere(model, low, high, reference, p, known, c):
+    """Return whether the Moreau objective is concave anywhere on an interval, by bounds of its curvature."""
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
         return False
     if model[BOUNDS] == 0:  # quadratic
-        _, _, curvature = piece_at(model, reference, reference, known, c)
+        _, _, curvature = loss_piece_at(model, reference, reference, known, c)
         return not curvature + p > 0.0
     boxes = np.empty((80, 2))
     boxes[0, 0] = low
@@ -463,26 +467,26 @@ def _bends_down(model, low, high, reference, p, known, c):
         low = boxes[held, 0]
         high = boxes[held, 1]
         middle = 0.5 * (low + high)
-        _, bounds = bounds_on(model, low, high, reference, known, c)
+        _, bounds = derivative_bounds_on(model, low, high, reference, known, c)
         if bounds[0] + p > 0.0 or not low < middle < high:
             continue
-        _, _, curvature = piece_at(model, middle, reference, known, c)
+        _, _, curvature = loss_piece_at(model, middle, reference, known, c)
         if not curvature + p > 0.0:
             return True
         # If the smallest curvature is zero, bisection would not end.
         if seen < 4000 and held + 2 <= boxes.shape[0]:
-            held = halve(boxes, held, low, middle, high)
+            held = push_interval_halves(boxes, held, low, middle, high)
     return False
 
 
 @njit(cache=True, error_model="numpy")
 def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count):
-    """Add the minima of one piece to found; return the new number of rows and the decrement of the first descent.
+    """Add the minima of the Moreau objective in one piece to a list; return its new length, and a decrement.
 
-    A negative decrement: not converged. flip 0: one descent, 1: all minima, by bisection until bounds show that the
-    slope has one sign, that the objective is concave, or that it is convex, so that there is at most one minimum.
+    The decrement is that of the first descent, negative if it did not converge. flip 0: one descent, 1: all minima, by
+    bisection until bounds show that the derivative has one sign, or that the objective is concave or convex.
     """
-    x, value, _, size = _descend(model, w, low, high, reference, w, p, known, c)
+    x, value, _, size = _minimise_within_piece(model, w, low, high, reference, w, p, known, c)
     if size >= 0.0:
         count = insert_minimum(found, count, (x,), value)
     if flip == 0 and size != -1.0:
@@ -491,7 +495,7 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
     reach = math.sqrt(2.0 * abs(value) / p)
     if low < -x < high:
         # The mirror image is often another minimum, perhaps too high to be found by the search below.
-        new_x, value, _, its = _descend(model, -x, low, high, reference, w, p, known, c)
+        new_x, value, _, its = _minimise_within_piece(model, -x, low, high, reference, w, p, known, c)
         if its >= 0.0:
             count = insert_minimum(found, count, (new_x,), value)
     boxes = np.empty((80, 2))
@@ -506,10 +510,10 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
         seen += 1
         left = boxes[held, 0]
         right = boxes[held, 1]
-        slopes, bends = bounds_on(model, left, right, reference, known, c)
+        slopes, bends = derivative_bounds_on(model, left, right, reference, known, c)
         middle = 0.5 * (left + right)
         # The bounds of the slope directly, and by the mean value theorem from that in the middle.
-        _, slope, _ = piece_at(model, middle, reference, known, c)
+        _, slope, _ = loss_piece_at(model, middle, reference, known, c)
         pull = p * (middle - w)
         spread = 0.5 * (right - left) * max(abs(bends[0] + p), abs(bends[1] + p)) + 1e-14 * (abs(slope) + abs(pull))
         lowest = max(slopes[0] + p * (left - w), slope + pull - spread)
@@ -517,25 +521,25 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
         if lowest > 0.0 or highest < 0.0 or bends[1] + p < 0.0:
             continue
         if bends[0] + p > 0.0 or right - left <= 1e-13 * (abs(left) + abs(right)) or not left < middle < right:
-            x, value, its = _minimum_between(model, left, right, reference, w, p, known, c)
+            x, value, its = _convex_minimum_between(model, left, right, reference, w, p, known, c)
             if its >= 0.0:
                 count = insert_minimum(found, count, (x,), value)
                 size = max(size, its)
             continue
-        held = halve(boxes, held, left, middle, right)
+        held = push_interval_halves(boxes, held, left, middle, right)
     return count, size
 
 
 @njit(cache=True, error_model="numpy")
-def _minima(model, w, p, known, c, flip, edges, found):
-    """Fill found (most, 2) with local minima (x, value) of the objective, lowest first: of the pieces and at the edges.
+def _moreau_minima(model, w, p, known, c, flip, edges, found):
+    """Fill a list (most, 2) with the local minima (x, value) of the Moreau objective, lowest first.
 
     flip 0: one descent per piece, 1: a search of the whole interval that must contain the global minimum.
     Returns the number of minima and the largest decrement before a last step (negative: nothing was found).
     """
     count = np.int64(0)  # typed, as a literal would make Numba compile again
     worst = 0.0
-    pieces = edges_of(model, known, c, edges)
+    pieces = fill_piece_edges(model, known, c, edges)
     lowest = math.inf
     at_lowest = w
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
@@ -543,23 +547,23 @@ def _minima(model, w, p, known, c, flip, edges, found):
     for piece in range(pieces):
         low = edges[piece]
         high = edges[piece + 1]
-        reference = inside(low, high)
+        reference = inner_point_of_interval(low, high)
         if model[BOUNDS] != 0:
             count, size = _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count)
             worst = max(worst, size)
         else:
             # The piece is at most quadratic: one Newton step leads to its minimum.
-            _, slope, curvature = piece_at(model, reference, reference, known, c)
+            _, slope, curvature = loss_piece_at(model, reference, reference, known, c)
             if curvature + p > 0.0:
                 x = reference - (slope + p * (reference - w)) / (curvature + p)
                 if low < x < high:
-                    loss, _, _ = piece_at(model, x, reference, known, c)
+                    loss, _, _ = loss_piece_at(model, x, reference, known, c)
                     count = insert_minimum(found, count, (x,), loss + 0.5 * p * (x - w) ** 2)
         if piece + 1 < pieces:
-            left, left_slope, _, right, right_slope, _ = _one_sided_values(model, edges, piece, known, c)
+            left, left_slope, _, right, right_slope, _ = _one_sided_losses_at_edge(model, edges, piece, known, c)
             pull = p * (high - w)
             value = min(left, right) + 0.5 * pull * (high - w)
-            if is_minimum(left, left_slope + pull, right, right_slope + pull):
+            if is_minimum_at_edge(left, left_slope + pull, right, right_slope + pull):
                 count = insert_minimum(found, count, (high,), value)
             if value < lowest:
                 lowest = value
@@ -571,24 +575,24 @@ def _minima(model, w, p, known, c, flip, edges, found):
 
 
 @njit(cache=True, error_model="numpy")
-def proximal(model, w, p, known, c, flip, edges, found):
+def lowest_moreau_minimum(model, w, p, known, c, flip, edges, found):
     """Return the lowest minimum of the Moreau objective.
 
     Args:
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         w: field omega.
         p: precision 1 / V.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
-        flip: 0 for one descent per piece, 1 for a search of all that may contain the global minimum.
+        flip: 0 for one descent per piece, 1 for a search of the whole interval that contains the global minimum.
         edges: scratch, (edges + 2,).
         found: scratch for minima, (most, 2).
 
     Returns:
-        x, value, gap to the next lowest minimum found (nan without one), 1 or 2 for one or more minima found (0: the
-        descents did not converge), and the largest decrement before a last step.
+        x, value, gap to the second lowest minimum (nan without one), number of minima found, at most 2 (0: the descents
+        did not converge), and the largest decrement before a last step.
     """
-    count, size = _minima(model, w, p, known, c, flip, edges, found)
+    count, size = _moreau_minima(model, w, p, known, c, flip, edges, found)
     if count == 0:
         return w, math.nan, math.nan, 0, -1.0
     gap = found[1, 1] - found[0, 1] if count > 1 else math.nan
@@ -596,53 +600,53 @@ def proximal(model, w, p, known, c, flip, edges, found):
 
 
 @njit(cache=True, error_model="numpy")
-def all_minima(model, w, p, known, c, found):
-    """Find all local minima of the Moreau objective and return their number.
+def all_moreau_minima(model, w, p, known, c, found):
+    """Fill a list with all local minima of the Moreau objective and return their number.
 
     Args:
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         w: field omega.
         p: precision 1 / V.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
         found: filled with rows (x, value), lowest first, (most, 2).
     """
-    return _minima(model, w, p, known, c, np.int64(1), np.empty(model[PLACES] + 2), found)[0]
+    return _moreau_minima(model, w, p, known, c, np.int64(1), np.empty(model[PLACES] + 2), found)[0]
 
 
 @njit(cache=True, error_model="numpy")
 def is_corner(model, x, known, c, edges):
-    """Return whether x is an edge where the loss or its slope jumps, or has infinite curvature: proximal points stay.
+    """Return whether x is a corner: an edge at which the loss or its derivative jumps, or the curvature is infinite.
 
     Args:
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         x: field.
         known: features of the loss, (FEATURES,).
         c: constants of the channel.
         edges: scratch, (edges + 2,).
     """
-    return _is_corner_at(model, x, known, c, edges, edges_of(model, known, c, edges))
+    return _is_corner_of_edges(model, x, known, c, edges, fill_piece_edges(model, known, c, edges))
 
 
 @njit(cache=True, error_model="numpy")
-def _is_corner_at(model, x, known, c, edges, pieces):
-    """Return `is_corner` for given edges."""
+def _is_corner_of_edges(model, x, known, c, edges, pieces):
+    """Return whether x is a corner of the loss, for given edges of its pieces."""
     for piece in range(pieces - 1):
         if edges[piece + 1] == x:
-            left, left_slope, left_bend, right, right_slope, right_bend = _one_sided_values(
+            left, left_slope, left_bend, right, right_slope, right_bend = _one_sided_losses_at_edge(
                 model, edges, piece, known, c
             )
             if not abs(left_bend) + abs(right_bend) < math.inf:
                 return True
-            return differ(left, right) or differ(left_slope, right_slope)
+            return differ_beyond_rounding(left, right) or differ_beyond_rounding(left_slope, right_slope)
     return False
 
 
 @njit(cache=True, error_model="numpy")
 def _has_jump_between(model, low, high, p, known, c, edges, pieces):
-    """Return whether some x between two proximal points is not a proximal point.
+    """Return whether the proximal map jumps between two proximal points.
 
-    There the loss jumps down, its slope jumps down, or the objective is concave.
+    It does where the loss or its derivative jumps down, or the objective is concave.
     """
     for piece in range(pieces):
         start = max(low, edges[piece])
@@ -650,79 +654,79 @@ def _has_jump_between(model, low, high, p, known, c, edges, pieces):
         if start > end:
             continue
         if piece > 0 and low <= edges[piece] <= high:
-            left, left_slope, _, right, right_slope, _ = _one_sided_values(model, edges, piece - 1, known, c)
-            falls = differ(left_slope, right_slope) and left_slope > right_slope
+            left, left_slope, _, right, right_slope, _ = _one_sided_losses_at_edge(model, edges, piece - 1, known, c)
+            falls = differ_beyond_rounding(left_slope, right_slope) and left_slope > right_slope
             # At an edge the proximal point has the lower value, and does not jump to that side.
             leaves = (left < right or low < edges[piece]) and (left > right or edges[piece] < high)
-            if (leaves and differ(left, right)) or (falls and low < edges[piece] < high):
+            if (leaves and differ_beyond_rounding(left, right)) or (falls and low < edges[piece] < high):
                 return True
-        reference = inside(edges[piece], edges[piece + 1])
-        if start < end and _bends_down(model, start, end, reference, p, known, c):
+        reference = inner_point_of_interval(edges[piece], edges[piece + 1])
+        if start < end and _is_concave_anywhere(model, start, end, reference, p, known, c):
             return True
     return False
 
 
 @njit(cache=True, error_model="numpy")
-def _add_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, count):
-    """Add to cuts the omega in (low, high) at which the proximal map jumps or has a kink; return their new number.
+def _add_proximal_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, count):
+    """Add the omega at which the proximal map jumps or has a kink to a list of cuts; return its new length.
 
-    Images of positions next to rapid variations of the loss are added, at distances that grow by factors of four. At a
-    jump two minima are equally low: if the proximal point where the objectives of both sides are equal is one of them,
-    it is the jump; else the interval is split there. Kinks are where proximal points arrive at an edge and leave it.
+    Cuts next to rapid variations of the loss are added at distances that grow by factors of four. At a jump two minima
+    are equally low: an interval is split where the objectives of its end points are equal, unless this is the jump.
+    Kinks are where proximal points reach an edge of a piece and where they leave it.
     """
-    pieces = edges_of(model, known, c, edges)
+    pieces = fill_piece_edges(model, known, c, edges)
     stack = np.empty((64, 4))
-    narrow = narrow_places(model, known, c) if model[NARROW] != 0 else np.empty(0)
+    narrow = narrow_positions(model, known, c) if model[NARROW] != 0 else np.empty(0)
     everywhere = np.int64(1)  # typed, as a literal would make Numba compile again
-    _minima(model, low, p, known, c, everywhere, edges, found)
+    _moreau_minima(model, low, p, known, c, everywhere, edges, found)
     before = low
     x_before = found[0, 0]
     for cell in range(cells):
         after = low + (high - low) * (cell + 1) / cells
-        _minima(model, after, p, known, c, everywhere, edges, found)
+        _moreau_minima(model, after, p, known, c, everywhere, edges, found)
         x_after = found[0, 0]
-        depth = push(stack, 0, before, x_before, after, x_after)
+        depth = push_interval(stack, 0, before, x_before, after, x_after)
         while depth > 0:
             depth -= 1
             a, x_a, b, x_b = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
             if not x_a < x_b:
                 continue
             if _has_jump_between(model, x_a, x_b, p, known, c, edges, pieces):
-                at_a = _loss_from_below(model, x_a, known, c, edges, pieces)
-                at_b = _loss_from_below(model, x_b, known, c, edges, pieces)
+                at_a = _lower_loss_at(model, x_a, known, c, edges, pieces)
+                at_b = _lower_loss_at(model, x_b, known, c, edges, pieces)
                 middle = 0.5 * (x_a + x_b) + (at_b - at_a) / (p * (x_b - x_a))
                 if a < middle < b:
-                    _minima(model, middle, p, known, c, everywhere, edges, found)
+                    _moreau_minima(model, middle, p, known, c, everywhere, edges, found)
                     equal = at_a + 0.5 * p * (x_a - middle) ** 2
                     lower = found[0, 1] < equal - 1e-15 * (1.0 + abs(equal)) and x_a < found[0, 0] < x_b
                     if lower and b - a > 1e-13 * (1.0 + abs(middle)) and depth + 2 <= stack.shape[0]:
-                        depth = push(stack, depth, a, x_a, middle, found[0, 0])
-                        depth = push(stack, depth, middle, found[0, 0], b, x_b)
+                        depth = push_interval(stack, depth, a, x_a, middle, found[0, 0])
+                        depth = push_interval(stack, depth, middle, found[0, 0], b, x_b)
                         continue
-                count = insert_place(cuts, count, min(max(middle, a), b))
+                count = insert_edge(cuts, count, min(max(middle, a), b))
             else:
                 for piece in range(pieces - 1):
                     place = edges[piece + 1]
                     if x_a <= place <= x_b:
-                        _, left_slope, _, _, right_slope, _ = _one_sided_values(model, edges, piece, known, c)
+                        _, left_slope, _, _, right_slope, _ = _one_sided_losses_at_edge(model, edges, piece, known, c)
                         for slope in (left_slope, right_slope):
                             image = place + slope / p
                             if a <= image <= b and count + 8 < len(cuts):
-                                count = insert_place(cuts, count, image)
+                                count = insert_edge(cuts, count, image)
                 if model[IMPLICIT_KINKS] != 0:
                     at_a, at_b = implicit_kinks(model, x_a, known, c), implicit_kinks(model, x_b, known, c)
                     for k in range(len(at_a)):
                         if at_a[k] * at_b[k] < 0.0 and count + 8 < len(cuts):
                             place = _implicit_kink_between(model, k, x_a, x_b, known, c)
                             _, slope, _ = _loss_at(model, place, known, c, edges)
-                            count = insert_place(cuts, count, min(max(place + slope / p, a), b))
+                            count = insert_edge(cuts, count, min(max(place + slope / p, a), b))
                 for k in range(0, len(narrow), 2):
                     distance = narrow[k + 1]
                     while 1e-14 * (high - low) < distance < (high - low) / 64.0 and count + 8 < len(cuts):
                         for place in (narrow[k] - distance, narrow[k], narrow[k] + distance):
                             if x_a < place < x_b:
                                 _, slope, _ = _loss_at(model, place, known, c, edges)
-                                count = insert_place(cuts, count, min(max(place + slope / p, a), b))
+                                count = insert_edge(cuts, count, min(max(place + slope / p, a), b))
                         distance *= 4.0
             if count + 4 > len(cuts):
                 return count
@@ -748,51 +752,55 @@ def _implicit_kink_between(model, k, low, high, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _loss_at(model, x, known, c, edges):
-    """Return the loss, its slope and its curvature at x, which lies in one of the pieces between the edges."""
-    piece = piece_of(edges, x)
-    return piece_at(model, x, inside(edges[piece], edges[piece + 1]), known, c)
+    """Return the loss, its first and its second derivative at x, given the edges of the pieces."""
+    piece = piece_containing(edges, x)
+    return loss_piece_at(model, x, inner_point_of_interval(edges[piece], edges[piece + 1]), known, c)
 
 
 @njit(cache=True, error_model="numpy")
-def _loss_from_below(model, x, known, c, edges, pieces):
-    """Return the loss at x, at an edge the lower of its values on the two sides."""
+def _lower_loss_at(model, x, known, c, edges, pieces):
+    """Return the loss at x; at an edge the lower of its two one-sided limits."""
     lowest = math.inf
     for piece in range(pieces):
         if edges[piece] <= x <= edges[piece + 1]:
-            value, _, _ = piece_at(model, x, inside(edges[piece], edges[piece + 1]), known, c)
+            value, _, _ = loss_piece_at(model, x, inner_point_of_interval(edges[piece], edges[piece + 1]), known, c)
             lowest = min(lowest, value)
     return lowest
 
 
 @njit(cache=True, error_model="numpy")
-def _squared_slope(model, x, p, known, c, edges, pieces):
+def _squared_field_derivative(model, x, p, known, c, edges, pieces):
     """Return (dg/domega)^2 at a proximal point, in units of p^2."""
-    if _is_corner_at(model, x, known, c, edges, pieces):
+    if _is_corner_of_edges(model, x, known, c, edges, pieces):
         return 1.0
     _, _, curvature = _loss_at(model, x, known, c, edges)
     return (curvature / (curvature + p)) ** 2
 
 
 @njit(cache=True, error_model="numpy")
-def _proximal_between(model, w, low, high, p, known, c, edges, found):
-    """Return the proximal point, which lies in [low, high] if the map is smooth between its ends; else by a search."""
+def _proximal_point_between(model, w, low, high, p, known, c, edges, found):
+    """Return the proximal point within [low, high] by Newton's method if the map is smooth there, else by a search."""
     if low == high:
         return low
     if model[BOUNDS] != 0:
-        piece = piece_of(edges, high)
+        piece = piece_containing(edges, high)
         if edges[piece] <= low:
-            x, _, size = _minimum_between(model, low, high, inside(edges[piece], edges[piece + 1]), w, p, known, c)
+            x, _, size = _convex_minimum_between(
+                model, low, high, inner_point_of_interval(edges[piece], edges[piece + 1]), w, p, known, c
+            )
             if size >= 0.0:
                 return x
-    _minima(model, w, p, known, c, np.int64(1), edges, found)
+    _moreau_minima(model, w, p, known, c, np.int64(1), edges, found)
     return found[0, 0]
 
 
 @njit(cache=True, error_model="numpy")
-def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights, last, squared, edges, found):
-    """Return the highest polynomial coefficients on a panel of X, relative to X, and of (dg/domega)^2, and its mean.
+def _highest_panel_coefficients(
+    model, centre, spread, middle, half, sides, p, known, c, t, weights, last, squared, edges, found
+):
+    """Return the highest Legendre coefficients of X (relative to X) and (dg/domega)^2 on a panel, and its mean.
 
-    Coefficients are the largest over values of the noise, the mean is summed over them; (dg/domega)^2 is optional.
+    Coefficients are maxima, and the mean of (dg/domega)^2 a sum, over values of the labelled noise.
     """
     tail = 0.0
     rough = 0.0
@@ -801,18 +809,18 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
     bends = np.empty(2)
     for choice in range(known.shape[0]):
         row = known[choice]
-        pieces = edges_of(model, row, c, edges)
+        pieces = fill_piece_edges(model, row, c, edges)
         ends[:] = 0.0
         bends[:] = 0.0
         largest = 0.0
         for k in range(len(t)):
             w = centre + spread * (middle + half * t[k])
-            x = _proximal_between(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
+            x = _proximal_point_between(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
             ends[0] += last[0, k] * x
             ends[1] += last[1, k] * x
             largest = max(largest, abs(x))
             if squared:
-                square = _squared_slope(model, x, p, row, c, edges, pieces)
+                square = _squared_field_derivative(model, x, p, row, c, edges, pieces)
                 bends[0] += last[0, k] * square
                 bends[1] += last[1, k] * square
                 mean += weights[k] * square
@@ -822,39 +830,41 @@ def _highest(model, centre, spread, middle, half, sides, p, known, c, t, weights
 
 
 @njit(cache=True, error_model="numpy")
-def _centre_of(low, high):
-    """Return middle and half length of a panel, and an upper bound on its normal measure times sqrt(2 pi) / 2."""
+def _panel_centre_and_measure(low, high):
+    """Return the middle and the half length of a panel, and a bound on its normal measure times sqrt(2 pi) / 2."""
     half = 0.5 * (high - low)
     nearest = min(max(0.0, low), high)
     return 0.5 * (low + high), half, half * math.exp(-0.5 * nearest * nearest)
 
 
 @njit(cache=True, error_model="numpy")
-def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest):
+def proximal_panel_nodes(
+    model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest
+):
     """Return nodes for omega ~ N(centre, spread^2) on panels between jumps and kinks of the proximal map.
 
-    Gauss-Legendre panels are halved until X is a polynomial on each: until its two highest coefficients, weighted with
-    the measure of the panel, are below a tolerance, and likewise those of (dg/domega)^2, relative to its average.
+    Gauss-Legendre panels are halved until the two highest Legendre coefficients of X, times the measure of the panel,
+    are below a tolerance, and likewise those of (dg/domega)^2, relative to its average.
 
     Args:
-        model: addresses of the functions of the loss, see `bind`.
+        model: addresses of the functions of the loss, see `bind_loss_functions`.
         known: features, (N, values of the noise, FEATURES).
         centre: mean of omega, (N,).
         spread: standard deviation of omega, (N,).
         steep: further positions to split at, in units of spread from the centre, (K,).
         p: precision 1 / V.
         c: constants of the channel.
-        cells: initial intervals of a line, at whose ends proximal points are found first.
+        cells: number of initial intervals of a line, at whose ends proximal points are computed first.
         t: Gauss-Legendre nodes on [-1, 1], (n,).
-        weights: of these nodes, (n,).
-        last: matrix from values at the nodes to the two highest coefficients, (2, n).
-        tolerance: of the coefficients of X.
-        squares: tolerance of those of (dg/domega)^2; infinite to skip them.
+        weights: weights of these nodes, (n,).
+        last: matrix from values at the nodes to the two highest Legendre coefficients, (2, n).
+        tolerance: tolerance of the coefficients of X.
+        squares: tolerance of the coefficients of (dg/domega)^2; infinite to skip them.
         reach: half length of a line, in units of spread.
         longest: largest length of a panel, in units of spread, (N,).
 
     Returns:
-        Number of the row, z = (omega - centre) / spread and weight of every node.
+        Line number, z = (omega - centre) / spread and weight of every node.
     """
     edges = np.empty(model[PLACES] + 2)
     found = np.empty((2 * model[PLACES] + 8, 2))
@@ -877,10 +887,12 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
         high = centre[n] + reach * spread[n]
         count = np.int64(1)
         for choice in range(known.shape[1]):
-            count = _add_breakpoints(model, cuts[0], high, p, known[n, choice], c, cells, edges, found, cuts, count)
+            count = _add_proximal_breakpoints(
+                model, cuts[0], high, p, known[n, choice], c, cells, edges, found, cuts, count
+            )
         for k in range(len(steep)):
             if abs(steep[k]) < reach and count + 4 < len(cuts):
-                count = insert_place(cuts, count, centre[n] + steep[k] * spread[n])
+                count = insert_edge(cuts, count, centre[n] + steep[k] * spread[n])
         cuts[count] = high
         panel_count = 0  # initial panels, each with the number of the cut before it
         for cut in range(count):
@@ -891,7 +903,9 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             for choice in range(known.shape[1]):
                 for end in range(2):
                     within = low + length * (1e-9 if end == 0 else 1.0 - 1e-9)
-                    _minima(model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found)
+                    _moreau_minima(
+                        model, centre[n] + spread[n] * within, p, known[n, choice], c, everywhere, edges, found
+                    )
                     sides[cut, choice, end] = found[0, 0]
             parts = math.ceil(min(length / longest[n], most / order))
             while panel_count + parts > starts.shape[0]:
@@ -905,8 +919,8 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
         whole = 0.0
         if squares < math.inf:
             for panel in range(panel_count):
-                middle, half, measure = _centre_of(starts[panel, 0], starts[panel, 1])
-                _, _, mean = _highest(
+                middle, half, measure = _panel_centre_and_measure(starts[panel, 0], starts[panel, 1])
+                _, _, mean = _highest_panel_coefficients(
                     model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
                     t, weights, last, True, edges, found,
                 )  # fmt: skip
@@ -916,8 +930,8 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
             depth = 1
             while depth > 0:
                 depth -= 1
-                middle, half, measure = _centre_of(stack[depth, 0], stack[depth, 1])
-                tail, rough, mean = _highest(
+                middle, half, measure = _panel_centre_and_measure(stack[depth, 0], stack[depth, 1])
+                tail, rough, mean = _highest_panel_coefficients(
                     model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
                     t, weights, last, squares < math.inf, edges, found,
                 )  # fmt: skip
@@ -935,7 +949,7 @@ def panels(model, known, centre, spread, steep, p, c, cells, t, weights, last, t
                 average += mean * measure
                 if total + order > size:
                     size *= 2
-                    row, place, weight = longer(row, size), longer(place, size), longer(weight, size)
+                    row, place, weight = extend_array(row, size), extend_array(place, size), extend_array(weight, size)
                 for k in range(order):
                     z = middle + half * t[k]
                     row[total] = n

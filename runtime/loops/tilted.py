@@ -9,10 +9,12 @@ _CUT = 42.0  # exponents this far below the largest are neglected
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def tilted(first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out):
-    """Fill tilted averages over z = omega - omega_0 ~ N(0, variance) at omega_0 = places[p, i].
+def fill_tilted_averages(
+    first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out
+):
+    """Fill the tilted averages over z = omega - omega_0 ~ N(0, variance) at given omega_0 = places[p, i].
 
-    They are, by the nodes of row which[p],
+    By the nodes of line which[p], these are
 
         free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...),
 
@@ -20,31 +22,31 @@ def tilted(first, last, rows, omega, lengths, costs, rate, variance, fields, col
 
     Args:
         first: first p.
-        last: the p after the last.
-        rows: beginning of every row and the end, (R + 1,).
-        omega: nodes, ascending in a row, (M,).
+        last: end of the range of p (exclusive).
+        rows: first node of every line and the number of nodes, (R + 1,).
+        omega: nodes, ascending on a line, (M,).
         lengths: quadrature weights of domega, (M,).
-        costs: (M,).
-        rate: positive.
-        variance: of z.
-        fields: (M,).
-        columns: further quantities, (M, K).
-        which: row of every p, (P,).
+        costs: costs at the nodes, (M,).
+        rate: rate of the tilt, positive.
+        variance: variance of z.
+        fields: fields at the nodes, (M,).
+        columns: further quantities to average, (M, K).
+        which: line of every p, (P,).
         places: omega_0, (P, N).
-        free: filled, (P, N).
-        out: filled, (P, N, 2 + K).
+        free: filled with the free energies, (P, N).
+        out: filled with the averages, (P, N, 2 + K).
     """
     for p in range(first, last):
         begin, end = rows[which[p]], rows[which[p] + 1]
-        _fill_row(
+        _fill_tilted_averages_on_line(
             omega[begin:end], lengths[begin:end], costs[begin:end], rate, variance, fields[begin:end],
             columns[begin:end], places[p], free[p], out[p],
         )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
-def _fill_row(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
-    """Fill the tilted averages of one row."""
+def _fill_tilted_averages_on_line(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
+    """Fill the tilted averages of one line of nodes."""
     lowest = costs.min()
     log_norm = -0.5 * math.log(2.0 * math.pi * variance)
     for i in range(len(places)):

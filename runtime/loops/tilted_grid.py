@@ -7,17 +7,17 @@ from numba import njit
 
 MARGIN = 6.5  # radius of a Gaussian convolution, in standard deviations
 _APART = 9.0  # squared step of the fields, relative to neighbouring ones, beyond which they jump
-_SIDES = 8  # power of the components of a kink's normal by which its correction is distributed over the axes
+_SIDES = 8  # power of the components of the normal of a kink by which its correction is distributed over the axes
 _STENCIL = 6  # interpolation nodes around a kink
 _FARTHEST = 40.0  # exponent of the law of omega_0 beyond which the sum is cut off
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def tilted_on_grids(
+def fill_tilted_sums_on_grids(
     first, last, starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin,
     slopes, out,
 ):  # fmt: skip
-    """Fill sums over omega_0 of nested tilted averages, on grids omega = corners[p] + steps * (i, j).
+    """Fill the sums over omega_0 of nested tilted averages, on grids omega = corners[p] + steps * (i, j).
 
     With omega = omega_0 + z_1 + ... + z_K, omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), the sums are of
 
@@ -30,58 +30,58 @@ def tilted_on_grids(
 
     Args:
         first: first p.
-        last: the p after the last.
-        starts: beginning of every grid in the flat arrays and the end, (P + 1,).
+        last: end of the range of p (exclusive).
+        starts: first point of every grid in the flat arrays and the number of points, (P + 1,).
         counts: points along both axes, (P, 2).
-        steps: of the grids, (2,).
-        corners: lowest omega, (P, 2).
-        costs: (N,).
+        steps: grid spacings, (2,).
+        corners: first point omega of every grid, (P, 2).
+        costs: costs at the grid points, (N,).
         fields: g, (N, D), D = 1 or 2.
-        more: further quantities, (N, E).
-        rates: (K,).
+        more: further quantities to average, (N, E).
+        rates: rates of the tilt of every level, (K,).
         spreads: covariances of z_k, (K, 2, 2).
         centres: means of omega_0, (P, 2).
         precision: inverse covariance of omega_0, (2, 2).
-        norm: of its density.
-        origin: (2,).
+        norm: normalisation of the density of omega_0.
+        origin: origin of omega_0, (2,).
         slopes: whether to sum G_ab G_ef.
-        out: (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero.
+        out: sums, (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero at first.
     """
     for p in range(first, last):
         one, two = starts[p], starts[p + 1]
-        _fill_grid(
+        _fill_sums_of_grid(
             counts[p, 0], counts[p, 1], steps, corners[p], costs[one:two], fields[one:two], more[one:two], rates,
             spreads, centres[p], precision, norm, origin, slopes, out[p],
         )  # fmt: skip
 
 
 @njit(cache=True, error_model="numpy")
-def _fill_grid(
+def _fill_sums_of_grid(
     rows, columns, steps, corner, costs, fields, more, rates, spreads, centre, precision, norm, origin, slopes, out
 ):
-    """Fill the sums of one grid."""
+    """Fill the sums of nested tilted averages over the points of one grid."""
     size, levels, places = fields.shape[1], len(rates), rows * columns
     sources = np.zeros((levels, 2 + size + size * (size + 1) // 2, places))
     blurred = np.empty((levels, 1 + size, places))
     up, left = 0, 0  # points at the boundary whose averages are incomplete
     lowest = costs.min()
-    _fill_sources(costs, fields, rates[-1], lowest, sources[-1])
-    _correct_kinks(rows, columns, steps, costs, fields, rates[-1], lowest, sources[-1])
+    _fill_convolution_sources(costs, fields, rates[-1], lowest, sources[-1])
+    _add_kink_corrections(rows, columns, steps, costs, fields, rates[-1], lowest, sources[-1])
     for level in range(levels - 1, -1, -1):
         for k in range(1 + size):
-            _convolve(sources[level, k], rows, columns, spreads[level], steps, -1, blurred[level, k])
+            _convolve_with_gaussian(sources[level, k], rows, columns, spreads[level], steps, -1, blurred[level, k])
         up += _convolution_radius(spreads[level, 0, 0], steps[0])
         left += _convolution_radius(spreads[level, 1, 1], steps[1])
         # Costs of the level as a function of the outer variables, and its <g>.
-        costs, fields, lowest = _costs_of_level(rows, columns, up, left, rates[level], lowest, blurred[level])
+        costs, fields, lowest = _effective_costs_of_level(rows, columns, up, left, rates[level], lowest, blurred[level])
         if level > 0:
-            _fill_sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
+            _fill_convolution_sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
     worth = np.zeros(places)
-    _sum_over_outer_variable(
+    _add_outer_field_sums(
         rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
     )
     if slopes:
-        _add_squared_slopes(
+        _add_squared_jacobians(
             rows, columns, steps, sources[0], blurred[0], spreads[0], worth, fields, levels, more.shape[1], out
         )
     # Weight of a point omega: the law of omega_0 over E exp(-rate costs), propagated back level by level.
@@ -90,7 +90,7 @@ def _fill_grid(
         for n in range(places):
             if worth[n] != 0.0:
                 worth[n] /= blurred[level, 0, n]
-        _convolve(worth, rows, columns, spreads[level], steps, -1, carried)
+        _convolve_with_gaussian(worth, rows, columns, spreads[level], steps, -1, carried)
         _add_level_sums(carried, sources[level], size, level, levels, out)
         for n in range(places):
             worth[n] = carried[n] * sources[level, 0, n]
@@ -101,10 +101,10 @@ def _fill_grid(
 
 
 @njit(cache=True, error_model="numpy")
-def _sum_over_outer_variable(
+def _add_outer_field_sums(
     rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
 ):
-    """Add the sums over omega_0, and fill the probability of every grid point."""
+    """Add the sums over the outer field omega_0, and fill the probability of every grid point."""
     size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]
     away = np.empty(2)
@@ -130,13 +130,13 @@ def _sum_over_outer_variable(
 
 
 @njit(cache=True, error_model="numpy")
-def _add_squared_slopes(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
-    """Add the sums over omega_0 of G_ab G_ef, G = d<g>/domega_0, after `before` other columns."""
+def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
+    """Add the sums over omega_0 of the squared Jacobian G_ab G_ef, G = d<g>/domega_0."""
     size = fields.shape[1]
     changes = np.empty((size, 1 + size, rows * columns))  # along every field
     for k in range(1 + size):
         for b in range(size):
-            _convolve(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
+            _convolve_with_gaussian(sources[k], rows, columns, spread, steps, 2 - size + b, changes[b, k])
     jacobian = np.empty((size, size))
     for n in range(rows * columns):
         if worth[n] == 0.0:
@@ -154,8 +154,8 @@ def _add_squared_slopes(rows, columns, steps, sources, blurred, spread, worth, f
 
 
 @njit(cache=True, error_model="numpy")
-def _fill_sources(costs, fields, rate, lowest, sources):
-    """Fill exp(-rate (costs - lowest)) times (1, g, costs, g_a g_b), a <= b; 0 where the costs are infinite."""
+def _fill_convolution_sources(costs, fields, rate, lowest, sources):
+    """Fill the sources of a convolution: exp(-rate (costs - lowest)) times (1, g, costs, g_a g_b), a <= b."""
     size = fields.shape[1]
     for n in range(len(costs)):
         if costs[n] == math.inf:
@@ -172,19 +172,19 @@ def _fill_sources(costs, fields, rate, lowest, sources):
 
 
 @njit(cache=True, error_model="numpy")
-def _correct_kinks(rows, columns, steps, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections at kinks to all sources."""
+def _add_kink_corrections(rows, columns, steps, costs, fields, rate, lowest, sources):
+    """Add the Euler-Maclaurin corrections at kinks of the costs to the sources of a convolution."""
     size = fields.shape[1]
     if size == 2:
         for j in range(columns):
-            _correct_line(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
+            _add_kink_corrections_on_line(j, columns, rows, 0, steps[0], costs, fields, rate, lowest, sources)
     for i in range(rows):
-        _correct_line(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
+        _add_kink_corrections_on_line(i * columns, 1, columns, size - 1, steps[1], costs, fields, rate, lowest, sources)
 
 
 @njit(cache=True, error_model="numpy")
-def _costs_of_level(rows, columns, up, left, rate, lowest, blurred):
-    """Return -(1 / rate) log E exp(-rate costs), infinite at the boundary, <g>, and the lowest of the former."""
+def _effective_costs_of_level(rows, columns, up, left, rate, lowest, blurred):
+    """Return the effective costs -(1 / rate) log E exp(-rate costs) of a level, <g>, and the lowest cost."""
     size = len(blurred) - 1
     costs, fields, least = np.full(rows * columns, math.inf), np.zeros((rows * columns, size)), math.inf
     for i in range(up, rows - up):
@@ -199,7 +199,7 @@ def _costs_of_level(rows, columns, up, left, rate, lowest, blurred):
 
 @njit(cache=True, error_model="numpy")
 def _add_level_sums(worth, sources, size, level, levels, out):
-    """Add the sums over the fields of a level of its costs and of <g> <g>."""
+    """Add the averages of the costs and of <g> <g> over the fields of one level to the sums."""
     k = levels + 2 + size + (2 + level) * size * size
     for n in range(len(worth)):
         if worth[n] == 0.0:
@@ -223,7 +223,7 @@ def _convolution_radius(variance, step):
 
 @njit(cache=True, error_model="numpy")
 def _convolution_kernel(variance, step, slope):
-    """Return the normal density times the step at the grid points, or minus its derivative; 1 for zero variance."""
+    """Return the normal density times the step at grid points, or minus its derivative; 1 for zero variance."""
     if variance == 0.0:
         return np.ones(1)
     reach = _convolution_radius(variance, step)
@@ -237,10 +237,10 @@ def _convolution_kernel(variance, step, slope):
 
 
 @njit(cache=True, error_model="numpy")
-def _convolve(source, rows, columns, spread, steps, along, out):
-    """Fill E[source(omega_0 + z)] at every grid point, zero-padded; for along >= 0 its derivative along that axis."""
+def _convolve_with_gaussian(source, rows, columns, spread, steps, along, out):
+    """Fill the convolution E[source(omega_0 + z)] at all grid points, or its derivative along an axis >= 0."""
     if spread[0, 1] != 0.0:
-        _convolve_correlated(source, rows, columns, spread, steps, along, out)
+        _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, along, out)
         return
     first, second = (
         _convolution_kernel(spread[0, 0], steps[0], along == 0),
@@ -262,8 +262,8 @@ def _convolve(source, rows, columns, spread, steps, along, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _convolve_correlated(source, rows, columns, spread, steps, along, out):
-    """Fill the convolution with a correlated normal density, see `_convolve`."""
+def _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, along, out):
+    """Fill the convolution with a normal density whose two components are correlated."""
     determinant = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[0, 1]
     a, b, c = spread[1, 1] / determinant, -spread[0, 1] / determinant, spread[0, 0] / determinant
     norm = steps[0] * steps[1] / (2.0 * math.pi * math.sqrt(determinant))
@@ -286,8 +286,8 @@ def _convolve_correlated(source, rows, columns, spread, steps, along, out):
 
 
 @njit(cache=True, error_model="numpy")
-def _correct_line(first, stride, count, own, step, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections at jumps of g to the sources of a line along field `own`."""
+def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields, rate, lowest, sources):
+    """Add the Euler-Maclaurin corrections at jumps of g to the sources on a grid line along one field."""
     size = fields.shape[1]
     jets = np.empty((2, 1 + size, 3))  # side; costs, g; value and two derivatives in units of a step
     jumps = np.empty((3, len(sources)))
@@ -314,8 +314,8 @@ def _correct_line(first, stride, count, own, step, costs, fields, rate, lowest, 
         if share < 1e-6:
             continue
         jumps[:] = 0.0
-        _add_products(jets[0], own, step, rate, lowest, -1.0, jumps)
-        _add_products(jets[1], own, step, rate, lowest, 1.0, jumps)
+        _add_tilted_products(jets[0], own, step, rate, lowest, -1.0, jumps)
+        _add_tilted_products(jets[1], own, step, rate, lowest, 1.0, jumps)
         # Bernoulli polynomials at 1 - s; the density is interpolated around the kink.
         one, two, three = 0.5 - s, s * s - s + 1.0 / 6.0, -s * (s - 0.5) * (s - 1.0)
         begin = min(max(j - 2, 0), count - _STENCIL)
@@ -332,9 +332,10 @@ def _correct_line(first, stride, count, own, step, costs, fields, rate, lowest, 
 
 @njit(cache=True, error_model="numpy")
 def _locate_kink(n, stride, own, step, costs, fields, jets):
-    """Return where between nodes n and n + stride the costs of both sides are equal, in steps; -1 if nowhere.
+    """Return the position between nodes n and n + stride at which the costs have a kink, in steps; -1 if none.
 
-    jets: filled with the values of both sides there, by polynomials through three nodes of each.
+    The costs extrapolated from both sides are equal there. jets is filled with the values and derivatives of both sides
+    at the kink, by polynomials through three nodes on each side.
     """
     size = fields.shape[1]
     place = 0.5
@@ -369,8 +370,8 @@ def _locate_kink(n, stride, own, step, costs, fields, jets):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_products(jet, own, step, rate, lowest, sign, out):
-    """Add sign times value and derivatives, in units of a step, of (1, g, costs, g g) times exp(-rate costs)."""
+def _add_tilted_products(jet, own, step, rate, lowest, sign, out):
+    """Add the derivatives of (1, g, costs, g g) times exp(-rate costs) in units of a step, with a sign."""
     size = len(jet) - 1
     weight = math.exp(-rate * (jet[0, 0] - lowest))
     one = -rate * jet[0, 1]
@@ -379,10 +380,10 @@ def _add_products(jet, own, step, rate, lowest, sign, out):
     out[1, 0] += sign * weight * one
     out[2, 0] += sign * weight * two
     k = 1 + size
-    _add_product(jet[0], weight, one, two, sign, out, k)
+    _add_tilted_product(jet[0], weight, one, two, sign, out, k)
     square = np.empty(3)
     for a in range(size):
-        _add_product(jet[1 + a], weight, one, two, sign, out, 1 + a)
+        _add_tilted_product(jet[1 + a], weight, one, two, sign, out, 1 + a)
         for b in range(a, size):
             k += 1
             square[0] = jet[1 + a, 0] * jet[1 + b, 0]
@@ -390,11 +391,11 @@ def _add_products(jet, own, step, rate, lowest, sign, out):
             square[2] = (
                 jet[1 + a, 0] * jet[1 + b, 2] + 2 * jet[1 + a, 1] * jet[1 + b, 1] + jet[1 + a, 2] * jet[1 + b, 0]
             )
-            _add_product(square, weight, one, two, sign, out, k)
+            _add_tilted_product(square, weight, one, two, sign, out, k)
 
 
 @njit(cache=True, error_model="numpy")
-def _add_product(jet, weight, one, two, sign, out, k):
+def _add_tilted_product(jet, weight, one, two, sign, out, k):
     out[0, k] += sign * weight * jet[0]
     out[1, k] += sign * weight * (jet[1] + one * jet[0])
     out[2, k] += sign * weight * (jet[2] + 2 * one * jet[1] + two * jet[0])

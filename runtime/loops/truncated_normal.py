@@ -11,28 +11,32 @@ _FARTHEST = 9.0  # standard deviations beyond which a density counts as zero
 
 
 @njit(cache=True, error_model="numpy")
-def _lower_measure(a, b):
-    """Return the measure of N(0, 1) between a and b for a + b <= 0, where no digits cancel."""
+def _normal_measure_left_of_zero(a, b):
+    """Return the measure of N(0, 1) between a and b for a + b <= 0, without cancellation."""
     return 0.5 * (math.erfc(-b * math.sqrt(0.5)) - math.erfc(-a * math.sqrt(0.5)))
 
 
 @njit(cache=True, error_model="numpy")
-def normal_measures(a, b):
-    """Return the measures of N(0, 1) between a and b, (N,).
+def normal_interval_measures(a, b):
+    """Return the measures of the standard normal law on intervals, (N,).
 
     Args:
-        a: lower ends, (N,).
-        b: upper ends, (N,).
+        a: lower ends of the intervals, (N,).
+        b: upper ends of the intervals, (N,).
     """
     out = np.empty(len(a))
     for n in range(len(a)):
-        out[n] = _lower_measure(-b[n], -a[n]) if b[n] > -a[n] else _lower_measure(a[n], b[n])
+        out[n] = (
+            _normal_measure_left_of_zero(-b[n], -a[n]) if b[n] > -a[n] else _normal_measure_left_of_zero(a[n], b[n])
+        )
     return out
 
 
 @njit(cache=True, error_model="numpy")
 def truncated_normal_moments(a, b):
-    """Return measure, mean, standard deviation and skewness of N(0, 1) between a and b; zeros if the measure vanishes.
+    """Return measure, mean, standard deviation and skewness of N(0, 1) truncated to an interval.
+
+    All are zero if the measure vanishes.
 
     Args:
         a: lower end.
@@ -40,7 +44,7 @@ def truncated_normal_moments(a, b):
     """
     flip = b > -a
     left, right = (-b, -a) if flip else (a, b)
-    share = _lower_measure(left, right)
+    share = _normal_measure_left_of_zero(left, right)
     if not share > _LEAST:
         return 0.0, 0.0, 0.0, 0.0
     norm = share * math.sqrt(2.0 * math.pi)
@@ -60,13 +64,13 @@ def truncated_normal_moments(a, b):
 
 
 @njit(cache=True, error_model="numpy")
-def conditional_nodes(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
-    """Return nodes for (y, e), y ~ N(0, 1) in a given interval, from nodes for z = shared y + width e.
+def conditional_teacher_nodes(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
+    """Return nodes for (y, e) with y ~ N(0, 1) in a given interval, from nodes for z = shared y + width e.
 
     Args:
-        row: number of the interval of y, between places[row] and the next, of every node of z, (N,).
-        z: nodes, (N,).
-        weight: of the nodes, (N,).
+        row: number of the interval of y for every node of z, from places[row] to places[row + 1], (N,).
+        z: nodes of z, (N,).
+        weight: weights of the nodes, (N,).
         places: ends of the intervals, ascending.
         shared: coefficient of y in z.
         width: coefficient of the independent normal variable e in z.
@@ -96,21 +100,23 @@ def conditional_nodes(row, z, weight, places, shared, width, count):  # docs/the
 
 @njit(cache=True, error_model="numpy")
 def _two_point_node(k, mean, spread, skewness):
-    """Return position and probability of the k-th of two nodes that have these moments."""
+    """Return position and probability of the k-th of two nodes with given mean, deviation and skewness."""
     root, way = math.sqrt(1.0 + 0.25 * skewness * skewness), 2.0 * k - 1.0
     return mean + spread * (0.5 * skewness + way * root), 0.5 * (1.0 - 0.5 * way * skewness / root)
 
 
 @njit(cache=True, error_model="numpy")
-def conditional_nodes_given_sum(row, omega, weight, y, shares, centre, slope, width, count):  # docs/theory.md (11.19)
+def conditional_teacher_nodes_given_sum(
+    row, omega, weight, y, shares, centre, slope, width, count
+):  # docs/theory.md (11.19)
     """Return nodes for (y, e), y ~ N(0, 1) and omega = centre + slope y + width e, given omega and a sum.
 
     Args:
-        row: number of the value of the sum of every omega, (N,), ascending.
-        omega: (N,).
-        weight: measure of the node in omega and the sum, (N,).
-        y: nodes, (K,).
-        shares: density of the sum at these nodes times their weights, (values of the sum, K).
+        row: number of the value of the sum for every omega, ascending, (N,).
+        omega: nodes of omega, (N,).
+        weight: weight of every node in omega and the sum, (N,).
+        y: nodes of y, (K,).
+        shares: density of the sum given y times the weights of the nodes of y, (values of the sum, K).
         centre: mean of omega.
         slope: coefficient of y in omega.
         width: coefficient of the independent normal variable e in omega.

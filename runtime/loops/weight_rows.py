@@ -1,8 +1,7 @@
 """Averages over a row w of W in a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
 
-v = (pi, b): the GIVEN coordinates of the teacher's row, if the penalty depends on it or it is discrete, then the
-STUDENT ones of the field.
-zeta: standard normal coordinates of v = factor zeta.
+v = (pi, b) consists of the GIVEN coordinates of the teacher's row, if the penalty depends on it or it is discrete, and
+of the STUDENT coordinates of the field. zeta are standard normal coordinates of v = factor zeta.
 """
 
 import math
@@ -12,14 +11,14 @@ from numba import njit
 
 
 @njit(cache=True, error_model="numpy")
-def covariances(contexts, gram, field, Q, covariance, cross):
-    """Fill the covariances of v and of v with z.
+def fill_row_covariances(contexts, gram, field, Q, covariance, cross):
+    """Fill the covariance of v = (pi, b), and the covariance of v with z, for one spectral atom.
 
     Args:
-        contexts: C.
+        contexts: number of contexts, C.
         gram: covariance of z, (C + TEACHER, C + TEACHER).
         field: coefficients of z in b, (STUDENT, C + TEACHER).
-        Q: covariance of the rest of b, (STUDENT, STUDENT).
+        Q: covariance of the part of b independent of z, (STUDENT, STUDENT).
         covariance: filled with Cov(v), (GIVEN + STUDENT, GIVEN + STUDENT).
         cross: filled with Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
     """
@@ -47,11 +46,11 @@ def covariances(contexts, gram, field, Q, covariance, cross):
 
 
 @njit(cache=True, error_model="numpy")
-def to_fields(factor, cross, own, wz):
-    """Fill E[w z^T] = E[w zeta^T] K, where K = Cov(zeta, z) solves factor K = Cov(v, z).
+def fill_weight_field_correlations(factor, cross, own, wz):
+    """Fill the correlations E[w z^T] = E[w zeta^T] K of weights with z; K = Cov(zeta, z) solves factor K = Cov(v, z).
 
     Args:
-        factor: lower triangular, (GIVEN + STUDENT, GIVEN + STUDENT).
+        factor: lower triangular factor of Cov(v), (GIVEN + STUDENT, GIVEN + STUDENT).
         cross: Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
         own: E[w zeta^T], (STUDENT, GIVEN + STUDENT).
         wz: filled with E[w z^T], (STUDENT, C + TEACHER).
@@ -71,8 +70,10 @@ def to_fields(factor, cross, own, wz):
 
 
 @njit(cache=True, error_model="numpy")
-def normal_node(node, rule, count, zeta):
-    """Fill coordinates of zeta with a node of the product rule, up to 8.6 standard deviations; return its weight.
+def fill_normal_node(node, rule, count, zeta):
+    """Fill leading coordinates of zeta with a node of a product rule for N(0, 1); return the weight of the node.
+
+    The rule reaches 8.6 standard deviations.
 
     Args:
         node: number of the node, below N**count.
@@ -90,15 +91,15 @@ def normal_node(node, rule, count, zeta):
 
 
 @njit(cache=True, error_model="numpy")
-def listed_row(node, c, first, count, factor, zeta):
-    """Fill coordinates of zeta with those of a value of a discrete teacher row; return its probability.
+def fill_listed_teacher_row(node, c, first, count, factor, zeta):
+    """Fill leading coordinates of zeta with a value of a discrete teacher row; return the probability of the value.
 
     Args:
         node: number of the value.
-        c: parameters, from entry `first` on the probability and entries of every value.
-        first: see c.
+        c: parameters, with the probability and entries of every value from index `first` on.
+        first: first index of the values in c.
         count: number of coordinates.
-        factor: lower triangular, pi = factor zeta.
+        factor: lower triangular matrix with pi = factor zeta.
         zeta: filled from its first entry.
     """
     place = first + node * (count + 1)
@@ -111,11 +112,11 @@ def listed_row(node, c, first, count, factor, zeta):
 
 
 @njit(cache=True, error_model="numpy")
-def normal_panels(edges, rule, nodes, shares):
+def fill_normal_panel_nodes(edges, rule, nodes, shares):
     """Fill nodes and weights of a standard normal coordinate on panels; return their number.
 
     Args:
-        edges: of the panels, ascending.
+        edges: edges of the panels, ascending.
         rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
         nodes: filled with the nodes.
         shares: filled with the weights.
@@ -133,11 +134,11 @@ def normal_panels(edges, rule, nodes, shares):
 
 
 @njit(cache=True, error_model="numpy")
-def add_moments(weight, w, response, zeta, ww, responses, squares, own):
-    """Add the moments of a row to sums.
+def add_weight_moments(weight, w, response, zeta, ww, responses, squares, own):
+    """Add the moments of a minimising row of W at a node to weighted sums.
 
     Args:
-        weight: of the node.
+        weight: weight of the node.
         w: minimiser, (STUDENT,).
         response: J = dw/db, (STUDENT, STUDENT).
         zeta: coordinates of the node.
@@ -159,13 +160,13 @@ def add_moments(weight, w, response, zeta, ww, responses, squares, own):
 
 
 @njit(cache=True, error_model="numpy")
-def tilt(w, G, field):
-    """Return w^T G w / 2 - w^T b.
+def quadratic_weight_energy(w, G, field):
+    """Return the quadratic part w^T G w / 2 - w^T b of the energy of a row w of W.
 
     Args:
-        w: a tuple of STUDENT numbers.
-        G: (STUDENT, STUDENT).
-        field: b, (STUDENT,).
+        w: the row, a tuple of STUDENT numbers.
+        G: stiffness, (STUDENT, STUDENT).
+        field: field b, (STUDENT,).
     """
     value = 0.0
     for a in range(len(w)):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.cache import cache_folder, numba_cache_folder
-from ..derive.digest import sources_digest
-from .compiled import SOURCE, digest_of_files
-from .solver import cached_generator_digest, is_complete
+from ..derive.digest import all_sources_digest
+from .compiled import SOURCE, source_files_digest
+from .solver import cached_generator_digest, is_solver_folder_complete
 
 _UNFINISHED = re.compile(r"^\.writing-|^\..*\.\w{8}$|\.tmp\.[0-9a-f]{16}$")  # left by a process that was killed
 _HOUR, _MONTH = 3600.0, 30 * 86400.0
@@ -27,8 +27,8 @@ class CacheEntry:
 
     Attributes:
         what: its purpose.
-        name: of its model, source or table.
-        path: of the file or folder.
+        name: name of its model, source or table.
+        path: path of the file or folder.
         bytes: size.
         old: whether it is outdated: written by another generator or by a process that was killed, or its source has
             changed or is gone.
@@ -43,12 +43,12 @@ class CacheEntry:
 
 def cache_entries() -> list[CacheEntry]:
     """Return all files and folders of the cache, sorted by purpose, then by name."""
-    found = [*_solver_entries(), *_machine_code_entries(), *_other_entries()]
+    found = [*_solver_cache_entries(), *_machine_code_entries(), *_miscellaneous_cache_entries()]
     return sorted(found, key=lambda part: (part.what, part.name, part.path))
 
 
 def clear_cache(everything: bool) -> list[CacheEntry]:
-    """Remove outdated files, or all, and return what was removed.
+    """Remove the outdated files of the cache, or all its files, and return the removed entries.
 
     Running processes keep what they have loaded, and compute again what they still need.
     """
@@ -71,55 +71,57 @@ def clear_cache(everything: bool) -> list[CacheEntry]:
     return gone
 
 
-def _solver_entries() -> Iterator[CacheEntry]:
-    for folder in _list_folder(cache_folder() / "solvers"):
-        for structure in _list_folder(folder):
+def _solver_cache_entries() -> Iterator[CacheEntry]:
+    for folder in _sorted_folder_contents(cache_folder() / "solvers"):
+        for structure in _sorted_folder_contents(folder):
             unfinished = bool(_UNFINISHED.search(structure.name))
             old = (
-                _is_unused_for(structure, _HOUR)
+                _is_unmodified_for_seconds(structure, _HOUR)
                 if unfinished
-                else not is_complete(structure, "model") or not _is_current(structure)
+                else not is_solver_folder_complete(structure, "model") or not _is_solver_up_to_date(structure)
             )
             yield CacheEntry("solver", f"{folder.name} {structure.name}", structure, _size_in_bytes(structure), old)
 
 
-def _is_current(folder: Path) -> bool:
+def _is_solver_up_to_date(folder: Path) -> bool:
     return bool(
         json.loads((folder / "model.json").read_text(encoding="utf-8"))["generator"] == cached_generator_digest()
     )
 
 
 def _machine_code_entries() -> Iterator[CacheEntry]:
-    """Yield the machine code, by source file."""
-    for folder in _list_folder(numba_cache_folder()):
+    """Yield the cached machine code, one entry per source file."""
+    for folder in _sorted_folder_contents(numba_cache_folder()):
         name, is_old = folder.name, True
         with suppress(OSError):
             files = [Path(line) for line in os.fsdecode((folder / SOURCE).read_bytes()).splitlines()]
             name = "/".join(files[0].with_suffix("").parts[-3:])
-            is_old = digest_of_files(*files) != folder.name.rpartition("-")[2]
+            is_old = source_files_digest(*files) != folder.name.rpartition("-")[2]
         yield CacheEntry("machine code", name, folder, _size_in_bytes(folder), is_old)
 
 
-def _other_entries() -> Iterator[CacheEntry]:
+def _miscellaneous_cache_entries() -> Iterator[CacheEntry]:
     kinds = {"sobol": "nodes", "model-files": "executed model files", "logs": "tracebacks"}
-    for path in _list_folder(cache_folder()):
+    for path in _sorted_folder_contents(cache_folder()):
         if path.name in ("solvers", numba_cache_folder().name):
             continue
         if path.name in kinds:
-            for each in _list_folder(path):
-                yield CacheEntry(kinds[path.name], each.name, each, _size_in_bytes(each), _is_old(path.name, each))
+            for each in _sorted_folder_contents(path):
+                yield CacheEntry(
+                    kinds[path.name], each.name, each, _size_in_bytes(each), _is_cache_file_outdated(path.name, each)
+                )
         else:
-            known = path.name == f"generator-{sources_digest()}"
+            known = path.name == f"generator-{all_sources_digest()}"
             yield CacheEntry(
                 "digests", path.name, path, _size_in_bytes(path), path.name.startswith("generator-") and not known
             )
 
 
-def _is_old(kind: str, path: Path) -> bool:
+def _is_cache_file_outdated(kind: str, path: Path) -> bool:
     if _UNFINISHED.search(path.name):
-        return _is_unused_for(path, _HOUR)
+        return _is_unmodified_for_seconds(path, _HOUR)
     if kind == "logs":
-        return _is_unused_for(path, _MONTH)
+        return _is_unmodified_for_seconds(path, _MONTH)
     if kind == "model-files":
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -129,14 +131,14 @@ def _is_old(kind: str, path: Path) -> bool:
     return False
 
 
-def _list_folder(folder: Path) -> list[Path]:
+def _sorted_folder_contents(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:
         return []
 
 
-def _is_unused_for(path: Path, seconds: float) -> bool:
+def _is_unmodified_for_seconds(path: Path, seconds: float) -> bool:
     try:
         return time.time() - path.stat().st_mtime > seconds
     except OSError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .observables import FORMULAS
-from .overlaps import OVERLAPS, block_shapes
+from .overlaps import OVERLAPS, overlap_array_shapes
 
 if TYPE_CHECKING:
     from .overlaps import Overlaps
@@ -20,12 +20,12 @@ _MATRIX_AXES = ("token", "cluster", "column", "column2")  # axes of a matrix of 
 
 
 @dataclass(frozen=True)
-class Quantity:
+class TableQuantity:
     """A number, an array or a word that describes a solution in tables.
 
     Attributes:
         meaning: in words.
-        axes: of an array, after those of the table; `column` and `column2` run over W, `teacher` over W*.
+        axes: axes of an array, after those of the table; `column` and `column2` run over W, `teacher` over W*.
         has_error: whether a column NAME_error holds its error bar.
         is_word: whether it is a word instead of a number.
         source: dotted attribute of the result, if it is not its name: of the value (its error bar is the attribute with
@@ -46,19 +46,19 @@ class Quantity:
 
 
 SOLVED = {
-    "multiplier": Quantity(
+    "multiplier": TableQuantity(
         "strength of the ridge that keeps the norm of a column", ("column",), True, False, "multipliers"
     ),
-    "training_loss": Quantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
-    "test_error": Quantity(
+    "training_loss": TableQuantity("training loss per d", has_error=True, latex=r"e_{\mathrm{t}}"),
+    "test_error": TableQuantity(
         "test error",
         has_error=True,
         latex=r"\varepsilon_{\mathrm{g}}",
-        is_defined=lambda problem: problem.solver.metric.HAS_METRIC,
+        is_defined=lambda problem: problem.solver.metric_functions.HAS_METRIC,
         missing="since its model gives no metric=",
     ),
     **{
-        name: Quantity(
+        name: TableQuantity(
             known.meaning,
             has_error=True,
             latex=known.latex,
@@ -67,16 +67,16 @@ SOLVED = {
         )
         for name, known in FORMULAS.items()
     },
-    "residual": Quantity("undamped residual max |G(u) - u| / (block scale)"),
-    "baseline_error": Quantity(
+    "residual": TableQuantity("undamped residual max |G(u) - u| / (block scale)"),
+    "baseline_error": TableQuantity(
         "test error of the best linear positional layer",
         source="symmetric.baseline_error",
-        is_defined=lambda problem: problem.solver.metric.HAS_BASELINE,
+        is_defined=lambda problem: problem.solver.metric_functions.HAS_BASELINE,
         missing="since its model gives no baseline=",
     ),
-    "status": Quantity("how the iteration ended", is_word=True, source="status.value"),
-    "branch": Quantity("branch reached", is_word=True),
-    "bistable_share": Quantity(
+    "status": TableQuantity("how the iteration ended", is_word=True, source="status.value"),
+    "branch": TableQuantity("branch reached", is_word=True),
+    "bistable_share": TableQuantity(
         "probability that the Moreau objective has a second minimum", source="symmetric.averages.bistable"
     ),
 }
@@ -89,49 +89,51 @@ METRIC = "test_error_"
 """Prefix of the column of one of several metrics."""
 
 JUDGED = {
-    "replicon": Quantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
-    "jump_weight": Quantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),
-    "longitudinal_eigenvalue": Quantity("largest real part of the longitudinal spectrum; stable needs < 1"),
-    "verdict": Quantity("stability of the replica-symmetric solution, in words", is_word=True),
-    "replica_symmetry": Quantity(
+    "replicon": TableQuantity("Perron root of the replicon map from derivatives; RS needs < 1", has_error=True),
+    "jump_weight": TableQuantity("-Tr V^_jump / |Tr V^_derivative|", has_error=True),
+    "longitudinal_eigenvalue": TableQuantity("largest real part of the longitudinal spectrum; stable needs < 1"),
+    "verdict": TableQuantity("stability of the replica-symmetric solution, in words", is_word=True),
+    "replica_symmetry": TableQuantity(
         "stable, marginal (the replicon is 1 within its error), unstable or undecided", is_word=True
     ),
-    "longitudinal": Quantity(
+    "longitudinal": TableQuantity(
         "stable, marginal (the largest real part is 1 within its error) or unstable", is_word=True
     ),
 }
 """Quantities of a verdict on stability."""
 
 BROKEN = {
-    "q_between": Quantity("overlap of two of the lowest states, q_0", _MATRIX_AXES, has_error=True),
-    "distance": Quantity("Delta = q_1 - q_0", _MATRIX_AXES, has_error=True),
-    "parisi": Quantity("Parisi parameter y", has_error=True),
-    "energy_moved": Quantity("training loss above the replica symmetric one", has_error=True),
-    "symmetric_training_loss": Quantity(
+    "q_between": TableQuantity("overlap of two of the lowest states, q_0", _MATRIX_AXES, has_error=True),
+    "distance": TableQuantity("Delta = q_1 - q_0", _MATRIX_AXES, has_error=True),
+    "parisi": TableQuantity("Parisi parameter y", has_error=True),
+    "energy_moved": TableQuantity("training loss above the replica symmetric one", has_error=True),
+    "symmetric_training_loss": TableQuantity(
         "replica symmetric training loss per d", has_error=True, source="symmetric.training_loss"
     ),
-    "symmetric_test_error": Quantity("replica symmetric test error", has_error=True, source="symmetric.test_error"),
-    "clustering": Quantity("Perron root of type I; states cluster above 1", source="stability.clustering"),
-    "splitting": Quantity(
+    "symmetric_test_error": TableQuantity(
+        "replica symmetric test error", has_error=True, source="symmetric.test_error"
+    ),
+    "clustering": TableQuantity("Perron root of type I; states cluster above 1", source="stability.clustering"),
+    "splitting": TableQuantity(
         "Perron root of type II without jumps; states fall apart above 1", source="stability.splitting"
     ),
-    "rsb": Quantity("steps of breaking", source="steps"),
+    "rsb": TableQuantity("steps of breaking", source="steps"),
 }
 """Quantities of solutions with broken replica symmetry."""
 
 QUANTITIES = {
-    "q": Quantity("overlap q of the student's weights with themselves", _MATRIX_AXES, has_error=True),
-    "V": Quantity("variance (susceptibility) V", _MATRIX_AXES, has_error=True),
-    "m": Quantity("positional overlap m, with means and encodings", _MATRIX_AXES[:3], has_error=True),
-    "theta": Quantity("semantic overlap theta, with the teacher", (*_MATRIX_AXES[:3], "teacher"), has_error=True),
+    "q": TableQuantity("overlap q of the student's weights with themselves", _MATRIX_AXES, has_error=True),
+    "V": TableQuantity("variance (susceptibility) V", _MATRIX_AXES, has_error=True),
+    "m": TableQuantity("positional overlap m, with means and encodings", _MATRIX_AXES[:3], has_error=True),
+    "theta": TableQuantity("overlap theta with the teacher", (*_MATRIX_AXES[:3], "teacher"), has_error=True),
     **SOLVED,
     **JUDGED,
     **BROKEN,
-    "unstable": Quantity("what replica symmetry is unstable through: replicon, jumps or nothing", is_word=True),
-    "accuracy": Quantity("largest error bar asked of every overlap, relative to its block"),
-    "reason": Quantity("why there is no solution, in words", is_word=True),
-    "lost_from": Quantity("last value of the first axis at which a line had its branch"),
-    "lost_to": Quantity("first value at which it had not"),
+    "unstable": TableQuantity("what replica symmetry is unstable through: replicon, jumps or nothing", is_word=True),
+    "accuracy": TableQuantity("largest error bar asked of every overlap, relative to its block"),
+    "reason": TableQuantity("why there is no solution, in words", is_word=True),
+    "lost_from": TableQuantity("last value of the first axis at which a line had its branch"),
+    "lost_to": TableQuantity("first value at which it had not"),
 }
 """Columns that a table has of its own; with `_error` behind the name, the error bar."""
 
@@ -145,38 +147,38 @@ _STEMS = [name for name, quantity in QUANTITIES.items() if quantity.axes]
 _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_.*")
 
 
-def observed_quantities(problem: Problem) -> list[str]:
-    """Return the `OBSERVED` quantities of a problem: all but formulas that it does not define."""
+def observables_of_problem(problem: Problem) -> list[str]:
+    """Return the names of the losses, errors and formulas of the overlaps that are defined for a problem."""
     return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
 
 
-def column_name(name: str) -> str:
-    """Return the column of a parameter or a trained number: its name, or parameter_NAME if that name is taken."""
+def table_column_name(name: str) -> str:
+    """Return the column name of a parameter or trained number: its own name, or parameter_NAME if that is taken."""
     name = name.rstrip("_")
     stem = name.removesuffix("_error")
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
-def quantity_of(column: str) -> Quantity:
-    """Return the quantity in a column (of values or of error bars); a plain number for undeclared columns."""
+def quantity_in_column(column: str) -> TableQuantity:
+    """Return the quantity that a column of values or error bars holds; a plain number for undeclared columns."""
     stem = column if column in QUANTITIES else column.removesuffix("_error")
-    return QUANTITIES.get(stem, Quantity(column))
+    return QUANTITIES.get(stem, TableQuantity(column))
 
 
-def add_error_columns(names: Iterable[str]) -> list[str]:
+def add_error_bar_columns(names: Iterable[str]) -> list[str]:
     """Return the columns, each followed by the column of its error bar if it has one."""
     found = []
     for name in names:
-        found += [name, f"{name}_error"] if quantity_of(name).has_error else [name]
+        found += [name, f"{name}_error"] if quantity_in_column(name).has_error else [name]
     return found
 
 
-def quantity_values(result: Any, names: Iterable[str]) -> dict[str, Any]:
+def quantities_and_error_bars(result: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return quantities and their error bars by column; None for those that the result lacks.
 
     Args:
         result: a solution or a verdict on stability.
-        names: of quantities.
+        names: names of quantities.
     """
     found = {}
     for name in names:
@@ -190,7 +192,7 @@ def quantity_values(result: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _nested_attribute(result: Any, source: str) -> Any:
-    """Return a dotted attribute; `symmetric` of a replica symmetric solution is the solution itself."""
+    """Return the attribute of a result at a dotted path; `symmetric` of a symmetric solution is the solution itself."""
     found = result
     for attribute in source.split("."):
         if attribute == "symmetric":
@@ -200,7 +202,7 @@ def _nested_attribute(result: Any, source: str) -> Any:
     return found
 
 
-def split_contexts(problem: Problem, values: np.ndarray) -> np.ndarray:
+def split_token_and_cluster_axes(problem: Problem, values: np.ndarray) -> np.ndarray:
     """Return an array with its first axis, contexts, split into tokens and clusters.
 
     Args:
@@ -210,52 +212,58 @@ def split_contexts(problem: Problem, values: np.ndarray) -> np.ndarray:
     return values.reshape(problem.tokens, problem.clusters, *values.shape[1:])
 
 
-def block_shape(problem: Problem, name: str) -> tuple[int, ...]:
+def overlap_array_shape(problem: Problem, name: str) -> tuple[int, ...]:
     """Return the shape of an overlap with contexts split into tokens and clusters: (L, K, ...).
 
     Args:
         problem: that the overlap belongs to.
         name: q, V, m or theta.
     """
-    return (problem.tokens, problem.clusters, *block_shapes(problem.sizes)[name][1:])
+    return (problem.tokens, problem.clusters, *overlap_array_shapes(problem.sizes)[name][1:])
 
 
-def entry_values(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Return the entries of q, V, m, theta and the trained numbers by column, see `entry_columns`.
+def overlaps_and_trained_numbers_by_column(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+    """Return the entries of q, V, m, theta and the trained numbers by column, see `overlap_entry_locations`.
 
     Args:
         problem: that the overlaps belong to.
         blocks: overlaps, or their error bars or derivatives.
     """
-    return {name: float(getattr(blocks, of).flat[place]) for name, (of, place) in entry_columns(problem).items()}
+    return {
+        name: float(getattr(blocks, of).flat[place]) for name, (of, place) in overlap_entry_locations(problem).items()
+    }
 
 
-def block_columns(problem: Problem, blocks: Overlaps) -> dict[str, float]:
+def overlap_entries_by_column(problem: Problem, blocks: Overlaps) -> dict[str, float]:
     """Return the entries of q, V, m and theta by column.
 
     Args:
         problem: that the overlaps belong to.
         blocks: overlaps, or their error bars or derivatives.
     """
-    return {name: value for name, value in entry_values(problem, blocks).items() if not name.startswith("trained_")}
+    return {
+        name: value
+        for name, value in overlaps_and_trained_numbers_by_column(problem, blocks).items()
+        if not name.startswith("trained_")
+    }
 
 
-def entry_columns(problem: Problem) -> dict[str, tuple[str, int]]:
+def overlap_entry_locations(problem: Problem) -> dict[str, tuple[str, int]]:
     """Return the location of every entry of q, V, m, theta and every trained number: column -> (block, flat index)."""
     found = {}
     for of in OVERLAPS:
-        shape = block_shape(problem, of)
+        shape = overlap_array_shape(problem, of)
         for place, index in enumerate(np.ndindex(shape)):
-            found[of + entry_suffix(index, shape)] = of, place
+            found[of + overlap_entry_suffix(index, shape)] = of, place
     return found | {f"trained_{number['name']}": ("phi", place) for place, number in enumerate(problem.trained)}
 
 
-def entry_suffix(index: Sequence[int], shape: Sequence[int]) -> str:
+def overlap_entry_suffix(index: Sequence[int], shape: Sequence[int]) -> str:
     """Return the suffix of an entry's column: _1 for the token, then cluster and entry if there are several.
 
     Args:
         index: (token, cluster, ...) of the entry, from 0.
-        shape: of the overlap, (L, K, ...).
+        shape: shape of the overlap, (L, K, ...).
     """
     text = f"_{index[0] + 1}"
     if shape[1] > 1:

@@ -33,15 +33,15 @@ class ReductionOptions(AlgorithmOptions):
     rank_tolerance: float = 1e-10
 
 
-def _split_row(moments: np.ndarray, layout: Moments) -> dict[str, np.ndarray]:
-    """Return the averages of a row (..., row) by their summands."""
+def _split_averages_by_summand(moments: np.ndarray, layout: Moments) -> dict[str, np.ndarray]:
+    """Return the channel averages of a row (..., row) as a dict: summand, as g*g.T -> array of its averages."""
     size = moments.shape[:-1]
     return {text: moments[..., at : at + prod(shape)].reshape(*size, *shape) for text, shape, at in layout}
 
 
 @dataclass(frozen=True)
-class FieldLaw:
-    """The law of the teacher combinations y, as far as averages of a reduced problem need it, for N cases.
+class TeacherFieldLaw:
+    """Covariance and mean of the linear combinations y of teacher fields, for N cases.
 
     Attributes:
         rho_star: Cov(y), (N, d_y, d_y).
@@ -53,12 +53,12 @@ class FieldLaw:
 
 
 @dataclass(frozen=True)
-class Combinations:
-    """The combinations z = A X + B Y + E u and y = F Y + H u of N cases, with the law of Y and u.
+class FieldCombinations:
+    """The linear combinations z = A X + B Y + E u and y = F Y + H u of the fields in N cases, with the law of Y and u.
 
     Attributes:
         labels: index of the label assignment that a case belongs to, (N,).
-        contexts: of its tokens, (N, L).
+        contexts: context index of each of its tokens, (N, L).
         share: conditional probability of the case given that assignment, (N,).
         rows: (N, d_z + d_y, L, s + t), coefficients of X and Y of every token, those of z first.
         known: contribution of Gaussian noise to the covariance of (z, y), (N, d_z + d_y, d_z + d_y).
@@ -79,47 +79,47 @@ class Combinations:
     teacher_means: np.ndarray = field(repr=False)
 
     @property
-    def A(self) -> np.ndarray:
+    def student_coefficients(self) -> np.ndarray:
         """Coefficients of X in z, (N, d_z, L, s)."""
         return self.rows[:, : self.fields, :, : self.students]
 
     @cached_property
-    def flat(self) -> np.ndarray:
+    def concatenated_coefficients(self) -> np.ndarray:
         """The coefficient rows with all tokens concatenated, (N, d_z + d_y, L (s + t))."""
         return self.rows.reshape(*self.rows.shape[:2], -1)
 
     @cached_property
-    def means(self) -> np.ndarray:
-        """Contribution of the teacher to the means of z, (N, d_z)."""
+    def teacher_part_of_means(self) -> np.ndarray:
+        """Contribution of the teacher fields to the means of the combinations z, (N, d_z)."""
         return np.einsum(
             "ndlb,nlb->nd", self.rows[:, : self.fields, :, self.students :], self.teacher_means[self.contexts]
         )
 
     @cached_property
-    def law(self) -> FieldLaw:
-        """The law of y."""
+    def teacher_combination_law(self) -> TeacherFieldLaw:
+        """Covariance and mean of the teacher combinations y in every case."""
         d = self.fields
         F = self.rows[:, d:, :, self.students :]
         covariance = np.einsum("ndlb,nlbc,nelc->nde", F, self.rho_star[self.contexts], F) + self.known[:, d:, d:]
-        return FieldLaw(covariance, np.einsum("ndlb,nlb->nd", F, self.teacher_means[self.contexts]))
+        return TeacherFieldLaw(covariance, np.einsum("ndlb,nlb->nd", F, self.teacher_means[self.contexts]))
 
-    def are_independent(self) -> bool:
+    def are_linearly_independent(self) -> bool:
         """Return whether the combinations are linearly independent at these parameters."""
         count = len(self.rows)
-        student = np.linalg.svd(self.A.reshape(count, self.fields, -1), compute_uv=False)
+        student = np.linalg.svd(self.student_coefficients.reshape(count, self.fields, -1), compute_uv=False)
         tolerance = ReductionOptions.current().rank_tolerance
         independent = bool(np.all(student[:, -1] > tolerance * student[:, 0]))
-        if self.law.rho_star.shape[1]:
-            values = np.linalg.eigvalsh(self.law.rho_star)
+        if self.teacher_combination_law.rho_star.shape[1]:
+            values = np.linalg.eigvalsh(self.teacher_combination_law.rho_star)
             independent &= bool(np.all(values[:, 0] > tolerance * values[:, -1]))
         return independent
 
-    def token_covariance(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
-        """Return Cov((omega_l, Y_l), xi), (..., N, L (s + t), d_z + d_y), tokens slowest.
+    def covariance_with_combinations(self, q: np.ndarray, theta: np.ndarray, rho_star: np.ndarray) -> np.ndarray:
+        """Return the covariance of all (omega_l, Y_l) with xi = (omega_z, y), (..., N, L (s + t), d_z + d_y).
 
         Args:
-            q: of the full problem, (..., C, s, s).
-            theta: (..., C, s, t).
+            q: overlap q of the full problem, (..., C, s, s).
+            theta: overlap theta of the full problem, (..., C, s, t).
             rho_star: Cov(Y), (..., C, t, t).
         """
         s, width = self.students, self.rows.shape[3]
@@ -132,59 +132,67 @@ class Combinations:
             joint[..., l, s:, l, :s] = np.swapaxes(theta[..., at, :, :], -1, -2)
             joint[..., l, s:, l, s:] = rho_star[..., at, :, :]
         size = tokens * width
-        return joint.reshape(*q.shape[:-3], count, size, size) @ np.swapaxes(self.flat, 1, 2)
+        return joint.reshape(*q.shape[:-3], count, size, size) @ np.swapaxes(self.concatenated_coefficients, 1, 2)
 
-    def combination_covariance(self, token_covariance: np.ndarray) -> np.ndarray:
+    def covariance_of_combinations(self, token_covariance: np.ndarray) -> np.ndarray:
         """Return the contribution of the tokens' fields to Cov(xi), (..., N, d_z + d_y, d_z + d_y)."""
-        return self.flat @ token_covariance
+        return self.concatenated_coefficients @ token_covariance
 
-    def overlaps(self, overlaps: Overlaps) -> Overlaps:
-        """Return the overlaps of z, with one context per case."""
+    def combination_overlaps(self, overlaps: Overlaps) -> Overlaps:
+        """Return the overlaps of the combinations z, with one context per case."""
         d = self.fields
         covariance = (
-            self.combination_covariance(self.token_covariance(overlaps.q, overlaps.theta, self.rho_star)) + self.known
+            self.covariance_of_combinations(
+                self.covariance_with_combinations(overlaps.q, overlaps.theta, self.rho_star)
+            )
+            + self.known
         )
-        m = self.A.reshape(len(self.A), d, -1) @ overlaps.m[self.contexts].reshape(len(self.A), -1, 1)
+        m = self.student_coefficients.reshape(len(self.student_coefficients), d, -1) @ overlaps.m[
+            self.contexts
+        ].reshape(len(self.student_coefficients), -1, 1)
         return Overlaps(
             q=covariance[:, :d, :d],
-            V=self.project_blocks(overlaps.V),
-            m=m[..., 0] + self.means,
+            V=self.project_onto_combinations(overlaps.V),
+            m=m[..., 0] + self.teacher_part_of_means,
             theta=covariance[:, :d, d:],
             phi=overlaps.phi,
         )
 
-    def project_blocks(self, blocks: np.ndarray) -> np.ndarray:
+    def project_onto_combinations(self, blocks: np.ndarray) -> np.ndarray:
         """Return sum_l A_l B_l A_l^T, (..., N, d_z, d_z), for blocks B (..., C, s, s)."""
-        parts = (self.A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(self.A[:, :, l], 1, 2)
+        A = self.student_coefficients
+        parts = (A[:, :, l] @ blocks[..., at, :, :] @ np.swapaxes(A[:, :, l], 1, 2)
                  for l, at in enumerate(self.contexts.T))  # fmt: skip
         return sum(parts, np.zeros(1))
 
-    def overlap_changes(self, units: UnitOverlaps) -> np.ndarray:
-        """Return the derivatives of the packed overlaps of z by the packed overlaps, (n_z, n)."""
+    def combination_overlap_jacobian(self, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of the packed overlaps of z with respect to those of the weights, (n_z, n)."""
         d = self.fields
-        joint = self.combination_covariance(self.token_covariance_changes(units))
-        m = units.m[:, self.contexts].reshape(len(units), len(self.A), -1, 1)
-        d_m = (self.A.reshape(len(self.A), d, -1) @ m)[..., 0]
-        changes = Overlaps(joint[..., :d, :d], self.project_blocks(units.V), d_m, joint[..., :d, d:], units.phi)
+        joint = self.covariance_of_combinations(self.derivatives_of_covariance_with_combinations(units))
+        m = units.m[:, self.contexts].reshape(len(units), len(self.student_coefficients), -1, 1)
+        d_m = (self.student_coefficients.reshape(len(self.student_coefficients), d, -1) @ m)[..., 0]
+        changes = Overlaps(
+            joint[..., :d, :d], self.project_onto_combinations(units.V), d_m, joint[..., :d, d:], units.phi
+        )
         return np.ascontiguousarray(changes.pack().T)
 
-    def token_covariance_changes(self, units: UnitOverlaps) -> np.ndarray:
-        """Return the derivatives of `token_covariance` by the packed overlaps, (n, N, L (s + t), d_z + d_y)."""
-        return self.token_covariance(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
+    def derivatives_of_covariance_with_combinations(self, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of `covariance_with_combinations` by packed overlaps, (n, N, L (s + t), d_z + d_y)."""
+        return self.covariance_with_combinations(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
 
-    def regression_changes(self, overlaps: Overlaps, units: UnitOverlaps) -> np.ndarray:
-        """Return the derivatives of the regression on xi (`OverlapMaps.regression_at`), (n, N, L (s + t), d_z + d_y).
+    def regression_coefficient_derivatives(self, overlaps: Overlaps, units: UnitOverlaps) -> np.ndarray:
+        """Return the derivatives of the regression coefficients on xi by packed overlaps, (n, N, L (s + t), d_z + d_y).
 
         Args:
-            overlaps: where they are taken.
+            overlaps: overlaps at which the derivatives are taken.
             units: unit vectors of all packed overlaps.
         """
-        token_covariance = self.token_covariance(overlaps.q, overlaps.theta, self.rho_star)
-        inverse = np.linalg.inv(self.combination_covariance(token_covariance) + self.known)
-        moved = self.token_covariance_changes(units)
-        return (moved - token_covariance @ inverse @ self.combination_covariance(moved)) @ inverse
+        token_covariance = self.covariance_with_combinations(overlaps.q, overlaps.theta, self.rho_star)
+        inverse = np.linalg.inv(self.covariance_of_combinations(token_covariance) + self.known)
+        moved = self.derivatives_of_covariance_with_combinations(units)
+        return (moved - token_covariance @ inverse @ self.covariance_of_combinations(moved)) @ inverse
 
-    def averages_of_tokens(
+    def token_averages_from_combinations(
         self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int
     ) -> np.ndarray:
         """Return the averages of the tokens, (..., C, row), from those of z; linear in `own` and `along`.
@@ -198,7 +206,7 @@ class Combinations:
         s, width = self.students, along.shape[-1] // self.contexts.shape[1]
         out = np.zeros((*along.shape[:-3], len(self.teacher_means), row))
         for l, contexts in enumerate(self.contexts.T):
-            back = np.swapaxes(self.A[:, :, l], 1, 2)
+            back = np.swapaxes(self.student_coefficients[:, :, l], 1, 2)
             mixed = back @ along[..., l * width : (l + 1) * width]
             answers = {
                 "g": back @ own["g"],
@@ -215,21 +223,27 @@ class Combinations:
                         out[..., context, at : at + prod(shape)] += values[..., n, :]
         return out
 
-    def mean_curvatures(self, slope: np.ndarray) -> np.ndarray:
-        """Return E[G_ll] of every label assignment, (..., K, L, s, s), from that of z, (..., N, 1, d_z, d_z)."""
-        own = np.einsum("ndla,...nde,nelb->...nlab", self.A, slope[..., 0, :, :], self.A, optimize=True)
-        return self._average_cases(own, 4)
+    def mean_token_jacobians(self, slope: np.ndarray) -> np.ndarray:
+        """Return E[dg_l/domega_l] by label assignment from E[dg_z/domega_z] of every case, (..., N, 1, d_z, d_z)."""
+        own = np.einsum(
+            "ndla,...nde,nelb->...nlab",
+            self.student_coefficients,
+            slope[..., 0, :, :],
+            self.student_coefficients,
+            optimize=True,
+        )
+        return self._average_over_cases(own, 4)
 
-    def curvature_squares(self, square: np.ndarray) -> np.ndarray:
+    def mean_token_jacobian_products(self, square: np.ndarray) -> np.ndarray:
         """Return E[G_ll' (x) G_ll'], (..., K, L, L, s, s, s, s), from that of z, (..., N, 1, 1, d_z, d_z, d_z, d_z)."""
         own = np.einsum(
             "npla,nrmb,nqle,ntmf,...npqrt->...nlmaebf",
-            *[self.A] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
+            *[self.student_coefficients] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
         )  # fmt: skip
-        return self._average_cases(own, 7)
+        return self._average_over_cases(own, 7)
 
-    def _average_cases(self, values: np.ndarray, axes: int) -> np.ndarray:
-        """Return averages over the cases of every label assignment, weighted with their probabilities given it."""
+    def _average_over_cases(self, values: np.ndarray, axes: int) -> np.ndarray:
+        """Return averages over the cases of every label assignment, weighted by their conditional probabilities."""
         values = np.moveaxis(values, -axes, 0)
         out = np.zeros((self.labels.max() + 1, *values.shape[1:]))
         for label, share, value in zip(self.labels, self.share, values, strict=True):
@@ -238,24 +252,24 @@ class Combinations:
 
 
 @dataclass(frozen=True)
-class OverlapMaps:
-    """The affine maps from packed overlaps to overlaps of z and covariances, as matrices, for fast evaluation.
+class OverlapReductionMaps:
+    """The affine maps, as matrices, from the overlaps of the weights to the overlaps of the combinations z.
 
     Attributes:
         read: the combinations, whose maps are evaluated at unit vectors.
-        sizes: of the overlaps of z.
+        sizes: sizes of the overlaps of z.
         overlaps: map to the packed overlaps of z, a matrix (., n) and a constant.
-        of_tokens: map to Cov((omega_l, Y_l), xi) of all cases, a matrix (., n) and a constant.
+        covariance_with_combinations: map to Cov((omega_l, Y_l), xi) of all cases, a matrix (., n) and a constant.
     """
 
-    read: Combinations
+    read: FieldCombinations
     sizes: Sizes
     overlaps: tuple[np.ndarray, np.ndarray]
-    token_covariance: tuple[np.ndarray, np.ndarray]
+    covariance_with_combinations: tuple[np.ndarray, np.ndarray]
 
     @classmethod
-    def from_combinations(cls, read: Combinations, sizes: Sizes) -> OverlapMaps:
-        """Return the maps of overlaps of given sizes.
+    def from_combinations(cls, read: FieldCombinations, sizes: Sizes) -> OverlapReductionMaps:
+        """Return the maps for overlaps of the given sizes.
 
         Args:
             read: the combinations.
@@ -263,28 +277,31 @@ class OverlapMaps:
         """
         units = UnitOverlaps.from_sizes(sizes)
         nothing = Overlaps.unpack(np.zeros(len(units)), sizes)
-        there, tokens = read.overlaps(nothing), read.token_covariance(nothing.q, nothing.theta, read.rho_star)
-        moved = np.ascontiguousarray(read.token_covariance_changes(units).reshape(len(units), -1).T)
-        return cls(read, there.sizes, (read.overlap_changes(units), there.pack()), (moved, tokens.ravel()))
+        there, tokens = (
+            read.combination_overlaps(nothing),
+            read.covariance_with_combinations(nothing.q, nothing.theta, read.rho_star),
+        )
+        moved = np.ascontiguousarray(read.derivatives_of_covariance_with_combinations(units).reshape(len(units), -1).T)
+        return cls(read, there.sizes, (read.combination_overlap_jacobian(units), there.pack()), (moved, tokens.ravel()))
 
-    def overlaps_at(self, u: np.ndarray) -> Overlaps:
-        """Return the overlaps of z at packed overlaps (n,)."""
+    def combination_overlaps_at(self, u: np.ndarray) -> Overlaps:
+        """Return the overlaps of the combinations z at packed overlaps (n,) of the weights."""
         matrix, constant = self.overlaps
         return Overlaps.unpack(matrix @ u + constant, self.sizes)
 
-    def regression_at(self, u: np.ndarray) -> np.ndarray:
+    def regression_coefficients_at(self, u: np.ndarray) -> np.ndarray:
         """Return R of E[(omega_l, Y_l) | xi] = R_l xi up to means, (N, L (s + t), d_z + d_y), at packed overlaps."""
-        matrix, constant = self.token_covariance
-        token_covariance = (matrix @ u + constant).reshape(*self.read.flat.shape[::2], -1)
-        covariance = self.read.combination_covariance(token_covariance) + self.read.known
+        matrix, constant = self.covariance_with_combinations
+        token_covariance = (matrix @ u + constant).reshape(*self.read.concatenated_coefficients.shape[::2], -1)
+        covariance = self.read.covariance_of_combinations(token_covariance) + self.read.known
         return (
             token_covariance / covariance if covariance.shape[-1] == 1 else token_covariance @ np.linalg.inv(covariance)
         )
 
 
 @dataclass(frozen=True)
-class RowMaps:
-    """The linear maps from averages of z and y to the averages of the tokens, as matrices.
+class TokenAverageMaps:
+    """The linear maps, as matrices, from averages of the combinations z and y to the averages of the tokens.
 
     Attributes:
         contexts: C.
@@ -299,26 +316,28 @@ class RowMaps:
     along: np.ndarray
 
     @classmethod
-    def from_combinations(cls, read: Combinations, layout: Moments, length: int, wanted: Moments, row: int) -> RowMaps:
-        """Return the maps between rows of two layouts.
+    def from_combinations(
+        cls, read: FieldCombinations, layout: Moments, length: int, wanted: Moments, row: int
+    ) -> TokenAverageMaps:
+        """Return the maps from averages in the layout of z to averages in the layout of the tokens.
 
         Args:
             read: the combinations.
-            layout: of the rows of z.
-            length: of the rows of z.
-            wanted: layout of the rows of the tokens.
-            row: their length.
+            layout: layout of the averages of z.
+            length: number of averages of z.
+            wanted: layout of the averages of the tokens.
+            row: number of averages of a token.
         """
-        cases, fields, joint = len(read.rows), read.fields, read.flat.shape[2]
+        cases, fields, joint = len(read.rows), read.fields, read.concatenated_coefficients.shape[2]
         own = np.eye(cases * length).reshape(-1, cases, length)
-        of_rows = read.averages_of_tokens(
-            _split_row(own, layout), np.zeros((len(own), cases, fields, joint)), wanted, row
+        of_rows = read.token_averages_from_combinations(
+            _split_averages_by_summand(own, layout), np.zeros((len(own), cases, fields, joint)), wanted, row
         )
         along = np.eye(cases * fields * joint).reshape(-1, cases, fields, joint)
-        of_along = read.averages_of_tokens(
-            _split_row(np.zeros((len(along), cases, length)), layout), along, wanted, row
+        of_along = read.token_averages_from_combinations(
+            _split_averages_by_summand(np.zeros((len(along), cases, length)), layout), along, wanted, row
         )
-        places = _split_row(np.arange(length), layout)
+        places = _split_averages_by_summand(np.arange(length), layout)
         return cls(
             contexts=len(read.teacher_means),
             known=np.concatenate([places["g*domega.T"], places["g*dY.T"]], axis=-1),
@@ -326,11 +345,11 @@ class RowMaps:
             along=np.ascontiguousarray(of_along.reshape(cases * fields * joint, -1).T),
         )
 
-    def averages_of_tokens(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
-        """Return the averages of the tokens, (..., C, row), from those of z and y.
+    def token_averages_from_combinations(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
+        """Return the averages of the tokens, (..., C, row), from the averages of the combinations z and y.
 
         Args:
-            moments: of z and y, (..., N, row of z).
+            moments: averages of z and y, (..., N, row of z).
             regression: (N, L (s + t), d_z + d_y), or also with the leading axes.
         """
         size = moments.shape[:-2]

@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from ..base.budget import interrupt_at_limit
-from ..base.cache import numba_cache_folder, warn_not_cached
+from ..base.budget import interrupt_at_time_limit
+from ..base.cache import numba_cache_folder, warn_cache_not_writable
 from ..base.errors import InputError
 from ..base.files import lock_file, write_atomically
 from ..base.options import AlgorithmOptions
@@ -40,7 +40,7 @@ class CompilationOptions(AlgorithmOptions):
 def use_numba_cache() -> Iterator[None]:
     """Send compiled code to the user's cache folder during this block, never next to the (perhaps read-only) sources.
 
-    Functions defined in the block load it from there through `_fast_cache_class`.
+    Functions defined in the block load it from there through `_machine_code_cache_class`.
     """
     import numba  # slow to load, and only needed to compile
     import numba.core.dispatcher
@@ -51,14 +51,14 @@ def use_numba_cache() -> Iterator[None]:
     previous, caches = config.CACHE_DIR, dispatcher.FunctionCache
     try:
         config.CACHE_DIR = str(numba_cache_folder())
-        dispatcher.FunctionCache = _fast_cache_class()
+        dispatcher.FunctionCache = _machine_code_cache_class()
         yield
     finally:
         config.CACHE_DIR, dispatcher.FunctionCache = previous, caches
 
 
 @cache
-def _fast_cache_class() -> type[Any]:
+def _machine_code_cache_class() -> type[Any]:
     """Return a class for Numba's cache of a function that loads machine code without loading the compiler.
 
     It waits for a process that compiles the same function, and is safe if several save at once. Folders may be
@@ -71,32 +71,32 @@ def _fast_cache_class() -> type[Any]:
     from numba.core.event import register
     from numba.core.runtime import rtsys
 
-    class DamagedFile(OSError):
+    class DamagedCacheFileError(OSError):
         """An error that Numba's cache treats as a missing file: its content is damaged."""
 
-    class SealedIndexFile(IndexDataCacheFile):
-        """Index and data files that begin with a digest of their content, source and compiler.
+    class ChecksummedCacheFile(IndexDataCacheFile):
+        """Numba's index and data files, which begin with a digest of their content, source and compiler.
 
         Nothing incomplete is unpickled, and no index refers to the data of another.
         """
 
-        def _seal(self, data: bytes) -> bytes:
+        def _checksum(self, data: bytes) -> bytes:
             return hashlib.sha256(f"{numba} {llvmlite} {self._source_stamp!r}\n".encode() + data).digest()
 
-        def _read(self, path: str) -> Any:
+        def _read_verified(self, path: str) -> Any:
             content = Path(path).read_bytes()
             seal, data = content[:32], content[32:]
-            if self._seal(data) != seal:
-                raise DamagedFile(path)
+            if self._checksum(data) != seal:
+                raise DamagedCacheFileError(path)
             return pickle.loads(data)
 
-        def _write(self, path: str, value: Any) -> None:
+        def _write_with_checksum(self, path: str, value: Any) -> None:
             data = self._dump(value)
             with self._open_for_write(path) as file:
-                file.write(self._seal(data) + data)
+                file.write(self._checksum(data) + data)
 
         def save(self, key: Any, data: Any) -> None:
-            """Write data, then the index.
+            """Write the machine code, then the index that refers to it.
 
             Args:
                 key: signature of the compiled function.
@@ -111,28 +111,28 @@ def _fast_cache_class() -> type[Any]:
 
         def _load_index(self) -> Any:
             try:
-                return self._read(self._index_path)
+                return self._read_verified(self._index_path)
             except OSError:
                 return {}
 
         def _save_index(self, overloads: Any) -> None:
-            self._write(self._index_path, overloads)
+            self._write_with_checksum(self._index_path, overloads)
 
         def _load_data(self, name: str) -> Any:
-            return self._read(self._data_path(name))
+            return self._read_verified(self._data_path(name))
 
         def _save_data(self, name: str, data: Any) -> None:
-            self._write(self._data_path(name), data)
+            self._write_with_checksum(self._data_path(name), data)
 
     located: Any = CompileResultCacheImpl._locator_classes[0]
 
-    class Locator(located):
-        """A locator of machine code in `code_folder`, which need not be writable."""
+    class MachineCodeLocator(located):
+        """A locator of machine code in `machine_code_folder`, which need not be writable."""
 
         def __init__(self, py_func: Any, py_file: str) -> None:
             self.files = py_func.__globals__.get(FILES) or (Path(py_file),)
             self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
-            self._cache_path = str(code_folder(*self.files))
+            self._cache_path = str(machine_code_folder(*self.files))
 
         def get_source_stamp(self) -> str:
             # Numba uses size and modification time, which differ between files of the same code.
@@ -148,27 +148,27 @@ def _fast_cache_class() -> type[Any]:
             """
             return cls(py_func, py_file) if os.path.exists(py_file) else None
 
-    class FastCacheImpl(CompileResultCacheImpl):
+    class MachineCodeCacheImpl(CompileResultCacheImpl):
         _locator_classes: ClassVar[list[Any]] = [  # type: ignore[misc]
-            Locator,
+            MachineCodeLocator,
             *CompileResultCacheImpl._locator_classes[1:],
         ]
 
-    class FastCache(FunctionCache):
-        _impl_class = FastCacheImpl
+    class MachineCodeCache(FunctionCache):
+        _impl_class = MachineCodeCacheImpl
         _claim: IO[bytes] | None = None  # while this process compiles the function
 
         def __init__(self, py_func: Any) -> None:
             super().__init__(py_func)
             stamp = self._impl.locator.get_source_stamp()
-            self._cache_file = SealedIndexFile(self._cache_path, self._impl.filename_base, stamp)
+            self._cache_file = ChecksummedCacheFile(self._cache_path, self._impl.filename_base, stamp)
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             """Return the machine code of a signature, waiting for a process that compiles it; None if there is none.
 
             Args:
                 sig: the signature.
-                target_context: of Numba.
+                target_context: Numba's target context.
             """
             # Numba would load all implementations, SciPy's linear algebra included, which takes as long as a solve.
             # A compilation does so by itself; machine code needs Numba's runtime only.
@@ -182,7 +182,7 @@ def _fast_cache_class() -> type[Any]:
                     self._claim = lock_file(Path(self.cache_path) / f".{self._impl.filename_base}.lock", timeout)
                     found = self._load_overload(sig, target_context)
                     if found is not None:
-                        self._release()
+                        self._release_compilation_lock()
                 return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
@@ -199,21 +199,21 @@ def _fast_cache_class() -> type[Any]:
                     super().save_overload(sig, data)
                     _write_source_list(self._impl.locator.files, Path(self.cache_path))
             except (OSError, InputError) as error:
-                warn_not_cached(numba_cache_folder(), error)
+                warn_cache_not_writable(numba_cache_folder(), error)
             finally:
-                self._release()
+                self._release_compilation_lock()
 
-        def _release(self) -> None:
+        def _release_compilation_lock(self) -> None:
             claim, self._claim = self._claim, None
             if claim is not None:
                 claim.close()
 
-    register("numba:compile", _compilation_listener(FastCache))
-    return FastCache
+    register("numba:compile", _compilation_listener(MachineCodeCache))
+    return MachineCodeCache
 
 
 def _compilation_listener(cache: type[Any]) -> Any:
-    """Return a listener for when Numba begins and ends to compile a function whose machine code is kept in a `cache`.
+    """Return a listener that Numba notifies when it begins and ends to compile a function with this class of cache.
 
     Meanwhile that is the current step of the progress display, and a time limit interrupts it.
     """
@@ -229,33 +229,33 @@ def _compilation_listener(cache: type[Any]) -> Any:
             if is_first and isinstance(function._cache, cache):
                 name = function.py_func.__name__.strip("_").replace("_", " ")
                 self._open[0].enter_context(progress_step(f"Numba compiles {name}, once on this machine"))
-                self._open[0].enter_context(interrupt_at_limit())
+                self._open[0].enter_context(interrupt_at_time_limit())
 
         def on_end(self, event: Any) -> None:
             failure = event._exc_details or (None, None, None)  # `is_failed` of some releases says the opposite
             own = event.data["dispatcher"]._cache
             if failure[0] is not None and isinstance(own, cache):
-                own._release()
+                own._release_compilation_lock()
             self._open.pop().__exit__(*failure)
 
     return CompilationListener()
 
 
-def code_folder(*files: Path) -> Path:
+def machine_code_folder(*files: Path) -> Path:
     """Return the folder of the machine code of a module, which modules of the same source code share.
 
     Its file `SOURCE` names the files that were compiled.
     """
     changed = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
-    return numba_cache_folder() / f"{files[0].stem}-{_digest_of_unchanged_files(files, tuple(changed))}"
+    return numba_cache_folder() / f"{files[0].stem}-{_cached_source_files_digest(files, tuple(changed))}"
 
 
 @lru_cache(maxsize=1024)
-def _digest_of_unchanged_files(files: tuple[Path, ...], _changed: tuple[tuple[int, int], ...]) -> str:
-    return digest_of_files(*files)
+def _cached_source_files_digest(files: tuple[Path, ...], _changed: tuple[tuple[int, int], ...]) -> str:
+    return source_files_digest(*files)
 
 
-def digest_of_files(*files: Path) -> str:
+def source_files_digest(*files: Path) -> str:
     """Return a digest of source files; generated ones contain the generator's digest, which covers imported loops."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
@@ -267,7 +267,7 @@ def _write_source_list(files: tuple[Path, ...], folder: Path) -> None:
 
 
 @cache
-def load_loops(name: str) -> Any:
+def load_compiled_loops(name: str) -> Any:
     """Return a compiled module of `runtime/loops`, for callers other than generated code."""
     with use_numba_cache():
         return importlib.import_module(f"..loops.{name}", __package__)

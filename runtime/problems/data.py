@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, as_numbers, require_in, require_whole
+from ..base.errors import InputError, convert_to_number_array, require_in_interval, require_whole_number
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message
 from .law import TokenLaw
@@ -33,10 +33,10 @@ class DataLawOptions(AlgorithmOptions):
         variance_tolerance: variance, relative to the largest, below which a direction counts as constant.
         listed_columns: constant columns that a message lists.
         binning_warning: relative error of averages over the spectrum by binning from which on a warning is given.
-        binning_tolerance: the same error that automatic bins may have; smaller takes more atoms.
+        binning_tolerance: largest relative error by automatic binning; smaller takes more atoms.
         spectral_points: values of z at which the error of binning is evaluated.
         directions: random directions for kurtosis and dependence; more lower the sampling error.
-        seed: of the random directions.
+        seed: seed of the random directions.
         min_context_samples: contexts with no more samples are left out of fourth moments.
         least_squares_ratio: samples per dimension above which the teacher is fitted by plain least squares.
     """
@@ -55,8 +55,8 @@ class DataLawOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Dependence:
-    """A measure of the dependence of two tokens of a sample given their labels: the pair with the largest values.
+class TokenDependence:
+    """Three measures of how strongly two tokens of a sample depend on each other given their labels.
 
     Attributes:
         tokens: numbers, from 1, of the pair that is farthest from independent.
@@ -73,14 +73,14 @@ class Dependence:
     squares: tuple[float, float]
 
     @property
-    def measures(self) -> tuple[tuple[float, float], ...]:
-        """Magnitude and bound by chance of each of the three measures."""
+    def dependence_measures_and_chance_bounds(self) -> tuple[tuple[float, float], ...]:
+        """Magnitude of each of the three measures, and the bound below which independent tokens stay by chance."""
         clear = DataLawOptions.current().significance
         errors = [(abs(value), clear * error) for value, error in (self.correlation, self.squares)]
         return (errors[0], self.norm, errors[1])
 
-    def in_words(self) -> str:
-        """Return the three measures and their uncertainties as a clause."""
+    def describe_dependence(self) -> str:
+        """Return the three measures of dependence and their uncertainties in words."""
         (first, second), (value, error), (square, its) = self.tokens, self.correlation, self.squares
         return (
             f"tokens {first} and {second} have the correlation {value:.3g} +- {error:.1g} coordinate by coordinate, "
@@ -122,10 +122,10 @@ class DataLaw:
     kurtosis: tuple[float, float] = (0.0, 0.0)
     taught_kurtosis: np.ndarray | None = None
     norms: float = 1.0
-    dependence: Dependence | None = None
+    dependence: TokenDependence | None = None
 
     def table(self) -> str:
-        """Return the deviations of the data from the assumed law as text, a line per measure."""
+        """Return the deviations of the data from the assumed law as text, one line per measure."""
         shared = (
             "" if len(self.law.gamma[0]) == 1 else f"{self.misfit:.2g} (samples alone give {self.misfit_of_noise:.2g})"
         )
@@ -136,8 +136,8 @@ class DataLaw:
             f"covariances off the diagonal in shared eigenvectors: {shared}" if shared else "",
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
-            f"squared norms spread {self.norms:.3g} times as much as of a Gaussian",
-            f"within a sample {self.dependence.in_words()}" if self.dependence else "",
+            f"variance of |x|^2 is {self.norms:.3g} times that of a Gaussian",
+            f"within a sample {self.dependence.describe_dependence()}" if self.dependence else "",
         ]
         return "\n".join(line for line in lines if line)
 
@@ -173,7 +173,7 @@ def law_of_data(
         >>> sf.law_of_data(x).norms > 0
         True
     """
-    x = as_numbers(x, "x must be an array of numbers in shape (n, L, d) or (n, d)")
+    x = convert_to_number_array(x, "x must be an array of numbers in shape (n, L, d) or (n, d)")
     x = x[:, None, :] if x.ndim == 2 else x
     if x.ndim != 3 or not x.size or not np.isfinite(x).all():
         raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
@@ -194,7 +194,7 @@ def law_of_data(
             "join labels, or give fewer tokens"
         )
     if atoms is not None:
-        require_whole("atoms", atoms, 1, d)
+        require_whole_number("atoms", atoms, 1, d)
     p = np.zeros((tokens, d)) if encodings is None else np.asarray(encodings, float)
     uncertain = np.zeros((d, d)) if teacher is None else getattr(teacher, "covariance", None)
     teacher = getattr(teacher, "rows", teacher)
@@ -202,7 +202,7 @@ def law_of_data(
     if p.shape != (tokens, d):
         raise InputError(f"encodings have shape {p.shape}; {(tokens, d)} is expected")
     contexts = {(l, k): np.flatnonzero(labels[:, l] == k) for l in range(tokens) for k in range(clusters)}
-    _check_samples(x, contexts)
+    _require_enough_varying_samples(x, contexts)
 
     counts, means, covariances, centred = [], [], [], np.empty_like(x)
     for (l, _), samples in contexts.items():
@@ -211,12 +211,12 @@ def law_of_data(
         covariances.append(np.atleast_2d(np.cov(own, rowvar=False)))
         centre = own.mean(axis=0)
         centred[samples, l] = own - centre
-        means.append(_significant_mean(centre, covariances[-1], len(own)))
+        means.append(_mean_if_significant(centre, covariances[-1], len(own)))
     share = np.array(counts) / (n * tokens)
     _, basis = np.linalg.eigh(np.einsum("c,cij->ij", share, np.array(covariances)))
     turned = basis.T @ np.array(covariances) @ basis
     gamma = np.einsum("caa->ca", turned)
-    _check_directions(gamma, contexts)
+    _require_full_rank_covariances(gamma, contexts)
     whole = float((turned**2).sum())
     noise = sum((g.sum() ** 2 - (g**2).sum()) / count for g, count in zip(gamma, counts, strict=True))
 
@@ -242,7 +242,7 @@ def law_of_data(
         matrix[: len(contexts)] = matrix[:, : len(contexts)] = 0.0
         matrix[: len(z), : len(z)] = z[:, group] @ z[:, group].T / len(group)
         matrix[range(len(contexts)), range(len(contexts))] -= d * binned[-1] / np.array(counts)
-        gram.append(_make_semidefinite(matrix, len(contexts)))
+        gram.append(_make_positive_semidefinite(matrix, len(contexts)))
     law = TokenLaw(
         labels=_label_frequencies(labels, clusters),
         weights=np.array(weights),
@@ -250,7 +250,7 @@ def law_of_data(
         gram=np.array(gram),
         teacher_means=np.zeros((len(contexts), t)) if rows is None else np.array(means) @ rows / np.sqrt(d),
     )
-    law.check()
+    law.refuse_invalid_law()
     off_diagonal = max(whole - float((gamma**2).sum()), 0.0)  # only rounding for one context
     found = DataLaw(
         law,
@@ -261,15 +261,15 @@ def law_of_data(
         kurtosis=_kurtosis_along_random_directions(centred, contexts),
         taught_kurtosis=None if rows is None else _excess_kurtosis(centred @ rows, contexts),
         norms=_relative_norm_variance(centred, contexts),
-        dependence=_strongest_dependence(centred),
+        dependence=_most_dependent_token_pair(centred),
     )
     for sentence in _assumption_warnings(found):
         print_message(f"warning: {sentence}")
     return found
 
 
-def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
-    """Refuse too few samples and coordinates that do not vary."""
+def _require_enough_varying_samples(x: np.ndarray, contexts: Contexts) -> None:
+    """Raise InputError for too few samples or for coordinates that do not vary."""
     options, (n, tokens, d) = DataLawOptions.current(), x.shape
     for (l, k), samples in contexts.items():
         if len(samples) < 2:
@@ -293,8 +293,8 @@ def _check_samples(x: np.ndarray, contexts: Contexts) -> None:
             )
 
 
-def _check_directions(gamma: np.ndarray, contexts: Contexts) -> None:
-    """Refuse data that vary in every coordinate but not in some directions."""
+def _require_full_rank_covariances(gamma: np.ndarray, contexts: Contexts) -> None:
+    """Raise InputError if some linear combinations of the coordinates do not vary."""
     tolerance = DataLawOptions.current().variance_tolerance
     for own, (l, k) in zip(gamma, contexts, strict=True):
         missing = int(np.sum(own <= tolerance * own.max()))
@@ -310,10 +310,11 @@ def _assumption_warnings(found: DataLaw) -> list[str]:
     """Return a warning for every assumption of the law that the data violate noticeably."""
     words, options = [], DataLawOptions.current()
     if found.dependence and any(
-        size > chance + options.dependence_warning for size, chance in found.dependence.measures
+        size > chance + options.dependence_warning
+        for size, chance in found.dependence.dependence_measures_and_chance_bounds
     ):
         words.append(
-            f"tokens of a sample depend on each other: {found.dependence.in_words()}; the theory takes them for "
+            f"tokens of a sample depend on each other: {found.dependence.describe_dependence()}; the theory takes them "
             "independent given their labels, and for a loss of several tokens it may be off by more than this: "
             "compare it with a learner on the data themselves (`learning_curve`)"
         )
@@ -335,18 +336,18 @@ def _assumption_warnings(found: DataLaw) -> list[str]:
     return words
 
 
-def _significant_mean(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
+def _mean_if_significant(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
     """Return the mean, or zeros if its squared length is within the sampling noise of n samples of mean zero."""
     expected, spread = np.trace(covariance) / n, np.sqrt(2 * (covariance**2).sum()) / n
     return mean if mean @ mean - expected > DataLawOptions.current().significance * spread else np.zeros_like(mean)
 
 
 def _bin_spectrum(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
-    """Return the coordinates of every bin, and the relative error of binning (see `DataLaw.binning`).
+    """Return the coordinates in every bin of the spectrum, and the largest relative error that binning causes.
 
     Args:
         gamma: eigenvalues (C, d), coordinates in the order of their average.
-        squares: of the teacher's rows, (t, d).
+        squares: squares of the teacher's rows, (t, d).
         atoms: number of bins; None to choose it.
     """
     d = gamma.shape[1]
@@ -405,7 +406,7 @@ def _kurtosis_along_random_directions(centred: np.ndarray, contexts: Contexts) -
     return float(found.mean()), float(np.hypot(found.std(ddof=1) / np.sqrt(count), sampled))
 
 
-def _strongest_dependence(centred: np.ndarray) -> Dependence | None:
+def _most_dependent_token_pair(centred: np.ndarray) -> TokenDependence | None:
     """Return the dependence of the pair of tokens that is farthest from independent; None for one token."""
     options, (n, tokens, d) = DataLawOptions.current(), centred.shape
     directions = np.random.default_rng(options.seed).standard_normal((d, options.directions))
@@ -414,25 +415,32 @@ def _strongest_dependence(centred: np.ndarray) -> Dependence | None:
     squares /= np.maximum(squares.std(axis=0), 1e-300)
     lengths = (centred**2).sum(axis=2)
 
-    def _squared_norm(l: int, k: int) -> float:
+    def _unbiased_squared_covariance_norm(l: int, k: int) -> float:
         """Return the squared Frobenius norm of a covariance, without the bias of finite samples."""
         whole = float(((centred[:, l].T @ centred[:, k]) ** 2).sum())
         return (whole - float(lengths[:, l] @ lengths[:, k])) / (n * (n - 1))
 
-    own = [_squared_norm(l, l) for l in range(tokens)]
+    own = [_unbiased_squared_covariance_norm(l, l) for l in range(tokens)]
     chance = np.sqrt(options.significance * np.sqrt(2) / n)
     found = []
     for l, k in combinations(range(tokens), 2):
         products = (centred[:, l] * centred[:, k]).sum(axis=1) / np.sqrt(lengths[:, l].mean() * lengths[:, k].mean())
         both = (squares[:, l] * squares[:, k]).mean(axis=1)
-        pair = Dependence(
+        pair = TokenDependence(
             (l + 1, k + 1),
             (float(products.mean()), float(products.std(ddof=1) / np.sqrt(n))),
-            (float(np.sqrt(max(_squared_norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))), float(chance)),
+            (
+                float(np.sqrt(max(_unbiased_squared_covariance_norm(l, k), 0.0) / np.sqrt(own[l] * own[k]))),
+                float(chance),
+            ),
             (float(both.mean()), float(both.std(ddof=1) / np.sqrt(n))),
         )
         found.append(pair)
-    return max(found, key=lambda pair: max(size / chance for size, chance in pair.measures), default=None)
+    return max(
+        found,
+        key=lambda pair: max(size / chance for size, chance in pair.dependence_measures_and_chance_bounds),
+        default=None,
+    )
 
 
 def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
@@ -449,7 +457,7 @@ def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
     return float(np.mean(ratios)) if ratios else 1.0
 
 
-def _make_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
+def _make_positive_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
     """Return the Gram matrix made positive semidefinite by changing only the products of means."""
     cross, teacher = gram[:contexts, contexts:], gram[contexts:, contexts:]
     shown = cross @ np.linalg.pinv(teacher, hermitian=True) @ cross.T
@@ -474,7 +482,7 @@ class FittedTeacher:
         rows: W*, (d, 1), of the fit y = x W* / sqrt(d) + noise.
         noise: variance of the noise, from the residuals and the remaining degrees of freedom.
         ridge: strength that was used, in the units of the theory (docs/conventions.md).
-        covariance: of the rows due to the noise, (d, d).
+        covariance: covariance of the fitted rows due to the noise, (d, d).
         explained: fraction of the variance of y explained on unseen samples (leave-one-out cross-validation).
 
     Example:
@@ -522,7 +530,7 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not {x.shape} and {y.shape}")
     if ridge is not None:
-        require_in("ridge", ridge, "(0, inf)")
+        require_in_interval("ridge", ridge, "(0, inf)")
     n, d = x.shape
     left, values, right = np.linalg.svd(x / np.sqrt(d), full_matrices=False)
     turned, squares, weights = left.T @ y, values**2, left**2
@@ -530,17 +538,17 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     grid = _RIDGE_GRID if n <= DataLawOptions.current().least_squares_ratio * d else _RIDGE_GRID[:1]
     candidates = unit * grid if ridge is None else np.array([ridge])
 
-    def ridge_residuals(strength: float) -> tuple[np.ndarray, np.ndarray]:
+    def ridge_shrinkage_and_residuals(strength: float) -> tuple[np.ndarray, np.ndarray]:
         shares = squares / (squares + strength)
         return shares, y - left @ (shares * turned)
 
     def leave_one_out_error(strength: float) -> float:
-        shares, residuals = ridge_residuals(strength)
+        shares, residuals = ridge_shrinkage_and_residuals(strength)
         return float(np.mean((residuals / (1 - weights @ shares)) ** 2))
 
     errors = [leave_one_out_error(float(strength)) for strength in candidates]
     strength = float(candidates[int(np.argmin(errors))])
-    shares, residuals = ridge_residuals(strength)
+    shares, residuals = ridge_shrinkage_and_residuals(strength)
     # E |residuals|^2 = noise (n - 2 Tr H + Tr H^2) + bias by shrinkage, small for a weak ridge.
     noise = float(residuals @ residuals) / (n - 2 * shares.sum() + (shares**2).sum())
     basis = right.T * (values / (squares + strength))

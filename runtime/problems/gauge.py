@@ -13,8 +13,8 @@ import numpy as np
 from ..base.options import AlgorithmOptions
 from .overlaps import Overlaps
 from .problem import Problem
-from .solver_types import Channel
-from .symmetry import Exchange, loss_exchanges
+from .solver_types import ChannelFunctions
+from .symmetry import SignedPermutation, loss_symmetries
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class RotationOptions(AlgorithmOptions):
     test_points: int = 12
 
 
-def rotation_generators(problem: Problem) -> np.ndarray:
+def rotation_symmetry_generators(problem: Problem) -> np.ndarray:
     """Return orthonormal antisymmetric A (k, s, s) for which X -> X exp(a A) leaves loss and regulariser unchanged.
 
     The condition is linear in A, sum_lab (dloss/dX_la) (X A)_la = 0 at every point: solved at random ones.
     """
-    return problem.compute_once(_find_generators)
+    return problem.compute_once(_find_rotation_symmetry_generators)
 
 
-def _find_generators(problem: Problem) -> np.ndarray:
+def _find_rotation_symmetry_generators(problem: Problem) -> np.ndarray:
     s = problem.student_rank
     rows, columns = np.triu_indices(s, 1)
     if not len(rows):
@@ -44,7 +44,7 @@ def _find_generators(problem: Problem) -> np.ndarray:
     basis = np.zeros((len(rows), s, s))
     for k, (a, b) in enumerate(zip(rows, columns, strict=True)):
         basis[k, a, b], basis[k, b, a] = np.sqrt(0.5), -np.sqrt(0.5)
-    conditions = [problem.regulariser.rotation_conditions(basis)]
+    conditions = [problem.regulariser.rotation_invariance_conditions(basis)]
     channel = problem.solver.channel
     generator = np.random.default_rng(11)
     none = [0.0] * (problem.tokens * s * (s + 1) // 2)
@@ -55,7 +55,7 @@ def _find_generators(problem: Problem) -> np.ndarray:
             x = generator.standard_normal((problem.tokens, s))
             features = generator.standard_normal(channel.FEATURES)
             if problem.solver.model.NO_PROXIMAL_MAP:
-                slope = _slope_by_differences(channel, x, features, constants)
+                slope = _gradient_by_finite_differences(channel, x, features, constants)
             else:
                 found = problem.solver.proximal.derivatives(*x.ravel(), *x.ravel(), *none, *features, constants)
                 slope = np.array(found[1 : 1 + x.size]).reshape(x.shape)
@@ -67,18 +67,20 @@ def _find_generators(problem: Problem) -> np.ndarray:
     return np.einsum("kn,nab->kab", directions[rank:], basis)
 
 
-def _slope_by_differences(channel: Channel, x: np.ndarray, features: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Return the slope of a discontinuous loss, which has no generated derivatives, at a point of continuity."""
+def _gradient_by_finite_differences(
+    channel: ChannelFunctions, x: np.ndarray, features: np.ndarray, constants: np.ndarray
+) -> np.ndarray:
+    """Return the gradient of a loss by central differences; a discontinuous loss has no generated derivatives."""
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
     return (np.array([one - other for one, other in ends]) / 2e-5).reshape(x.shape)
 
 
-def orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
-    """Return orthonormal directions (n, k) of the orbit through the overlaps, in units of the block scales.
+def symmetry_orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Return orthonormal tangents (n, k) of the rotation orbit through the overlaps, in units of the block scales.
 
     Args:
-        turns: `rotation_generators` of the problem, (k, s, s).
+        turns: `rotation_symmetry_generators` of the problem, (k, s, s).
         overlaps: a point of the orbit.
     """
     found = []
@@ -97,15 +99,15 @@ def orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
     return left[:, values > 1e-9]
 
 
-def canonical_representative(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
+def canonical_orbit_representative(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
     """Return the point of the orbit at which theta, then m, is upper triangular; remaining rotations diagonalise q.
 
     Unchanged unless all rotations of the columns are symmetries (a subgroup has no such simple representative).
 
     Args:
-        problem: that the overlaps belong to.
+        problem: problem of the overlaps.
         overlaps: a point of the orbit.
-        turns: `rotation_generators` of the problem, (k, s, s).
+        turns: `rotation_symmetry_generators` of the problem, (k, s, s).
     """
     s = problem.student_rank
     if s == 1 or len(turns) < s * (s - 1) // 2 or not np.isfinite(overlaps.pack()).all():
@@ -123,26 +125,26 @@ def canonical_representative(problem: Problem, overlaps: Overlaps, turns: np.nda
         frame = np.concatenate([frame, complement @ own[:, ::-1]], axis=1)
     if np.linalg.det(frame) < 0 and not is_sign_symmetric(problem, s - 1):
         frame[:, -1] *= -1
-    return rotate_columns(overlaps, frame)
+    return rotate_student_columns(overlaps, frame)
 
 
 def is_sign_symmetric(problem: Problem, column: int | None = None) -> bool:
     """Return whether the loss is invariant under a change of sign of W or of a column (tested at random points).
 
     Args:
-        problem: whose loss it is.
-        column: of W; None for all.
+        problem: problem with the loss.
+        column: column of W; None for all columns.
     """
     signs = tuple(-1 if column in (None, a) else 1 for a in range(problem.student_rank))
-    sign_change = Exchange(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
-    return all(sign_change in found for found in loss_exchanges(problem).values())
+    sign_change = SignedPermutation(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
+    return all(sign_change in found for found in loss_symmetries(problem).values())
 
 
-def rotate_columns(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
+def rotate_student_columns(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
     """Return the overlaps of W O for an orthogonal matrix O.
 
     Args:
-        overlaps: of W.
+        overlaps: overlaps of W.
         frame: O, (s, s).
     """
     return Overlaps(

@@ -49,7 +49,7 @@ _UNTRACED = {
 
 
 @dataclass
-class Inputs:
+class ModelFileInputs:
     """The inputs that the execution of a model file has read so far.
 
     Attributes:
@@ -64,7 +64,7 @@ class Inputs:
     search: list[str] = field(default_factory=list)
     traced: bool = True
 
-    def record_file(self, path: str) -> None:
+    def record_input_file(self, path: str) -> None:
         """Record a file with the digest of its present content."""
         path = os.path.abspath(path)
         if path in self.files or not _is_user_file(path) or path.startswith(os.path.join(cache_folder(), "")):
@@ -81,50 +81,50 @@ class Inputs:
         if path.endswith(".py") and _UNDETERMINED.search(content):
             self.traced = False
 
-    def are_unchanged(self) -> bool:
-        """Return whether all inputs are still the same."""
+    def are_inputs_unchanged(self) -> bool:
+        """Return whether all recorded files and modules are unchanged."""
         importlib.invalidate_caches()
         for path, digest in self.files.items():
-            again = Inputs()
-            again.record_file(path)
+            again = ModelFileInputs()
+            again.record_input_file(path)
             if again.files.get(path) != digest:
                 return False
-        return all(_find_module(name, self.search) == origin for name, origin in self.names.items())
+        return all(_find_module_path(name, self.search) == origin for name, origin in self.names.items())
 
 
 @dataclass(frozen=True)
-class ExecutionRecord:
+class CachedModelExecution:
     """The cached result of the execution of a model file."""
 
     path: Path
 
     @classmethod
-    def for_file(cls, file: Path, question: str, folder: Path) -> ExecutionRecord:
-        """Return the record of a file, for the present working directory and sys.path.
+    def record_for_model_file(cls, file: Path, question: str, folder: Path) -> CachedModelExecution:
+        """Return the cache record of a model file, for the present working directory and sys.path.
 
         Args:
             file: the model file.
             question: everything else that the result depends on, as text.
-            folder: of the records.
+            folder: folder of the records.
         """
         known = [str(file.resolve()), os.path.abspath(""), question, __version__, sys.version, *dict.fromkeys(sys.path)]
         digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
         return cls(folder / f"{file.stem}-{digest}.json")
 
-    def load_answer(self) -> Any:
+    def load_cached_result(self) -> Any:
         """Return the cached result; None if the file must be executed."""
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
-            inputs = Inputs(kept["files"], kept["names"], kept["search"])
-            return kept["answer"] if inputs.are_unchanged() else None
+            inputs = ModelFileInputs(kept["files"], kept["names"], kept["search"])
+            return kept["answer"] if inputs.are_inputs_unchanged() else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def save_answer(self, inputs: Inputs, answer: Any) -> None:
+    def save_result_with_inputs(self, inputs: ModelFileInputs, answer: Any) -> None:
         """Save a result with the inputs that it depends on, if all of them are known.
 
         Args:
-            inputs: of the execution.
+            inputs: inputs that the execution has read.
             answer: the result, as JSON allows.
         """
         if not inputs.traced:
@@ -149,11 +149,11 @@ class _UserModuleFinder:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec of a module, as `PathFinder.find_spec`.
+        """Return the import spec of a module, as `PathFinder.find_spec` does.
 
         Args:
-            name: of the module.
-            path: where to search; sys.path by default.
+            name: name of the module.
+            path: folders to search; sys.path by default.
             target: module to be reloaded.
         """
         spec = PathFinder.find_spec(name, path, target)
@@ -162,19 +162,19 @@ class _UserModuleFinder:
         return spec
 
 
-_inputs: Inputs | None = None  # of the file that is being executed
+_inputs: ModelFileInputs | None = None  # of the file that is being executed
 
 
 @contextmanager
-def record_execution() -> Iterator[Inputs]:
-    """Run this block as a fresh process would, and record the inputs that it reads."""
+def record_model_file_inputs() -> Iterator[ModelFileInputs]:
+    """Execute model code in the block as a fresh process would, and record the files and modules that it reads."""
     global _inputs
     if _inputs is not None:
         yield _inputs
         return
     _install_audit_hook()
     importlib.invalidate_caches()
-    inputs, before, search = Inputs(), set(sys.modules), list(sys.path)
+    inputs, before, search = ModelFileInputs(), set(sys.modules), list(sys.path)
     put_aside: dict[str, ModuleType] = {}
     fresh: set[str] = set()
     ordinary = builtins.__import__
@@ -185,7 +185,7 @@ def record_execution() -> Iterator[Inputs]:
         top = name.partition(".")[0]
         if level == 0 and top not in fresh and _is_user_file((globals or {}).get("__file__")):
             fresh.add(top)
-            put_aside.update(_unload_package(top, inputs))
+            put_aside.update(_unload_user_package(top, inputs))
         return ordinary(name, globals, locals, fromlist, level)
 
     place = next((i for i, finder in enumerate(sys.meta_path) if finder is PathFinder), len(sys.meta_path))
@@ -194,7 +194,7 @@ def record_execution() -> Iterator[Inputs]:
     try:
         yield inputs
         for name in set(sys.modules) - before | fresh:
-            inputs.record_file(getattr(sys.modules.get(name), "__file__", None) or os.devnull)
+            inputs.record_input_file(getattr(sys.modules.get(name), "__file__", None) or os.devnull)
         inputs.search = list(sys.path)
     finally:
         builtins.__import__, _inputs = ordinary, None
@@ -206,9 +206,9 @@ def record_execution() -> Iterator[Inputs]:
         sys.modules.update(put_aside)
 
 
-def _unload_package(top: str, inputs: Inputs) -> dict[str, ModuleType]:
+def _unload_user_package(top: str, inputs: ModelFileInputs) -> dict[str, ModuleType]:
     """Remove a package of the user from sys.modules, so that it is imported again, and return its modules."""
-    inputs.names[top] = _find_module(top, sys.path)
+    inputs.names[top] = _find_module_path(top, sys.path)
     held = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == top}
     origins = [_module_path(module) for module in held.values()] or [inputs.names[top]]
     if not any(map(_is_user_file, origins)):
@@ -227,7 +227,7 @@ def _module_path(module: ModuleType) -> str | None:
     return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
-def _find_module(name: str, search: list[str]) -> str | None:
+def _find_module_path(name: str, search: list[str]) -> str | None:
     """Return the path of a module or package; None if there is none."""
     for finder in sys.meta_path:
         if not hasattr(finder, "find_spec"):
@@ -257,7 +257,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _is_user_file(path: str | None) -> bool:
-    """Return whether a file belongs to the user."""
+    """Return whether a file is the user's, not part of Python or of an installed package."""
     if not path:
         return False
     path = os.path.abspath(path)
@@ -289,6 +289,6 @@ def _record_audit_event(event: str, arguments: tuple[Any, ...]) -> None:
             return
         path, _, flags = arguments
         if isinstance(path, str | bytes | os.PathLike) and not flags & (os.O_WRONLY | os.O_CREAT):
-            inputs.record_file(os.fsdecode(path))
+            inputs.record_input_file(os.fsdecode(path))
     finally:
         _inputs = inputs

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, as_numbers
+from ..base.errors import InputError, convert_to_number_array
 
 _SCALE = re.compile(r"scale_(\w+)")
 
 
-def scaled_parameter(name: str) -> str | None:
-    """Return the parameter A of a name scale_A; None for any other name."""
+def parse_scale_factor_name(name: str) -> str | None:
+    """Return the parameter name A that the name scale_A contains; None for any other name."""
     found = _SCALE.fullmatch(name)
     return found[1] if found else None
 
@@ -46,11 +46,15 @@ class Between:
 
     def __post_init__(self) -> None:
         for name in ("first", "last"):
-            end = as_numbers(getattr(self, name), "an end of a line is {!r}; numbers are expected").copy()
+            end = convert_to_number_array(
+                getattr(self, name), "an end point of a line is {!r}; an array of numbers is expected"
+            ).copy()
             end.setflags(write=False)
             object.__setattr__(self, name, end)
         if self.first.shape != self.last.shape:
-            raise InputError(f"a line leads from shape {self.first.shape} to {self.last.shape}; one shape is expected")
+            raise InputError(
+                f"the end points of a line have shapes {self.first.shape} and {self.last.shape}; give them one shape"
+            )
 
     @property
     def value(self) -> np.ndarray:
@@ -63,5 +67,5 @@ class Between:
 
     @property
     def ends(self) -> dict[str, Any]:
-        """The two end points, for JSON."""
+        """The two end points of the line, for JSON."""
         return {"from": self.first.tolist(), "to": self.last.tolist()}

@@ -36,10 +36,10 @@ class TokenLaw:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], tokens: int, clusters: int) -> TokenLaw:
-        """Return the law with given arrays, checked.
+        """Return the law of the tokens built from arrays, after checking that it is valid.
 
         Args:
-            arrays: of a generated module's `law` or of `Tokens`, by name.
+            arrays: arrays of a generated module's `law` or of `Tokens`, by name.
             tokens: L.
             clusters: K.
 
@@ -54,7 +54,7 @@ class TokenLaw:
             teacher_means=np.asarray(arrays["teacher_means"], float),
             rows=tuple(np.asarray(part, float) for part in arrays["rows"]) if "rows" in arrays else None,  # type: ignore[arg-type]
         )
-        law.check()
+        law.refuse_invalid_law()
         return law
 
     def with_spectrum(self, spectrum: np.ndarray) -> TokenLaw:
@@ -74,8 +74,8 @@ class TokenLaw:
         if taught.size:
             if self.rows is not None or np.any(self.gram[:, :contexts, contexts:]) or np.any(self.teacher_means):
                 raise InputError(
-                    "a column of the teacher's variance in the spectrum goes with Gaussian rows that overlap neither "
-                    "means nor encodings; give the law as Tokens instead"
+                    "the spectrum has a column with the teacher's variance, which requires Gaussian teacher rows that "
+                    "overlap neither means nor encodings; give the law as Tokens instead"
                 )
             gram = np.tile(self.gram[:, None], (1, new, 1, 1))
             gram[:, :, contexts:, contexts:] *= taught[None, :, :, None]
@@ -103,8 +103,8 @@ class TokenLaw:
         return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
 
     @property
-    def has_means(self) -> np.ndarray:
-        """For every context whether tau_c is not zero, (C,); otherwise m_c = 0 by construction."""
+    def contexts_with_means(self) -> np.ndarray:
+        """Mask of the contexts whose mean plus encoding tau_c is not zero, (C,); in all others m_c = 0."""
         contexts = self.gamma.shape[1]
         return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
 
@@ -119,8 +119,8 @@ class TokenLaw:
         contexts = self.gamma.shape[1]
         return np.einsum("a,acb->cb", self.weights, self.gram[:, :contexts, contexts:]) - self.teacher_means
 
-    def check(self) -> None:
-        """Raise InputError if the law is not valid."""
+    def refuse_invalid_law(self) -> None:
+        """Raise InputError if the law of the tokens is not valid."""
         for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
             if np.any(values < 0) or abs(values.sum() - 1) > _ROUNDING:
                 raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
@@ -153,7 +153,9 @@ class TokenLaw:
                     f"probabilities of the teacher's rows must be positive and add up to 1; they are {shares}"
                 )
             if np.abs(self.gram[:, self.gamma.shape[1] :, self.gamma.shape[1] :] - moments).max() > _ROUNDING:
-                raise InputError("the Gram matrices do not contain the second moments of the teacher's rows")
+                raise InputError(
+                    "the teacher blocks of the Gram matrices must be the second moments of the teacher's rows"
+                )
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:
                 raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")

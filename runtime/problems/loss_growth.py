@@ -51,48 +51,48 @@ class UnboundedRay:
     power: float
 
     @property
-    def is_beyond_quadratic(self) -> bool:
-        """Whether it falls too fast for any ridge or given norm of the weights to bound the risk."""
+    def is_faster_than_quadratic(self) -> bool:
+        """Whether the loss falls faster than any ridge or fixed norm of the weights can bound."""
         return self.power > UnboundedRayOptions.current().quadratic_power
 
     @property
     def curvature(self) -> float:
-        """The curvature k of a fall as -k |X|^2 / 2; nearly zero for slower falls."""
+        """Curvature k if the loss falls as -k |X|^2 / 2; nearly zero if it falls more slowly."""
         return -2 * self.value / self.distance**2
 
 
 def find_unbounded_rays(
     loss: Callable[[np.ndarray], float], size: int, generator: np.random.Generator
 ) -> list[UnboundedRay]:
-    """Return rays along which a loss is found unbounded below: of random ones, and of the lowest of these improved.
+    """Return the rays along which a loss is unbounded below, among random rays and improvements of the lowest ones.
 
     Args:
-        loss: of the fields X, (size,).
+        loss: loss as a function of the fields X, (size,).
         size: number of fields.
-        generator: of the random directions.
+        generator: generator of the random directions.
     """
     options = UnboundedRayOptions.current()
     rays = generator.standard_normal((options.rays, size)) if size > 1 else np.array([[1.0], [-1.0]])
     rays /= np.linalg.norm(rays, axis=1, keepdims=True)
     if size > 1:
-        far = [loss_value(loss, _DISTANCES[3] * ray) for ray in rays]
+        far = [loss_with_signed_overflow(loss, _DISTANCES[3] * ray) for ray in rays]
         for n in np.argsort(far)[: options.descents]:
             ray, lowest = rays[n], far[n]
             for step in range(options.descent_steps):
                 turned = ray + 0.7**step * generator.standard_normal(size)
                 turned /= np.linalg.norm(turned)
-                value = loss_value(loss, _DISTANCES[3] * turned)
+                value = loss_with_signed_overflow(loss, _DISTANCES[3] * turned)
                 if value < lowest:
                     ray, lowest = turned, value
             rays = np.concatenate([rays, ray[None]])
-    found = (_fall_along_ray(loss, ray) for ray in rays)
+    found = (_test_unbounded_along_ray(loss, ray) for ray in rays)
     return [fall for fall in found if fall is not None]
 
 
-def _fall_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> UnboundedRay | None:
-    """Return the fall along one ray, as far as the loss is a number; None if it is bounded below there."""
+def _test_unbounded_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> UnboundedRay | None:
+    """Return how a loss falls without bound along one ray; None if it seems bounded below there."""
     ratio = UnboundedRayOptions.current().growth_ratio
-    values = np.array([loss_value(loss, distance * ray) for distance in _DISTANCES])
+    values = np.array([loss_with_signed_overflow(loss, distance * ray) for distance in _DISTANCES])
     infinite = np.flatnonzero(~np.isfinite(values))
     count = int(infinite[0]) if len(infinite) else len(values)
     if count < 2 or not values[count - 1] < min(-10 * (1 + abs(values[0])), ratio * values[count - 2]):
@@ -104,18 +104,18 @@ def _fall_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> Unb
     return UnboundedRay(ray, float(_DISTANCES[count - 1]), float(values[count - 1]), power)
 
 
-def loss_value(loss: Callable[[np.ndarray], float], x: np.ndarray) -> float:
-    """Return the loss at X; where it overflows, infinite with the sign that it has at smaller X.
+def loss_with_signed_overflow(loss: Callable[[np.ndarray], float], x: np.ndarray) -> float:
+    """Return the loss at X; if it overflows, infinity with the sign of the loss at smaller X.
 
     Args:
-        loss: of the fields X.
-        x: where it is evaluated, (D,).
+        loss: loss as a function of the fields X.
+        x: fields X, (D,).
     """
     try:
         value = loss(x)
         return float(np.real(value)) if np.isreal(value) else np.nan
     except OverflowError:
         is_far = np.abs(x).max() > UnboundedRayOptions.current().min_distance
-        return np.inf * np.sign(loss_value(loss, x / 10)) if is_far else np.inf
+        return np.inf * np.sign(loss_with_signed_overflow(loss, x / 10)) if is_far else np.inf
     except (ValueError, ZeroDivisionError):
         return np.nan

@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..base.budget import interrupt_at_limit
-from ..base.errors import InputError, TimeLimitError, describe_exception, describe_unknown, require_whole
-from ..base.files import convert_os_errors, require_finite_file
+from ..base.budget import interrupt_at_time_limit
+from ..base.errors import InputError, TimeLimitError, describe_exception, describe_unknown_name, require_whole_number
+from ..base.files import convert_os_errors, require_readable_to_end
 from ..derive.errors import ModelError
-from .catalogue import catalogue, unknown_model_error
-from .inputs import SourceOnlyLoader, record_execution
+from .catalogue import model_catalogue, unknown_model_error
+from .inputs import SourceOnlyLoader, record_model_file_inputs
 
 if TYPE_CHECKING:
     from ..derive.report.notebook import ModelDerivation
@@ -51,7 +51,7 @@ def restore_process_state() -> Iterator[None]:
 
 
 @restore_process_state()
-def symbolic_model(model: Any) -> Any:
+def load_symbolic_model(model: Any) -> Any:
     """Return the Model of a catalogue name or a path; a Model is returned unchanged. Imports SymPy.
 
     Raises:
@@ -62,23 +62,25 @@ def symbolic_model(model: Any) -> Any:
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
-        raise InputError(f"a model is a catalogue name, a path or what @sf.model() makes, not {type(model).__name__}")
-    if model in catalogue():
+        raise InputError(
+            f"a model must be a catalogue name, a path or a Model (@sf.model()), not {type(model).__name__}"
+        )
+    if model in model_catalogue():
         from ..derive.catalogue import catalogue_model  # SymPy
 
         return catalogue_model(str(model))
     path, name = parse_model_path(model)
     if path is None:
         raise unknown_model_error(str(model))
-    with record_execution(), interrupt_at_limit():
-        return read_model_file(path, name)
+    with record_model_file_inputs(), interrupt_at_time_limit():
+        return execute_model_file(path, name)
 
 
 _FILE_AND_NAME = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
 
 
 def parse_model_path(model: str | Path) -> tuple[Path | None, str]:
-    """Return path and model name of a user's model file, checked to be readable; no path if it is none.
+    """Return path and model name of `FILE.py:NAME`, after checking that the file is readable; None for other names.
 
     `file.py:name` is the model of that name; without a name the file must have a single model, and the name is empty.
 
@@ -91,7 +93,7 @@ def parse_model_path(model: str | Path) -> tuple[Path | None, str]:
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
     with convert_os_errors(f"model file {path}"):
-        require_finite_file(path, again=True).read_bytes()
+        require_readable_to_end(path, again=True).read_bytes()
     return path, name
 
 
@@ -118,24 +120,24 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
     """
     from ..derive.report.notebook import ModelDerivation  # SymPy
 
-    require_whole("rsb", rsb, 0, 2)
-    loaded = symbolic_model(model)
-    return ModelDerivation(loaded, model_structure(loaded, sizes), names or {}, rsb)
+    require_whole_number("rsb", rsb, 0, 2)
+    loaded = load_symbolic_model(model)
+    return ModelDerivation(loaded, model_structure_at_sizes(loaded, sizes), names or {}, rsb)
 
 
-def read_model_file(path: Path, wanted: str = "") -> Any:
+def execute_model_file(path: Path, wanted: str = "") -> Any:
     """Execute a user's model file and return one of its models.
 
     Modules are imported from its folder, as by a script. The caller restores the process (`restore_process_state`).
 
     Args:
-        path: of the file.
+        path: path of the file.
         wanted: name of the model; empty if the file defines a single one.
 
     Raises:
         InputError: the file fails, has no model of that name, or, without a name, not exactly one model.
     """
-    from ..derive.authoring.mistakes import describe_call, describe_error_line
+    from ..derive.authoring.mistakes import describe_expected_call, describe_last_error_line
     from ..derive.authoring.model import Model  # SymPy
 
     name = f"saddleforge_user_{path.stem}"
@@ -145,7 +147,7 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with _exit_raises():
+        with _make_exit_raise_exception():
             spec.loader.exec_module(module)
     except ModelError as error:
         raise InputError(f"model file {path}: {error}") from error
@@ -154,14 +156,14 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
     except SystemExit as error:
         raise InputError(f"model file {path} ended the program (exit {error.code})") from error
     except BaseException as error:
-        line = describe_error_line(error, path)
-        said = f"{describe_exception(error)}{describe_call(error)}"
+        line = describe_last_error_line(error, path)
+        said = f"{describe_exception(error)}{describe_expected_call(error)}"
         raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {said}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:
         if wanted not in models:
-            raise InputError(describe_unknown("model", wanted, models, f"model file {path}"))
+            raise InputError(describe_unknown_name("model", wanted, models, f"model file {path}"))
         return models[wanted]
     distinct = list({id(value): value for value in models.values()}.values())
     if len(distinct) != 1:
@@ -174,7 +176,7 @@ def read_model_file(path: Path, wanted: str = "") -> Any:
 
 
 @contextmanager
-def _exit_raises() -> Iterator[None]:
+def _make_exit_raise_exception() -> Iterator[None]:
     """Make os._exit and os.abort raise SystemExit during this block, as exit does."""
 
     def raise_system_exit(code: int = 1) -> NoReturn:
@@ -190,8 +192,8 @@ def _exit_raises() -> Iterator[None]:
             setattr(os, name, function)
 
 
-def model_structure(model: Any, sizes: dict[str, int]) -> Any:
-    """Return a Model's structure at given sizes.
+def model_structure_at_sizes(model: Any, sizes: dict[str, int]) -> Any:
+    """Return the structure of a symbolic Model at given sizes.
 
     Args:
         model: a symbolic Model.

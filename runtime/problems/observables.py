@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Formula:
-    """A number that is a formula of the overlaps.
+class ObservableFormula:
+    """An observable that is a formula of the overlaps.
 
     Attributes:
         meaning: in words.
@@ -42,8 +42,8 @@ def alignment(problem: Problem, overlaps: Overlaps) -> float:
     In [0, 1]; for one column each the squared cosine of the angle between W and W*. nan if q is singular (W = 0).
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: problem of the overlaps.
+        overlaps: overlaps of the student and the teacher.
     """
     try:
         fitted = np.linalg.solve(overlaps.q, overlaps.theta)
@@ -57,7 +57,7 @@ def alignment(problem: Problem, overlaps: Overlaps) -> float:
 
 
 FORMULAS = {
-    "alignment": Formula(
+    "alignment": ObservableFormula(
         meaning="alignment with the teacher",
         latex="R^2",
         value=alignment,
@@ -67,7 +67,7 @@ FORMULAS = {
 }
 
 
-class Observed:
+class ObservablesMixin:
     """A result with observables that its overlaps determine, each as attributes NAME and NAME_error.
 
     Attributes:
@@ -77,24 +77,26 @@ class Observed:
 
     observed: Mapping[str, tuple[float, float]]
 
-    def _observed(self, name: str) -> tuple[float, float]:
+    def _observable_with_error(self, name: str) -> tuple[float, float]:
         return self.observed.get(name, (np.nan, np.nan))
 
     @property
     def test_error(self) -> float:
         """Test error E metric(h, Y, k, u) of the first metric, docs/theory.md section 7; nan without a metric."""
-        return self._observed("test_error")[0]
+        return self._observable_with_error("test_error")[0]
 
     @property
     def test_error_error(self) -> float:
         """Error bar of the test error."""
-        return self._observed("test_error")[1]
+        return self._observable_with_error("test_error")[1]
 
 
-def _observed_property(name: str, place: int, doc: str) -> property:
-    return property(lambda self: self._observed(name)[place], doc=doc)
+def _observable_property(name: str, place: int, doc: str) -> property:
+    return property(lambda self: self._observable_with_error(name)[place], doc=doc)
 
 
 for _name, _formula in FORMULAS.items():
-    setattr(Observed, _name, _observed_property(_name, 0, f"{_formula.meaning[0].upper()}{_formula.meaning[1:]}."))
-    setattr(Observed, f"{_name}_error", _observed_property(_name, 1, f"Error bar of `{_name}`."))
+    setattr(
+        ObservablesMixin, _name, _observable_property(_name, 0, f"{_formula.meaning[0].upper()}{_formula.meaning[1:]}.")
+    )
+    setattr(ObservablesMixin, f"{_name}_error", _observable_property(_name, 1, f"Error bar of `{_name}`."))

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..base.errors import InputError
-from ..base.hints import AttributeHints
+from ..base.hints import AttributeErrorHints
 from ..base.options import AlgorithmOptions
 
 Sizes = tuple[int, int, int, int]
@@ -32,14 +32,14 @@ class ColumnScaleOptions(AlgorithmOptions):
 
 
 @cache
-def block_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+def overlap_array_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
     """Return the shapes of q, V, m and theta, which are those of their conjugates."""
     contexts, s, t, _ = sizes
     return {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
 
 
 @cache
-def block_slices(sizes: Sizes) -> dict[str, slice]:
+def packed_overlap_slices(sizes: Sizes) -> dict[str, slice]:
     """Return the slices of the packed vector that hold q, V, m, theta and phi, in this order."""
     contexts, s, t, trained = sizes
     half = contexts * s * (s + 1) // 2
@@ -49,9 +49,9 @@ def block_slices(sizes: Sizes) -> dict[str, slice]:
 
 
 @cache
-def _block_numbers(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
+def _block_numbers_of_packed_components(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
     """Return the slices of the packed vector, and the block number of every component (each phi is its own block)."""
-    places = tuple(block_slices(sizes).values())
+    places = tuple(packed_overlap_slices(sizes).values())
     numbers = np.concatenate([np.full(place.stop - place.start, n) for n, place in enumerate(places)])
     numbers[places[-1]] += np.arange(sizes[3])
     return places, numbers
@@ -64,23 +64,23 @@ def upper_triangle_indices(s: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
-def _matrix_positions(sizes: Sizes) -> dict[str, np.ndarray]:
+def _packed_positions_of_q_and_V(sizes: Sizes) -> dict[str, np.ndarray]:
     """Return the positions in the packed vector of the entries of q and V, (C, s, s)."""
     contexts, s, _, _ = sizes
     rows, columns = upper_triangle_indices(s)
     order = np.empty((s, s), int)
     order[rows, columns] = order[columns, rows] = np.arange(len(rows))
     known = np.arange(contexts)[:, None, None] * len(rows) + order
-    return {name: block_slices(sizes)[name].start + known for name in ("q", "V")}
+    return {name: packed_overlap_slices(sizes)[name].start + known for name in ("q", "V")}
 
 
-def packed_length(sizes: Sizes) -> int:
+def packed_vector_length(sizes: Sizes) -> int:
     """Return the length of the packed vector: independent components of the overlaps, and trained numbers."""
-    return block_slices(sizes)["phi"].stop
+    return packed_overlap_slices(sizes)["phi"].stop
 
 
 def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return the scale of the block of every packed component, (n,).
+    """Return for every packed component the scale of its block (q, V, m, theta or phi), (n,).
 
     The largest |q| and |V|; for m at least |q|^(1/2), for theta at least |q|; for each phi |phi|, but at least 1.
 
@@ -88,14 +88,14 @@ def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
         u: packed overlaps, (n,).
         sizes: (C, s, t, P).
     """
-    (in_q, in_V, in_m, in_theta, in_phi), numbers = _block_numbers(sizes)
+    (in_q, in_V, in_m, in_theta, in_phi), numbers = _block_numbers_of_packed_components(sizes)
     entries = [abs(entry) for entry in u.tolist()]
     q, V = max(entries[in_q]), max(entries[in_V])
     m, theta = max([math.sqrt(q), *entries[in_m]]), max([q, *entries[in_theta]])
     return np.array([q, V, m, theta, *(max(phi, 1.0) for phi in entries[in_phi])])[numbers]
 
 
-def column_scales(overlaps: Overlaps) -> np.ndarray:
+def student_column_scales(overlaps: Overlaps) -> np.ndarray:
     """Return the relative scale of the columns of W that every packed component belongs to, (n,).
 
     The geometric mean of their diagonal entries in q or V, relative to the largest; for m and theta the square root of
@@ -103,7 +103,7 @@ def column_scales(overlaps: Overlaps) -> np.ndarray:
     """
     contexts, s, t, numbers = overlaps.sizes
     if s == 1:
-        return np.ones(packed_length(overlaps.sizes))
+        return np.ones(packed_vector_length(overlaps.sizes))
     diagonals = (np.abs(np.diagonal(block, axis1=1, axis2=2)).max(axis=0) for block in (overlaps.q, overlaps.V))
     least = ColumnScaleOptions.current().min_column
     q, V = (np.sqrt(np.maximum(each / each.max(), least)) for each in diagonals)
@@ -113,7 +113,7 @@ def column_scales(overlaps: Overlaps) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Overlaps(AttributeHints):
+class Overlaps(AttributeErrorHints):
     """Order parameters q, V (C, s, s) symmetric, m (C, s), theta (C, s, t) of C contexts.
 
     A context is a (token, cluster) pair, cluster fastest. phi (P,) are the O(1) numbers trained with the weights.
@@ -196,9 +196,9 @@ class Overlaps(AttributeHints):
             sizes: (C, s, t, P).
         """
         numbers, places, shapes, several = (
-            _matrix_positions(sizes),
-            block_slices(sizes),
-            block_shapes(sizes),
+            _packed_positions_of_q_and_V(sizes),
+            packed_overlap_slices(sizes),
+            overlap_array_shapes(sizes),
             vector.shape[:-1],
         )
         return cls(
@@ -211,7 +211,7 @@ class Overlaps(AttributeHints):
 
     @property
     def block_scales(self) -> np.ndarray:
-        """Scales of the blocks of all packed components, (n,); see the function `block_scales`."""
+        """For every packed component the scale of its block, (n,); see the function `block_scales`."""
         return block_scales(self.pack(), self.sizes)
 
     def with_opposite_sign(self) -> Overlaps:
@@ -235,7 +235,7 @@ class UnitOverlaps(Overlaps):
     @classmethod
     def from_sizes(cls, sizes: Sizes) -> UnitOverlaps:
         """Return a unit vector for every packed component, n = C (s (s + 1) + s + s t) + P in the order of `pack`."""
-        return cls.unpack(np.eye(packed_length(sizes)), sizes)
+        return cls.unpack(np.eye(packed_vector_length(sizes)), sizes)
 
     def __len__(self) -> int:
         return len(self.q)
@@ -243,7 +243,7 @@ class UnitOverlaps(Overlaps):
 
 @dataclass(frozen=True)
 class Conjugates:
-    """Conjugates q_hat, V_hat (C, s, s), m_hat (C, s), theta_hat (C, s, t), weighted by label probabilities."""
+    """Conjugate order parameters q_hat, V_hat, m_hat, theta_hat of every context, weighted by label probabilities."""
 
     q: np.ndarray
     V: np.ndarray
@@ -258,7 +258,7 @@ class Conjugates:
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:
         """Return uninitialised conjugates, which a generated solver fills."""
-        return cls(**{name: np.empty(shape) for name, shape in block_shapes(sizes).items()})
+        return cls(**{name: np.empty(shape) for name, shape in overlap_array_shapes(sizes).items()})
 
     def with_opposite_sign(self) -> Conjugates:
         """Return the conjugates of -W."""

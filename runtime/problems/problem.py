@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.deprecation import DeprecatedName, renamed_attribute
-from ..base.errors import InputError, as_numbers, describe_unknown, require_in
-from ..base.hints import AttributeHints
+from ..base.deprecation import DeprecatedName, deprecated_attribute
+from ..base.errors import InputError, convert_to_number_array, describe_unknown_name, require_in_interval
+from ..base.hints import AttributeErrorHints
 from ..base.options import AlgorithmOptions
-from ..derive.errors import ModelError, suggestion
+from ..derive.errors import ModelError, did_you_mean_hint
 from ..derive.report.names import GREEK
 from .catalogue import STRUCTURAL
-from .interpolation import Between, scaled_parameter
+from .interpolation import Between, parse_scale_factor_name
 from .law import TokenLaw
-from .loss_growth import UnboundedRay, find_unbounded_rays, loss_value
+from .loss_growth import UnboundedRay, find_unbounded_rays, loss_with_signed_overflow
 from .overlaps import Conjugates, Overlaps, Sizes, upper_triangle_indices
 from .regulariser import Regulariser, make_regulariser
 from .solver import Solver, load_solver
@@ -43,7 +43,7 @@ class LossCheckOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Problem(AttributeHints):
+class Problem(AttributeErrorHints):
     """A model with its numbers: everything a solution depends on, checked on construction (use `problem`).
 
     Attributes:
@@ -53,7 +53,7 @@ class Problem(AttributeHints):
         given_law: a law of the tokens in place of the model's, or None.
         search: how the proximal map finds the global minimum: 1 from omega and mirror images, 2 all over the ball
             that contains it (see `search.searched`).
-        inverse_temperature: of a Gibbs measure over the weights; None for the minimum of the risk.
+        inverse_temperature: inverse temperature of a Gibbs measure over the weights; None for the minimum of the risk.
         lines: name of a position, path_A or scale_A -> the parameter that moves along a line, and that line.
 
     Example:
@@ -81,30 +81,30 @@ class Problem(AttributeHints):
         """
         if self.sample_complexity is None:
             raise InputError(
-                f"alpha = n / d is not given, and nothing of {self.solver.name} follows without it: give it as "
-                "`--set alpha=2`, or as sf.problem(..., alpha=2)"
+                f"alpha = n / d is not given, and {self.solver.name} cannot be solved without it: set "
+                "`--set alpha=2`, or sf.problem(..., alpha=2)"
             )
         return self.sample_complexity
 
     @cached_property
     def tokens(self) -> int:
         """Number of tokens L of a sample."""
-        return self.solver.structure["tokens"]
+        return self.solver.structural_sizes["tokens"]
 
     @cached_property
     def student_rank(self) -> int:
         """Number of columns s of W, all trainable matrices side by side."""
-        return self.solver.structure["student_rank"]
+        return self.solver.structural_sizes["student_rank"]
 
     @cached_property
     def teacher_rank(self) -> int:
         """Number of columns t of W*."""
-        return self.solver.structure["teacher_rank"]
+        return self.solver.structural_sizes["teacher_rank"]
 
     @cached_property
     def clusters(self) -> int:
         """Number of labels K of a token."""
-        return self.solver.structure["clusters"]
+        return self.solver.structural_sizes["clusters"]
 
     @cached_property
     def contexts(self) -> int:
@@ -134,7 +134,7 @@ class Problem(AttributeHints):
         )
         if self.spectrum is not None:
             law = law.with_spectrum(self.spectrum)
-            law.check()
+            law.refuse_invalid_law()
         return law
 
     def compute_once(self, function: Callable[[Problem], Answer]) -> Answer:
@@ -146,7 +146,7 @@ class Problem(AttributeHints):
 
     @property
     def trained(self) -> tuple[Mapping[str, Any], ...]:
-        """The scalars phi trained with the weights: name, start and ridge of each."""
+        """Name, start and ridge of every scalar phi that is trained together with the weights."""
         return self.solver.model.TRAINED
 
     @property
@@ -168,24 +168,24 @@ class Problem(AttributeHints):
         """
         if name in self.metric_names[:1]:
             return self if self.solver.base is None else replace(self, solver=self.solver.base)
-        if name not in self.solver.metrics:
-            raise InputError(describe_unknown("metric", name, self.metric_names, self.solver.name))
-        return replace(self, solver=self.solver.metrics[name])
+        if name not in self.solver.metric_solvers:
+            raise InputError(describe_unknown_name("metric", name, self.metric_names, self.solver.name))
+        return replace(self, solver=self.solver.metric_solvers[name])
 
     @property
     def line_parameters(self) -> dict[str, Any]:
-        """For JSON: the end points and the position of every parameter that moves along a line."""
+        """End points and position, for JSON, of every parameter that moves along a line."""
         ends = {of: line.ends for of, line in self.lines.values()}
         return {**ends, **{name: line.position for name, (_, line) in self.lines.items()}}
 
     @property
     def vanishing_parameters(self) -> tuple[str, ...]:
-        """Names of regularising parameters whose limit 0 defines the model: error bars include their effect."""
+        """Names of the parameters whose limit 0 defines the model; error bars include the effect of finite values."""
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
 
     @property
     def limits_not_taken(self) -> dict[str, dict[str, float]]:
-        """For evidence: the values of such parameters, for error bars that do not include the limit; empty if all 0."""
+        """Values of `vanishing_parameters` unless all are 0, for results whose error bars leave out their limit."""
         values = {name: float(self.parameters[name]) for name in self.vanishing_parameters}
         return {"not_in_the_limit": values} if any(values.values()) else {}
 
@@ -195,7 +195,7 @@ class Problem(AttributeHints):
         law, contexts = self.law, self.contexts
         return (
             self.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-            or self.regulariser.known_teachers > 0
+            or self.regulariser.teacher_columns_in_penalty > 0
             or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
         )
 
@@ -208,14 +208,14 @@ class Problem(AttributeHints):
         """
         return make_regulariser(self.solver, self.law, self.parameters, self.temperature)
 
-    has_ridge = renamed_attribute("has_ridge", DeprecatedName("regulariser.is_quadratic", "0.1.0", "0.3.0"))
-    has_sphere = renamed_attribute("has_sphere", DeprecatedName("regulariser.keeps_norms", "0.1.0", "0.3.0"))
-    by_metric = renamed_attribute("by_metric", DeprecatedName("with_metric", "0.1.0", "0.3.0"))
+    has_ridge = deprecated_attribute("has_ridge", DeprecatedName("regulariser.is_quadratic", "0.1.0", "0.3.0"))
+    has_sphere = deprecated_attribute("has_sphere", DeprecatedName("regulariser.keeps_norms", "0.1.0", "0.3.0"))
+    by_metric = deprecated_attribute("by_metric", DeprecatedName("with_metric", "0.1.0", "0.3.0"))
 
     @property
     def strengths(self) -> np.ndarray:
         """Parameters of the regulariser in the order of its declaration: lambda_a of a ridge or given norms, (s,)."""
-        return self.regulariser.numbers
+        return self.regulariser.declared_parameter_values
 
     @property
     def temperature(self) -> float:
@@ -223,7 +223,7 @@ class Problem(AttributeHints):
         return 0.0 if self.inverse_temperature is None else 1 / self.inverse_temperature
 
     def require_zero_temperature(self, what: str) -> None:
-        """Refuse a finite temperature where only the minimum of the risk is implemented.
+        """Raise InputError at a finite temperature, for calculations implemented at zero temperature only.
 
         Raises:
             InputError: the temperature is finite; the message begins with `what`.
@@ -233,7 +233,7 @@ class Problem(AttributeHints):
 
     @cached_property
     def prior_law(self) -> tuple[np.ndarray, ...]:
-        """Leading arguments of the generated prior: law of the coordinates, then parameters of the regulariser."""
+        """Arguments of the generated prior: law of the coordinates of W*, then parameters of the regulariser."""
         return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments
 
     def bound_prior_map(self, name: str) -> Callable[..., Any]:
@@ -241,7 +241,7 @@ class Problem(AttributeHints):
 
         With a ridge, a finite temperature changes the free entropy only.
         """
-        module = self.solver.prior
+        module = self.solver.prior_functions
         warm = None if self.inverse_temperature is None else getattr(module, f"thermal_{name}", None)
         if warm is None:
             return partial(getattr(module, name), *self.prior_law)
@@ -253,11 +253,11 @@ class Problem(AttributeHints):
         Raises:
             DomainError: no multipliers satisfy the norms.
         """
-        return self.regulariser.multipliers(hats)
+        return self.regulariser.norm_multipliers(hats)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
-        """Standard deviations of the Gaussian coordinates of u."""
+        """Standard deviations of the Gaussian noise variables u."""
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.parameter_vector), float).reshape(-1))
 
     @property
@@ -267,7 +267,7 @@ class Problem(AttributeHints):
 
     @cached_property
     def is_gaussian(self) -> np.ndarray:
-        """For every coordinate of u whether it is Gaussian, (U,); the others take labelled values."""
+        """Mask of the noise variables u that are Gaussian, (U,); the others take discrete values."""
         return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
 
     def kink_planes(self, of: str, constants: np.ndarray) -> np.ndarray:
@@ -277,13 +277,13 @@ class Problem(AttributeHints):
 
         Args:
             of: "loss" or "metric".
-            constants: of the channel, see `constants`.
+            constants: constants of the channel, see `constants`.
         """
         rows = self.solver.model.planes(constants)[of]
         return np.array(rows, float).reshape(-1, self.dimension + 1)
 
     def single_field_kinks(self, constants: np.ndarray) -> list[tuple[int, float]]:
-        """Return the kinks of the loss in a single entry of X: index of the entry (tokens slowest) and position."""
+        """Return the kinks of the loss along a single field X_la: index of the field (tokens slowest) and position."""
         found = set()
         for row in self.kink_planes("loss", constants):
             held = np.flatnonzero(row[:-1])
@@ -316,7 +316,7 @@ class Problem(AttributeHints):
 
         Args:
             labels: label of every token, (L,).
-            generator: of the random numbers.
+            generator: generator of the random numbers.
             widths: factor on the standard deviations.
         """
         contexts = self.context_indices(labels)
@@ -358,7 +358,7 @@ class Problem(AttributeHints):
             overlaps: source of q of every token and of phi; by default zeros and the starts of phi.
         """
         if not self.solver.model.HOLDS_Q and not self.trained:
-            return self._fixed_constants(labels)
+            return self._constants_independent_of_solution(labels)
         own = [np.array([number["start"] for number in self.trained]) if overlaps is None else overlaps.phi]
         if self.solver.model.HOLDS_Q:
             rows, columns = upper_triangle_indices(self.student_rank)
@@ -367,33 +367,34 @@ class Problem(AttributeHints):
                 # Overlap of one replica with itself. A minimum found by simulation has no V.
                 q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
             own = [*q[self.context_indices(labels)][:, rows, columns], *own]
-        return np.concatenate([self._fixed_constants(labels), *own])
+        return np.concatenate([self._constants_independent_of_solution(labels), *own])
 
-    def _fixed_constants(self, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the constants that do not depend on a solution."""
-        if labels not in self._constants:
+    def _constants_independent_of_solution(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the constants of the generated channel that do not depend on a solution."""
+        if labels not in self._channel_constants_by_labels:
             law, own = self.law.rho[self.context_indices(labels)], np.asarray(labels, float)
-            self._constants[labels] = np.concatenate([law, own, self.parameter_vector])
-        return self._constants[labels]
+            self._channel_constants_by_labels[labels] = np.concatenate([law, own, self.parameter_vector])
+        return self._channel_constants_by_labels[labels]
 
     def context_indices(self, labels: tuple[int, ...]) -> np.ndarray:
         """Return the context index of every token, (L,)."""
-        if labels not in self._contexts:
-            self._contexts[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
-        return self._contexts[labels]
+        if labels not in self._context_indices_by_labels:
+            self._context_indices_by_labels[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+        return self._context_indices_by_labels[labels]
 
     def describe_context(self, context: int) -> str:
-        """Return a context in words: its token, and its cluster if there are several."""
+        """Return a context in words: its token and its cluster, each if there are several."""
         token, cluster = divmod(context, self.clusters)
-        return f"token {token + 1}" + (f", cluster {cluster + 1}" if self.clusters > 1 else "")
+        counts = ("token", token, self.tokens), ("cluster", cluster, self.clusters)
+        return ", ".join(f"{name} {number + 1}" for name, number, count in counts if count > 1)
 
     @cached_property
-    def _constants(self) -> dict[tuple[int, ...], np.ndarray]:
+    def _channel_constants_by_labels(self) -> dict[tuple[int, ...], np.ndarray]:
         """Cache of constants by labels."""
         return {}
 
     @cached_property
-    def _contexts(self) -> dict[tuple[int, ...], np.ndarray]:
+    def _context_indices_by_labels(self) -> dict[tuple[int, ...], np.ndarray]:
         """Cache of context indices by labels."""
         return {}
 
@@ -407,15 +408,15 @@ class Problem(AttributeHints):
         Raises:
             InputError: a value is out of range, or there is no such entry or line.
         """
-        own = {name: changes.pop(name) for name in list(changes) if self._find_line(name)}
+        own = {name: changes.pop(name) for name in list(changes) if self._find_parameter_line(name)}
         lines: dict[str, tuple[str, Between]] = {}
-        given = {parameter_name(name) for name in changes} | {
-            place[0] for name in changes if (place := parse_entry(name))
+        given = {stored_parameter_name(name) for name in changes} | {
+            place[0] for name in changes if (place := parse_array_entry(name))
         }
         for name, position in own.items():
-            of, line = self._move_along_line(name, position)
+            of, line = self._move_parameter_along_line(name, position)
             if of in given or any(of == other for other, _ in lines.values()):
-                raise InputError(f"{of.rstrip('_')} is changed twice, once by {name}; leave one out")
+                raise InputError(f"{of.rstrip('_')} is given twice, once through {name}; give it once")
             lines[name] = of, line
         changes |= {of: line.value for of, line in lines.values()}
         given |= set(changes)
@@ -423,32 +424,35 @@ class Problem(AttributeHints):
         alpha = changes.pop("alpha", self.sample_complexity)
         spectrum, law = changes.pop("spectrum", self.spectrum), changes.pop("law", self.given_law)
         beta = changes.pop("inverse_temperature", self.inverse_temperature)
-        known = {**self.parameters, **{parameter_name(n): v for n, v in changes.items() if parse_entry(n) is None}}
+        known = {
+            **self.parameters,
+            **{stored_parameter_name(n): v for n, v in changes.items() if parse_array_entry(n) is None},
+        }
         for name, value in changes.items():
-            if (place := parse_entry(name)) is not None:
+            if (place := parse_array_entry(name)) is not None:
                 of, index = place
-                _entry_value(name, known.get(of), index)
+                _array_entry_value(name, known.get(of), index)
                 known[of] = np.array(known[of], float)
                 known[of][index] = value
         return _build_problem(self.solver, alpha, known, spectrum, law, beta, lines)
 
     def is_line_parameter(self, name: str) -> bool:
         """Return whether a name is the position of an array on a line: path_A, scale_A."""
-        return self._find_line(name) is not None
+        return self._find_parameter_line(name) is not None
 
-    def _find_line(self, name: str) -> tuple[str, Between] | None:
-        """Return parameter and line of path_A, or of scale_A (from zero to the array); None for other names."""
+    def _find_parameter_line(self, name: str) -> tuple[str, Between] | None:
+        """Return the parameter A and its line for path_A, or for scale_A (from 0 to A); None for other names."""
         if name in self.lines:
             return self.lines[name]
-        of = parameter_name(scaled_parameter(name) or "")
+        of = stored_parameter_name(parse_scale_factor_name(name) or "")
         if name in self.parameters or not np.ndim(self.parameters.get(of, 0.0)):
             return None
         array = self.parameters[of]
         return of, Between(np.zeros_like(array), array, 1.0)
 
-    def _move_along_line(self, name: str, position: Any) -> tuple[str, Between]:
-        of, line = self._find_line(name) or ("", Between(0, 0))
-        t = _as_number(name, position)
+    def _move_parameter_along_line(self, name: str, position: Any) -> tuple[str, Between]:
+        of, line = self._find_parameter_line(name) or ("", Between(0, 0))
+        t = _convert_to_number(name, position)
         if not np.isfinite(t):
             raise InputError(f"{name} = {position!r} is out of range; allowed is (-inf, inf)")
         return of, line.at(t)
@@ -463,26 +467,26 @@ class Problem(AttributeHints):
         Raises:
             InputError: no such scalar parameter.
         """
-        place = parse_entry(name)
+        place = parse_array_entry(name)
         if place is not None:
-            return float(_entry_value(name, self.parameters.get(place[0]), place[1]))
-        if (known := self._find_line(name)) is not None:
+            return float(_array_entry_value(name, self.parameters.get(place[0]), place[1]))
+        if (known := self._find_parameter_line(name)) is not None:
             return known[1].position
-        name = parameter_name(name)
+        name = stored_parameter_name(name)
         if name == "alpha":
             return np.nan if self.sample_complexity is None else self.sample_complexity
         if name == "inverse_temperature":
             return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
-        def has_common_value(value: Any) -> bool:
+        def has_single_value(value: Any) -> bool:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
 
-        if name not in self.parameters or not has_common_value(self.parameters[name]):
-            scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_common_value(v)]
+        if name not in self.parameters or not has_single_value(self.parameters[name]):
+            scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_single_value(v)]
             raise InputError(
-                f"{name!r} is not a scalar parameter{explain_trained_number(self.solver, name)}; these are "
-                f"{', '.join(['alpha', *scalars, *self.lines])}, "
-                "entries of arrays, as A[1,2], a factor on one, as scale_A, and path_A where A is given as a line"
+                f"{name!r} is not a scalar parameter{explain_why_number_is_trained(self.solver, name)}; known are "
+                f"{', '.join(['alpha', *scalars, *self.lines])}, entries of arrays, as A[1,2], a factor on an array A, "
+                "as scale_A, and its position path_A if A is given as a line"
             )
         return float(np.ravel(self.parameters[name])[0])
 
@@ -502,15 +506,15 @@ _MIN_MAGNITUDE = 1e-60  # of non-zero numbers: the fourth power is a normal doub
 _ENTRY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
 
 
-def parse_entry(name: str) -> tuple[str, tuple[int, ...]] | None:
+def parse_array_entry(name: str) -> tuple[str, tuple[int, ...]] | None:
     """Return parameter and index (from 0) of an entry A[1,2] (from 1); None for any other name."""
     found = _ENTRY.fullmatch(name.replace(" ", ""))
     if found is None:
         return None
-    return parameter_name(found[1]), tuple(int(n) - 1 for n in found[2].split(","))
+    return stored_parameter_name(found[1]), tuple(int(n) - 1 for n in found[2].split(","))
 
 
-def _entry_value(name: str, values: Any, index: tuple[int, ...]) -> Any:
+def _array_entry_value(name: str, values: Any, index: tuple[int, ...]) -> Any:
     shape = np.shape(values)
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         last = ",".join(map(str, shape))
@@ -522,20 +526,20 @@ def _entry_value(name: str, values: Any, index: tuple[int, ...]) -> Any:
     return np.asarray(values)[index]
 
 
-def parameter_name(name: str) -> str:
+def stored_parameter_name(name: str) -> str:
     """Return the name under which a parameter is stored: lambda_ for lambda, a keyword of Python."""
     return "lambda_" if name == "lambda" else name
 
 
-def _raise_immutable(self: Problem, name: str, value: Any) -> None:
-    raise AttributeError(f"a problem does not change; problem.with_({name}={value!r}) is another one")
+def _refuse_attribute_change(self: Problem, name: str, value: Any) -> None:
+    raise AttributeError(f"a problem cannot be changed; problem.with_({name}={value!r}) returns a changed copy")
 
 
-Problem.__setattr__ = _raise_immutable  # type: ignore[assignment, method-assign]  # in place of FrozenInstanceError
+Problem.__setattr__ = _refuse_attribute_change  # type: ignore[assignment, method-assign]  # in place of FrozenInstanceError
 
 
-def check_is_problem(given: object) -> None:
-    """Refuse a model, its name or anything else in the place of a problem.
+def require_problem(given: object) -> None:
+    """Raise InputError unless the argument is a Problem.
 
     Raises:
         InputError: it is not a problem; the message says what to write instead.
@@ -543,8 +547,8 @@ def check_is_problem(given: object) -> None:
     if not isinstance(given, Problem):
         shown = repr(given) if isinstance(given, str) else "MODEL"
         raise InputError(
-            f"a problem is expected, a model with its numbers, not {type(given).__name__}: "
-            f"sf.problem({shown}, alpha=2) makes one"
+            f"a Problem (a model with values of its parameters) is expected, not {type(given).__name__}; "
+            f"make one by sf.problem({shown}, alpha=2)"
         )
 
 
@@ -580,12 +584,14 @@ def problem(
     """
     sizes = {name: values.pop(name) for name in STRUCTURAL if name in values}
     for name, value in sizes.items():
-        if isinstance(value, bool) or not _as_number(name, value).is_integer():
+        if isinstance(value, bool) or not _convert_to_number(name, value).is_integer():
             raise InputError(f"{name} = {value!r}: a whole number is expected")
     solver = load_solver(model, **sizes)
     whole = {spec["name"] for spec in solver.model.PARAMETERS}
-    given = {parameter_name(name): value for name, value in values.items() if parameter_name(name) in whole}
-    parts = {name: value for name, value in values.items() if parameter_name(name) not in whole}
+    given = {
+        stored_parameter_name(name): value for name, value in values.items() if stored_parameter_name(name) in whole
+    }
+    parts = {name: value for name, value in values.items() if stored_parameter_name(name) not in whole}
     built = _build_problem(solver, alpha, given, spectrum, law, inverse_temperature)
     return built.with_(**parts) if parts else built
 
@@ -600,7 +606,7 @@ def _build_problem(
     lines: Mapping[str, tuple[str, Between]] | None = None,
 ) -> Problem:
     specs = {spec["name"]: spec for spec in solver.model.PARAMETERS}
-    lines = {**(lines or {}), **_collect_lines(values, specs)}
+    lines = {**(lines or {}), **_collect_parameter_lines(values, specs)}
     values = {name: value.value if isinstance(value, Between) else value for name, value in values.items()}
     unknown = [name for name in values if name not in specs]
     if unknown:
@@ -609,57 +615,68 @@ def _build_problem(
                 f"alpha in (0, inf){_ALPHA_MEANING}",
                 "inverse_temperature in (0, inf)",
                 "spectrum as [[weight, eigenvalue], ...]",
-                *[f"{_display_name(n)} in {s['allowed']}{_describe_parameter(n, s['doc'])}" for n, s in specs.items()],
-                *[f"{name} (structural, here {value})" for name, value in solver.structure.items()],
+                *[
+                    f"{_parameter_display_name(n)} in {s['allowed']}{_describe_parameter(n, s['doc'])}"
+                    for n, s in specs.items()
+                ],
+                *[f"{name} (structural, here {value})" for name, value in solver.structural_sizes.items()],
             ]
         )
-        remedy = explain_trained_number(solver, unknown[0]) or suggestion(unknown[0], ["alpha", "spectrum", *specs])
+        remedy = explain_why_number_is_trained(solver, unknown[0]) or did_you_mean_hint(
+            unknown[0], ["alpha", "spectrum", *specs]
+        )
         raise InputError(f"unknown parameter {unknown[0]!r} of {solver.name}{remedy}; known are {known}")
-    checked = {name: _check_value(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
-    number = None if alpha is None else _positive_number("alpha", alpha, _ALPHA_MEANING)
+    checked = {name: _check_parameter_value(spec, values.get(name, spec["default"])) for name, spec in specs.items()}
+    number = None if alpha is None else _require_positive_number("alpha", alpha, _ALPHA_MEANING)
     built = Problem(
         solver, number, checked, inverse_temperature=_check_inverse_temperature(inverse_temperature, solver)
     )
     built = replace(
-        built, spectrum=_check_spectrum(spectrum, built.contexts), given_law=_check_law(law, built), lines=lines
+        built, spectrum=_check_spectrum(spectrum, built.contexts), given_law=_check_token_law(law, built), lines=lines
     )
     _ = built.law
     gaussian = [name for name, is_gaussian in solver.model.NOISE if is_gaussian]
     for name, variance in zip(gaussian, solver.model.noise_variances(built.parameter_vector), strict=True):
         if not variance >= 0:
-            raise InputError(f"the variance of the noise {name} is {variance:g}: it must be at least 0")
-    built.regulariser.check(_list_values(built, solver.model.STRENGTHS))
-    _check_noise_law(built)
-    _check_finite(built)
-    _check_bounded(built)
+            raise InputError(
+                f"the variance of the noise {name} is {variance:g}; choose parameters for which it is at least 0"
+            )
+    built.regulariser.refuse_invalid_parameters(_list_parameter_values(built, solver.model.STRENGTHS))
+    _check_noise_probabilities(built)
+    _require_finite_loss(built)
+    _require_loss_bounded_below(built)
     return built
 
 
-def explain_trained_number(solver: Solver, name: str) -> str:
+def explain_why_number_is_trained(solver: Solver, name: str) -> str:
     """Return the clause of an error message that explains a trained number; empty if the name is none.
 
     Args:
-        solver: of the model.
-        name: refused as a parameter.
+        solver: solver of the model.
+        name: name that is refused as a parameter.
     """
     if name not in [number["name"] for number in solver.model.TRAINED]:
         return ""
     return (
-        f": {name} is trained with the weights, its value is found (to set it, give the loss a parameter {name}=1.0 in "
-        "place of sf.trained)"
+        f": {name} is trained with the weights, so its value is a result (to set it, give the loss a parameter "
+        f"{name}=1.0 in place of sf.trained)"
     )
 
 
-def _collect_lines(values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, Between]]:
+def _collect_parameter_lines(
+    values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, tuple[str, Between]]:
     """Return the parameters given as lines and their lines, by the names of their positions (path_A)."""
     lines = {}
     for of, line in values.items():
         if isinstance(line, Between) and of in specs:
             name = f"path_{of.rstrip('_')}"
             if name in specs:
-                raise InputError(f"{of.rstrip('_')} goes along a line by the name {name}, which is another parameter's")
+                raise InputError(
+                    f"{of.rstrip('_')} cannot move along a line: its position {name} is already a parameter"
+                )
             for end in (line.first, line.last):
-                _check_value(specs[of], end)
+                _check_parameter_value(specs[of], end)
             lines[name] = of, line
     return lines
 
@@ -681,11 +698,11 @@ def _check_inverse_temperature(value: Any, solver: Solver) -> float | None:
     """
     if value is None:
         # The reduced loss may have a proximal map where the full one has none.
-        if solver.model.NO_PROXIMAL_MAP and solver.reduced.get("loss", solver).model.NO_PROXIMAL_MAP:
+        if solver.model.NO_PROXIMAL_MAP and solver.reduced_solvers.get("loss", solver).model.NO_PROXIMAL_MAP:
             raise InputError(solver.no_proximal_map_message)
         return None
-    number = _positive_number("inverse_temperature", value)
-    thermal = solver.reduced.get("loss", solver).thermal
+    number = _require_positive_number("inverse_temperature", value)
+    thermal = solver.reduced_solvers.get("loss", solver).thermal_channel
     if not thermal.HAS_AVERAGES:
         raise InputError(
             f"a finite temperature needs an integral over {thermal.FIELDS} fields X of {solver.name} at every node; "
@@ -694,7 +711,7 @@ def _check_inverse_temperature(value: Any, solver: Solver) -> float | None:
     return number
 
 
-def _list_values(problem: Problem, names: Iterable[str]) -> str:
+def _list_parameter_values(problem: Problem, names: Iterable[str]) -> str:
     """Return parameters with their values, for a message."""
     return ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in names)
 
@@ -705,8 +722,8 @@ def _non_default_parameters(problem: Problem) -> list[str]:
     return [each["name"] for each in specs if not np.array_equal(problem.parameters[each["name"]], each["default"])]
 
 
-def _check_noise_law(problem: Problem) -> None:
-    """Refuse discrete noise with a probability outside [0, 1] at random fields."""
+def _check_noise_probabilities(problem: Problem) -> None:
+    """Raise InputError if discrete noise has a probability outside [0, 1] at random fields."""
     model = problem.solver.model
     if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
         return
@@ -726,8 +743,8 @@ def _check_noise_law(problem: Problem) -> None:
             )
 
 
-def _check_finite(problem: Problem) -> None:
-    """Refuse parameters at which the loss is not finite at any of the random fields."""
+def _require_finite_loss(problem: Problem) -> None:
+    """Raise InputError if the loss is infinite or undefined at all of some random fields."""
     changed = _non_default_parameters(problem)
     if not changed:
         return
@@ -735,37 +752,39 @@ def _check_finite(problem: Problem) -> None:
     count = LossCheckOptions.current().student_fields
     for _, y, loss in problem.sample_loss_functions(generator):
         tried = [3.0 ** (n % 4 - 2) * generator.standard_normal(size) for n in range(count)]
-        if any(np.isfinite(loss_value(loss, x)) for x in tried):
+        if any(np.isfinite(loss_with_signed_overflow(loss, x)) for x in tried):
             return
         x_and_y = [", ".join(f"{z:.3g}" for z in fields) for fields in (tried[0], y)]
-        seen = seen or "it is {} at X = ({}), Y = ({})".format(loss_value(loss, tried[0]), *x_and_y)
+        seen = seen or "it is {} at X = ({}), Y = ({})".format(loss_with_signed_overflow(loss, tried[0]), *x_and_y)
     if seen:
         raise InputError(
-            f"model {problem.solver.name}: at {_list_values(problem, changed)} the loss is no finite number in double "
-            f"precision: {seen}, and not finite at any other fields that were tried; choose other values"
+            f"model {problem.solver.name}: at {_list_parameter_values(problem, changed)} the loss is no finite number "
+            f"in double precision: {seen}, and not finite at any other fields that were tried; choose other values"
         )
 
 
-def _check_bounded(problem: Problem) -> None:
-    """Refuse parameters at which the loss is unbounded below along a ray, or falls faster than declared."""
+def _require_loss_bounded_below(problem: Problem) -> None:
+    """Raise InputError if the loss is unbounded below, or falls faster than its model declares."""
     model = problem.solver.model
     changed = [name for name in model.BOUNDED_BY if name in _non_default_parameters(problem)]
     if not (changed or model.UNBOUNDED):
         return
     falls = [
-        (labels, fall) for labels, fall in problem.unbounded_rays if fall.is_beyond_quadratic or not model.UNBOUNDED
+        (labels, fall)
+        for labels, fall in problem.unbounded_rays
+        if fall.is_faster_than_quadratic or not model.UNBOUNDED
     ]
     if not falls:
         return
     labels, worst = max(falls, key=lambda found: (found[1].power, -found[1].value))
-    at = f" at {_list_values(problem, changed)}" if changed else ""
+    at = f" at {_list_parameter_values(problem, changed)}" if changed else ""
     where = f"X = ({', '.join(f'{x:.3g}' for x in worst.distance * worst.ray)})"
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
-    if worst.is_beyond_quadratic:
+    if worst.is_faster_than_quadratic:
         advice = "faster than |X|^2, so that no penalty and no given norm bounds the risk: choose other values"
     else:
-        held = "or declare @model(unbounded=True) if the regulariser holds it"
+        held = "or declare @model(unbounded=True) if the regulariser bounds the risk"
         advice = f"as |X|^{worst.power:.2g}: choose other values, {held}"
     raise InputError(
         f"model {problem.solver.name}: the loss has no lower bound{at}: it is "
@@ -776,28 +795,28 @@ def _check_bounded(problem: Problem) -> None:
 def _check_spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if value is None:
         return None
-    array = as_numbers(value, "spectrum = {!r}: rows of numbers [weight, eigenvalue] are expected").copy()
+    array = convert_to_number_array(value, "spectrum = {!r}: rows of numbers [weight, eigenvalue] are expected").copy()
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
-            f"spectrum has shape {array.shape}; rows of a weight and 1 eigenvalue are expected, as [[0.5, 1], [0.5, "
-            f"4]], or of a weight and {contexts} (one a context), or these and the teacher's variance there"
+            f"spectrum has shape {array.shape}; every row must be a weight and an eigenvalue, as [[0.5, 1], [0.5, 4]], "
+            f"or a weight and {contexts} (one per context); the teacher's variance may follow"
         )
     if not np.isfinite(array).all():
         raise InputError("spectrum contains numbers that are not finite")
-    _check_magnitude("spectrum", value, array, positive=False)
+    _check_floating_point_range("spectrum", value, array, positive=False)
     array.setflags(write=False)
     return array
 
 
-def _check_law(value: Any, problem: Problem) -> TokenLaw | None:
-    """Return a given law as numbers, checked against the sizes of the problem."""
+def _check_token_law(value: Any, problem: Problem) -> TokenLaw | None:
+    """Return a law of the tokens as numbers, after checking it against the sizes of the problem."""
     if value is None:
         return None
     if isinstance(value, TokenLaw):
-        _check_sizes(value.gamma, value.gram, problem)
+        _check_token_law_sizes(value.gamma, value.gram, problem)
         return value
     try:
-        arrays = {name: np.asarray(item, float) for name, item in value.exact_arrays().items()}
+        arrays = {name: np.asarray(item, float) for name, item in value.exact_law_arrays().items()}
     except ModelError as error:
         raise InputError(str(error)) from None
     except (AttributeError, TypeError, ValueError):
@@ -811,7 +830,7 @@ def _check_law(value: Any, problem: Problem) -> TokenLaw | None:
         raise InputError(
             f"law has {arrays['labels'].size} label probabilities; {problem.clusters}^{problem.tokens} are expected"
         )
-    _check_sizes(arrays["covariance"], arrays["gram"], problem)
+    _check_token_law_sizes(arrays["covariance"], arrays["gram"], problem)
     try:
         value.check_teacher_means()
     except ModelError as error:
@@ -819,24 +838,24 @@ def _check_law(value: Any, problem: Problem) -> TokenLaw | None:
     return TokenLaw.from_arrays(arrays, problem.tokens, problem.clusters)
 
 
-def _check_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
+def _check_token_law_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem) -> None:
     size = problem.contexts + problem.teacher_rank
     if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
         raise InputError(
             f"law has {gamma.shape[1]} contexts and Gram matrices {gram.shape[1:]}; "
-            f"{problem.contexts} contexts and {(size, size)} are expected (add teacher_rank or clusters to match)"
+            f"{problem.contexts} contexts and {(size, size)} are expected (set teacher_rank or clusters to match)"
         )
 
 
-def _positive_number(name: str, value: Any, meaning: str = "") -> float:
-    """Return a value as a positive number within double precision."""
-    number = _as_number(name, value)
-    require_in(name, number, f"(0, inf){meaning}")
-    _check_magnitude(name, value, number, positive=True)
+def _require_positive_number(name: str, value: Any, meaning: str = "") -> float:
+    """Return a value as a positive float; raise InputError if it is not one."""
+    number = _convert_to_number(name, value)
+    require_in_interval(name, number, f"(0, inf){meaning}")
+    _check_floating_point_range(name, value, number, positive=True)
     return number
 
 
-def _as_number(name: str, value: Any) -> float:
+def _convert_to_number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -844,13 +863,13 @@ def _as_number(name: str, value: Any) -> float:
         raise InputError(f"{name} = {value!r}: a number is expected{several}") from None
 
 
-def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> None:
-    """Refuse numbers whose fourth powers overflow or underflow in double precision.
+def _check_floating_point_range(name: str, value: Any, numbers: Any, positive: bool) -> None:
+    """Raise InputError for numbers whose fourth powers overflow or underflow in double precision.
 
     Args:
-        name: of the argument, for the message.
-        value: as it was given.
-        numbers: the same as an array.
+        name: name of the argument, for the message.
+        value: the value as the user gave it.
+        numbers: the value as an array.
         positive: whether zero is excluded, so that tiny numbers are refused as well.
     """
     sizes, low = np.abs(numbers), _MIN_MAGNITUDE
@@ -860,17 +879,17 @@ def _check_magnitude(name: str, value: Any, numbers: Any, positive: bool) -> Non
         )
 
 
-def _display_name(name: str) -> str:
+def _parameter_display_name(name: str) -> str:
     """Return the name of a parameter for messages; for a keyword of Python also its spelling there."""
     bare = name.rstrip("_")
     return f"{bare} (in Python {bare}_=)" if iskeyword(bare) else bare
 
 
-def _check_value(spec: Mapping[str, Any], value: Any) -> Any:
-    """Return a value checked against shape and range of the parameter; a scalar fills a vector."""
+def _check_parameter_value(spec: Mapping[str, Any], value: Any) -> Any:
+    """Return a parameter's value after checking its shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
-    array = as_numbers(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()
+    array = convert_to_number_array(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()
     if array.shape == () and len(shape) == 1:
         array = np.full(shape, float(array))
     if array.shape != shape:
@@ -878,7 +897,7 @@ def _check_value(spec: Mapping[str, Any], value: Any) -> Any:
         raise InputError(f"{shown} has shape {array.shape}; {expected} is expected")
     low, high = spec["low"], spec["high"]
     bad = ~np.isfinite(array)
-    _check_magnitude(shown, value, array, low == 0 and spec["open_low"])
+    _check_floating_point_range(shown, value, array, low == 0 and spec["open_low"])
     if low is not None:
         bad |= (array <= low) if spec["open_low"] else (array < low)
     if high is not None:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.errors import InputError, describe_unknown
-from .columns import METRIC, OBSERVED, entry_columns, quantity_of
+from ..base.errors import InputError, describe_unknown_name
+from .columns import METRIC, OBSERVED, overlap_entry_locations, quantity_in_column
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 LOSSES = ("free_entropy", *OBSERVED, "baseline_error")
 
 
-def quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
+def solution_quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
     """Return the names of losses and errors, of overlaps (|first entry|), of their entries and of trained numbers.
 
     Args:
-        problem: whose solution it is.
+        problem: problem of the solution.
         more: further names of the caller, listed after the overlaps.
     """
-    losses = [name for name in LOSSES if quantity_of(name).is_defined(problem)]
-    return [*losses, *(METRIC + name for name in problem.metric_names), *OVERLAPS, *more, *entry_columns(problem)]
+    losses = [name for name in LOSSES if quantity_in_column(name).is_defined(problem)]
+    return [
+        *losses,
+        *(METRIC + name for name in problem.metric_names),
+        *OVERLAPS,
+        *more,
+        *overlap_entry_locations(problem),
+    ]
 
 
-def matching_columns(name: str, columns: Sequence[str]) -> list[str]:
+def columns_matching_name(name: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that a name stands for; none if it is unknown.
 
     Args:
@@ -51,37 +57,37 @@ def matching_columns(name: str, columns: Sequence[str]) -> list[str]:
     return []
 
 
-def find_quantity(problem: Problem, name: str, what: str, more: Iterable[str] = ()) -> str:
-    """Return the one of `quantity_names` that a name stands for.
+def resolve_quantity_name(problem: Problem, name: str, what: str, more: Iterable[str] = ()) -> str:
+    """Return the one of `solution_quantity_names` that a name stands for.
 
     Args:
-        problem: whose solution it is.
-        name: see `matching_columns`.
-        what: beginning of an error message, as "condition 'x = 1'".
+        problem: problem of the solution.
+        name: name of a quantity, see `columns_matching_name`.
+        what: beginning of the error message, as "condition 'x = 1'".
         more: further names of the caller.
 
     Raises:
         InputError: it stands for none or for several; the message lists them.
     """
-    names = quantity_names(problem, more)
-    found = matching_columns(name, names)
+    names = solution_quantity_names(problem, more)
+    found = columns_matching_name(name, names)
     if len(found) == 1:
         return found[0]
     if found:
         raise InputError(f"{what}: {name!r} stands for {', '.join(found)}; name one of them")
     if name in LOSSES:
-        reason = quantity_of(name).missing
+        reason = quantity_in_column(name).missing
         raise InputError(f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, {reason}")
-    raise InputError(f"{what}: {describe_unknown('quantity', name, names)}")
+    raise InputError(f"{what}: {describe_unknown_name('quantity', name, names)}")
 
 
-def overlap_entry(problem: Problem, overlaps: Overlaps, name: str) -> float:
-    """Return the entry of overlaps, or of their error bars or derivatives, that a name of `quantity_names` stands for.
+def overlap_entry_by_name(problem: Problem, overlaps: Overlaps, name: str) -> float:
+    """Return the entry of overlaps, or of their error bars or derivatives, that the name of a quantity stands for.
 
     Args:
-        problem: that the overlaps belong to.
+        problem: problem of the overlaps.
         overlaps: the overlaps, error bars or derivatives.
-        name: of an entry; q, V, m or theta for its first entry.
+        name: name of an entry; q, V, m or theta for its first entry.
     """
-    block, place = (name, 0) if name in OVERLAPS else entry_columns(problem)[name]
+    block, place = (name, 0) if name in OVERLAPS else overlap_entry_locations(problem)[name]
     return float(getattr(overlaps, block).flat[place])

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .combinations import Combinations, OverlapMaps, RowMaps
+from .combinations import FieldCombinations, OverlapReductionMaps, TokenAverageMaps
 from .law import TokenLaw
 from .overlaps import Overlaps
 from .problem import Problem
@@ -24,12 +24,12 @@ class ReducedProblem(Problem):
 
     Attributes:
         full: the problem that was reduced.
-        combinations: of its fields.
-        numbers: of the cases of positive probability, among all that the solver knows.
+        combinations: combinations of the fields of the full problem.
+        numbers: numbers of the cases of positive probability, among all cases that the solver knows.
     """
 
     full: Problem = field(kw_only=True, compare=False)
-    combinations: Combinations = field(kw_only=True, compare=False)
+    combinations: FieldCombinations = field(kw_only=True, compare=False)
     numbers: tuple[int, ...] = field(kw_only=True)
 
     @property
@@ -39,28 +39,28 @@ class ReducedProblem(Problem):
 
     @cached_property
     def law(self) -> TokenLaw:
-        """The law of y: only its covariance and its mean."""
-        return self.combinations.law  # type: ignore[return-value]
+        """Covariance and mean of the combinations y of teacher fields."""
+        return self.combinations.teacher_combination_law  # type: ignore[return-value]
 
     @cached_property
-    def overlap_maps(self) -> OverlapMaps:
-        """The maps from overlaps of the weights to its own."""
-        return OverlapMaps.from_combinations(self.combinations, self.full.sizes)
+    def maps_of_overlaps_to_combinations(self) -> OverlapReductionMaps:
+        """The maps from overlaps of the weights to overlaps of the combinations of fields."""
+        return OverlapReductionMaps.from_combinations(self.combinations, self.full.sizes)
 
     @cached_property
-    def row_maps(self) -> RowMaps:
-        """The maps from its averages to those of the full problem."""
+    def maps_of_averages_to_tokens(self) -> TokenAverageMaps:
+        """The maps from averages of the reduced problem to averages of the full problem."""
         own, full = self.solver.channel, self.full.solver.channel
-        return RowMaps.from_combinations(self.combinations, own.MOMENTS, own.ROW, full.MOMENTS, full.ROW)
+        return TokenAverageMaps.from_combinations(self.combinations, own.MOMENTS, own.ROW, full.MOMENTS, full.ROW)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
-        """Empty: Gaussian noise is part of the combinations."""
+        """Empty array, since Gaussian noise is part of the combinations of fields."""
         return np.zeros(0)
 
     @cached_property
     def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
-        """The cases and their probabilities."""
+        """Every case, as (case,), with its probability."""
         labels, shares = self.combinations.labels, self.combinations.share
         return [((n,), self.full.label_choices[label][1] * float(shares[n])) for n, label in enumerate(labels)]
 
@@ -72,29 +72,29 @@ class ReducedProblem(Problem):
             overlaps: source of phi; by default its start.
         """
         if overlaps is None or not len(overlaps.phi):
-            return self._case_constants[labels[0]]
-        known = self._case_constants[labels[0]].copy()
+            return self._channel_constants_of_cases[labels[0]]
+        known = self._channel_constants_of_cases[labels[0]].copy()
         known[-1 - len(overlaps.phi) : -1] = overlaps.phi
         return known
 
     @cached_property
-    def _case_constants(self) -> list[np.ndarray]:
-        """Constants of every case, phi at its start."""
+    def _channel_constants_of_cases(self) -> list[np.ndarray]:
+        """Channel constants of every case, with trained numbers phi at their starts."""
         labels = [self.full.label_choices[label][0] for label in self.combinations.labels]
         return [np.append(self.full.constants(own), n) for own, n in zip(labels, self.numbers, strict=True)]
 
 
-def reduce_to_loss(problem: Problem) -> Problem:
+def reduce_to_fields_of_loss(problem: Problem) -> Problem:
     """Return the problem over which channel averages are taken: reduced to what the loss depends on, if possible."""
-    return problem.compute_once(_reduce_loss)
+    return problem.compute_once(_compute_reduction_to_loss)
 
 
-def reduce_to_metric(problem: Problem) -> Problem:
+def reduce_to_fields_of_metric(problem: Problem) -> Problem:
     """Return the problem over which the test error is averaged; its fields omega are combinations of h."""
-    return problem.compute_once(_reduce_metric)
+    return problem.compute_once(_compute_reduction_to_metric)
 
 
-def regularise_q(problem: Problem, overlaps: Overlaps) -> Overlaps:
+def make_q_positive_definite(problem: Problem, overlaps: Overlaps) -> Overlaps:
     """Return overlaps with q made positive definite along combinations of columns that the loss does not depend on.
 
     There q is singular at a solution with a ridge. Adding to it changes neither the fields that the loss depends on nor
@@ -102,22 +102,22 @@ def regularise_q(problem: Problem, overlaps: Overlaps) -> Overlaps:
 
     Args:
         problem: the full problem.
-        overlaps: of its weights.
+        overlaps: overlaps of its weights.
     """
-    unread = problem.compute_once(_inactive_projectors)
+    unread = problem.compute_once(_projectors_onto_inactive_columns)
     if unread is None:
         return overlaps
     sizes = np.trace(overlaps.q, axis1=1, axis2=2) / problem.student_rank
     return replace(overlaps, q=overlaps.q + sizes[:, None, None] * unread)
 
 
-def _inactive_projectors(problem: Problem) -> np.ndarray | None:
+def _projectors_onto_inactive_columns(problem: Problem) -> np.ndarray | None:
     """Return the projectors (C, s, s) onto combinations of columns that the loss does not depend on; None for none."""
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     if not isinstance(part, ReducedProblem):
         return None
     s, known = problem.student_rank, part.combinations
-    by_token = known.A.transpose(0, 2, 1, 3)
+    by_token = known.student_coefficients.transpose(0, 2, 1, 3)
     found = np.stack([np.eye(s)] * problem.contexts)
     for context in range(problem.contexts):
         rows = by_token[known.contexts == context].reshape(-1, s)
@@ -126,16 +126,16 @@ def _inactive_projectors(problem: Problem) -> np.ndarray | None:
     return found if np.abs(found).max() > 1e-8 else None
 
 
-def _reduce_loss(problem: Problem) -> Problem:
-    return _reduce(problem, "loss")
+def _compute_reduction_to_loss(problem: Problem) -> Problem:
+    return _reduce_to_fields_of_integrand(problem, "loss")
 
 
-def _reduce_metric(problem: Problem) -> Problem:
-    return _reduce(problem, "metric")
+def _compute_reduction_to_metric(problem: Problem) -> Problem:
+    return _reduce_to_fields_of_integrand(problem, "metric")
 
 
-def _reduce(problem: Problem, integrand: str) -> Problem:
-    solver = problem.solver.reduced.get(integrand)
+def _reduce_to_fields_of_integrand(problem: Problem, integrand: str) -> Problem:
+    solver = problem.solver.reduced_solvers.get(integrand)
     if solver is None:
         return problem
     facts = solver.model
@@ -150,15 +150,19 @@ def _reduce(problem: Problem, integrand: str) -> Problem:
     L, s, t, U = problem.tokens, problem.student_rank, problem.teacher_rank, len(problem.noise_scale)
     size = facts.STRUCTURE["student_rank"], facts.STRUCTURE["teacher_rank"]
 
-    def stack_matrices(name: str, *shape: int) -> np.ndarray:
+    def stack_matrices_of_cases(name: str, *shape: int) -> np.ndarray:
         return np.array([per_label[label][name][n] for n, label in kept], float).reshape(len(kept), *shape)
 
-    A, B, E = stack_matrices("A", size[0], L, s), stack_matrices("B", size[0], L, t), stack_matrices("E", size[0], U)
-    F, H = stack_matrices("F", size[1], L, t), stack_matrices("H", size[1], U)
+    A, B, E = (
+        stack_matrices_of_cases("A", size[0], L, s),
+        stack_matrices_of_cases("B", size[0], L, t),
+        stack_matrices_of_cases("E", size[0], U),
+    )
+    F, H = stack_matrices_of_cases("F", size[1], L, t), stack_matrices_of_cases("H", size[1], U)
     above, below = np.concatenate([A, B], axis=3), np.concatenate([np.zeros((len(kept), size[1], L, s)), F], axis=3)
     noise = np.concatenate([E, H], axis=1) * problem.noise_scale
     labels = np.array([label for _, label in kept])
-    combinations = Combinations(
+    combinations = FieldCombinations(
         labels=labels,
         contexts=np.array([problem.context_indices(problem.label_choices[label][0]) for label in labels]),
         share=np.array([per_label[label]["share"][n][0][0] for n, label in kept]),
@@ -169,7 +173,7 @@ def _reduce(problem: Problem, integrand: str) -> Problem:
         rho_star=problem.law.rho_star,
         teacher_means=problem.law.teacher_means,
     )
-    if not combinations.are_independent():
+    if not combinations.are_linearly_independent():
         return problem
     return ReducedProblem(
         solver,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..base.errors import DomainError, InputError, require_known
+from ..base.errors import DomainError, InputError, require_known_name
 from ..base.options import AlgorithmOptions
 from .law import TokenLaw
 from .overlaps import Conjugates
@@ -43,16 +43,16 @@ class RegulariserOptions(AlgorithmOptions):
 class Regulariser(ABC):
     """The regulariser r(w) of a row w of W (docs/theory.md (1.3) and section 6), at the parameters of a problem.
 
-    N rows are an array (N, s), and `known` are the entries of teacher rows that r depends on, (N, `known_teachers`).
+    N rows are an array (N, s); `known` are the entries of teacher rows that r depends on, N of them in an array.
 
     Attributes:
-        solver: of the model.
-        law: of the tokens.
-        parameters: of the problem, name -> value.
-        temperature: 0 for the minimum of the risk.
+        solver: solver of the model.
+        law: law of the tokens.
+        parameters: parameters of the problem, name -> value.
+        temperature: temperature; 0 for the minimum of the risk.
         noun: its name in messages, followed by "of NAME".
-        is_ridge: whether r(w) = w^T Lambda w / 2, with the given `strengths` on the diagonal of Lambda.
-        keeps_norms: whether the `norms` of the columns of W are given, and the strengths of a ridge are multipliers.
+        is_ridge: whether r(w) = w^T Lambda w / 2, with the given `ridge_strengths` on the diagonal of Lambda.
+        keeps_norms: whether `fixed_column_norms` are given, and the strengths of a ridge are multipliers.
     """
 
     solver: Solver
@@ -65,61 +65,67 @@ class Regulariser(ABC):
     keeps_norms: ClassVar[bool] = False
 
     @abstractmethod
-    def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def penalties_and_gradients(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return r of every row, (N,), and its gradient (away from kinks), (N, s).
 
         Args:
             W: rows, (N, s).
-            known: teacher entries that r depends on, (N, `known_teachers`).
+            known: teacher entries that r depends on, (N, `teacher_columns_in_penalty`).
         """
 
     @abstractmethod
-    def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def minimisers_and_derivatives(
+        self, b: np.ndarray, G: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the minimiser w of r(w) + w^T G w / 2 - w^T b, (N, s), and dw/db, (N, s, s); nan if there is none.
 
         Args:
             b: fields, (N, s).
             G: curvatures, (N, s, s).
-            known: teacher entries that r depends on, (N, `known_teachers`).
+            known: teacher entries that r depends on, (N, `teacher_columns_in_penalty`).
         """
 
-    def proximal(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return `minimisers` for G = precision times the identity.
+    def proximal_map(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the minimiser of r(w) + precision |w|^2 / 2 - w^T b for every row, (N, s), and dw/db, (N, s, s).
 
         Args:
             b: fields, (N, s).
             precision: positive number.
-            known: teacher entries that r depends on, (N, `known_teachers`).
+            known: teacher entries that r depends on, (N, `teacher_columns_in_penalty`).
         """
         s = b.shape[1]
-        return self.minimisers(np.ascontiguousarray(b), np.tile(precision * np.eye(s), (len(b), 1, 1)), known)
+        return self.minimisers_and_derivatives(
+            np.ascontiguousarray(b), np.tile(precision * np.eye(s), (len(b), 1, 1)), known
+        )
 
     @cached_property
-    def numbers(self) -> np.ndarray:
+    def declared_parameter_values(self) -> np.ndarray:
         """All parameters of the regulariser in the order of its declaration."""
         return np.concatenate([np.zeros(0), *[np.ravel(self.parameters[name]) for name in self.solver.model.STRENGTHS]])
 
     @property
-    def strengths(self) -> np.ndarray:
-        """lambda_a of a ridge, (s,).
+    def ridge_strengths(self) -> np.ndarray:
+        """Ridge strengths lambda_a of the columns of W, (s,).
 
         Raises:
-            InputError: it is none.
+            InputError: the regulariser is no ridge.
         """
         if not self.is_ridge:
-            raise InputError(f"strengths of a ridge are not given by the {self.noun} of {self.solver.name}")
-        return self.numbers
+            raise InputError(f"{self.solver.name} has no ridge strengths (its regulariser: {self.noun})")
+        return self.declared_parameter_values
 
     @property
-    def norms(self) -> np.ndarray:
-        """Given norms of the columns of W over sqrt(d), (s,).
+    def fixed_column_norms(self) -> np.ndarray:
+        """Fixed norms of the columns of W over sqrt(d), (s,).
 
         Raises:
-            InputError: none are given.
+            InputError: the regulariser fixes no norms.
         """
         if not self.keeps_norms:
-            raise InputError(f"norms are not given by the {self.noun} of {self.solver.name}")
-        return self.numbers
+            raise InputError(
+                f"{self.solver.name} does not fix the norms of the columns of W (its regulariser: {self.noun})"
+            )
+        return self.declared_parameter_values
 
     @property
     def is_quadratic(self) -> bool:
@@ -130,27 +136,27 @@ class Regulariser(ABC):
         return self.is_ridge or self.keeps_norms
 
     @property
-    def strength_names(self) -> tuple[str, ...]:
+    def names_of_strength_parameters(self) -> tuple[str, ...]:
         """Names of the parameters that regularise more strongly the larger they are."""
         return tuple(self.solver.model.STRENGTHS)
 
     @property
-    def has_corners(self) -> bool:
+    def has_kinks(self) -> bool:
         """Whether r has kinks, where its slope jumps."""
-        return getattr(self.solver.prior, "CORNERS", 0) > 0
+        return getattr(self.solver.prior_functions, "CORNERS", 0) > 0
 
     @property
-    def known_teachers(self) -> int:
+    def teacher_columns_in_penalty(self) -> int:
         """Number of teacher columns whose entries r depends on."""
-        return getattr(self.solver.prior, "KNOWN", 0)
+        return getattr(self.solver.prior_functions, "KNOWN", 0)
 
     @property
-    def given_teachers(self) -> int:
+    def averaged_teacher_columns(self) -> int:
         """Number of teacher columns over whose entries averages run, in addition to the field b."""
-        return getattr(self.solver.prior, "GIVEN", self.known_teachers)
+        return getattr(self.solver.prior_functions, "GIVEN", self.teacher_columns_in_penalty)
 
-    def check(self, values: str) -> None:
-        """Refuse parameters at which there is no solution.
+    def refuse_invalid_parameters(self, values: str) -> None:
+        """Raise InputError for parameters at which there is no solution.
 
         Args:
             values: the parameters in words, for the message.
@@ -162,20 +168,20 @@ class Regulariser(ABC):
 
     @property
     def prior_arguments(self) -> tuple[np.ndarray, ...]:
-        """Arguments of maps of the generated prior, after the law of the coordinates."""
-        return (self.numbers,)
+        """Arguments that functions of the generated prior take after the law of the coordinates."""
+        return (self.declared_parameter_values,)
 
-    def ridge_map(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
+    def prior_map_of_ridge(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
         """Return a map of the generated prior for a ridge of other strengths; only if `is_quadratic`.
 
         Args:
             name: "overlaps" or "free_entropy".
             strengths: or multipliers, (s,).
         """
-        known = getattr(self.solver.prior, f"ridge_{name}" if self.keeps_norms else name)
+        known = getattr(self.solver.prior_functions, f"ridge_{name}" if self.keeps_norms else name)
         return partial(known, self.law.weights, self.law.gamma, self.law.gram, strengths)
 
-    def multipliers(self, hats: Conjugates) -> np.ndarray | None:
+    def norm_multipliers(self, hats: Conjugates) -> np.ndarray | None:
         """Return the multipliers lambda_a (s,) of given norms at conjugates; None if norms are not given.
 
         Raises:
@@ -183,7 +189,7 @@ class Regulariser(ABC):
         """
         return None
 
-    def rotation_conditions(self, basis: np.ndarray) -> np.ndarray:
+    def rotation_invariance_conditions(self, basis: np.ndarray) -> np.ndarray:
         """Return linear conditions on combinations of antisymmetric A for w -> exp(a A) w to leave r unchanged.
 
         Each row holds the slopes of r along A w at a random w; the combination must be orthogonal to all rows.
@@ -191,15 +197,15 @@ class Regulariser(ABC):
         Args:
             basis: the matrices A, (k, s, s).
         """
-        s, generator = self.solver.structure["student_rank"], np.random.default_rng(13)
+        s, generator = self.solver.structural_sizes["student_rank"], np.random.default_rng(13)
         rows: list[list[float]] = []
         for _ in range(RegulariserOptions.current().rotation_points * s):
-            w, known = generator.standard_normal(s), generator.standard_normal(self.known_teachers)
-            slope = self.values(w[None], known[None])[1][0]
+            w, known = generator.standard_normal(s), generator.standard_normal(self.teacher_columns_in_penalty)
+            slope = self.penalties_and_gradients(w[None], known[None])[1][0]
             rows.append([slope @ A @ w / (np.linalg.norm(slope) * np.linalg.norm(w) + 1e-300) for A in basis])
         return np.array(rows)
 
-    def is_unchanged(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
+    def is_invariant_under(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
         """Return whether r is invariant under signs or permutations of the entries of w (tested at random rows).
 
         Args:
@@ -207,30 +213,32 @@ class Regulariser(ABC):
         """
         generator = np.random.default_rng(29)
         for _ in range(RegulariserOptions.current().sign_points):
-            w = generator.standard_normal(self.solver.structure["student_rank"])
-            known = np.tile(generator.standard_normal(self.known_teachers), (2, 1))
-            one, other = self.values(np.stack([w, moved(w)]), known)[0]
+            w = generator.standard_normal(self.solver.structural_sizes["student_rank"])
+            known = np.tile(generator.standard_normal(self.teacher_columns_in_penalty), (2, 1))
+            one, other = self.penalties_and_gradients(np.stack([w, moved(w)]), known)[0]
             if not (one == other or abs(one - other) <= 1e-12 * (1 + abs(one))):
                 return False
         return True
 
 
-class Ridge(Regulariser):
+class RidgeRegulariser(Regulariser):
     """A ridge w^T Lambda w / 2, with strengths of either sign (docs/theory.md (4.10))."""
 
     noun, is_ridge = "ridge", True
 
-    def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def penalties_and_gradients(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return w^T Lambda w / 2 and Lambda w.
 
         Args:
             W: rows, (N, s).
             known: ignored.
         """
-        slope = W * self.strengths
+        slope = W * self.ridge_strengths
         return np.sum(W * slope, axis=1) / 2, slope
 
-    def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def minimisers_and_derivatives(
+        self, b: np.ndarray, G: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return R b and R = (Lambda + G)^{-1}.
 
         Args:
@@ -238,13 +246,13 @@ class Ridge(Regulariser):
             G: curvatures, (N, s, s).
             known: ignored.
         """
-        matrices = G + np.diag(self.strengths)
+        matrices = G + np.diag(self.ridge_strengths)
         inside = np.linalg.eigvalsh(matrices)[:, 0] > 0
         response = np.full_like(matrices, np.nan)
         response[inside] = np.linalg.inv(matrices[inside])
         return np.einsum("iab,ib->ia", response, b), response
 
-    def proximal(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def proximal_map(self, b: np.ndarray, precision: float, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return b / (precision + Lambda) and its derivative, without inverting a matrix.
 
         Args:
@@ -252,21 +260,21 @@ class Ridge(Regulariser):
             precision: positive number.
             known: ignored.
         """
-        stiffness = precision + self.strengths
+        stiffness = precision + self.ridge_strengths
         return b / stiffness, np.tile(np.diag(1 / stiffness), (len(b), 1, 1))
 
-    def rotation_conditions(self, basis: np.ndarray) -> np.ndarray:
+    def rotation_invariance_conditions(self, basis: np.ndarray) -> np.ndarray:
         """Return the entries of the commutators of A and Lambda."""
-        strength = np.diag(self.strengths) / (np.abs(self.strengths).max() or 1.0)
+        strength = np.diag(self.ridge_strengths) / (np.abs(self.ridge_strengths).max() or 1.0)
         return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1)
 
 
-class Sphere(Regulariser):
+class SphericalConstraint(Regulariser):
     """A constraint to given norms of the columns of W, without a penalty (docs/theory.md (6.5))."""
 
-    noun, keeps_norms, strength_names = "given norms", True, ()
+    noun, keeps_norms, names_of_strength_parameters = "given norms", True, ()
 
-    def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def penalties_and_gradients(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return zeros: there is no penalty.
 
         Args:
@@ -275,7 +283,9 @@ class Sphere(Regulariser):
         """
         return np.zeros(len(W)), np.zeros_like(W)
 
-    def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def minimisers_and_derivatives(
+        self, b: np.ndarray, G: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Raise InputError: a row alone does not determine the multipliers, which all rows share.
 
         Args:
@@ -283,89 +293,113 @@ class Sphere(Regulariser):
             G: ignored.
             known: ignored.
         """
-        raise InputError(f"the {self.noun} of {self.solver.name} do not determine a row of W by itself")
+        raise InputError(
+            f"with fixed norms, {self.solver.name} has no minimiser of a single row of W: rows share multipliers"
+        )
 
-    def multipliers(self, hats: Conjugates) -> np.ndarray:
-        """Return the multipliers for which the ridge keeps the norms."""
-        law, out = self.law, np.empty_like(self.norms)
-        found = self.solver.prior.multipliers(
-            law.weights, law.gamma, law.gram, self.norms, self.temperature, hats.q, hats.V, hats.m, hats.theta, out
+    def norm_multipliers(self, hats: Conjugates) -> np.ndarray:
+        """Return the ridge strengths for which the columns of W have the fixed norms."""
+        law, out = self.law, np.empty_like(self.fixed_column_norms)
+        found = self.solver.prior_functions.multipliers(
+            law.weights,
+            law.gamma,
+            law.gram,
+            self.fixed_column_norms,
+            self.temperature,
+            hats.q,
+            hats.V,
+            hats.m,
+            hats.theta,
+            out,
         )
         if not found:
-            raise DomainError("no multipliers keep the norms")
+            raise DomainError("no multipliers satisfy the fixed norms of the columns of W")
         return out
 
-    def rotation_conditions(self, basis: np.ndarray) -> np.ndarray:
+    def rotation_invariance_conditions(self, basis: np.ndarray) -> np.ndarray:
         """Return all entries of A as conditions: no rotation keeps the norms of columns that are not orthogonal."""
         return np.stack([A.ravel() for A in basis], axis=1)
 
-    def is_unchanged(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
-        """Return whether only columns of equal norm are permuted."""
-        return np.allclose(np.abs(moved(self.norms)), self.norms, rtol=1e-12, atol=1e-12)
+    def is_invariant_under(self, moved: Callable[[np.ndarray], np.ndarray]) -> bool:
+        """Return whether a permutation of columns exchanges only columns of equal norm."""
+        return np.allclose(np.abs(moved(self.fixed_column_norms)), self.fixed_column_norms, rtol=1e-12, atol=1e-12)
 
 
-class Penalty(Regulariser):
+class ConvexPenalty(Regulariser):
     """A convex penalty r(w, pi) given by an expression; averages run over the field b (docs/theory.md section 6)."""
 
     noun = "penalty"
 
-    def values(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def penalties_and_gradients(self, W: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return r and its gradient, from the generated expression.
 
         Args:
             W: rows, (N, s).
-            known: teacher entries that r depends on, (N, `known_teachers`).
+            known: teacher entries that r depends on, (N, `teacher_columns_in_penalty`).
         """
-        return self.solver.prior.penalties_at(W, known, self.numbers)
+        return self.solver.prior_functions.penalties_at(W, known, self.declared_parameter_values)
 
-    def minimisers(self, b: np.ndarray, G: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the minimisers found by the generated search.
+    def minimisers_and_derivatives(
+        self, b: np.ndarray, G: np.ndarray, known: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return minimisers and derivatives found by the generated search.
 
         Args:
             b: fields, (N, s).
             G: curvatures, (N, s, s).
-            known: teacher entries that r depends on, (N, `known_teachers`).
+            known: teacher entries that r depends on, (N, `teacher_columns_in_penalty`).
         """
-        return self.solver.prior.minimisers_at(b, G, known, self.numbers)
+        return self.solver.prior_functions.minimisers_at(b, G, known, self.declared_parameter_values)
 
     @property
     def prior_arguments(self) -> tuple[np.ndarray, ...]:
         """Parameters followed by discrete teacher rows, each after its probability; then nodes and weights."""
         listed = np.zeros(0) if self.law.rows is None else np.column_stack(self.law.rows).ravel()
         rule = np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1)
-        return np.concatenate([self.numbers, listed]), rule
+        return np.concatenate([self.declared_parameter_values, listed]), rule
 
-    def check(self, values: str) -> None:
-        """Refuse a penalty that is not convex on random chords, or infinite at the minimum of r(w) + |w|^2 / 2."""
-        s, prior, generator = self.solver.structure["student_rank"], self.solver.prior, np.random.default_rng(17)
-        of, at = f"the penalty of {self.solver.name} is", f"at {values}: choose other values"
+    def refuse_invalid_parameters(self, values: str) -> None:
+        """Raise InputError for a penalty that is not convex on random chords, or infinite for every w."""
+        s, prior, generator = (
+            self.solver.structural_sizes["student_rank"],
+            self.solver.prior_functions,
+            np.random.default_rng(17),
+        )
+        penalty, where = f"the penalty of {self.solver.name}", f"at {values}: choose other values"
         for _ in range(RegulariserOptions.current().chords):
-            pi = generator.standard_normal(self.known_teachers)
+            pi = generator.standard_normal(self.teacher_columns_in_penalty)
             one, other = 10 ** generator.uniform(-2, 2) * generator.standard_normal((2, s))
-            ends = [prior.regulariser.py_func(*w, *pi, self.numbers) for w in (one, other, (one + other) / 2)]
+            ends = [
+                prior.regulariser.py_func(*w, *pi, self.declared_parameter_values)
+                for w in (one, other, (one + other) / 2)
+            ]
             if ends[2] > (ends[0] + ends[1]) / 2 + 1e-12 * (1 + abs(ends[2])):
-                raise InputError(f"{of} not convex {at}")
-        known = np.zeros((1, self.known_teachers))
-        w, _ = self.proximal(np.zeros((1, s)), 1.0, known)
-        if not np.isfinite(self.values(w, known)[0]).all():
-            raise InputError(f"{of} infinite at every w {at}")
+                raise InputError(f"{penalty} is not convex {where}")
+        known = np.zeros((1, self.teacher_columns_in_penalty))
+        w, _ = self.proximal_map(np.zeros((1, s)), 1.0, known)
+        if not np.isfinite(self.penalties_and_gradients(w, known)[0]).all():
+            raise InputError(f"{penalty} is infinite for every w {where}")
 
 
-_KINDS: dict[str, type[Regulariser]] = {"ridge": Ridge, "sphere": Sphere, "penalty": Penalty}
+_KINDS: dict[str, type[Regulariser]] = {
+    "ridge": RidgeRegulariser,
+    "sphere": SphericalConstraint,
+    "penalty": ConvexPenalty,
+}
 
 
 def make_regulariser(solver: Solver, law: TokenLaw, parameters: Mapping[str, Any], temperature: float) -> Regulariser:
     """Return the regulariser of a solver's model.
 
     Args:
-        solver: of the model.
-        law: of the tokens.
-        parameters: of the problem, name -> value.
-        temperature: 0 for the minimum of the risk.
+        solver: solver of the model.
+        law: law of the tokens.
+        parameters: parameters of the problem, name -> value.
+        temperature: temperature; 0 for the minimum of the risk.
 
     Raises:
         InputError: its kind is unknown.
     """
     kind = solver.model.REGULARISER
-    require_known("regulariser", kind, _KINDS, solver.name)
+    require_known_name("regulariser", kind, _KINDS, solver.name)
     return _KINDS[kind](solver, law, parameters, temperature)

@@ -19,7 +19,7 @@ Array = np.ndarray
 Arrays = tuple[np.ndarray, ...]
 
 
-class Compiled(Protocol):
+class CompiledFunction(Protocol):
     """A scalar function compiled by Numba, with its Python source function."""
 
     py_func: Callable[..., Any]
@@ -28,7 +28,7 @@ class Compiled(Protocol):
         """Evaluate the function at numbers: the entries of its arguments, then the constants."""
 
 
-class ModelFacts(Protocol):
+class ModelMetadata(Protocol):
     """model.py: metadata of a model or of a reduced problem, without kernels."""
 
     NAME: str
@@ -62,7 +62,7 @@ class ModelFacts(Protocol):
     combinations: Callable[[Any], Mapping[str, Any]]
 
 
-class Channel(Protocol):
+class ChannelFunctions(Protocol):
     """Common to channel.py and thermal.py: the layout of averages, and the loss at single numbers."""
 
     FIELDS: int
@@ -72,11 +72,11 @@ class Channel(Protocol):
     ROW: int
     TOTALS: Sequence[str]
     LABELLED_NOISE: Sequence[tuple[float, ...]]
-    features: Compiled
-    loss: Compiled
+    features: CompiledFunction
+    loss: CompiledFunction
 
 
-class ProximalChannel(Channel, Protocol):
+class ProximalChannelFunctions(ChannelFunctions, Protocol):
     """channel.py: the channel at zero temperature, by the proximal map."""
 
     HAS_PROX_SPACE: bool
@@ -84,8 +84,8 @@ class ProximalChannel(Channel, Protocol):
     TEACHER_STEPS: bool
     SUM: int
     LAW: int
-    derivatives: Compiled
-    loss_hessian: Compiled
+    derivatives: CompiledFunction
+    loss_hessian: CompiledFunction
     # Fill sums over nodes, a row a chunk: moments of tokens, then TOTALS.
     sample: Callable[..., None]
     # Fill a row a node: omega (D), features, minimiser (D), value, gap, minima, residual, probability of the noise.
@@ -117,7 +117,7 @@ class ProximalChannel(Channel, Protocol):
     own_gradients_at: Callable[..., Array]
 
 
-class ThermalChannel(Channel, Protocol):
+class ThermalChannelFunctions(ChannelFunctions, Protocol):
     """thermal.py: the channel at a finite temperature."""
 
     HAS_AVERAGES: bool
@@ -138,15 +138,15 @@ class FlowEquations(Protocol):
     trained_slope: Callable[..., None]
 
 
-class Bounds(Protocol):
+class MoreauBoundFunctions(Protocol):
     """bounds.py: interval bounds of the Moreau objective."""
 
     # By how much the objective may fall below its values (N,) at given points (N, D), and boxes, (N, 2).
     shortfalls: Callable[..., Array]
 
 
-class Prior(Protocol):
-    """prior.py: the weights; `Problem.bound_prior_map` passes the leading arguments of maps from and to overlaps.
+class PriorFunctions(Protocol):
+    """prior.py: the weights; `Problem.bound_prior_map` passes the leading arguments of its maps.
 
     Maps fill arrays, and return False outside their domain.
     """
@@ -168,14 +168,14 @@ class Prior(Protocol):
     CORNERS: int
     KNOWN: int
     GIVEN: int
-    regulariser: Compiled
-    slopes: Compiled
+    regulariser: CompiledFunction
+    slopes: CompiledFunction
     penalties_at: Callable[..., tuple[Array, Array]]
     minimisers_at: Callable[..., tuple[Array, Array]]
 
 
-class Tangent(Protocol):
-    """tangent.py: how moments, conjugates and, under a ridge or given norms, overlaps answer to n small changes."""
+class LinearResponseFunctions(Protocol):
+    """tangent.py: responses of moments, conjugates and, under a ridge or fixed norms, overlaps to n small changes."""
 
     OWN: bool
     # Of the rows in g and dw of their token, (N, L, ROW, s) each.
@@ -184,20 +184,20 @@ class Tangent(Protocol):
     overlaps: Callable[..., Arrays]
 
 
-class Metric(Protocol):
+class MetricFunctions(Protocol):
     """metric.py: test error and linear baseline."""
 
     HAS_METRIC: bool
     HAS_BASELINE: bool
     BASELINE_SIZE: int
     # HAS_METRIC: of one sample, student's and teacher's fields and noise entry by entry; sums over nodes, one a chunk.
-    metric: Compiled
+    metric: CompiledFunction
     test_error: Callable[..., None]
     # HAS_BASELINE: error at B = 0, its gradient (n,) and Hessian (n, n) in the entries of B.
     baseline_terms: Callable[..., tuple[float, Array, Array]]
 
 
-class Reference(Protocol):
+class MultiprecisionFunctions(Protocol):
     """reference.py: the equations for mpmath, in the order of the compiled ones; ValueError outside their domain."""
 
     NOISE_VALUES: Sequence[tuple[Any, ...]]
@@ -211,7 +211,7 @@ class Reference(Protocol):
     law: Callable[[Any], dict[str, Any]]
     noise_variances: Callable[[Any], tuple[Any, ...]]
     conjugates: Callable[..., None]
-    # A ridge: R = dw/db of every spectral atom, (s, s); the maps of `Prior`.
+    # A ridge: R = dw/db of every spectral atom, (s, s); the maps of `PriorFunctions`.
     resolvents: Callable[..., list[Any]]
     overlaps: Callable[..., None]
     free_entropy: Callable[..., tuple[Any, Any, Any]]
@@ -225,7 +225,7 @@ class Reference(Protocol):
     probabilities: Callable[..., Any]
 
 
-class Bayes(Protocol):
+class BayesFunctions(Protocol):
     """bayes.py: the output channel and rows of W given fields."""
 
     FIELDS: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, require_in, require_whole
+from ..base.errors import InputError, require_in_interval, require_whole_number
 from ..base.options import AlgorithmOptions
 
 
@@ -52,11 +52,11 @@ def power_law(size: int, decay: float, source: float | None = None, *, atoms: in
         >>> sf.power_law(1000, 1.5, atoms=40).shape[1]
         2
     """
-    require_whole("size", size, 1)
-    require_in("decay", decay, "[0, inf)")
+    require_whole_number("size", size, 1)
+    require_in_interval("decay", decay, "[0, inf)")
     if source is not None:
-        require_in("source", source, "[0, inf)")
-    require_whole("atoms", atoms, 32)
+        require_in_interval("source", source, "[0, inf)")
+    require_whole_number("atoms", atoms, 32)
     k = np.arange(1, int(size) + 1, dtype=float)
     eigenvalues = size * k**-decay
     squares = np.ones_like(k) if source is None else k ** (-1 - 2 * decay * source + decay)
@@ -120,8 +120,8 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
         >>> sf.solve(sf.problem("ridge_regression", alpha=2, spectrum=features.spectrum, Delta=Delta)).success
         True
     """
-    require_in("ratio", ratio, "(0, inf)")
-    require_whole("atoms", atoms, 2)
+    require_in_interval("ratio", ratio, "(0, inf)")
+    require_whole_number("atoms", atoms, 2)
     if not callable(activation):
         raise InputError(f"activation = {activation!r}: a function of an array is expected, as np.tanh")
     # Separately on both sides of zero, where activations may have kinks.
@@ -145,7 +145,9 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
     rows = np.stack([mass, gamma, taught], axis=1)
     if ratio > 1:
         if own <= 0:
-            raise InputError("a linear activation with more features than inputs has a covariance without full rank")
+            raise InputError(
+                "a linear activation with ratio > 1 gives features of a singular covariance; choose ratio <= 1"
+            )
         rows = np.concatenate([rows, [[1 - 1 / ratio, own, 0.0]]])
     explained = float(rows[:, 0] @ (rows[:, 1] * rows[:, 2]))
     return RandomFeatures(rows, max(1 - explained, 0.0), (mean, linear, square))

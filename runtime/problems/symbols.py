@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.errors import InputError, describe_unknown
-from ..derive.report.names import GREEK, RENAMED, text_and_latex
-from .columns import column_name
+from ..base.errors import InputError, describe_unknown_name
+from ..derive.report.names import GREEK, RENAMED, symbol_in_text_and_latex
+from .columns import table_column_name
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
     from .problem import Problem
 
-Symbols = dict[str, tuple[str, str]]  # name -> (text, LaTeX), of parameters and trained numbers as `column_name` has it
+Symbols = dict[
+    str, tuple[str, str]
+]  # name -> (text, LaTeX), of parameters and trained numbers as `table_column_name` has it
 
 
-def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
-    """Return the symbol of every name that a table may show.
+def symbols_in_tables(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
+    """Return text and LaTeX symbols of overlaps, parameters and trained numbers that a table may show.
 
     Args:
-        problem: whose parameters are shown.
+        problem: problem with the parameters.
         names: symbols in LaTeX, {"theta": "T", "omega": "a"}, of parameters or else of the theory (explicitly as
             theory.theta); those of derivations alone are ignored.
 
@@ -30,45 +32,45 @@ def symbols_of(problem: Problem, names: Mapping[str, str] | None = None) -> Symb
         InputError: a name is unknown, or a symbol would stand for two things.
     """
     own = [*problem.parameters, *(str(number["name"]) for number in problem.trained)]
-    columns = {"alpha": "alpha", **{name.rstrip("_"): column_name(name) for name in own}}
-    symbols: Symbols = {name: (name, _default_latex(name)) for name in (*OVERLAPS, *columns.values())}
+    columns = {"alpha": "alpha", **{name.rstrip("_"): table_column_name(name) for name in own}}
+    symbols: Symbols = {name: (name, _default_latex_symbol(name)) for name in (*OVERLAPS, *columns.values())}
     known = list(symbols)
     columns |= {name: name for name in problem.lines}
-    symbols |= {name: (name, _default_latex(name)) for name in problem.lines}
+    symbols |= {name: (name, _default_latex_symbol(name)) for name in problem.lines}
 
-    def canonical_key(name: str) -> str:
+    def canonical_symbol_key(name: str) -> str:
         return columns.get(name.rstrip("_"), name.removeprefix("theory."))
 
     for name, symbol in (names or {}).items():
-        key = canonical_key(name)
+        key = canonical_symbol_key(name)
         if not symbol.strip():
             raise InputError(f"the new symbol for {name} is empty")
         if key in symbols and not (name.startswith("theory.") and key in columns.values()):
-            symbols[key] = text_and_latex(symbol)
+            symbols[key] = symbol_in_text_and_latex(symbol)
         elif key not in RENAMED:
-            raise InputError(describe_unknown("symbol", name, known, "a table"))
+            raise InputError(describe_unknown_name("symbol", name, known, "a table"))
     for name in names or {}:
-        key = canonical_key(name)
+        key = canonical_symbol_key(name)
         for other in symbols:
             if key in symbols and other != key and symbols[other][0] == symbols[key][0]:
                 raise InputError(f"{symbols[key][0]} would stand for {name} and for {other}; rename {other}, too")
     for name, value in problem.parameters.items():
-        _add_array_parts(symbols, name.rstrip("_"), columns.get(name.rstrip("_"), name), np.shape(value))
+        _add_array_entry_symbols(symbols, name.rstrip("_"), columns.get(name.rstrip("_"), name), np.shape(value))
     return symbols
 
 
-def _add_array_parts(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
+def _add_array_entry_symbols(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
     """Add the symbols of parts of an array that a curve may vary: a factor on it, and its entries."""
     if not shape:
         return
     text, latex = symbols[column]
-    symbols.setdefault(f"scale_{name}", (f"scale_{name}", _default_latex(f"scale_{name}")))
+    symbols.setdefault(f"scale_{name}", (f"scale_{name}", _default_latex_symbol(f"scale_{name}")))
     for index in np.ndindex(shape):
         place = [str(i + 1) for i in index]
         symbols[f"{name}[{','.join(place)}]"] = f"{text}[{','.join(place)}]", add_latex_index(latex, place)
 
 
-def _default_latex(name: str) -> str:
+def _default_latex_symbol(name: str) -> str:
     if name in GREEK:
         return rf"\{name}"
     return name if len(name) == 1 else rf"\mathrm{{{name.replace('_', ' ')}}}"

@@ -15,7 +15,7 @@ from itertools import permutations, product
 import numpy as np
 
 from ..base.options import AlgorithmOptions
-from .overlaps import Overlaps, Sizes, packed_length
+from .overlaps import Overlaps, Sizes, packed_vector_length
 from .problem import Problem
 
 EXACT = 1e-13  # rounding of losses and laws relative to 1, within which they count as equal
@@ -37,8 +37,8 @@ class ExchangeOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """An exchange X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}, noise -> `noise` times it."""
+class SignedPermutation:
+    """A permutation of tokens, with signs: X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}."""
 
     tokens: tuple[int, ...]
     student: tuple[int, ...]
@@ -46,39 +46,41 @@ class Exchange:
     noise: int = 1
 
     @property
-    def order(self) -> list[int]:
-        """The index list of the permutation: row l of the image is row tokens(l)."""
+    def token_order(self) -> list[int]:
+        """The permutation as an index list: token l of the image is token tokens(l)."""
         return list(self.tokens)
 
-    def exchange_students(self, values: np.ndarray) -> np.ndarray:
-        """Return the image of student fields (L, s)."""
-        return values[self.order] * np.array(self.student, float)
+    def permute_student_fields(self, values: np.ndarray) -> np.ndarray:
+        """Return student fields (L, s) with tokens permuted and signs applied."""
+        return values[self.token_order] * np.array(self.student, float)
 
-    def exchange_teachers(self, values: np.ndarray) -> np.ndarray:
-        """Return the image of teacher fields (L, t)."""
-        return values[self.order] * np.array(self.teacher, float)
+    def permute_teacher_fields(self, values: np.ndarray) -> np.ndarray:
+        """Return teacher fields (L, t) with tokens permuted and signs applied."""
+        return values[self.token_order] * np.array(self.teacher, float)
 
-    def exchange_moments(self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]) -> np.ndarray:
-        """Return the image of the channel's averages.
+    def permute_channel_averages(
+        self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]
+    ) -> np.ndarray:
+        """Return channel averages with tokens permuted and signs applied.
 
         Args:
             rows: averages of every token, (L, row).
             moments: the generated MOMENTS, which describe their columns.
         """
-        return rows[self.order] * _moment_signs(self, tuple(moments), rows.shape[1])
+        return rows[self.token_order] * _channel_average_signs(self, tuple(moments), rows.shape[1])
 
-    def contexts(self, clusters: int) -> np.ndarray:
+    def permuted_context_indices(self, clusters: int) -> np.ndarray:
         """Return the index of the context (token, cluster) that each context is replaced by, (C,)."""
-        return (np.array(self.order)[:, None] * clusters + np.arange(clusters)).ravel()
+        return (np.array(self.token_order)[:, None] * clusters + np.arange(clusters)).ravel()
 
-    def exchange_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
+    def permute_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
         """Return the image of a state: contexts permuted, columns of q, V, m and theta with their signs, phi unchanged.
 
         Args:
             overlaps: the state.
             clusters: K.
         """
-        contexts = self.contexts(clusters)
+        contexts = self.permuted_context_indices(clusters)
         student, teacher = np.array(self.student, float), np.array(self.teacher, float)
         square = np.multiply.outer(student, student)
         return Overlaps(
@@ -91,8 +93,10 @@ class Exchange:
 
 
 @lru_cache(maxsize=1024)
-def _moment_signs(exchange: Exchange, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int) -> np.ndarray:
-    """Return the sign of every average of a row, (row,)."""
+def _channel_average_signs(
+    exchange: SignedPermutation, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int
+) -> np.ndarray:
+    """Return the sign that the signed permutation gives every channel average of a token, (row,)."""
     student, teacher = np.array(exchange.student, float), np.array(exchange.teacher, float)
     axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
     out = np.ones(row)
@@ -106,25 +110,25 @@ def _moment_signs(exchange: Exchange, moments: tuple[tuple[str, tuple[int, ...],
 
 
 @dataclass(frozen=True)
-class Symmetry:
+class StateSymmetry:
     """The symmetry of a state: components that vanish, and exchanges that leave it invariant.
 
     Attributes:
         frozen: packed components that vanish exactly, (n,), or None.
-        exchanges: a group, without the identity.
+        exchanges: group of signed permutations, without the identity.
         clusters: K of the model.
     """
 
     frozen: np.ndarray | None = field(default=None, compare=False)
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[SignedPermutation, ...] = ()
     clusters: int = 1
 
     @property
-    def is_trivial(self) -> bool:
-        """Whether every state has it."""
+    def is_symmetry_of_every_state(self) -> bool:
+        """Whether every state has this symmetry."""
         return self.frozen is None and not self.exchanges
 
-    def project(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+    def project_onto_invariant_states(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return the invariant part of a packed state.
 
         Args:
@@ -132,14 +136,14 @@ class Symmetry:
             sizes: (C, s, t, P).
         """
         if self.exchanges:
-            numbers, signs = _component_images(self.exchanges, self.clusters, sizes)
+            numbers, signs = _permuted_packed_components(self.exchanges, self.clusters, sizes)
             u = (u + (signs * u[numbers]).sum(axis=0)) / (1 + len(self.exchanges))
         if self.frozen is not None:
             u = u.copy()
             u[self.frozen] = 0.0
         return u
 
-    def directions(self, sizes: Sizes, count: int) -> np.ndarray:
+    def invariant_directions(self, sizes: Sizes, count: int) -> np.ndarray:
         """Return directions (k, n) that span the invariant states, one per orbit of components, entries 0 and +-1.
 
         Args:
@@ -153,7 +157,7 @@ class Symmetry:
                 continue
             unit = np.zeros(count)
             unit[i] = 1.0
-            image = self.project(unit, sizes)
+            image = self.project_onto_invariant_states(unit, sizes)
             if image[i] != 0.0:
                 found.append(image / image[i])
                 seen |= image != 0.0
@@ -161,18 +165,20 @@ class Symmetry:
 
 
 @lru_cache(maxsize=64)
-def _component_images(exchanges: tuple[Exchange, ...], clusters: int, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
+def _permuted_packed_components(
+    exchanges: tuple[SignedPermutation, ...], clusters: int, sizes: Sizes
+) -> tuple[np.ndarray, np.ndarray]:
     """Return for k exchanges the component that replaces each component of a packed state, and its sign, (k, n)."""
-    numbered = Overlaps.unpack(1.0 + np.arange(packed_length(sizes)), sizes)
-    images = np.stack([e.exchange_overlaps(numbered, clusters).pack() for e in exchanges])
+    numbered = Overlaps.unpack(1.0 + np.arange(packed_vector_length(sizes)), sizes)
+    images = np.stack([e.permute_overlaps(numbered, clusters).pack() for e in exchanges])
     return np.abs(images).astype(int) - 1, np.sign(images)
 
 
-NO_SYMMETRY = Symmetry()
+NO_SYMMETRY = StateSymmetry()
 
 
-def candidate_exchanges(problem: Problem) -> list[Exchange]:
-    """Return all permutations and signs, without the identity.
+def candidate_signed_permutations(problem: Problem) -> list[SignedPermutation]:
+    """Return all permutations of tokens with signs of columns that may be symmetries, without the identity.
 
     Labels drawn with a probability that depends on Y are not exchanged, nor is Y then.
     """
@@ -184,27 +190,27 @@ def candidate_exchanges(problem: Problem) -> list[Exchange]:
     orders = list(permutations(range(problem.tokens)))
     if labelled or len(orders) * len(students) * len(teachers) > ExchangeOptions.current().max_candidates:
         orders = orders[:1]
-    found = [Exchange(*parts) for parts in product(orders, students, teachers, noises)]
+    found = [SignedPermutation(*parts) for parts in product(orders, students, teachers, noises)]
     return found[1:]
 
 
-def loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
+def loss_symmetries(problem: Problem) -> dict[tuple[int, ...], list[SignedPermutation]]:
     """Return the permutations of tokens and signs of columns that leave the loss invariant, by labels."""
-    return problem.compute_once(_find_loss_exchanges)
+    return problem.compute_once(_find_loss_symmetries)
 
 
-def exchanges(problem: Problem) -> tuple[Exchange, ...]:
+def symmetries_of_problem(problem: Problem) -> tuple[SignedPermutation, ...]:
     """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
-    return problem.compute_once(_find_exchanges)
+    return problem.compute_once(_find_problem_symmetries)
 
 
-def _find_loss_exchanges(problem: Problem) -> dict[tuple[int, ...], list[Exchange]]:
+def _find_loss_symmetries(problem: Problem) -> dict[tuple[int, ...], list[SignedPermutation]]:
     """Return by labels the exchanges that map the loss to itself at the exchanged labels, tested at random points."""
-    every = candidate_exchanges(problem)
-    return {labels: [e for e in every if _keeps_loss(problem, e, labels)] for labels, _ in problem.label_choices}
+    every = candidate_signed_permutations(problem)
+    return {labels: [e for e in every if _is_loss_invariant(problem, e, labels)] for labels, _ in problem.label_choices}
 
 
-def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -> bool:
+def _is_loss_invariant(problem: Problem, exchange: SignedPermutation, labels: tuple[int, ...]) -> bool:
     channel = problem.solver.channel
     generator = np.random.default_rng(23)
     exchanged = tuple(labels[l] for l in exchange.tokens)
@@ -218,7 +224,7 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
             theta=np.zeros((contexts, s, t)),
             phi=generator.standard_normal(trained),
         )
-        image = exchange.exchange_overlaps(overlaps, problem.clusters)
+        image = exchange.permute_overlaps(overlaps, problem.clusters)
         x, y = (generator.standard_normal((problem.tokens, size)) for size in (s, t))
         noise = generator.standard_normal(len(problem.noise_scale)) * problem.noise_scale
         for drawn in channel.LABELLED_NOISE or ((),):
@@ -228,8 +234,8 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
                 (
                     exchanged,
                     image,
-                    exchange.exchange_students(x),
-                    exchange.exchange_teachers(y),
+                    exchange.permute_student_fields(x),
+                    exchange.permute_teacher_fields(y),
                     exchange.noise * noise,
                 ),
             ):
@@ -241,36 +247,36 @@ def _keeps_loss(problem: Problem, exchange: Exchange, labels: tuple[int, ...]) -
     return True
 
 
-def exchanges_of_state(problem: Problem, overlaps: Overlaps) -> tuple[Exchange, ...]:
+def symmetries_of_state(problem: Problem, overlaps: Overlaps) -> tuple[SignedPermutation, ...]:
     """Return the exchanges that leave both the problem and this state invariant.
 
     Args:
-        problem: that the state belongs to.
+        problem: problem of the state.
         overlaps: the state.
     """
     u, scales = overlaps.pack(), overlaps.block_scales
     tolerance = ExchangeOptions.current().state_tolerance
 
-    def _is_invariant(exchange: Exchange) -> bool:
-        image = exchange.exchange_overlaps(overlaps, problem.clusters).pack()
+    def _is_state_invariant(exchange: SignedPermutation) -> bool:
+        image = exchange.permute_overlaps(overlaps, problem.clusters).pack()
         return bool(np.all(np.abs(image - u) <= tolerance * scales))
 
-    return tuple(exchange for exchange in exchanges(problem) if _is_invariant(exchange))
+    return tuple(exchange for exchange in symmetries_of_problem(problem) if _is_state_invariant(exchange))
 
 
-def _find_exchanges(problem: Problem) -> tuple[Exchange, ...]:
+def _find_problem_symmetries(problem: Problem) -> tuple[SignedPermutation, ...]:
     """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
-    by_labels = loss_exchanges(problem)
+    by_labels = loss_symmetries(problem)
     common = [e for e in by_labels[problem.label_choices[0][0]] if all(e in found for found in by_labels.values())]
-    return tuple(e for e in common if _keeps_law(problem, e) and _keeps_regulariser(problem, e))
+    return tuple(e for e in common if _is_token_law_invariant(problem, e) and _is_regulariser_invariant(problem, e))
 
 
-def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
-    law, contexts = problem.law, exchange.contexts(problem.clusters)
+def _is_token_law_invariant(problem: Problem, exchange: SignedPermutation) -> bool:
+    law, contexts = problem.law, exchange.permuted_context_indices(problem.clusters)
     rows = np.concatenate([contexts, len(contexts) + np.arange(problem.teacher_rank)])
     signs = np.concatenate([np.ones(len(contexts)), np.array(exchange.teacher, float)])
     pairs = (
-        (law.labels, np.transpose(law.labels, exchange.order)),
+        (law.labels, np.transpose(law.labels, exchange.token_order)),
         (law.gamma, law.gamma[:, contexts]),
         (law.gram, law.gram[:, rows][:, :, rows] * np.multiply.outer(signs, signs)),
         (law.teacher_means, law.teacher_means[contexts] * np.array(exchange.teacher, float)),
@@ -278,9 +284,9 @@ def _keeps_law(problem: Problem, exchange: Exchange) -> bool:
     return all(np.all(np.abs(one - other) <= EXACT * (1 + np.abs(one))) for one, other in pairs)
 
 
-def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
+def _is_regulariser_invariant(problem: Problem, exchange: SignedPermutation) -> bool:
     regulariser = problem.regulariser
-    if regulariser.known_teachers and min(exchange.teacher) < 0:
+    if regulariser.teacher_columns_in_penalty and min(exchange.teacher) < 0:
         return False
     if problem.law.rows is not None and not regulariser.is_quadratic:
         shares, values = problem.law.rows
@@ -291,4 +297,4 @@ def _keeps_regulariser(problem: Problem, exchange: Exchange) -> bool:
         if not np.allclose(one, other, rtol=0, atol=EXACT):
             return False
     signs = np.array(exchange.student)
-    return regulariser.is_unchanged(lambda w: w * signs)
+    return regulariser.is_invariant_under(lambda w: w * signs)

@@ -45,8 +45,8 @@ _RENDERERS = (
 )
 
 
-def renderers() -> list[tuple[presenting.RendererRegistry, str, str]]:
-    """Return triples: registry, module that registers a renderer with it, module that defines the result."""
+def list_renderer_modules() -> list[tuple[presenting.RendererRegistry, str, str]]:
+    """Return for every renderer its registry, the module that contains it, and the module that defines its results."""
     root = __name__.rpartition(".")[0]
     return [
         (registry, f"{__name__}.{module}", name if name == _DATASET else f"{root}.{name}")
@@ -56,7 +56,7 @@ def renderers() -> list[tuple[presenting.RendererRegistry, str, str]]:
     ]
 
 
-def register() -> None:
-    """Register the modules of renderers with `presenting`."""
-    for registry, module, results in renderers():
-        registry.register_module(module, results)
+def register_renderer_modules() -> None:
+    """Register all modules of renderers, so that results can be shown as text, JSON, tables and figures."""
+    for registry, module, results in list_renderer_modules():
+        registry.register_renderer_module(module, results)

@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.numbers import align_columns, format_with_error
+from ..base.numbers import align_text_columns, format_value_with_error
 from ..base.presenting import table, to_json
 from ..extensions.bayes.messages import BayesMessages
-from ..extensions.bayes.solution import BayesSolution, erm_cosine
+from ..extensions.bayes.solution import BayesSolution, student_teacher_cosine
 from ..extensions.bayes.thresholds import BayesLine, BayesThreshold
-from ..problems.columns import split_contexts
+from ..problems.columns import split_token_and_cluster_axes
 from ..saddle_point.iteration import Status
-from .contract import identity_json, location_json, parameters_json, problem_json, select_attributes, select_errors
-from .layout import format_attribute
-from .solution import problem_line
+from .contract import (
+    attributes_by_name,
+    error_bars_by_name,
+    located_value_json,
+    model_identity_json,
+    parameters_json,
+    problem_json,
+)
+from .layout import format_attribute_with_error
+from .solution import model_and_parameters_line
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@table.register(BayesSolution)
+@table.register_renderer_of_class(BayesSolution)
 def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
-    """Return the text of `bayes`, compared with an empirical risk minimiser if one is given.
+    """Return a Bayes-optimal solution as text, compared with risk minimisation if that is given.
 
     Args:
         solution: the Bayes-optimal solution.
@@ -34,10 +41,10 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     """
     problem = solution.problem
     lines = [
-        problem_line(problem),
+        model_and_parameters_line(problem),
         f"Bayes-optimal, start {solution.start}: {solution.status.replace('_', ' ')}, residual {solution.residual:.1e}",
     ]
-    noise, output = problem.solver.model.NOISE, problem.solver.bayes
+    noise, output = problem.solver.model.NOISE, problem.solver.bayes_functions
     if noise and not output.HIDDEN and all(kind != "discrete" for _, kind, _ in output.OBSERVED):
         named = ", ".join(name for name, _ in noise)
         lines.append(f"  the output shows Y without noise, the loss holds {named}: this learner sees better labels")
@@ -45,64 +52,65 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
         parts = []
         for a, b in combinations_with_replacement(range(problem.teacher_rank), 2):
             index = "" if problem.teacher_rank == 1 else f"_{a + 1}{b + 1}"
-            value = format_with_error(solution.q[context, a, b], solution.error_bars[context, a, b])
+            value = format_value_with_error(solution.q[context, a, b], solution.error_bars[context, a, b])
             parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
-        lines.append(f"  {problem.describe_context(context):<10} " + "   ".join(parts))
+        label = f"{problem.describe_context(context):<10} " if problem.contexts > 1 else ""
+        lines.append(f"  {label}" + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
         words = f" (columns {', '.join(held)} fixed at 0)" if held else ""
         stable = "stable" if solution.growth < 1 else "unstable"
         lines.append(f"  {stable}: small overlaps change by {solution.growth:.6g} a step at most{words}")
-    lines.append(f"  free entropy {format_attribute(solution, 'free_entropy')} per d")
-    lines += _comparison_lines(solution, erm)
+    lines.append(f"  free entropy {format_attribute_with_error(solution, 'free_entropy')} per d")
+    lines += _comparison_with_risk_minimisation_lines(solution, erm)
     if problem.metric_names and len(solution.errors) > 1:
         rows = [["", "least error", "of nothing known", *["risk minimisation"] * (erm is not None)]]
         for name, found in solution.errors.items():
             values = [found, solution.errors_unlearned[name]]
             if erm is not None:
                 values.append((erm.test_errors[name], erm.error_bars.test_errors[name]))
-            rows.append([name, *(format_with_error(*value) for value in values)])
-        lines += [f"  {line}" for line in align_columns(rows)]
+            rows.append([name, *(format_value_with_error(*value) for value in values)])
+        lines += [f"  {line}" for line in align_text_columns(rows)]
     return "\n".join(lines)
 
 
-def _comparison_lines(solution: BayesSolution, erm: Solution | None) -> list[str]:
-    """Return cosines and test errors, Bayes-optimal and, if given, of risk minimisation."""
-    best = format_attribute(solution, "test_error")
+def _comparison_with_risk_minimisation_lines(solution: BayesSolution, erm: Solution | None) -> list[str]:
+    """Return lines with cosines and test errors, Bayes-optimal and, if given, of risk minimisation."""
+    best = format_attribute_with_error(solution, "test_error")
     columns = range(solution.problem.teacher_rank)
     names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]
     cosines = [f"{solution.cosine(column=a):.9g}" for a in columns]
     if erm is None:
         pairs = zip([*names, "least test error"], [*cosines, best], strict=True)
         return [f"  {name} {value}" for name, value in pairs]
-    minimised = [f"{abs(erm_cosine(erm, column=a)):.9g}" for a in columns]
+    minimised = [f"{abs(student_teacher_cosine(erm, column=a)):.9g}" for a in columns]
     rows = [["", "Bayes-optimal", "risk minimisation"], *map(list, zip(names, cosines, minimised, strict=True))]
-    rows.append(["test error", best, format_attribute(erm, "test_error")])
+    rows.append(["test error", best, format_attribute_with_error(erm, "test_error")])
     if np.isfinite(erm.baseline_error):
         rows.append(["linear baseline", "", f"{erm.baseline_error:.9g}"])
     elsewhere = f": {erm.branch}" if erm.status is Status.LEFT_BASIN else ""
     rows.append(["reached from", solution.start, f"{erm.start} ({erm.status.words}{elsewhere})"])
-    return [f"  {line}" for line in align_columns(rows)]
+    return [f"  {line}" for line in align_text_columns(rows)]
 
 
-@to_json.register(BayesSolution)
+@to_json.register_renderer_of_class(BayesSolution)
 def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     """Return the object of `bayes --json`."""
     problem = solution.problem
-    block = partial(split_contexts, problem)
+    block = partial(split_token_and_cluster_axes, problem)
     return {
         **problem_json(problem),
-        **select_attributes(solution, "start", "status", "residual"),
+        **attributes_by_name(solution, "start", "status", "residual"),
         "iterations": solution.steps,
         "columns": [column + 1 for column in solution.columns],
         "growth": solution.growth,
         "overlaps": {"q": block(solution.q), "q_star": block(problem.law.rho_star)},
         "conjugates": {"q": block(solution.q_hat)},
         "cosine": [solution.cosine(c) for c in range(problem.contexts)],
-        **select_attributes(solution, "free_entropy", "test_error"),
+        **attributes_by_name(solution, "free_entropy", "test_error"),
         "errors": {
             "overlaps": {"q": block(solution.error_bars)},
-            **select_errors(solution, ("free_entropy", "test_error")),
+            **error_bars_by_name(solution, ("free_entropy", "test_error")),
         },
         "error_kind": "estimated",
         "test_errors": {
@@ -112,32 +120,35 @@ def bayes_json(solution: BayesSolution) -> dict[str, Any]:
     }
 
 
-@table.register(BayesThreshold)
+@table.register_renderer_of_class(BayesThreshold)
 def bayes_threshold_table(threshold: BayesThreshold) -> str:
-    """Return a threshold as text: one line, then its evidence."""
+    """Return a Bayes-optimal threshold as text: its value, then the evidence."""
     lines = [f"{threshold.problem.solver.name}, Bayes-optimal: {threshold.kind.replace('_', ' ')} threshold"]
-    lines.append(f"  alpha = {format_with_error(threshold.value, threshold.error)}")
+    lines.append(f"  alpha = {format_value_with_error(threshold.value, threshold.error)}")
     lines += [f"  {name.replace('_', ' ')}: {value}" for name, value in threshold.evidence.items()]
     return "\n".join(lines)
 
 
-@to_json.register(BayesThreshold)
+@to_json.register_renderer_of_class(BayesThreshold)
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
     """Return the object of `bayes --threshold --json`."""
     found = threshold.problem, threshold.kind, "alpha", threshold.value, threshold.error, "converged", "estimated"
-    return {**location_json(*found), "evidence": threshold.evidence}
+    return {**located_value_json(*found), "evidence": threshold.evidence}
 
 
-@table.register(BayesLine)
+@table.register_renderer_of_class(BayesLine)
 def bayes_line_table(line: BayesLine) -> str:
-    """Return a line of thresholds as text, a line a point."""
+    """Return a line of Bayes-optimal thresholds as text, one line per point."""
     rows = [[line.over.rstrip("_"), "alpha"]]
     for at, value, error, evidence in zip(line.over_values, line.values, line.errors, line.evidence, strict=True):
         rows.append(
-            [f"{at:.6g}", format_with_error(float(value), float(error)) if np.isfinite(value) else evidence["reason"]]
+            [
+                f"{at:.6g}",
+                format_value_with_error(float(value), float(error)) if np.isfinite(value) else evidence["reason"],
+            ]
         )
     ending = [line.ending] if line.ending else []
-    return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *align_columns(rows), *ending])
+    return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *align_text_columns(rows), *ending])
 
 
 def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
     """
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
-        **identity_json(line.problem),
+        **model_identity_json(line.problem),
         "kind": line.kind,
         "parameters": parameters_json(line.problem, "alpha", line.over),
         "parameter": "alpha",
@@ -167,21 +178,21 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
     }
 
 
-@to_json.register(BayesLine)
+@to_json.register_renderer_of_class(BayesLine)
 def bayes_line_without_file_json(line: BayesLine) -> dict[str, Any]:
     """Return `bayes_line_json` of a line that is in no file."""
     return bayes_line_json(line, "converged" if line.success else "not_converged", None)
 
 
-@table.register(BayesMessages)
+@table.register_renderer_of_class(BayesMessages)
 def messages_table(passed: BayesMessages) -> str:
     """Return message passing as text: the result of every draw, and the means."""
     problem = passed.problem
     shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
 
     def _overlap_label(context: int, column: int) -> str:
-        where = problem.describe_context(context)
-        return f"{where}, column {column + 1}" if problem.teacher_rank > 1 else where
+        where = [problem.describe_context(context)] if problem.contexts > 1 else []
+        return ", ".join([*where, f"column {column + 1}"] if problem.teacher_rank > 1 else where) or "q"
 
     rows = [["seed", "status", "iterations", *(_overlap_label(*one) for one in shown)]]
     for run in passed.runs:
@@ -191,14 +202,14 @@ def messages_table(passed: BayesMessages) -> str:
     rows.append(["mean", "", "", *(f"{mean[c, a, a]:.4f} +- {error[c, a, a]:.4f}" for c, a in shown)])
     return "\n".join(
         [
-            problem_line(problem),
+            model_and_parameters_line(problem),
             f"Bayes-optimal message passing at d = {passed.d}: overlap with the teacher (what the messages say of it)",
-            *(f"  {line}" for line in align_columns(rows)),
+            *(f"  {line}" for line in align_text_columns(rows)),
         ]
     )
 
 
-@to_json.register(BayesMessages)
+@to_json.register_renderer_of_class(BayesMessages)
 def messages_json(passed: BayesMessages) -> dict[str, Any]:
     """Return the object of `bayes -d --json`."""
     mean, error = passed.estimate("overlaps")
@@ -210,7 +221,7 @@ def messages_json(passed: BayesMessages) -> dict[str, Any]:
         "standard_errors": {"q": error},
         "runs": [
             {
-                **select_attributes(run, "seed", "status", "iterations", "change"),
+                **attributes_by_name(run, "seed", "status", "iterations", "change"),
                 "overlaps": {"q": run.overlaps},
                 "known": {"q": run.known},
             }

@@ -7,17 +7,17 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import InputError, describe_unknown
-from ..base.numbers import align_columns, format_near_zero, format_with_error
+from ..base.errors import InputError, describe_unknown_name
+from ..base.numbers import align_text_columns, format_value_or_zero, format_value_with_error
 from ..extensions.breaking.curve import BrokenCurve
-from ..problems.columns import METRIC, column_name, observed_quantities
+from ..problems.columns import METRIC, observables_of_problem, table_column_name
 from ..problems.overlaps import OVERLAPS
-from ..problems.quantities import matching_columns
-from ..problems.symbols import Symbols, symbols_of
+from ..problems.quantities import columns_matching_name
+from ..problems.symbols import Symbols, symbols_in_tables
 from ..solving.solution import Solution
-from .ansatz import branch_warning_lines, has_nonstable_verdict, verdict_cell
-from .contract import identity_json, parameters_json
-from .layout import format_attribute
+from .ansatz import branch_instability_warning_lines, has_unstable_or_marginal_solution, stability_verdict_cell
+from .contract import model_identity_json, parameters_json
+from .layout import format_attribute_with_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,15 +35,15 @@ def curve_table(
     columns: Sequence[str] | None = None,
     descending: bool = False,
 ) -> str:
-    """Return a branch as text, a line a point, and where it ends.
+    """Return a branch as text, one line per point, and where it ends.
 
     With a step of replica symmetry breaking: overlaps of one minimiser and between states, y, and the change of the
     training loss.
 
     Args:
         curve: the branch.
-        names: symbols of the user's own, see `symbols.symbols_of`.
-        columns: columns to show, see `select_columns`; None: the default ones.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        columns: columns to show, see `select_frame_columns`; None: the default ones.
         descending: whether the last point comes first.
     """
     if not curve.solutions:
@@ -51,20 +51,19 @@ def curve_table(
     if columns is not None:
         return _selected_columns_table(curve, names, columns, descending)
     problem = curve.solutions[0].problem
-    shown = symbols_of(problem, names)
-    parameter, overlaps = shown[column_name(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
+    shown = symbols_in_tables(problem, names)
+    parameter, overlaps = shown[table_column_name(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
     prefix = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
     order: Sequence[Any] = curve.solutions[::-1] if descending else curve.solutions
-    found = _broken_columns(shown) if prefix else _symmetric_columns(shown, order)
+    found = _broken_symmetry_columns(shown) if prefix else _replica_symmetric_columns(shown, order)
     rows = [[parameter, *(head for head, _ in found)]]
     for solution in order:
         rows.append([f"{solution.problem.value_of(curve.parameter):.6g}", *(cell(solution) for _, cell in found)])
-    warned = [] if prefix else branch_warning_lines(order)
-    lines = [f"{problem.solver.name}, {prefix}{curve.end_text(parameter)}", *warned, *align_columns(rows)]
+    warned = [] if prefix else branch_instability_warning_lines(order)
+    lines = [f"{problem.solver.name}, {prefix}{curve.end_text(parameter)}", *warned, *align_text_columns(rows)]
     if problem.contexts > 1 or problem.student_rank > 1 or problem.teacher_rank > 1:
-        lines.append(
-            f"{', '.join(overlaps)} are those of token 1, first column; --columns shows others, -o FILE.nc all"
-        )
+        first = f"{problem.describe_context(0)}, first column".removeprefix(", ")
+        lines.append(f"{', '.join(overlaps)} are those of {first}; --columns shows others, -o FILE.nc all")
     return "\n".join(lines)
 
 
@@ -72,45 +71,49 @@ Column = tuple[str, Callable[[Any], str]]
 """Header of a column, and the function that formats its cell of a solution."""
 
 
-def _symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Column]:
+def _replica_symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) -> list[Column]:
     thermal = solutions[0].problem.inverse_temperature is not None
-    observed = observed_quantities(solutions[0].problem)
+    observed = observables_of_problem(solutions[0].problem)
     return [
-        *[("verdict", verdict_cell)] * has_nonstable_verdict(solutions),
-        *_overlap_columns(shown),
+        *[("verdict", stability_verdict_cell)] * has_unstable_or_marginal_solution(solutions),
+        *_overlap_column_formatters(shown),
         *(
-            ("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _format_quantity(n))
+            ("free energy" if thermal and n == "training_loss" else n.replace("_", " "), _quantity_formatter(n))
             for n in observed
         ),
         ("status", lambda s: s.status.words),
     ]
 
 
-def _broken_columns(shown: Symbols) -> list[Column]:
-    def format_of_states(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
+def _broken_symmetry_columns(shown: Symbols) -> list[Column]:
+    def format_if_symmetry_is_broken(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
         return lambda s: "-" if s.state is None else cell(s)
 
-    def format_state_overlap(name: str) -> Callable[[BrokenSolution], str]:
+    def format_overlap_of_states(name: str) -> Callable[[BrokenSolution], str]:
         part = attrgetter(name)
-        return format_of_states(lambda s: _format_first_entry(part(s.state), part(s.state_error_bars)))
+        return format_if_symmetry_is_broken(lambda s: _format_first_entry(part(s.state), part(s.state_error_bars)))
 
     return [
-        *_overlap_columns(shown),
-        (f"{shown['q'][0]} between", format_state_overlap("between.q")),
-        ("Delta", format_state_overlap("distance")),
-        ("y", format_of_states(_format_quantity("parisi"))),
-        ("training loss", _format_quantity("training_loss")),
+        *_overlap_column_formatters(shown),
+        (f"{shown['q'][0]} between", format_overlap_of_states("between.q")),
+        ("Delta", format_overlap_of_states("distance")),
+        ("y", format_if_symmetry_is_broken(_quantity_formatter("parisi"))),
+        ("training loss", _quantity_formatter("training_loss")),
         (
             "moved by",
-            lambda s: "no RS" if s.alone else format_of_states(lambda s: format_with_error(*s.energy_moved))(s),
+            lambda s: (
+                "no RS"
+                if s.alone
+                else format_if_symmetry_is_broken(lambda s: format_value_with_error(*s.energy_moved))(s)
+            ),
         ),
-        ("test error", _format_quantity("test_error")),
+        ("test error", _quantity_formatter("test_error")),
         ("status", lambda s: s.status.words + ("" if s.state is not None else "; no breaking found")),
     ]
 
 
-def _overlap_columns(shown: Symbols) -> list[Column]:
-    """Return columns with the first entry of every overlap."""
+def _overlap_column_formatters(shown: Symbols) -> list[Column]:
+    """Return header and formatter of a column for the first entry of every overlap."""
 
     def format_overlap(name: str) -> Callable[[Any], str]:
         return lambda s: _format_first_entry(getattr(s.overlaps, name), getattr(s.error_bars, name))
@@ -118,23 +121,23 @@ def _overlap_columns(shown: Symbols) -> list[Column]:
     return [(shown[name][0], format_overlap(name)) for name in OVERLAPS]
 
 
-def _format_quantity(name: str) -> Callable[[Any], str]:
-    return lambda solution: format_attribute(solution, name)
+def _quantity_formatter(name: str) -> Callable[[Any], str]:
+    return lambda solution: format_attribute_with_error(solution, name)
 
 
 def _format_first_entry(values: np.ndarray, widths: np.ndarray) -> str:
     """Return the first entry of an array with its error bar; 0 if it vanishes."""
-    return format_near_zero(float(values.flat[0]), float(widths.flat[0]))
+    return format_value_or_zero(float(values.flat[0]), float(widths.flat[0]))
 
 
 def _selected_columns_table(
     curve: Curve | BrokenCurve | Followed, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
 ) -> str:
-    """Return the chosen columns of the frame of a branch as text, a line a point."""
+    """Return the chosen columns of the frame of a branch as text, one line per point."""
     frame = curve.to_pandas(names=names)
     parameter = str(frame.columns[0])
     metric = curve.solutions[0].problem.metric_name
-    shown = [parameter, *select_columns([str(name) for name in frame.columns[1:]], columns, metric)]
+    shown = [parameter, *select_frame_columns([str(name) for name in frame.columns[1:]], columns, metric)]
     rows = [shown]
     for _, point in frame[::-1].iterrows() if descending else frame.iterrows():
         cells = [f"{point[parameter]:.6g}"]
@@ -143,16 +146,22 @@ def _selected_columns_table(
             if isinstance(value, str):
                 cells.append(value)
             elif f"{name}_error" in frame.columns:
-                cells.append(format_near_zero(float(value), float(point[f"{name}_error"])))
+                cells.append(format_value_or_zero(float(value), float(point[f"{name}_error"])))
             else:
                 cells.append(f"{float(value):.6g}")
         rows.append(cells)
     name = curve.solutions[0].problem.solver.name
     symmetric = [s for s in curve.solutions if isinstance(s, Solution)]
-    return "\n".join([f"{name}, {curve.end_text(parameter)}", *branch_warning_lines(symmetric), *align_columns(rows)])
+    return "\n".join(
+        [
+            f"{name}, {curve.end_text(parameter)}",
+            *branch_instability_warning_lines(symmetric),
+            *align_text_columns(rows),
+        ]
+    )
 
 
-def check_columns(
+def check_branch_columns(
     problem: Problem, parameter: str, names: Mapping[str, str] | None, columns: Sequence[str] | None, *more: str
 ) -> None:
     """Raise InputError unless the frame of a branch will have these columns; called before the branch is followed.
@@ -160,24 +169,26 @@ def check_columns(
     Args:
         problem: the problem.
         parameter: the parameter along the branch.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
         columns: names of columns.
         more: columns in addition to those of a replica symmetric curve.
 
     Raises:
-        InputError: see `select_columns`.
+        InputError: see `select_frame_columns`.
     """
     if columns is None:
         return
-    from .frames import dataset_frame, rename_columns
-    from .tables import empty_branch_table
+    from .frames import flat_frame_of_dataset, rename_columns_to_user_symbols
+    from .tables import empty_branch_dataset
 
-    frame = rename_columns(dataset_frame(empty_branch_table(problem, parameter)), problem, parameter, names)
-    select_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
+    frame = rename_columns_to_user_symbols(
+        flat_frame_of_dataset(empty_branch_dataset(problem, parameter)), problem, parameter, names
+    )
+    select_frame_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
 
-def select_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
-    """Return the columns of a frame that names stand for, see `matching_columns`.
+def select_frame_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
+    """Return the columns of a DataFrame that the given names stand for, see `columns_matching_name`.
 
     Args:
         known: columns of the frame, with error bars (_error).
@@ -191,9 +202,9 @@ def select_columns(known: Sequence[str], wanted: Sequence[str], metric: str = ""
     found: list[str] = []
     for name in wanted:
         is_first = metric and name.removeprefix(METRIC) == metric
-        matching = matching_columns("test_error" if is_first else name, values)
+        matching = columns_matching_name("test_error" if is_first else name, values)
         if not matching:
-            raise InputError(describe_unknown("column", name, values))
+            raise InputError(describe_unknown_name("column", name, values))
         found += [column for column in matching if column not in found]
     return found
 
@@ -222,7 +233,7 @@ def curve_json(
 
 def _branch_json(problem: Problem, branch: Curve | BrokenCurve | Followed, status: str) -> dict[str, Any]:
     return {
-        **identity_json(problem),
+        **model_identity_json(problem),
         "parameter": branch.parameter,
         "parameters": parameters_json(problem, branch.parameter),
         "branch": branch.name,
@@ -230,19 +241,19 @@ def _branch_json(problem: Problem, branch: Curve | BrokenCurve | Followed, statu
     }
 
 
-def followed_table(
+def followed_branch_table(
     followed: Followed, names: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
 ) -> str:
     """Return a branch followed by arclength as text: `curve_table`, then the events.
 
     Args:
         followed: the branch.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
         columns: columns to show; None: the default ones.
     """
     lines = [curve_table(followed, names, columns)]
     if followed.events:
-        symbol = symbols_of(followed.events[0].problem, names)[column_name(followed.parameter)][0]
+        symbol = symbols_in_tables(followed.events[0].problem, names)[table_column_name(followed.parameter)][0]
         lines.append("events:")
     for event in followed.events:
         lines.append(f"  {event.describe(symbol)}")
@@ -250,7 +261,7 @@ def followed_table(
     return "\n".join(lines)
 
 
-def followed_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
+def followed_branch_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
     """Return the object of `follow --json`: points in order of arclength, events as objects of `threshold --json`.
 
     Args:
@@ -269,15 +280,15 @@ def followed_json(problem: Problem, followed: Followed, status: str, file: Path 
     }
 
 
-def line_table(line: CriticalLine) -> str:
-    """Return a critical line as text, a line a point, and where it ends."""
+def critical_line_table(line: CriticalLine) -> str:
+    """Return a critical line as text, one line per point, and where it ends."""
     rows = [[line.over, line.parameter]]
     for second, value, error in zip(line.over_values, line.values, line.errors, strict=True):
-        rows.append([f"{second:.6g}", format_with_error(float(value), float(error))])
-    return "\n".join([repr(line), *align_columns(rows)])
+        rows.append([f"{second:.6g}", format_value_with_error(float(value), float(error))])
+    return "\n".join([repr(line), *align_text_columns(rows)])
 
 
-def line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
+def critical_line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
     """Return the object of `threshold --along --json`: that of the first event, with the line.
 
     Args:

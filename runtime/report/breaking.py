@@ -6,37 +6,43 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
 from ..extensions.breaking.solution import BrokenSolution
 from ..extensions.breaking.state import BrokenState
-from ..problems.columns import METRIC, OBSERVED, split_contexts
+from ..problems.columns import METRIC, OBSERVED, split_token_and_cluster_axes
 from ..problems.observables import FORMULAS
-from ..problems.symbols import symbols_of
-from .contract import blocks_json, problem_json, select_attributes, select_errors
-from .layout import format_attribute, value_line
-from .solution import block_lines, multiplier_lines, overlap_lines, problem_line, solution_table
+from ..problems.symbols import symbols_in_tables
+from .contract import attributes_by_name, error_bars_by_name, overlaps_json, problem_json
+from .layout import format_attribute_with_error, labelled_value_line
+from .solution import (
+    matrix_entry_lines,
+    model_and_parameters_line,
+    overlap_lines,
+    solution_multiplier_lines,
+    solution_table,
+)
 
 
-@table.register(BrokenSolution)
-def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = None) -> str:
-    """Return the text of `solve --rsb`: overlaps of one minimiser and between states, energies and verdicts.
+@table.register_renderer_of_class(BrokenSolution)
+def broken_symmetry_table(solution: BrokenSolution, names: Mapping[str, str] | None = None) -> str:
+    """Return a solution with broken symmetry as text: overlaps within and between states, energies and verdicts.
 
     Args:
         solution: the solution with broken symmetry.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
     """
     symmetric, problem = solution.symmetric, solution.problem
     if solution.state is None:
         return "\n".join([solution_table(symmetric, names, alone=False), f"  one step of breaking: {solution.found}"])
     steps = "one step" if solution.steps == 1 else "two steps"
-    shown = symbols_of(problem, names)
+    shown = symbols_in_tables(problem, names)
     widths = solution.state_error_bars
     assert widths is not None
-    rates = ", ".join(map(format_with_error, solution.rates, solution.rate_errors))
+    rates = ", ".join(map(format_value_with_error, solution.rates, solution.rate_errors))
     parisi = f"{solution.parisi:.6g}, given" if solution.given else rates
     lines = [
-        problem_line(problem, shown),
+        model_and_parameters_line(problem, shown),
         f"start {solution.start}, reached {solution.branch}, {steps} of replica symmetry breaking; "
         f"{solution.status.words}, residual {solution.residual:.1e}",
     ]
@@ -44,40 +50,40 @@ def broken_table(solution: BrokenSolution, names: Mapping[str, str] | None = Non
         lines.append(f"  {solution.advice}")
     lines.append(f"  y = {parisi} (Parisi parameter{'s' * (solution.steps > 1)})")
     lines += overlap_lines(problem, solution.overlaps, solution.error_bars, shown)
-    lines += _between_lines(solution, shown["q"][0])
-    lines += multiplier_lines(solution)
+    lines += _overlaps_between_states_lines(solution, shown["q"][0])
+    lines += solution_multiplier_lines(solution)
     energy, symmetric_loss = (
-        f"{format_attribute(solution, 'energy')} per d",
-        format_attribute(symmetric, "training_loss"),
+        f"{format_attribute_with_error(solution, 'energy')} per d",
+        format_attribute_with_error(symmetric, "training_loss"),
     )
     if solution.alone:
         text = f"{energy}; replica symmetry has no such solution, its {symmetric.branch} one has {symmetric_loss}"
     else:
         moved, width = solution.energy_moved
-        text = f"{energy}, replica symmetric {symmetric_loss}, moved by {format_with_error(moved, width)}"
+        text = f"{energy}, replica symmetric {symmetric_loss}, moved by {format_value_with_error(moved, width)}"
         if abs(moved) < width:
             text += f": not resolved, less than {abs(moved) + width:.2g}"
-    lines.append(value_line("training loss", text))
+    lines.append(labelled_value_line("training loss", text))
     if solution.shallower is not None:
         once, further = (
-            format_attribute(solution.shallower, "energy"),
-            format_with_error(*solution.energy_moved_further),
+            format_attribute_with_error(solution.shallower, "energy"),
+            format_value_with_error(*solution.energy_moved_further),
         )
-        lines.append(value_line("one step has  ", f"{once}, the second moved it by {further}"))
+        lines.append(labelled_value_line("one step has  ", f"{once}, the second moved it by {further}"))
     if solution.given:
-        lines.append(value_line("complexity", f"{format_attribute(solution, 'complexity')} per d"))
+        lines.append(labelled_value_line("complexity", f"{format_attribute_with_error(solution, 'complexity')} per d"))
     for name, found in solution.observed.items():
         label = f"  {name.removeprefix(METRIC)}" if name.startswith(METRIC) else name.replace("_", " ")
-        other = format_with_error(*symmetric.observed.get(name, (math.nan, math.nan)))
-        lines.append(value_line(label, f"{format_with_error(*found)}, replica symmetric {other}"))
-    rule = solution.rule.describe()
+        other = format_value_with_error(*symmetric.observed.get(name, (math.nan, math.nan)))
+        lines.append(labelled_value_line(label, f"{format_value_with_error(*found)}, replica symmetric {other}"))
+    rule = solution.rule.rule_description()
     lines.append(f"  integrator {rule['rule']}, {rule['points']} points; errors are estimated")
     lines += [f"  {one.stability.verdict}" for one in (solution, symmetric) if one.stability]
     return "\n".join([*lines, *([f"  {solution.found}"] if solution.found else [])])
 
 
-def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
-    """Return q_0 and Delta of every step and (token, cluster) pair, a line a column of W."""
+def _overlaps_between_states_lines(solution: BrokenSolution, q: str) -> list[str]:
+    """Return q_0 and Delta of every step and (token, cluster) pair as text, one line per column of W."""
     problem, state, widths = solution.problem, solution.state, solution.state_error_bars
     assert state is not None and widths is not None
     deltas = ["Delta"] if solution.steps == 1 else ["Delta1", "Delta2"]
@@ -85,55 +91,55 @@ def _between_lines(solution: BrokenSolution, q: str) -> list[str]:
         (f"{q} between {'states' if solution.steps == 1 else 'clusters'}", state.between.q, widths.between.q),
         *zip(deltas, state.distances, widths.distances, strict=True),
     ]
-    return block_lines(problem, [(*each, True) for each in every])
+    return matrix_entry_lines(problem, [(*each, True) for each in every])
 
 
-@to_json.register(BrokenSolution)
-def broken_json(solution: BrokenSolution) -> dict[str, Any]:
+@to_json.register_renderer_of_class(BrokenSolution)
+def broken_symmetry_json(solution: BrokenSolution) -> dict[str, Any]:
     """Return the object of `solve --rsb --json`, with null in `breaking` if no breaking was found."""
     problem, widths = solution.problem, solution.error_bars
     return {
         **problem_json(problem),
-        **select_attributes(solution, "start", "branch"),
+        **attributes_by_name(solution, "start", "branch"),
         "status": solution.status.value,
         "rsb": solution.steps,
         "found": solution.found or None,
-        **select_attributes(solution, "residual", "evaluations"),
-        "overlaps": blocks_json(problem, solution.overlaps),
-        "breaking": _breaking_json(solution),
-        **select_attributes(solution, "multipliers", "training_loss"),
+        **attributes_by_name(solution, "residual", "evaluations"),
+        "overlaps": overlaps_json(problem, solution.overlaps),
+        "breaking": _symmetry_breaking_json(solution),
+        **attributes_by_name(solution, "multipliers", "training_loss"),
         "training_loss_parts": dict(zip(("data", "penalty"), solution.parts, strict=True)),
         "test_error": solution.test_error,
         "test_errors": solution.test_errors or None,
-        **select_attributes(solution, *FORMULAS),
+        **attributes_by_name(solution, *FORMULAS),
         "errors": {
-            "overlaps": blocks_json(problem, widths),
-            **select_errors(solution, ("multipliers", *OBSERVED)),
+            "overlaps": overlaps_json(problem, widths),
+            **error_bars_by_name(solution, ("multipliers", *OBSERVED)),
             "test_errors": widths.test_errors or None,
         },
-        "integrator": solution.rule.describe(),
+        "integrator": solution.rule.rule_description(),
         "shallower": solution.shallower and to_json(solution.shallower),
         "symmetric": to_json(solution.symmetric),
     }
 
 
-def _breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
-    """Return Parisi parameters, q_0 and Delta of every step, energies and stability of states; None without."""
+def _symmetry_breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
+    """Return Parisi parameters, q_0, Delta, energies and stability of states for JSON; None without breaking."""
     problem, state, widths, verdict = solution.problem, solution.state, solution.state_error_bars, solution.stability
     if state is None or widths is None:
         return None
     complexity = solution.complexity, solution.complexity_error
 
-    def numbers(part: int, blocks: BrokenState) -> dict[str, Any]:
-        """Return values or error bars.
+    def breaking_quantities(part: int, blocks: BrokenState) -> dict[str, Any]:
+        """Return the quantities of symmetry breaking for JSON: their values or their error bars.
 
         Args:
             part: 0 for values, 1 for error bars.
             blocks: overlaps and distances of the states.
         """
         return {
-            "q_between": split_contexts(problem, blocks.between.q).tolist(),
-            "distances": [split_contexts(problem, each).tolist() for each in blocks.distances],
+            "q_between": split_token_and_cluster_axes(problem, blocks.between.q).tolist(),
+            "distances": [split_token_and_cluster_axes(problem, each).tolist() for each in blocks.distances],
             "complexity": complexity[part],
             "energy_moved": solution.energy_moved[part],
             "energy_moved_further": solution.energy_moved_further[part],
@@ -142,7 +148,7 @@ def _breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
     return {
         "rates": list(solution.rates),
         "given": solution.given,
-        **numbers(0, state),
-        "errors": {"rates": list(solution.rate_errors), **numbers(1, widths)},
+        **breaking_quantities(0, state),
+        "errors": {"rates": list(solution.rate_errors), **breaking_quantities(1, widths)},
         "stability": verdict and {**vars(verdict), "verdict": verdict.verdict},
     }

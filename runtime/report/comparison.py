@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.numbers import align_columns, format_with_error
+from ..base.numbers import align_text_columns, format_value_with_error
 from ..base.presenting import table, to_frame
-from ..extensions.comparison.compare import LOSSES, Comparison, Measured, Scaling
+from ..extensions.comparison.compare import LOSSES, FiniteSizeScaling, SimulationComparison, TheoryWithMeasurement
 from ..extensions.comparison.measurements import MeasurementComparison
 
 if TYPE_CHECKING:
@@ -18,53 +18,55 @@ if TYPE_CHECKING:
 _MEASURED_COLUMNS = ("theory", "half_width", "mean", "standard_error", "deviation")
 
 
-def _comparison_cells(item: Measured) -> list[str]:
-    """Return theory, simulation or measurement, and their difference in standard errors."""
+def _comparison_cells(item: TheoryWithMeasurement) -> list[str]:
+    """Return cells with theory, measured mean, and their difference in standard errors."""
     deviation = f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-"
     return [
-        format_with_error(item.theory, item.half_width),
-        format_with_error(item.mean, item.standard_error),
+        format_value_with_error(item.theory, item.half_width),
+        format_value_with_error(item.mean, item.standard_error),
         deviation,
     ]
 
 
-def _readable_name(name: str) -> str:
+def _readable_observable_name(name: str) -> str:
     return name.replace("_", " ") if name in LOSSES else name
 
 
-@table.register(Comparison)
-def comparison_table(comparison: Comparison) -> str:
-    """Return a comparison as text: losses and first overlaps of both."""
+@table.register_renderer_of_class(SimulationComparison)
+def comparison_table(comparison: SimulationComparison) -> str:
+    """Return theory and simulations compared as text: losses and first overlaps at every point."""
     rows = [[comparison.curve.parameter, "runs", "observable", "theory", "simulation", "deviation"]]
     for value, reached, found in zip(comparison.values, comparison.reached, comparison.measurements(), strict=True):
         own = [f"{value:g}", f"{reached[0]} of {reached[1]}"]
         for number, (name, item) in enumerate(found.items()):
-            rows.append([*(own if number == 0 else ["", ""]), _readable_name(name), *_comparison_cells(item)])
-    return "\n".join(align_columns(rows))
+            rows.append(
+                [*(own if number == 0 else ["", ""]), _readable_observable_name(name), *_comparison_cells(item)]
+            )
+    return "\n".join(align_text_columns(rows))
 
 
-@table.register(MeasurementComparison)
-def own_points_table(matched: MeasurementComparison) -> str:
-    """Return the user's points compared with theory as text, a line a point."""
+@table.register_renderer_of_class(MeasurementComparison)
+def measurement_comparison_table(matched: MeasurementComparison) -> str:
+    """Return the user's points compared with theory as text, one line per point."""
     rows = [[matched.over, f"{matched.observable.replace('_', ' ')}, theory", "measured", "deviation"]]
     rows += [
         [f"{value:g}", *_comparison_cells(item)] for value, item in zip(matched.values, matched.measured, strict=True)
     ]
-    return "\n".join(align_columns(rows))
+    return "\n".join(align_text_columns(rows))
 
 
-@to_frame.register(MeasurementComparison)
-def own_points_frame(matched: MeasurementComparison) -> pandas.DataFrame:
-    """Return the user's points compared with theory, a row a point."""
+@to_frame.register_renderer_of_class(MeasurementComparison)
+def measurement_comparison_frame(matched: MeasurementComparison) -> pandas.DataFrame:
+    """Return the user's points compared with theory as a DataFrame, one row per point."""
     import pandas  # slow to load
 
     columns = {name: [getattr(one, name) for one in matched.measured] for name in _MEASURED_COLUMNS}
     return pandas.DataFrame({matched.over: matched.values, **columns})
 
 
-@to_frame.register(Comparison)
-def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
-    """Return a row a point and observable: parameter, d, runs, theory, simulation, deviation, verdict."""
+@to_frame.register_renderer_of_class(SimulationComparison)
+def comparison_frame(comparison: SimulationComparison) -> pandas.DataFrame:
+    """Return theory and simulations compared as a DataFrame, one row per point and observable."""
     import pandas  # slow to load
 
     points = zip(comparison.solutions, comparison.simulations, comparison.reached, strict=True)
@@ -90,13 +92,15 @@ def comparison_frame(comparison: Comparison) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-@table.register(Scaling)
-def scaling_table(scaling: Scaling) -> str:
-    """Return the scaling with d as text."""
+@table.register_renderer_of_class(FiniteSizeScaling)
+def finite_size_scaling_table(scaling: FiniteSizeScaling) -> str:
+    """Return the finite-size scaling of observables with d as text."""
     rows = [["observable", "theory", *[f"d = {d}" for d in scaling.dims], "d -> infinity", "deviation", "law"]]
     every = scaling.measurements()
     for name, (limit, fit) in scaling.limits().items():
         theory, *found = _comparison_cells(limit)
-        measured = [format_with_error(one[name].mean, one[name].standard_error) for one in every]
-        rows.append([_readable_name(name), theory, *measured, *found, "1/d" if fit.power == 1 else "1/sqrt(d)"])
-    return "\n".join(align_columns(rows))
+        measured = [format_value_with_error(one[name].mean, one[name].standard_error) for one in every]
+        rows.append(
+            [_readable_observable_name(name), theory, *measured, *found, "1/d" if fit.power == 1 else "1/sqrt(d)"]
+        )
+    return "\n".join(align_text_columns(rows))

@@ -8,71 +8,74 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
-from ..extensions.descent.averages import describe_kinks
+from ..extensions.descent.averages import describe_averages_across_kinks
 from ..extensions.descent.dynamics import Dynamics, Plateau
 from ..extensions.descent.escape import Escape
 from ..extensions.descent.state import Moments
 from ..extensions.descent.stationary import RateLimit, StationaryPoint
-from ..problems.columns import entry_columns
+from ..problems.columns import overlap_entry_locations
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import name_branch
-from .contract import blocks_json, problem_json, select_attributes, select_errors, trained_json
+from .contract import attributes_by_name, error_bars_by_name, overlaps_json, problem_json, trained_numbers_json
 from .layout import ReportOptions
-from .solution import overlap_lines, problem_line
+from .solution import model_and_parameters_line, overlap_lines
 
 DYNAMIC_OVERLAPS = ("q", "m", "theta")
 """Overlaps of the dynamics."""
 
 
-@table.register(Dynamics)
+@table.register_renderer_of_class(Dynamics)
 def dynamics_table(dynamics: Dynamics) -> str:
-    """Return the text of `dynamics`: overlaps and errors at some times, events, plateaus and the state reached."""
+    """Return the dynamics of descent as text: overlaps and errors at some times, events, plateaus, final state."""
     problem, times = dynamics.problem, dynamics.times
-    has_means = bool(problem.law.has_means.any())
+    has_means = bool(problem.law.contexts_with_means.any())
     count = min(ReportOptions.current().time_rows, len(times))
     points = sorted({round(x) for x in np.linspace(0, len(times) - 1, count)})
     shown = [name for name in DYNAMIC_OVERLAPS if has_means or name != "m"]
-    places = {column: place for column, place in entry_columns(problem).items() if place[0] in (*shown, "phi")}
+    places = {
+        column: place for column, place in overlap_entry_locations(problem).items() if place[0] in (*shown, "phi")
+    }
     losses = ["loss", *["test_error"] * bool(np.isfinite(dynamics.test_error).any())]
     rows = [["time", *(column.removeprefix("trained_") for column in places), *(n.replace("_", " ") for n in losses)]]
     for n in points:
         blocks, errors = dynamics.overlaps[n], dynamics.overlap_errors[n]
         found = [(getattr(blocks, of).flat[at], getattr(errors, of).flat[at]) for of, at in places.values()]
         found += [(getattr(dynamics, name)[n], getattr(dynamics, f"{name}_error")[n]) for name in losses]
-        rows.append([f"{times[n]:g}", *(_format_value(*pair) for pair in found)])
-    flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.words}"
-    batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.words}"
+        rows.append([f"{times[n]:g}", *(_format_value_with_optional_error(*pair) for pair in found)])
+    flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.option_text}"
+    batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.option_text}"
     integrator = dynamics.integrator
     lines = [
-        problem_line(problem),
+        model_and_parameters_line(problem),
         f"one-pass descent from {dynamics.start}: {flow}{batch}; {dynamics.status.replace('_', ' ')} "
         f"({integrator['rule']} {integrator['points']}, {dynamics.method}, {dynamics.evaluations} averages)",
-        *_align_rows(rows),
+        *_right_align_table_columns(rows),
     ]
-    if across := describe_kinks(problem, integrator["rule"]):
+    if across := describe_averages_across_kinks(problem, integrator["rule"]):
         lines.append(f"  {across}")
     for event in dynamics.events:
-        lines.append(f"  {event.name} passes {event.value:g} at t = {format_with_error(event.time, event.error)}")
-    lines += [_plateau_line(plateau) for plateau in dynamics.plateaus]
+        lines.append(f"  {event.name} passes {event.value:g} at t = {format_value_with_error(event.time, event.error)}")
+    lines += [_describe_plateau(plateau) for plateau in dynamics.plateaus]
     lines.append(f"  at the end: {dynamics.branch}" + _describe_final_state(dynamics))
-    if all(name_branch(overlaps) == "uninformed" for overlaps in (dynamics.overlaps[0], dynamics.overlaps[-1])):
+    ends = (dynamics.overlaps[0], dynamics.overlaps[-1])
+    if all(name_branch(dynamics.problem, overlaps) == "uninformed" for overlaps in ends):
         lines.append("  overlaps that vanish at the start stay so: --d D draws those that rows of finite d have")
     return "\n".join(lines)
 
 
-def _format_value(value: float, error: float) -> str:
-    return format_with_error(value, error) if np.isfinite(error) else f"{value:.6g}"
+def _format_value_with_optional_error(value: float, error: float) -> str:
+    return format_value_with_error(value, error) if np.isfinite(error) else f"{value:.6g}"
 
 
-def _align_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+def _right_align_table_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
 
 
-def _plateau_line(plateau: Plateau) -> str:
+def _describe_plateau(plateau: Plateau) -> str:
     text = f"  plateau from t = {plateau.begin:g} to {plateau.end:g}"
     if plateau.point is None:
         return text
@@ -92,19 +95,19 @@ def _describe_final_state(dynamics: Dynamics) -> str:
     return "; no stable stationary point is near" if has_points else ""
 
 
-@table.register(StationaryPoint)
-def stationary_table(point: StationaryPoint) -> str:
+@table.register_renderer_of_class(StationaryPoint)
+def stationary_point_table(point: StationaryPoint) -> str:
     """Return overlaps, spectrum and verdict of a stationary point as text."""
     problem = point.problem
-    half = _stationary_overlaps(point)
+    half = _stationary_point_overlaps(point)
     rates = ", ".join(
         f"{value.real:.5g}" + (f"{value.imag:+.3g}i" if value.imag else "") for value in point.eigenvalues
     )
     verdict = "stable" if point.stable else f"unstable in {point.unstable} of {len(point.eigenvalues)} directions"
     return "\n".join(
         [
-            problem_line(problem),
-            f"stationary point of descent, rate {point.rate.words}: {point.branch}, {verdict}, "
+            model_and_parameters_line(problem),
+            f"stationary point of descent, rate {point.rate.option_text}: {point.branch}, {verdict}, "
             f"residual {point.residual:.1e}",
             *overlap_lines(problem, *half),
             f"  rates of growth per unit of time: {rates}",
@@ -112,55 +115,55 @@ def stationary_table(point: StationaryPoint) -> str:
     )
 
 
-def _stationary_overlaps(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
+def _stationary_point_overlaps(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
     """Return overlaps and error bars of a stationary point, with V = NaN."""
     widths = Moments.unpack(np.abs(point.error_bars), point.problem).overlaps(point.problem)
     nothing = np.full_like(point.overlaps.q, np.nan)
     return replace(point.overlaps, V=nothing), replace(widths, V=nothing)
 
 
-@to_json.register(StationaryPoint)
-def stationary_json(point: StationaryPoint) -> dict[str, Any]:
-    """Return overlaps, spectrum and verdict of a stationary point."""
+@to_json.register_renderer_of_class(StationaryPoint)
+def stationary_point_json(point: StationaryPoint) -> dict[str, Any]:
+    """Return overlaps, spectrum and verdict of a stationary point for JSON."""
     return {
-        **select_attributes(point, "branch", "stable", "residual"),
-        "overlaps": blocks_json(point.problem, point.overlaps, DYNAMIC_OVERLAPS),
-        "trained": trained_json(point.problem, point.overlaps),
+        **attributes_by_name(point, "branch", "stable", "residual"),
+        "overlaps": overlaps_json(point.problem, point.overlaps, DYNAMIC_OVERLAPS),
+        "trained": trained_numbers_json(point.problem, point.overlaps),
         "eigenvalues": [[float(value.real), float(value.imag)] for value in point.eigenvalues],
     }
 
 
-@table.register(RateLimit)
-def rate_limit_table(limit: RateLimit) -> str:
-    """Return the largest stable rate as text: the reason, and the slowest decay rate just below."""
+@table.register_renderer_of_class(RateLimit)
+def stable_learning_rate_table(limit: RateLimit) -> str:
+    """Return the largest stable learning rate as text: why it ends there, and the slowest decay rate just below."""
     last = limit.last
     why = {"lost": "it ends there, or diverges", "unstable": "it goes on, and is unstable"}
     return "\n".join(
         [
-            problem_line(last.problem),
+            model_and_parameters_line(last.problem),
             f"{last.branch} stationary point of descent, stable up to rate "
-            f"{format_with_error(limit.value, limit.error)}: {why[limit.kind]} "
+            f"{format_value_with_error(limit.value, limit.error)}: {why[limit.kind]} "
             f"(just below, the slowest direction decays at {-last.eigenvalues[0].real:.4g})",
         ]
     )
 
 
-@to_json.register(RateLimit)
-def rate_limit_json(limit: RateLimit) -> dict[str, Any]:
-    """Return the largest stable rate with its error bar, the reason, and the stationary point just below."""
+@to_json.register_renderer_of_class(RateLimit)
+def stable_learning_rate_json(limit: RateLimit) -> dict[str, Any]:
+    """Return for JSON the largest stable learning rate with its error bar, and the stationary point just below."""
     return {
-        **select_attributes(limit, "value", "error"),
+        **attributes_by_name(limit, "value", "error"),
         "error_kind": "estimated",
         "kind": limit.kind,
-        "stationary_point": stationary_json(limit.last),
+        "stationary_point": stationary_point_json(limit.last),
     }
 
 
-def _path_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
-    """Return q, m and theta (token and cluster first) and the trained numbers at every time."""
+def _trajectory_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
+    """Return q, m and theta (token and cluster first) and the trained numbers at every time, for JSON."""
     blocks, trained = (
-        [blocks_json(problem, each, DYNAMIC_OVERLAPS) for each in every],
-        [trained_json(problem, u) for u in every],
+        [overlaps_json(problem, each, DYNAMIC_OVERLAPS) for each in every],
+        [trained_numbers_json(problem, u) for u in every],
     )
     return {
         "overlaps": {name: np.array([each[name] for each in blocks]) for name in DYNAMIC_OVERLAPS},
@@ -168,43 +171,45 @@ def _path_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
     }
 
 
-@to_json.register(Dynamics)
+@to_json.register_renderer_of_class(Dynamics)
 def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
     """Return the object of `dynamics --json`."""
     problem = dynamics.problem
     return {
         **problem_json(problem),
         "start": dynamics.start,
-        "rate": dynamics.rate.words,
-        "batch": dynamics.batch.words,
-        **select_attributes(dynamics, "status", "times"),
-        **_path_json(problem, dynamics.overlaps),
-        **select_attributes(dynamics, "loss", "test_error"),
+        "rate": dynamics.rate.option_text,
+        "batch": dynamics.batch.option_text,
+        **attributes_by_name(dynamics, "status", "times"),
+        **_trajectory_json(problem, dynamics.overlaps),
+        **attributes_by_name(dynamics, "loss", "test_error"),
         "errors": {
-            **_path_json(problem, dynamics.overlap_errors),
-            **select_errors(dynamics, ("loss", "test_error")),
+            **_trajectory_json(problem, dynamics.overlap_errors),
+            **error_bars_by_name(dynamics, ("loss", "test_error")),
         },
         "error_kind": "estimated",
         "events": [vars(event) for event in dynamics.events],
-        "plateaus": [{**vars(each), "point": _point_json(each.point)} for each in dynamics.plateaus],
+        "plateaus": [
+            {**vars(each), "point": _optional_stationary_point_json(each.point)} for each in dynamics.plateaus
+        ],
         "branch": dynamics.branch,
-        "reached": _point_json(dynamics.reached),
+        "reached": _optional_stationary_point_json(dynamics.reached),
         "integrator": dict(dynamics.integrator),
-        **select_attributes(dynamics, "method", "evaluations"),
+        **attributes_by_name(dynamics, "method", "evaluations"),
     }
 
 
-def _point_json(point: StationaryPoint | None) -> dict[str, Any] | None:
-    return None if point is None else stationary_json(point)
+def _optional_stationary_point_json(point: StationaryPoint | None) -> dict[str, Any] | None:
+    return None if point is None else stationary_point_json(point)
 
 
-@table.register(Escape)
-def escape_table(escape: Escape) -> str:
+@table.register_renderer_of_class(Escape)
+def escape_time_table(escape: Escape) -> str:
     """Return the growth rates at zero overlap and the escape times as text."""
     point = escape.point
     lines = [
-        problem_line(point.problem),
-        f"uninformed state, rate {point.rate.words}: {'stable' if point.stable else 'unstable'}",
+        model_and_parameters_line(point.problem),
+        f"uninformed state, rate {point.rate.option_text}: {'stable' if point.stable else 'unstable'}",
     ]
     for growth in escape.growths:
         lines.append(f"  {growth.rate:+.6g} per unit of time along {growth.words}")
@@ -222,12 +227,12 @@ def escape_table(escape: Escape) -> str:
     return "\n".join(lines)
 
 
-@to_json.register(Escape)
-def escape_json(escape: Escape) -> dict[str, Any]:
-    """Return the linearised growth rates, the information exponent and the escape times."""
+@to_json.register_renderer_of_class(Escape)
+def escape_time_json(escape: Escape) -> dict[str, Any]:
+    """Return for JSON the linearised growth rates, the information exponent and the escape times."""
     return {
-        "stationary_point": stationary_json(escape.point),
+        "stationary_point": stationary_point_json(escape.point),
         "growths": [{"rate": each.rate, "along": each.words} for each in escape.growths],
-        **select_attributes(escape, "information_exponent", "d", "threshold", "times"),
+        **attributes_by_name(escape, "information_exponent", "d", "threshold", "times"),
         "reached": list(escape.branches),
     }

@@ -11,32 +11,32 @@ from ..base.presenting import to_dataset, to_json
 from ..extensions.descent.dynamics import Dynamics
 from .contract import to_plain_json
 from .dynamics import DYNAMIC_OVERLAPS
-from .tables import build_table, overlap_columns, overlaps_record, table_attributes
+from .tables import build_dataset, dataset_attributes, overlap_column_names, overlaps_by_column
 
 _KEPT = ("start", "rate", "batch", "status", "events", "plateaus", "branch", "reached", "integrator", "method")
 
 
-@to_dataset.register(Dynamics)
+@to_dataset.register_renderer_of_class(Dynamics)
 def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
-    """Return the dynamics as a Dataset along `time`: q, m, theta, trained_NAME, loss, test_error and their `*_error`.
+    """Return the dynamics as a Dataset along `time`: overlaps, trained numbers, losses, and error bars (`*_error`).
 
-    Axes of overlaps as of `tables.build_table`. The attribute `dynamics` (JSON) holds rate, batch, events and
+    Axes of overlaps as of `tables.build_dataset`. The attribute `dynamics` (JSON) holds rate, batch, events and
     plateaus.
     """
     problem, losses = dynamics.problem, ("loss", "loss_error", "test_error", "test_error_error")
     records = (
         (
             (n,),
-            overlaps_record(problem, dynamics.overlaps[n], dynamics.overlap_errors[n])
+            overlaps_by_column(problem, dynamics.overlaps[n], dynamics.overlap_errors[n])
             | {name: getattr(dynamics, name)[n] for name in losses},
         )
         for n in range(len(dynamics.times))
     )
-    names = [*overlap_columns([problem], DYNAMIC_OVERLAPS), *losses]
-    dataset = build_table({"time": np.asarray(dynamics.times)}, [problem], names, records)
+    names = [*overlap_column_names([problem], DYNAMIC_OVERLAPS), *losses]
+    dataset = build_dataset({"time": np.asarray(dynamics.times)}, [problem], names, records)
     whole = to_json(dynamics)
     dataset.attrs = {
-        **table_attributes(problem, "time"),
+        **dataset_attributes(problem, "time"),
         "dynamics": json.dumps(to_plain_json({name: whole[name] for name in _KEPT}), ensure_ascii=False),
     }
     return dataset

@@ -10,32 +10,32 @@ import pandas
 import xarray
 
 from ..base.errors import InputError
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.presenting import DatasetResult, to_dataset, to_frame, to_tabular
 from ..branches.curve_results import CurveResults
 from ..following.follow import Followed
 from ..problems.columns import (
     QUANTITIES,
-    column_name,
-    entry_columns,
-    entry_suffix,
-    entry_values,
-    observed_quantities,
-    quantity_of,
+    observables_of_problem,
+    overlap_entry_locations,
+    overlap_entry_suffix,
+    overlaps_and_trained_numbers_by_column,
+    quantity_in_column,
+    table_column_name,
 )
 from ..problems.problem import Problem
-from ..problems.symbols import add_latex_index, symbols_of
-from .layout import format_attribute
+from ..problems.symbols import add_latex_index, symbols_in_tables
+from .layout import format_attribute_with_error
 
 
-@to_frame.register(xarray.Dataset)
-def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
-    """Return one row a point, with a column for each entry of an overlap.
+@to_frame.register_renderer_of_class(xarray.Dataset)
+def flat_frame_of_dataset(dataset: xarray.Dataset) -> pandas.DataFrame:
+    """Return a Dataset as a DataFrame: one row per point, one column per entry of an overlap.
 
     Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2. The
     errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
     """
-    lead = dataset["status"].dims if "status" in dataset else (column_name(dataset.attrs["parameter"]),)
+    lead = dataset["status"].dims if "status" in dataset else (table_column_name(dataset.attrs["parameter"]),)
     points = np.meshgrid(*(dataset[name].values for name in lead), indexing="ij")
     columns: dict[str, Any] = {str(name): values.ravel() for name, values in zip(lead, points, strict=True)}
     for key, values in dataset.data_vars.items():
@@ -47,74 +47,80 @@ def dataset_frame(dataset: xarray.Dataset) -> pandas.DataFrame:
         inner = values.shape[len(lead) :]
         flat = values.values.reshape(-1, *inner)
         for index in np.ndindex(inner):
-            is_block = "token" in quantity_of(stem).axes
-            entry = entry_suffix(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
+            is_block = "token" in quantity_in_column(stem).axes
+            entry = overlap_entry_suffix(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
             columns[stem + entry + suffix] = flat[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 
-@to_frame.register(DatasetResult)
-def table_frame(result: DatasetResult) -> pandas.DataFrame:
-    """Return `dataset_frame` of a result that is a table of points."""
-    return dataset_frame(result.to_xarray())
+@to_frame.register_renderer_of_class(DatasetResult)
+def flat_frame_of_result(result: DatasetResult) -> pandas.DataFrame:
+    """Return a result as a DataFrame, one row per point, see `flat_frame_of_dataset`."""
+    return flat_frame_of_dataset(result.to_xarray())
 
 
-@to_frame.register(CurveResults)
-@to_frame.register(Followed)
-def curve_frame(
+@to_frame.register_renderer_of_class(CurveResults)
+@to_frame.register_renderer_of_class(Followed)
+def flat_frame_of_curve(
     curve: CurveResults[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
 ) -> pandas.DataFrame:
-    """Return `curve_dataset` with flat columns, see `dataset_frame`.
+    """Return a branch as a DataFrame, one row per solution, see `flat_frame_of_dataset`.
 
     Args:
         curve: the branch.
         stability: also assess the stability of every solution.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two columns.
     """
-    frame = dataset_frame(to_dataset(curve, stability))
-    return rename_columns(frame, curve.solutions[0].problem, curve.parameter, names) if curve.solutions else frame
+    frame = flat_frame_of_dataset(to_dataset(curve, stability))
+    return (
+        rename_columns_to_user_symbols(frame, curve.solutions[0].problem, curve.parameter, names)
+        if curve.solutions
+        else frame
+    )
 
 
-def rename_columns(
+def rename_columns_to_user_symbols(
     frame: pandas.DataFrame, problem: Problem, parameter: str, names: Mapping[str, str] | None
 ) -> pandas.DataFrame:
-    """Return the frame of a branch with the user's symbols in its columns, see `curve_frame`.
+    """Return the frame of a branch with the user's symbols in its columns, see `flat_frame_of_curve`.
 
     Args:
         frame: the frame.
         problem: its problem.
         parameter: the parameter along the branch.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two columns.
     """
     if not names:
         return frame
-    shown = symbols_of(problem, names)
-    columns = {column_name(parameter): shown[column_name(parameter)][0]}
+    shown = symbols_in_tables(problem, names)
+    columns = {table_column_name(parameter): shown[table_column_name(parameter)][0]}
     for suffix in ("", "_error"):
-        for column, (block, place) in entry_columns(problem).items():
-            key = column_name(problem.trained[place]["name"]) if block == "phi" else block
+        for column, (block, place) in overlap_entry_locations(problem).items():
+            key = table_column_name(problem.trained[place]["name"]) if block == "phi" else block
             stem, _, index = column.partition("_")
             parts = (stem, shown[key][0]) if block == "phi" else (shown[key][0], index)
             columns[column + suffix] = "_".join(parts) + suffix
     twins = {columns.get(str(name), str(name)) for name in frame.columns}
     if len(twins) < len(frame.columns):
-        raise InputError(f"a new symbol is the name of another column; the columns are {', '.join(frame.columns)}")
+        raise InputError(
+            f"a symbol of --rename or names= is the name of another column; the columns are {', '.join(frame.columns)}"
+        )
     return frame.rename(columns=columns)
 
 
-@to_tabular.register(CurveResults)
-def curve_tabular(curve: CurveResults[Any], names: Mapping[str, str] | None = None) -> str:
+@to_tabular.register_renderer_of_class(CurveResults)
+def latex_tabular_of_curve(curve: CurveResults[Any], names: Mapping[str, str] | None = None) -> str:
     """Return a branch as a LaTeX tabular, values with error bars in units of the last digit.
 
     Args:
         curve: the branch.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
 
     Raises:
         InputError: the branch was not found, a name is unknown, or a symbol would stand for two things.
@@ -122,21 +128,24 @@ def curve_tabular(curve: CurveResults[Any], names: Mapping[str, str] | None = No
     if not curve.solutions:
         raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
     problem = curve.solutions[0].problem
-    shown = symbols_of(problem, names)
-    heads = [shown[column_name(curve.parameter)][1]]
-    for column, (block, place) in entry_columns(problem).items():
+    shown = symbols_in_tables(problem, names)
+    heads = [shown[table_column_name(curve.parameter)][1]]
+    for column, (block, place) in overlap_entry_locations(problem).items():
         stem, *index = column.split("_")
         if block == "phi":
-            heads.append(shown[column_name(problem.trained[place]["name"])][1])
+            heads.append(shown[table_column_name(problem.trained[place]["name"])][1])
         else:
             heads.append(add_latex_index(shown[stem][1], [part.replace("k", "k=") for part in index]))
-    heads += [QUANTITIES[name].latex for name in observed_quantities(problem)]
+    heads += [QUANTITIES[name].latex for name in observables_of_problem(problem)]
     rows = []
     for solution in curve.solutions:
-        values, widths = (entry_values(problem, blocks) for blocks in (solution.overlaps, solution.error_bars))
+        values, widths = (
+            overlaps_and_trained_numbers_by_column(problem, blocks)
+            for blocks in (solution.overlaps, solution.error_bars)
+        )
         cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
-        cells += [format_with_error(values[name], widths[name]) for name in values]
-        cells += [format_attribute(solution, name) for name in observed_quantities(problem)]
+        cells += [format_value_with_error(values[name], widths[name]) for name in values]
+        cells += [format_attribute_with_error(solution, name) for name in observables_of_problem(problem)]
         rows.append(" & ".join(cells) + r" \\")
     head = " & ".join(f"${symbol}$" for symbol in heads) + r" \\"
     frame = [rf"\begin{{tabular}}{{{'l' * len(heads)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.options import AlgorithmOptions
 
 
@@ -22,21 +22,21 @@ class ReportOptions(AlgorithmOptions):
     time_rows: int = 11
 
 
-def format_attribute(result: Any, name: str) -> str:
+def format_attribute_with_error(result: Any, name: str) -> str:
     """Return an attribute of a result with its error bar, NAME_error, as text.
 
     Args:
         result: the result.
-        name: of the attribute.
+        name: name of the attribute.
     """
-    return format_with_error(getattr(result, name), getattr(result, f"{name}_error"))
+    return format_value_with_error(getattr(result, name), getattr(result, f"{name}_error"))
 
 
-def value_line(label: str, text: str) -> str:
-    """Return a line with the label and the text of a number.
+def labelled_value_line(label: str, text: str) -> str:
+    """Return a line with the label of a number, then the number as text.
 
     Args:
-        label: of the number.
+        label: label of the number.
         text: value with error bar.
     """
     return f"  {label:<13} {text}"

@@ -14,15 +14,15 @@ from ..extensions.planes.boundaries import Boundary
 from ..extensions.planes.codim2_points import Codim2Point
 from ..extensions.planes.diagram import PhaseDiagram
 from ..extensions.sweeping.line import VERDICTS
-from ..problems.columns import OBSERVED, add_error_columns, column_name
-from .phases import codim2_point_name, phase_name
-from .tables import build_table, table_attributes
+from ..problems.columns import OBSERVED, add_error_bar_columns, table_column_name
+from .phases import describe_codim2_point, describe_phase
+from .tables import build_dataset, dataset_attributes
 
-_COLUMNS = (*add_error_columns((*OBSERVED, "replicon")), "status", *VERDICTS)
+_COLUMNS = (*add_error_bar_columns((*OBSERVED, "replicon")), "status", *VERDICTS)
 
 
-@to_dataset.register(PhaseDiagram)
-def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
+@to_dataset.register_renderer_of_class(PhaseDiagram)
+def phase_diagram_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
     """Return a phase diagram as a Dataset: branches on the grid, boundaries along `point`, codimension-2 points.
 
     Along `solution` and both parameters: training_loss, test_error and replicon with error bars, status, verdict,
@@ -36,37 +36,42 @@ def phases_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Data
         diagram: the phase diagram.
         stability: ignored; the diagram was judged when it was computed.
     """
-    first, second = column_name(diagram.first), column_name(diagram.second)
+    first, second = table_column_name(diagram.first), table_column_name(diagram.second)
     rows, branches = diagram.rows, diagram.branches
     values = np.array(rows[0].values if rows else (), float)
     lead = {"solution": np.array(branches, object), second: np.array([row.at for row in rows], float), first: values}
     grid = list(np.ndindex(len(rows), len(values)))
     records = (((b, r, n), rows[r].records[name][n]) for b, name in enumerate(branches) for r, n in grid)
-    dataset = build_table(lead, [], _COLUMNS, records)
+    dataset = build_dataset(lead, [], _COLUMNS, records)
     phases = np.full((2, len(rows), len(values)), "", object)
     for r, n in grid:
         lowest, others = diagram.phase(rows[r], n)
-        phases[:, r, n] = lowest, phase_name(lowest, others)
-    codim2_points = [codim2_point_name(m.kind, m.branches) for m in diagram.codim2_points]
+        phases[:, r, n] = lowest, describe_phase(lowest, others)
+    codim2_points = [describe_codim2_point(m.kind, m.branches) for m in diagram.codim2_points]
     dataset = dataset.assign(
         dict(zip(("lowest", "phase"), (((second, first), each) for each in phases), strict=True))
-        | _location_columns("point", "", diagram.boundaries, [" and ".join(b.branches) for b in diagram.boundaries])
-        | _location_columns("triple", "triple_", diagram.codim2_points, codim2_points)
+        | _boundary_location_columns(
+            "point", "", diagram.boundaries, [" and ".join(b.branches) for b in diagram.boundaries]
+        )
+        | _boundary_location_columns("triple", "triple_", diagram.codim2_points, codim2_points)
         | {
             "triple_at_error": ("triple", np.array([m.at_error for m in diagram.codim2_points], float)),
-            "triple_lines": ("triple", np.array([_boundaries_json(m) for m in diagram.codim2_points], object)),
+            "triple_lines": (
+                "triple",
+                np.array([_boundaries_meeting_at_point_json(m) for m in diagram.codim2_points], object),
+            ),
         }
     )
     names = diagram.first.rstrip("_"), diagram.second.rstrip("_")
     dataset.attrs = {
-        **table_attributes(diagram.problem, names[0], *names),
+        **dataset_attributes(diagram.problem, names[0], *names),
         "phases": json.dumps(list(names)),
         "judged": int(diagram.judged),
     }
     return dataset
 
 
-def _location_columns(
+def _boundary_location_columns(
     axis: str, prefix: str, found: Sequence[Boundary] | Sequence[Codim2Point], between: Sequence[str]
 ) -> dict[str, Any]:
     """Return the columns common to boundaries and codimension-2 points: kind, branches, location, status."""
@@ -76,5 +81,5 @@ def _location_columns(
     return {prefix + name: (axis, values) for name, values in columns.items()}
 
 
-def _boundaries_json(point: Codim2Point) -> str:
+def _boundaries_meeting_at_point_json(point: Codim2Point) -> str:
     return json.dumps([[kind, " and ".join(branches)] for kind, branches in point.lines])

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ..base.numbers import align_columns, format_with_error
+from ..base.numbers import align_text_columns, format_value_with_error
 from ..base.presenting import table, to_json
 from ..extensions.planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..extensions.planes.codim2_points import ENDS, TRIPLE
 from ..extensions.planes.diagram import PhaseDiagram
 from .contract import problem_json, to_plain_json
-from .sweeps import verdict_lines
+from .sweeps import replica_symmetry_count_lines
 
 
-@table.register(PhaseDiagram)
-def phases_table(diagram: PhaseDiagram) -> str:
+@table.register_renderer_of_class(PhaseDiagram)
+def phase_diagram_table(diagram: PhaseDiagram) -> str:
     """Return a phase diagram as text.
 
-    Lists the phases with their fractions of the grid, every boundary (a row a value of the second parameter), and
+    Lists the phases with their fractions of the grid, every boundary (one row per value of the second parameter), and
     codimension-2 points.
     """
     first, second = (name.rstrip("_") for name in (diagram.first, diagram.second))
@@ -29,16 +29,16 @@ def phases_table(diagram: PhaseDiagram) -> str:
     ]
     if not diagram.judged:
         text.append("  replica symmetry is not judged (--stability does it)")
-    lowest_branch = [(row, n, row.lowest_branch(n)) for row in diagram.rows for n in range(len(row.values))]
-    text += verdict_lines(row.records[name][n] for row, n, name in lowest_branch if name)
-    text += [f"  {count:5d} points  {phase_name(*phase)}" for phase, count in diagram.phases.items()]
+    lowest_loss_branch = [(row, n, row.lowest_loss_branch(n)) for row in diagram.rows for n in range(len(row.values))]
+    text += replica_symmetry_count_lines(row.records[name][n] for row, n, name in lowest_loss_branch if name)
+    text += [f"  {count:5d} points  {describe_phase(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
-        text.append(f"  {boundary_name(kind, branches)}")
-        text += align_columns(
+        text.append(f"  {describe_boundary(kind, branches)}")
+        text += align_text_columns(
             [
                 [
                     f"    {second} = {b.at:.4g}",
-                    f"{first} = {format_with_error(b.value, b.error)}",
+                    f"{first} = {format_value_with_error(b.value, b.error)}",
                     b.status.replace("_", " "),
                 ]
                 for b in boundaries
@@ -47,30 +47,31 @@ def phases_table(diagram: PhaseDiagram) -> str:
     if diagram.codim2_points:
         text.append("  triple points")
         where = [
-            (format_with_error(m.value, m.error), format_with_error(m.at, m.at_error)) for m in diagram.codim2_points
+            (format_value_with_error(m.value, m.error), format_value_with_error(m.at, m.at_error))
+            for m in diagram.codim2_points
         ]
-        words = [(codim2_point_name(m.kind, m.branches), m.status.replace("_", " ")) for m in diagram.codim2_points]
+        words = [(describe_codim2_point(m.kind, m.branches), m.status.replace("_", " ")) for m in diagram.codim2_points]
         met = zip(where, words, strict=True)
-        text += align_columns(
+        text += align_text_columns(
             [[f"    {first} = {value}", f"{second} = {at}", *description] for (value, at), description in met]
         )
     return "\n".join(text)
 
 
-def phase_name(lowest_branch: str, others: tuple[str, ...]) -> str:
-    """Return a phase in words.
+def describe_phase(lowest_loss_branch: str, others: tuple[str, ...]) -> str:
+    """Return a phase in words: its branch of lowest loss, and further branches.
 
     Args:
-        lowest_branch: the branch of lowest training loss; empty if none was found.
+        lowest_loss_branch: the branch of lowest training loss; empty if none was found.
         others: further branches that exist there.
     """
-    if not lowest_branch:
+    if not lowest_loss_branch:
         return "no branch found"
-    return lowest_branch + (f", {' and '.join(others)} there too" if others else "")
+    return lowest_loss_branch + (f", {' and '.join(others)} there too" if others else "")
 
 
-def boundary_name(kind: str, branches: tuple[str, ...]) -> str:
-    """Return a boundary in words.
+def describe_boundary(kind: str, branches: tuple[str, ...]) -> str:
+    """Return a boundary of the phase diagram in words.
 
     Args:
         kind: CROSSING, SPINODAL, REPLICON or JUMPS.
@@ -85,7 +86,7 @@ def boundary_name(kind: str, branches: tuple[str, ...]) -> str:
     }[kind]
 
 
-def codim2_point_name(kind: str, branches: tuple[str, ...]) -> str:
+def describe_codim2_point(kind: str, branches: tuple[str, ...]) -> str:
     """Return a codimension-2 point in words.
 
     Args:
@@ -102,8 +103,8 @@ def codim2_point_name(kind: str, branches: tuple[str, ...]) -> str:
     )
 
 
-@to_json.register(PhaseDiagram)
-def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
+@to_json.register_renderer_of_class(PhaseDiagram)
+def phase_diagram_json(diagram: PhaseDiagram) -> dict[str, Any]:
     """Return the object of `phases --json`."""
     return {
         **problem_json(diagram.problem, diagram.first, diagram.second),
@@ -112,8 +113,8 @@ def phases_json(diagram: PhaseDiagram) -> dict[str, Any]:
         "branches": list(diagram.branches),
         "stability": diagram.judged,
         "phases": [
-            {"lowest": lowest_branch, "others": list(others), "points": count}
-            for (lowest_branch, others), count in diagram.phases.items()
+            {"lowest": lowest_loss_branch, "others": list(others), "points": count}
+            for (lowest_loss_branch, others), count in diagram.phases.items()
         ],
         "boundaries": [to_plain_json(asdict(boundary)) for boundary in diagram.boundaries],
         "triple_points": [to_plain_json(asdict(point)) for point in diagram.codim2_points],

@@ -9,54 +9,54 @@ import numpy as np
 from mpmath import mp
 
 from ..base.presenting import table, to_json
-from ..extensions.reference.improve import decimal_strings
+from ..extensions.reference.improve import value_and_error_strings
 from ..extensions.reference.solution import PreciseSolution
-from ..problems.columns import block_shape
+from ..problems.columns import overlap_array_shape
 from ..problems.overlaps import OVERLAPS
 from ..problems.problem import Problem
-from ..problems.symbols import symbols_of
+from ..problems.symbols import symbols_in_tables
 from .contract import problem_json
-from .thresholds import describe_error_bars
+from .thresholds import describe_how_errors_were_bounded
 
 
-@table.register(PreciseSolution)
-def precise_table(solution: PreciseSolution, names: Mapping[str, str] | None = None) -> str:
+@table.register_renderer_of_class(PreciseSolution)
+def precise_solution_table(solution: PreciseSolution, names: Mapping[str, str] | None = None) -> str:
     """Return a solution beyond double precision as text.
 
     Args:
         solution: the solution.
-        names: symbols of the user's own, see `symbols.symbols_of`.
+        names: symbols of the user's own, see `symbols.symbols_in_tables`.
     """
-    evidence, shown = solution.evidence, symbols_of(solution.problem, names)
+    evidence, shown = solution.evidence, symbols_in_tables(solution.problem, names)
     lines = [
         f"{solution.problem.solver.name}  {shown['alpha'][0]} = {solution.problem.alpha:g}",
         f"start {solution.start}, reached {solution.near.branch}; {solution.status.words}, "
         f"residual {evidence['residuals'][0]:.2g}, {evidence['digits']} digits carried",
     ]
-    for name, entries in _decimal_overlaps(solution).items():
+    for name, entries in _overlaps_as_decimal_strings(solution).items():
         lines += [f"  {shown[name][0]:<14}{value} +- {error}" for value, error in entries]
     for name, (value, error) in solution.observables.items():
         with mp.workdps(evidence["digits"]):
-            lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *decimal_strings(value, error)))
+            lines.append("  {:<14}{} +- {}".format(name.replace("_", " "), *value_and_error_strings(value, error)))
     for name, reason in evidence.get("observables_not_proved", {}).items():
         lines.append(f"  {name.replace('_', ' ')} is not proved: {reason}")
-    lines.append(f"errors are {solution.error_kind}: {describe_error_bars(evidence)}")
+    lines.append(f"errors are {solution.error_kind}: {describe_how_errors_were_bounded(evidence)}")
     return "\n".join(lines)
 
 
-@to_json.register(PreciseSolution)
-def precise_json(solution: PreciseSolution) -> dict[str, Any]:
-    """Return the object of `solve` with decimal strings for numbers, of the quantities known at this precision."""
+@to_json.register_renderer_of_class(PreciseSolution)
+def precise_solution_json(solution: PreciseSolution) -> dict[str, Any]:
+    """Return a solution beyond double precision for JSON, with numbers as decimal strings."""
     problem = solution.problem
     values, errors = (
         {
-            name: _nest_entries(problem, [entry[part] for entry in entries], name)
-            for name, entries in _decimal_overlaps(solution).items()
+            name: _nested_overlap_entries(problem, [entry[part] for entry in entries], name)
+            for name, entries in _overlaps_as_decimal_strings(solution).items()
         }
         for part in (0, 1)
     )
     with mp.workdps(solution.evidence["digits"]):
-        shown = {name: decimal_strings(*pair) for name, pair in solution.observables.items()}
+        shown = {name: value_and_error_strings(*pair) for name, pair in solution.observables.items()}
     return {
         **problem_json(problem),
         "start": solution.start,
@@ -71,16 +71,16 @@ def precise_json(solution: PreciseSolution) -> dict[str, Any]:
     }
 
 
-def _nest_entries(problem: Problem, column: list[str], name: str) -> list[Any]:
-    """Return the entries of an overlap as nested lists, as in the object of `solve`."""
-    return np.reshape(np.array(column, object), block_shape(problem, name)).tolist()
+def _nested_overlap_entries(problem: Problem, column: list[str], name: str) -> list[Any]:
+    """Return the entries of an overlap as nested lists, by token, cluster and columns."""
+    return np.reshape(np.array(column, object), overlap_array_shape(problem, name)).tolist()
 
 
-def _decimal_overlaps(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
+def _overlaps_as_decimal_strings(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
     """Return value and error of every entry of the overlaps as decimal strings."""
     found = {}
     with mp.workdps(solution.evidence["digits"]):
         for name in OVERLAPS:
             pairs = zip(getattr(solution.overlaps, name).flat, getattr(solution.errors, name).flat, strict=True)
-            found[name] = [decimal_strings(*pair) for pair in pairs]
+            found[name] = [value_and_error_strings(*pair) for pair in pairs]
     return found

@@ -7,24 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
-from ..extensions.simulation.estimate import Estimate
+from ..extensions.simulation.estimate import MeanEstimate
 from ..extensions.simulation.methods import METHODS
-from ..extensions.simulation.run import Run
+from ..extensions.simulation.run import SeedRun
 from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
-from .contract import blocks_json, problem_json, select_attributes, trained_json
-from .layout import value_line
-from .solution import multiplier_line, overlap_lines, problem_line
+from .contract import attributes_by_name, overlaps_json, problem_json, trained_numbers_json
+from .layout import labelled_value_line
+from .solution import model_and_parameters_line, norm_multiplier_line, overlap_lines
 
 
-@table.register(Simulation)
+@table.register_renderer_of_class(Simulation)
 def simulation_table(simulation: Simulation) -> str:
-    """Return the text of `simulate`: means over seeds with standard errors, and how the runs ended."""
+    """Return a simulation as text: means over seeds with standard errors, and how the runs ended."""
     plan, problem, runs = simulation.plan, simulation.problem, simulation.converged
     held = f" with {plan.project} fixed at zero" if plan.project else ""
     lines = [
-        problem_line(problem),
+        model_and_parameters_line(problem),
         f"d = {plan.d}, n = {max(1, round(problem.alpha * plan.d))}, {plan.method} from {plan.start}{held}: "
         f"{len(runs)} of {len(simulation.runs) + len(simulation.failures)} seeds converged; "
         + (", ".join(f"{count} {name}" for name, count in simulation.branches.items()) or "none to average"),
@@ -37,28 +37,28 @@ def simulation_table(simulation: Simulation) -> str:
         return "\n".join(lines)
     lines += overlap_lines(problem, *simulation.overlaps)
     if kept := simulation.multipliers:
-        lines.append(multiplier_line(kept.mean, kept.standard_error))
+        lines.append(norm_multiplier_line(kept.mean, kept.standard_error))
     loss, test = simulation.estimate("training_loss"), simulation.estimate("test_error")
     if math.isfinite(loss.mean):
-        lines.append(value_line("training loss", f"{_format_estimate(loss)} per d"))
+        lines.append(labelled_value_line("training loss", f"{_format_mean_with_standard_error(loss)} per d"))
     if math.isfinite(test.mean):
         which = f" ({problem.metric_name})" if problem.metric_name else ""
-        lines.append(value_line("test error", _format_estimate(test) + which))
+        lines.append(labelled_value_line("test error", _format_mean_with_standard_error(test) + which))
     iterations = simulation.estimate("iterations").mean
     how = f"gradient norm at most {max(run.gradient for run in runs):.1e}, {iterations:.0f} iterations on average"
     if METHODS[plan.method].one_pass:
         how = f"rate {plan.rate}, batch {plan.batch}: {iterations:.0f} steps"
     lines.append(f"  {how}; in parentheses: one standard error of the mean over seeds")
     if plan.controls:
-        plain = Estimate.of([run.training_loss for run in runs])
+        plain = MeanEstimate.from_values([run.training_loss for run in runs])
         share = loss.standard_error / plain.standard_error
         lines.append(f"  control variates: standard error of the training loss {share:.2f} of that without them")
     if done := simulation.polish:
-        lines += _polish_lines(simulation, done)
+        lines += _minimum_refinement_lines(simulation, done)
     if math.isfinite(simulation.estimate("late").mean):
         lines.append(
-            f"  replicon measured {_format_estimate(simulation.estimate('contraction'))}: factor on the squared "
-            "distance of two estimates with the same overlaps"
+            f"  replicon measured {_format_mean_with_standard_error(simulation.estimate('contraction'))}: factor on "
+            "the squared distance of two estimates with the same overlaps"
         )
         apart = [run.late for run in simulation.runs if run.status == "max_iterations"]
         if apart:
@@ -66,36 +66,36 @@ def simulation_table(simulation: Simulation) -> str:
     return "\n".join(lines)
 
 
-def _format_estimate(estimate: Estimate, unit: float = 1.0) -> str:
-    return format_with_error(unit * estimate.mean, unit * estimate.standard_error)
+def _format_mean_with_standard_error(estimate: MeanEstimate, unit: float = 1.0) -> str:
+    return format_value_with_error(unit * estimate.mean, unit * estimate.standard_error)
 
 
-def _polish_lines(simulation: Simulation, done: dict[str, Estimate]) -> list[str]:
+def _minimum_refinement_lines(simulation: Simulation, done: dict[str, MeanEstimate]) -> list[str]:
     """Return the lines about the refinement of minima, averaged over converged runs."""
     restarts = simulation.plan.restarts
     deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
     return [
-        f"  polished: {_format_estimate(done['wrong_before'], 100)} % of the samples in secondary minima before, "
-        f"{_format_estimate(done['wrong_after'], 100)} % after{deeper}",
-        f"  training loss gained {_format_estimate(done['gained'])} per d, paired by seed; "
+        f"  polished: {_format_mean_with_standard_error(done['wrong_before'], 100)} % of the samples in secondary "
+        f"minima before, {_format_mean_with_standard_error(done['wrong_after'], 100)} % after{deeper}",
+        f"  training loss gained {_format_mean_with_standard_error(done['gained'])} per d, paired by seed; "
         f"{done['descents'].mean:.1f} descents, {done['seconds'].mean:.1f} s a seed; "
         f"{max(run.polish.memory for run in simulation.converged if run.polish) / 1e9:.2f} GB at the most",
     ]
 
 
-@to_json.register(Simulation)
+@to_json.register_renderer_of_class(Simulation)
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """Return the object of `simulate --json`."""
     problem, plan = simulation.problem, simulation.plan
-    means, errors = (_means_json(simulation, part) for part in ("mean", "standard_error"))
+    means, errors = (_seed_averages_json(simulation, part) for part in ("mean", "standard_error"))
     return {
         **problem_json(problem),
         "d": plan.d,
         "n": max(1, round(problem.alpha * plan.d)),
         "metric": problem.metric_name or None,
-        **select_attributes(plan, "start", "method", "rate", "batch"),
+        **attributes_by_name(plan, "start", "method", "rate", "batch"),
         "exact_teacher": plan.exact,
-        **select_attributes(plan, "polish", "restarts", "project", "controls"),
+        **attributes_by_name(plan, "polish", "restarts", "project", "controls"),
         "status": (
             "interrupted" if simulation.interrupted else "time_limit" if simulation.out_of_time else simulation.status
         ),
@@ -104,31 +104,31 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "branches": simulation.branches,
         **means,
         "standard_errors": errors,
-        "runs": [_run_json(simulation, run) for run in simulation.runs],
+        "runs": [_simulation_run_json(simulation, run) for run in simulation.runs],
         "failures": [{"seed": failure.seed, "error": failure.text} for failure in simulation.failures],
     }
 
 
-def _means_json(simulation: Simulation, part: str) -> dict[str, Any]:
-    """Return means over converged runs, or their standard errors."""
+def _seed_averages_json(simulation: Simulation, part: str) -> dict[str, Any]:
+    """Return means over converged runs, or the standard errors of these means, for JSON."""
     problem, kept = simulation.problem, simulation.multipliers
     overlaps = simulation.overlaps[part != "mean"] if simulation.converged else None
     return {
-        "overlaps": blocks_json(problem, overlaps) if overlaps else None,
-        "trained": trained_json(problem, overlaps) if overlaps else None,
+        "overlaps": overlaps_json(problem, overlaps) if overlaps else None,
+        "trained": trained_numbers_json(problem, overlaps) if overlaps else None,
         "multipliers": getattr(kept, part) if kept else None,
         "polished": {name: getattr(estimate, part) for name, estimate in simulation.polish.items()} or None,
         **{name: getattr(simulation.estimate(name), part) for name in SCALARS},
     }
 
 
-def _run_json(simulation: Simulation, run: Run) -> dict[str, Any]:
+def _simulation_run_json(simulation: Simulation, run: SeedRun) -> dict[str, Any]:
     return {
-        **select_attributes(run, "seed", "status"),
+        **attributes_by_name(run, "seed", "status"),
         "branch": simulation.branch(run),
-        "overlaps": blocks_json(simulation.problem, run.overlaps),
-        "trained": trained_json(simulation.problem, run.overlaps),
+        "overlaps": overlaps_json(simulation.problem, run.overlaps),
+        "trained": trained_numbers_json(simulation.problem, run.overlaps),
         "multipliers": run.multipliers,
-        "polished": select_attributes(run.polish, *POLISH) if run.polish else None,
-        **select_attributes(run, *SCALARS),
+        "polished": attributes_by_name(run.polish, *POLISH) if run.polish else None,
+        **attributes_by_name(run, *SCALARS),
     }

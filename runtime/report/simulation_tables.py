@@ -14,48 +14,60 @@ from ..base.errors import InputError
 from ..base.presenting import to_dataset
 from ..extensions.descent.dynamics import Dynamics
 from ..extensions.simulation.controls import COUNT as CONTROLS
-from ..extensions.simulation.controls import Controls
+from ..extensions.simulation.controls import ControlVariates
 from ..extensions.simulation.method import PolishRecord
 from ..extensions.simulation.methods import METHODS
-from ..extensions.simulation.plan import Plan
-from ..extensions.simulation.run import Run
+from ..extensions.simulation.plan import SimulationPlan
+from ..extensions.simulation.run import SeedRun
 from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
+from ..saddle_point.starts import translate_start
 from .contract import to_plain_json
-from .tables import build_table, load_dataset, overlap_columns, overlaps_from_row, overlaps_record, table_attributes
+from .tables import (
+    build_dataset,
+    dataset_attributes,
+    load_netcdf_dataset,
+    overlap_column_names,
+    overlaps_by_column,
+    overlaps_from_dataset_row,
+)
 
 PATH_OVERLAPS = ("q", "m", "theta")
 """Overlaps that one-pass runs store in time."""
-_PLAN_FIELDS = [known.name for known in fields(Plan) if known.name not in ("problem", "memory")]
+_PLAN_FIELDS = [known.name for known in fields(SimulationPlan) if known.name not in ("problem", "memory")]
 
 
-@to_dataset.register(Simulation)
+@to_dataset.register_renderer_of_class(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     """Return a simulation as a Dataset along `seed`: overlaps, losses, status and branch of each run.
 
-    Axes of overlaps as of `tables.build_table`. With constrained norms multiplier, with the respective options
+    Axes of overlaps as of `tables.build_dataset`. With constrained norms multiplier, with the respective options
     polish_... and control_...; of one-pass methods overlaps in `time` as path_...
     """
     problem, plan, runs = simulation.problem, simulation.plan, simulation.runs
-    names = [*overlap_columns([problem], errors=False), *["multiplier"] * problem.regulariser.keeps_norms, *SCALARS]
+    names = [
+        *overlap_column_names([problem], errors=False),
+        *["multiplier"] * problem.regulariser.keeps_norms,
+        *SCALARS,
+    ]
     names += [f"polish_{name}" for name in POLISH if plan.polish] + ["status", "branch"]
     seeds = {"seed": np.array([run.seed for run in runs], int)}
-    records = (((n,), _run_record(simulation, run)) for n, run in enumerate(runs))
-    dataset = build_table(seeds, [problem], names, records)
+    records = (((n,), _simulation_run_by_column(simulation, run)) for n, run in enumerate(runs))
+    dataset = build_dataset(seeds, [problem], names, records)
     for name in ("deviations", "errors") if plan.controls else ():
         rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
         dataset[f"control_{name}"] = (("seed", "control"), np.reshape(rows, (len(runs), CONTROLS)))
     if METHODS[plan.method].one_pass:
-        paths = _path_table(simulation, seeds)
-        dataset = dataset.assign({own: paths[name] for own, name in _path_columns(problem).items()})
-    dataset.attrs = _plan_attributes(plan)
+        paths = _trajectory_dataset(simulation, seeds)
+        dataset = dataset.assign({own: paths[name] for own, name in _trajectory_column_names(problem).items()})
+    dataset.attrs = _simulation_plan_attributes(plan)
     return dataset
 
 
-def _run_record(simulation: Simulation, run: Run) -> dict[str, Any]:
+def _simulation_run_by_column(simulation: Simulation, run: SeedRun) -> dict[str, Any]:
     return {
-        **overlaps_record(simulation.problem, run.overlaps),
+        **overlaps_by_column(simulation.problem, run.overlaps),
         **{name: getattr(run, name) for name in ("status", *SCALARS)},
         "multiplier": run.multipliers,
         "branch": simulation.branch(run),
@@ -63,15 +75,17 @@ def _run_record(simulation: Simulation, run: Run) -> dict[str, Any]:
     }
 
 
-def _path_table(simulation: Simulation, seeds: dict[str, np.ndarray]) -> xarray.Dataset:
+def _trajectory_dataset(simulation: Simulation, seeds: dict[str, np.ndarray]) -> xarray.Dataset:
     """Return the overlaps of every one-pass run in time; NaN after its end."""
-    problem, times = simulation.problem, np.asarray(simulation.plan.times)
+    problem, times = simulation.problem, np.asarray(simulation.plan.recording_times)
     records = (
-        ((row, n), overlaps_record(problem, Overlaps.unpack(u, problem.sizes)))
+        ((row, n), overlaps_by_column(problem, Overlaps.unpack(u, problem.sizes)))
         for row, run in enumerate(simulation.runs)
         for n, u in enumerate(run.path if run.path is not None else ())
     )
-    return build_table({**seeds, "time": times}, [problem], overlap_columns([problem], PATH_OVERLAPS, False), records)
+    return build_dataset(
+        {**seeds, "time": times}, [problem], overlap_column_names([problem], PATH_OVERLAPS, False), records
+    )
 
 
 def add_theory_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
@@ -81,37 +95,40 @@ def add_theory_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Da
         simulation: the runs.
         dynamics: the dynamics of infinite d.
     """
-    theory = to_dataset(dynamics).reindex(time=simulation.plan.times)
+    theory = to_dataset(dynamics).reindex(time=simulation.plan.recording_times)
     dataset = simulation_dataset(simulation)
     dataset = dataset.assign({f"theory_{name}": theory[name] for name in theory.data_vars})
     dataset.attrs["theory"] = theory.attrs["dynamics"]
     return dataset
 
 
-def _plan_attributes(plan: Plan) -> dict[str, str]:
+def _simulation_plan_attributes(plan: SimulationPlan) -> dict[str, str]:
     problem = plan.problem
     return {
-        **table_attributes(problem, "seed"),
+        **dataset_attributes(problem, "seed"),
         "plan": json.dumps(to_plain_json({name: getattr(plan, name) for name in _PLAN_FIELDS})),
         "metric": problem.metric_name if problem.solver.base else "",  # older files lack the first metric
     }
 
 
-def load_runs(path: str | Path, plan: Plan) -> list[Run]:
+def load_simulation_runs(path: str | Path, plan: SimulationPlan) -> list[SeedRun]:
     """Return the runs of a file written with the same plan.
 
     Args:
-        path: of the file.
+        path: path of the file.
         plan: the plan of the simulation.
 
     Raises:
         InputError: the file cannot be read or belongs to another simulation; the message names the difference.
     """
-    dataset, wanted = load_dataset(path), _plan_attributes(plan)
+    dataset, wanted = load_netcdf_dataset(path), _simulation_plan_attributes(plan)
     if "plan" not in dataset.attrs:
         raise InputError(f"{path} contains no simulation")
     for name in ("model", "metric", "digest", "parameters", "plan"):
         there = dataset.attrs.get(name, "")
+        if name == "plan":  # before 0.1.0 the start had the same name whatever the number of tokens
+            stored = json.loads(there)
+            there = json.dumps(stored | {"start": translate_start(plan.problem, stored["start"])})
         if there != wanted[name]:
             raise InputError(f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}")
     runs = []
@@ -119,38 +136,40 @@ def load_runs(path: str | Path, plan: Plan) -> list[Run]:
         names = ("data", "penalty", "test_error", "gradient", "late", "contraction")
         numbers: dict[str, Any] = {name: float(dataset[name][row]) for name in names}
         runs.append(
-            Run(
+            SeedRun(
                 seed=int(seed),
-                overlaps=overlaps_from_row(dataset, row, plan.problem),
+                overlaps=overlaps_from_dataset_row(dataset, row, plan.problem),
                 iterations=int(dataset["iterations"][row]),
                 status=str(dataset["status"].values[row]),
                 multipliers=dataset["multiplier"].values[row] if plan.problem.regulariser.keeps_norms else None,
-                path=_load_path(dataset, row, plan.problem)
+                path=_load_trajectory(dataset, row, plan.problem)
                 if METHODS[plan.method].one_pass and "path_q" in dataset
                 else None,
-                polish=_load_polish(dataset, row) if plan.polish else None,
-                controls=_load_controls(dataset, row) if plan.controls else None,
+                polish=_load_minimum_refinement(dataset, row) if plan.polish else None,
+                controls=_load_control_variates(dataset, row) if plan.controls else None,
                 **numbers,
             )
         )
     return runs
 
 
-def _load_path(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
+def _load_trajectory(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
     """Return the packed overlaps of a one-pass run up to its end."""
-    columns = _path_columns(problem)
+    columns = _trajectory_column_names(problem)
     path = dataset[list(columns)].isel(seed=row).rename(columns)
     path["V"] = path["q"] * np.nan
     known = np.flatnonzero(np.isfinite(path["q"].values).all(axis=(1, 2, 3, 4)))
-    return np.array([overlaps_from_row(path, int(n), problem).pack() for n in known])
+    return np.array([overlaps_from_dataset_row(path, int(n), problem).pack() for n in known])
 
 
-def _path_columns(problem: Problem) -> dict[str, str]:
-    """Return the names of the overlaps and trained numbers of a one-pass run -> those of `overlap_columns`."""
-    return {f"path_{name.removeprefix('trained_')}": name for name in overlap_columns([problem], PATH_OVERLAPS, False)}
+def _trajectory_column_names(problem: Problem) -> dict[str, str]:
+    """Return the mapping from column names of a trajectory, path_NAME, to the names of overlaps and trained numbers."""
+    return {
+        f"path_{name.removeprefix('trained_')}": name for name in overlap_column_names([problem], PATH_OVERLAPS, False)
+    }
 
 
-def _load_polish(dataset: xarray.Dataset, row: int) -> PolishRecord | None:
+def _load_minimum_refinement(dataset: xarray.Dataset, row: int) -> PolishRecord | None:
     known = {name: float(dataset[f"polish_{name}"][row]) for name in POLISH}
     if not np.isfinite(known["gained"]):
         return None
@@ -158,5 +177,5 @@ def _load_polish(dataset: xarray.Dataset, row: int) -> PolishRecord | None:
     return PolishRecord(**{**known, **counted})  # type: ignore[arg-type]
 
 
-def _load_controls(dataset: xarray.Dataset, row: int) -> Controls:
-    return Controls(*(dataset[f"control_{name}"].values[row] for name in ("deviations", "errors")))
+def _load_control_variates(dataset: xarray.Dataset, row: int) -> ControlVariates:
+    return ControlVariates(*(dataset[f"control_{name}"].values[row] for name in ("deviations", "errors")))

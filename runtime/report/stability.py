@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.numbers import align_columns, format_with_error
+from ..base.numbers import align_text_columns, format_value_with_error
 from ..base.presenting import to_json
 from ..channel.landscape import Landscape
 from ..stability.assess import NEGLIGIBLE_LOSS, Stability
 from ..stability.jumps import Jumps
-from .contract import select_attributes
-from .layout import format_attribute
+from .contract import attributes_by_name
+from .layout import format_attribute_with_error
 
 if TYPE_CHECKING:
     from ..solving.solution import Solution
@@ -27,36 +27,40 @@ def stability_table(solution: Solution) -> str:
     problem = solution.problem
     values = stability.eigenvalues
     known = np.isfinite(stability.longitudinal_error)
-    lead = format_with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
+    lead = format_value_with_error(values[0].real, stability.longitudinal_error) if known else f"{values[0].real:.4g}"
     radius, damping = f"{np.max(np.abs(values)):.4g}", f"{stability.damping:.2g}"
     rows = [
         ["longitudinal", lead, "largest real part; below 1: stable within replica symmetry"],
         ["", radius, "spectral radius; above 1: the iteration needs damping"],
         ["damping", damping, "largest weight on the new iterate under which plain iteration is stable"],
-        ["replicon", format_attribute(stability, "replicon"), "from derivatives; below 1: stable but for jumps"],
+        [
+            "replicon",
+            format_attribute_with_error(stability, "replicon"),
+            "from derivatives; below 1: stable but for jumps",
+        ],
         [
             "bistable share",
             f"{stability.bistable_share:.2g}",
             "probability of a second minimum of the proximal objective",
         ],
-        ["jump weight", format_attribute(stability, "jump_weight"), "share of V^ that comes from jumps"],
+        ["jump weight", format_attribute_with_error(stability, "jump_weight"), "share of V^ that comes from jumps"],
     ]
     jumps, lost = stability.jumps, stability.self_overlap
-    if jumps is not None and jumps.any:
-        normal, shared = jumps.direction()
+    if jumps is not None and jumps.is_nonempty:
+        normal, shared = jumps.principal_normal_direction()
         shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
         rows += [
-            ["jump surface", format_with_error(*jumps.area()), "its Gaussian measure in the fields"],
-            ["", format_with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
+            ["jump surface", format_value_with_error(*jumps.surface_area()), "its Gaussian measure in the fields"],
+            ["", format_value_with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
             ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
         ]
     if lost is not None:
         rows += [
             ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
-            ["", format_attribute(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
+            ["", format_attribute_with_error(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
         ]
-    rows += _landscape_rows(solution.landscape)
-    loss = format_attribute(stability, "self_overlap_loss")
+    rows += _local_minima_table_rows(solution.landscape)
+    loss = format_attribute_with_error(stability, "self_overlap_loss")
     rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
     for v, mode in zip(values, stability.modes, strict=True):
@@ -69,13 +73,13 @@ def stability_table(solution: Solution) -> str:
     return "\n".join(
         [
             f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {stability.verdict}",
-            *(f"  {line}".rstrip() for line in align_columns(rows)),
+            *(f"  {line}".rstrip() for line in align_text_columns(rows)),
         ]
     )
 
 
-def _landscape_rows(minima: Landscape) -> list[list[str]]:
-    """Return rows about the minima that are proved global, and the gap between the two lowest."""
+def _local_minima_table_rows(minima: Landscape) -> list[list[str]]:
+    """Return table rows on the minima of the proximal objective: which are proved global, and the gap of the lowest."""
     several = sum(share for n, share in minima.minima.items() if n > 1)
     if minima.unproved is None or minima.shortfall is None:
         rows = [["unproved minima", "all", "no bounds: the loss may be negative, or its slope jumps in several fields"]]
@@ -94,9 +98,9 @@ def _landscape_rows(minima: Landscape) -> list[list[str]]:
     return rows
 
 
-@to_json.register(Stability)
+@to_json.register_renderer_of_class(Stability)
 def stability_json(stability: Stability) -> dict[str, Any]:
-    """Return the object `stability`; spectral radius and damping are null if eigenvalues were not computed."""
+    """Return the verdict on stability for JSON; values that need eigenvalues are null if these were not computed."""
     values = stability.eigenvalues
     lost = stability.self_overlap
     return {
@@ -109,21 +113,21 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "modes": list(stability.modes),
         "slopes": stability.slopes_by,
         "damping": stability.damping if len(values) else np.nan,
-        **select_attributes(
+        **attributes_by_name(
             stability, "replicon", "replicon_error", "bistable_share", "jump_weight", "jump_weight_error"
         ),
         "jump_set": stability.jumps.to_json() if stability.jumps else None,
-        **select_attributes(stability, "self_overlap_loss", "self_overlap_loss_error"),
+        **attributes_by_name(stability, "self_overlap_loss", "self_overlap_loss_error"),
         "finite_map": {"a": lost.slope, "b": lost.root, "b_error": lost.root_error} if lost else None,
-        **select_attributes(stability, "replica_symmetry", "verdict"),
+        **attributes_by_name(stability, "replica_symmetry", "verdict"),
     }
 
 
-@to_json.register(Jumps)
-def jumps_json(jumps: Jumps) -> dict[str, Any]:
-    """Return the object `jump_set` within `stability`."""
-    area, square = jumps.area(), jumps.mean_squared_jump()
-    normal, shared = jumps.direction()
+@to_json.register_renderer_of_class(Jumps)
+def proximal_jumps_json(jumps: Jumps) -> dict[str, Any]:
+    """Return area, size and normal of the jumps of the proximal map for JSON."""
+    area, square = jumps.surface_area(), jumps.mean_squared_jump()
+    normal, shared = jumps.principal_normal_direction()
     return {
         "area": area[0],
         "area_error": area[1],
@@ -135,9 +139,9 @@ def jumps_json(jumps: Jumps) -> dict[str, Any]:
     }
 
 
-@to_json.register(Landscape)
-def landscape_json(landscape: Landscape) -> dict[str, Any]:
-    """Return the object `landscape`."""
+@to_json.register_renderer_of_class(Landscape)
+def loss_landscape_json(landscape: Landscape) -> dict[str, Any]:
+    """Return the statistics of minima of the proximal objective for JSON."""
     return {
         "points": landscape.points,
         "unproved_share": landscape.unproved,

@@ -8,38 +8,38 @@ from itertools import islice
 from typing import Any
 
 from ..base.presenting import table, to_json
-from ..extensions.sweeping.line import UNFINISHED, Record, is_found
-from ..extensions.sweeping.plan import BACK, Line
+from ..extensions.sweeping.line import UNFINISHED, Record, is_solution_record
+from ..extensions.sweeping.plan import BACK, SweepLine
 from ..extensions.sweeping.sweep import Sweep
 from ..stability.assess import MARGINAL, STABLE, UNDECIDED, UNSTABLE
 from .ansatz import HEADING
-from .contract import identity_json, select_attributes, to_plain_json
+from .contract import attributes_by_name, model_identity_json, to_plain_json
 from .layout import ReportOptions
 
 VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
 
 
-@table.register(Sweep)
+@table.register_renderer_of_class(Sweep)
 def sweep_table(sweep: Sweep) -> str:
     """Return a sweep as text: up to forty of its lines, and the number of points by status."""
     plan = sweep.plan
-    axes = " x ".join(f"{len(axis.values)} {axis.shown}" for axis in plan.axes) or f"{len(plan.rows)} rows"
+    axes = " x ".join(f"{len(axis.values)} {axis.user_name}" for axis in plan.axes) or f"{len(plan.rows)} rows"
     ways = ", both ways" if plan.both_ways else ""
-    text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.size} points"]
-    text += verdict_lines(record for _, _, record in sweep.points())
+    text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.point_count} points"]
+    text += replica_symmetry_count_lines(record for _, _, record in sweep.points())
     most = ReportOptions.current().max_lines
     for line, known in islice(sweep.lines(), most) if plan.axes else ():
-        text.append(f"  {_line_label(sweep, line)}: {_describe_line(line, known)}")
+        text.append(f"  {_sweep_line_label(sweep, line)}: {_describe_sweep_line(line, known)}")
     if plan.axes and len(plan.lines) > most:
         text.append(f"  and {len(plan.lines) - most} lines more")
     reasons = Counter(r["reason"] for _, _, r in sweep.points() if r["status"] in sweep.weak and r.get("reason"))
-    text.append(f"  {describe_statuses(sweep)}")
+    text.append(f"  {describe_point_counts_by_status(sweep)}")
     text += [f"  {count} x {reason}" for reason, count in reasons.most_common(3) if reason != "it was not computed"]
     return "\n".join(text)
 
 
-def verdict_lines(records: Iterable[Record]) -> list[str]:
-    """Return how many points are stable, marginal or unstable, with a note if numbers are replica symmetric."""
+def replica_symmetry_count_lines(records: Iterable[Record]) -> list[str]:
+    """Return a line on how many points are stable, marginal or unstable; empty without verdicts."""
     words = Counter(record["replica_symmetry"] for record in records if record.get("replica_symmetry"))
     if not words:
         return []
@@ -49,61 +49,61 @@ def verdict_lines(records: Iterable[Record]) -> list[str]:
     return [line]
 
 
-def describe_statuses(sweep: Sweep) -> str:
+def describe_point_counts_by_status(sweep: Sweep) -> str:
     """Return the number of points by status, in words."""
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sweep.statuses.items())
 
 
-def _line_label(sweep: Sweep, line: Line) -> str:
+def _sweep_line_label(sweep: Sweep, line: SweepLine) -> str:
     plan = sweep.plan
-    others = [f"{a.shown} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)]
+    others = [f"{a.user_name} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)]
     back = ["back"] if line.direction == BACK else []
     return ", ".join([line.start, *others, *back])
 
 
-def _describe_line(line: Line, known: Mapping[int, Record]) -> str:
-    """Return where along a line its branch was found, in words."""
+def _describe_sweep_line(line: SweepLine, known: Mapping[int, Record]) -> str:
+    """Return where along a line of a sweep its branch was found, in words."""
     name = next(iter(line.points[0]))
-    found = [n for n in sorted(known) if is_found(known[n])]
+    found = [n for n in sorted(known) if is_solution_record(known[n])]
     missing = len(line.points) - len(known)
     description = f"found at {len(found)} of {len(line.points)} points"
     if found:
         first, last = (float(line.points[n][name]) for n in (found[0], found[-1]))
         description += f", {name.rstrip('_')} = {first:.4g} to {last:.4g}"
-    lost = lost_interval(known)
+    lost = interval_of_branch_loss(known)
     if lost is not None:
         description += f"; lost between {lost[0]:.4g} and {lost[1]:.4g}"
     return description + (f"; {missing} {UNFINISHED}" if missing else "")
 
 
-def lost_interval(known: Mapping[int, Record]) -> list[float] | None:
+def interval_of_branch_loss(known: Mapping[int, Record]) -> list[float] | None:
     """Return the interval in which a line lost its branch: last value with it, first value without; or None."""
     return next((record["lost"] for record in known.values() if "lost" in record), None)
 
 
-@to_json.register(Sweep)
+@to_json.register_renderer_of_class(Sweep)
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """Return the object of `sweep --json`: the plan, the number of points by status, and the result of each line."""
-    plan, said = sweep.plan, sweep.plan.identity
+    plan, said = sweep.plan, sweep.plan.sweep_identity
     lines = [
         {
             "start": line.start,
             "direction": line.direction,
-            "fixed": {a.shown: a.values[i] for a, i in zip(plan.axes[1:], line.place[2:], strict=True)},
+            "fixed": {a.user_name: a.values[i] for a, i in zip(plan.axes[1:], line.place[2:], strict=True)},
             "points": len(line.points),
             "finished": len(known),
-            "found": sum(map(is_found, known.values())),
-            "lost": lost_interval(known),
+            "found": sum(map(is_solution_record, known.values())),
+            "lost": interval_of_branch_loss(known),
         }
         for line, known in sweep.lines()
     ]
     return {
-        **identity_json(plan.problem),
+        **model_identity_json(plan.problem),
         "parameters": to_plain_json(said["parameters"]),
         "varied": to_plain_json(said["varied"]),
         "starts": list(plan.starts),
-        **select_attributes(plan, "both_ways", "ask"),
-        "points": plan.size,
+        **attributes_by_name(plan, "both_ways", "ask"),
+        "points": plan.point_count,
         "statuses": sweep.statuses,
         "lines": lines if plan.axes else [],
     }

@@ -16,7 +16,7 @@ import xarray
 
 from .._version import __version__
 from ..base.errors import InputError
-from ..base.files import check_writable, require_finite_file, write_atomically
+from ..base.files import check_file_writable, require_readable_to_end, write_atomically
 from ..base.presenting import save, to_dataset
 from ..branches.curve_results import Curve
 from ..extensions.bayes.thresholds import BayesLine
@@ -31,18 +31,18 @@ from ..problems.columns import (
     METRIC,
     QUANTITIES,
     SOLVED,
-    add_error_columns,
-    block_shape,
-    column_name,
-    quantity_of,
-    quantity_values,
-    split_contexts,
+    add_error_bar_columns,
+    overlap_array_shape,
+    quantities_and_error_bars,
+    quantity_in_column,
+    split_token_and_cluster_axes,
+    table_column_name,
 )
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..responses.tuned_curve import TunedCurve
 from ..solving.solution import Solution
-from .contract import SCHEMA, check_schema, identity_json, parameters_json, select_attributes, to_plain_json
+from .contract import SCHEMA, attributes_by_name, check_file_schema, model_identity_json, parameters_json, to_plain_json
 
 _AXIS_SIZES = {
     "token": "tokens",
@@ -57,26 +57,26 @@ Record = dict[str, Any]
 """Values of a point by column: numbers, words and arrays; missing or None if unknown."""
 
 
-def build_table(
+def build_dataset(
     lead: Mapping[str, np.ndarray],
     problems: Sequence[Problem],
     names: Iterable[str],
     records: Iterable[tuple[tuple[int, ...], Record]],
 ) -> xarray.Dataset:
-    """Return a table along leading axes; unknown numbers are NaN, unknown words empty.
+    """Return points as a Dataset along leading axes; unknown numbers are NaN, unknown words empty.
 
     Axes of arrays follow the leading ones and count from 1: token, cluster, column and column2 of W, teacher.
 
     Args:
         lead: values of the leading axes by name.
-        problems: of the points; arrays have the largest of their sizes. The first one determines what the columns mean.
-        names: of the columns, in order.
+        problems: problems of the points; arrays have the largest of their sizes, columns the meaning in the first.
+        names: names of the columns, in order.
         records: index along the leading axes and known values of each point.
     """
     sizes = {axis: max((getattr(p, count) for p in problems), default=0) for axis, count in _AXIS_SIZES.items()}
     arrays, dims = {}, {}
     for name in names:
-        quantity = quantity_of(name)
+        quantity = quantity_in_column(name)
         dims[name] = (*lead, *quantity.axes)
         shape = (*map(len, lead.values()), *(sizes[axis] for axis in quantity.axes))
         arrays[name] = np.full(shape, "", object) if quantity.is_word else np.full(shape, np.nan)
@@ -97,7 +97,7 @@ def build_table(
 
 
 def add_overlap_attributes(dataset: xarray.Dataset, problem: Problem) -> None:
-    """Add the attributes of m and theta.
+    """Add attributes to m and theta that tell where they vanish, and whether the sign of m is free.
 
     `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 if the overlap vanishes by construction,
     because there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: `free` if the
@@ -107,12 +107,12 @@ def add_overlap_attributes(dataset: xarray.Dataset, problem: Problem) -> None:
         dataset: the table, changed in place.
         problem: its problem.
     """
-    dataset["m"].attrs["present"] = problem.law.has_means.astype(int)
+    dataset["m"].attrs["present"] = problem.law.contexts_with_means.astype(int)
     dataset["m"].attrs["sign"] = "free" if gauge.is_sign_symmetric(problem) else "fixed"
     dataset["theta"].attrs["present"] = np.full(problem.contexts, int(problem.has_teacher_overlap))
 
 
-def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
+def overlaps_by_column(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
     """Return overlaps, trained numbers and their error bars by column.
 
     Args:
@@ -123,19 +123,20 @@ def overlaps_record(problem: Problem, overlaps: Overlaps, errors: Overlaps | Non
     found: dict[str, Any] = {}
     for suffix, blocks in (("", overlaps), ("_error", errors)):
         if blocks is not None:
-            found |= {name + suffix: split_contexts(problem, getattr(blocks, name)) for name in OVERLAPS}
+            found |= {name + suffix: split_token_and_cluster_axes(problem, getattr(blocks, name)) for name in OVERLAPS}
             found |= {
-                f"{name}{suffix}": value for name, value in zip(trained_columns(problem), blocks.phi, strict=True)
+                f"{name}{suffix}": value
+                for name, value in zip(trained_number_columns(problem), blocks.phi, strict=True)
             }
     return found
 
 
-def trained_columns(problem: Problem) -> list[str]:
+def trained_number_columns(problem: Problem) -> list[str]:
     """Return the columns of the numbers trained with the weights."""
     return [f"trained_{number['name']}" for number in problem.trained]
 
 
-def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
+def dataset_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
     """Return the attributes of every table: model, version, digest, parameter along it, other parameters (JSON).
 
     Args:
@@ -146,95 +147,101 @@ def table_attributes(problem: Problem | None, parameter: str, *varied: str) -> d
     if problem is None:
         return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
     held = json.dumps(to_plain_json(parameters_json(problem, *varied)), ensure_ascii=False)
-    return {**identity_json(problem), "parameter": parameter, "parameters": held}
+    return {**model_identity_json(problem), "parameter": parameter, "parameters": held}
 
 
-def _solution_record(solution: Solution | BrokenSolution, stability: bool) -> Record:
-    """Return the record of a solution; with replica symmetry breaking the verdict is that of the symmetric solution."""
-    record = overlaps_record(solution.problem, solution.overlaps, solution.error_bars) | quantity_values(
+def _solution_by_column(solution: Solution | BrokenSolution, stability: bool) -> Record:
+    """Return the quantities of a solution by column; the verdict is that of the replica symmetric solution."""
+    record = overlaps_by_column(solution.problem, solution.overlaps, solution.error_bars) | quantities_and_error_bars(
         solution, SOLVED
     )
-    for name, (value, error) in solution.other_errors.items():
+    for name, (value, error) in solution.further_test_errors_with_error_bars.items():
         record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
     judged = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
-        record |= quantity_values(judged.stability, JUDGED)
-    return record | _states_record(solution) if isinstance(solution, BrokenSolution) else record
+        record |= quantities_and_error_bars(judged.stability, JUDGED)
+    return record | _overlaps_between_states_by_column(solution) if isinstance(solution, BrokenSolution) else record
 
 
-def _states_record(solution: BrokenSolution) -> Record:
-    """Return the quantities of the states; without breaking, q_0 and Delta are those of a single state."""
+def _overlaps_between_states_by_column(solution: BrokenSolution) -> Record:
+    """Return the quantities of broken replica symmetry by column; without breaking those of a single state."""
     state, errors = solution.state, solution.state_error_bars
     if state is None or errors is None:
         none = np.zeros_like(solution.overlaps.q)
         between, distance = (solution.overlaps.q, solution.error_bars.q), (none, none)
     else:
-        between, distance = (state.between.q, errors.between.q), (state.distance, errors.distance)
-    blocks = zip(add_error_columns(["q_between", "distance"]), (*between, *distance), strict=True)
-    scalars = quantity_values(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
-    return scalars | {name: split_contexts(solution.problem, values) for name, values in blocks}
+        between, distance = (state.between.q, errors.between.q), (state.total_distance, errors.total_distance)
+    blocks = zip(add_error_bar_columns(["q_between", "distance"]), (*between, *distance), strict=True)
+    scalars = quantities_and_error_bars(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
+    return scalars | {name: split_token_and_cluster_axes(solution.problem, values) for name, values in blocks}
 
 
-def overlap_columns(problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True) -> list[str]:
+def overlap_column_names(
+    problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True
+) -> list[str]:
     """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars.
 
     Args:
-        problems: of the points of the table.
-        names: of the overlaps.
+        problems: problems of the points of the table.
+        names: names of the overlaps.
         errors: whether to add columns of error bars.
     """
-    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_columns(problem))]
+    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_number_columns(problem))]
     return [*every, *(f"{name}_error" for name in every)] if errors else every
 
 
-def solution_columns(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
+def solution_column_names(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
     """Return the columns of solutions in order.
 
     Args:
-        problems: of the points of the table.
+        problems: problems of the points of the table.
         metrics: names of the metrics after the first.
     """
     keep_norms = any(problem.regulariser.keeps_norms for problem in problems)
     solved = [name for name in SOLVED if name != "multiplier" or keep_norms]
     further = [f"{METRIC}{name}{suffix}" for name in metrics for suffix in ("", "_error")]
-    return [*overlap_columns(problems), *add_error_columns(solved), *further, *add_error_columns(JUDGED)]
+    return [*overlap_column_names(problems), *add_error_bar_columns(solved), *further, *add_error_bar_columns(JUDGED)]
 
 
-def empty_branch_table(problem: Problem, parameter: str) -> xarray.Dataset:
+def empty_branch_dataset(problem: Problem, parameter: str) -> xarray.Dataset:
     """Return the table of a branch without points, which has its columns.
 
     Args:
         problem: the problem.
         parameter: the parameter along the branch.
     """
-    columns = solution_columns([problem], problem.metric_names[1:])
-    return build_table({column_name(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(parameter=parameter)
+    columns = solution_column_names([problem], problem.metric_names[1:])
+    return build_dataset({table_column_name(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(
+        parameter=parameter
+    )
 
 
-def _branch_table(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
-    """Return the solutions of a branch in order, along the parameter."""
+def _branch_dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
+    """Return the solutions of a branch, in order, as a Dataset along the parameter."""
     solutions: Sequence[Solution | BrokenSolution] = curve.solutions
     problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
-    columns = solution_columns(problems, problem.metric_names[1:] if problem else ())
+    columns = solution_column_names(problems, problem.metric_names[1:] if problem else ())
     if isinstance(curve, BrokenCurve):
-        columns += add_error_columns(BROKEN)
-    records = (((n,), _solution_record(solution, stability)) for n, solution in enumerate(solutions))
-    dataset = build_table({column_name(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records)
+        columns += add_error_bar_columns(BROKEN)
+    records = (((n,), _solution_by_column(solution, stability)) for n, solution in enumerate(solutions))
+    dataset = build_dataset(
+        {table_column_name(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records
+    )
     if isinstance(curve, BrokenCurve):
         dataset["q"].attrs["long_name"] = "overlap of a minimiser's weights with themselves, q_1"
         dataset["training_loss"].attrs["long_name"] = "training loss per d of the lowest states"
-    dataset.attrs = table_attributes(problem, curve.parameter, curve.parameter)
+    dataset.attrs = dataset_attributes(problem, curve.parameter, curve.parameter)
     dataset.attrs |= {"branch": curve.name, "ends": curve.end_text()}
     return dataset
 
 
-@to_dataset.register(Curve)
-@to_dataset.register(BrokenCurve)
+@to_dataset.register_renderer_of_class(Curve)
+@to_dataset.register_renderer_of_class(BrokenCurve)
 def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.Dataset:
     """Return a branch as a Dataset along the parameter.
 
-    Axes: the parameter under its own name, then those of `build_table` (of length 1 if there is one token, cluster or
+    Axes: the parameter under its own name, then those of `build_dataset` (of length 1 if there is one token, cluster or
     column). Variables: those of `columns.SOLVED`, multiplier if norms are constrained, test_error_NAME of further
     metrics, trained_NAME, with error bars in `*_error`; and, with `stability`, those of `columns.JUDGED`. The
     attributes hold model, digest, version, parameters (JSON), branch and its ends.
@@ -247,15 +254,15 @@ def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.
         curve: the branch.
         stability: also assess the stability of every solution, which takes about as long as solving.
     """
-    dataset = _branch_table(curve, stability)
+    dataset = _branch_dataset(curve, stability)
     for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
         # (last value found, first value not found); empty if the branch reaches the edge of the grid.
         dataset.attrs[side] = json.dumps(list(end) if end is not None else [])
     return dataset
 
 
-@to_dataset.register(Followed)
-def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
+@to_dataset.register_renderer_of_class(Followed)
+def followed_branch_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
     """Return a branch followed by arclength as a Dataset, in order of arclength; the parameter may not be monotonic.
 
     Variables and attributes as of `curve_dataset`, and `arclength` in units of the block scales and of the interval;
@@ -265,20 +272,20 @@ def followed_dataset(followed: Followed, stability: bool = True) -> xarray.Datas
         followed: the branch.
         stability: also assess the stability of every solution.
     """
-    dataset = _branch_table(followed, stability)
-    dataset["arclength"] = (column_name(followed.parameter), followed.arclength)
+    dataset = _branch_dataset(followed, stability)
+    dataset["arclength"] = (table_column_name(followed.parameter), followed.arclength)
     dataset.attrs["slopes"] = "; ".join(followed.slopes_by)
     events = []
     for event in followed.events:
         of_evidence = {name: event.evidence[name] for name in ("type", "toward")}
-        events.append(select_attributes(event, "kind", "value", "error", "status") | of_evidence)
+        events.append(attributes_by_name(event, "kind", "value", "error", "status") | of_evidence)
     dataset.attrs["events"] = json.dumps(events)
     return dataset
 
 
-@to_dataset.register(TunedCurve)
-def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
-    """Return `curve_dataset` of a tuned curve with the best value of the parameter, its error bar, kind and status.
+@to_dataset.register_renderer_of_class(TunedCurve)
+def tuned_curve_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
+    """Return a tuned curve as a Dataset: solutions, and the best value of the parameter with its error bar and status.
 
     Args:
         tuned: the tuned curve.
@@ -287,14 +294,14 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
     dataset = curve_dataset(tuned.curve, stability)
     if not tuned.optima:
         return dataset
-    first, axis = tuned.optima[0], column_name(tuned.over)
+    first, axis = tuned.optima[0], table_column_name(tuned.over)
     name = first.parameter.rstrip("_")
     for column, attribute in {f"best_{name}": "value", f"best_{name}_error": "error"}.items():
         dataset[column] = (axis, np.array([getattr(optimum, attribute) for optimum in tuned.optima]))
     for column, attribute in {"optimum": "kind", "optimum_status": "status"}.items():
         dataset[column] = (axis, np.array([getattr(optimum, attribute) for optimum in tuned.optima], object))
     dataset[f"best_{name}"].attrs["long_name"] = f"{name} of least {first.minimise}"
-    dataset.attrs |= table_attributes(first.solution.problem, tuned.over, tuned.over, name)
+    dataset.attrs |= dataset_attributes(first.solution.problem, tuned.over, tuned.over, name)
     dataset.attrs |= {
         "tuned": name,
         "minimise": first.minimise,
@@ -303,15 +310,15 @@ def tuned_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
     return dataset
 
 
-@to_dataset.register(CriticalLine)
-def line_dataset(line: CriticalLine) -> xarray.Dataset:
+@to_dataset.register_renderer_of_class(CriticalLine)
+def critical_line_dataset(line: CriticalLine) -> xarray.Dataset:
     """Return a critical line as a Dataset along `point`, with variables value, error and over.
 
     Attributes name the event and both parameters; `special` (JSON) holds codimension-2 points.
     """
-    dataset = _event_columns(line)
+    dataset = _critical_line_variables(line)
     dataset.attrs = {
-        **table_attributes(line.first.problem, line.parameter, line.parameter),
+        **dataset_attributes(line.first.problem, line.parameter, line.parameter),
         "kind": line.kind,
         "over": line.over.rstrip("_"),
         "branches": " and ".join(line.first.branches),
@@ -321,12 +328,12 @@ def line_dataset(line: CriticalLine) -> xarray.Dataset:
     return dataset
 
 
-@to_dataset.register(BayesLine)
-def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
+@to_dataset.register_renderer_of_class(BayesLine)
+def bayes_threshold_line_dataset(line: BayesLine) -> xarray.Dataset:
     """Return a line of Bayes-optimal thresholds as a Dataset like that of a critical line; NaN where there is none."""
-    dataset = _event_columns(line)
+    dataset = _critical_line_variables(line)
     dataset.attrs = {
-        **table_attributes(line.problem, "alpha", "alpha", line.over),
+        **dataset_attributes(line.problem, "alpha", "alpha", line.over),
         "kind": line.title,
         "over": line.over.rstrip("_"),
         "branches": "Bayes-optimal inference",
@@ -337,31 +344,31 @@ def bayes_line_dataset(line: BayesLine) -> xarray.Dataset:
     return dataset
 
 
-def _event_columns(line: CriticalLine | BayesLine) -> xarray.Dataset:
+def _critical_line_variables(line: CriticalLine | BayesLine) -> xarray.Dataset:
     columns = {"over": line.over_values, "value": line.values, "error": line.errors}
     return xarray.Dataset({name: ("point", np.asarray(values, float)) for name, values in columns.items()})
 
 
-@save.register(xarray.Dataset)
-def save_dataset(dataset: xarray.Dataset, path: str | Path) -> None:
-    """Write netCDF 4, whole or not at all.
+@save.register_renderer_of_class(xarray.Dataset)
+def save_dataset_as_netcdf(dataset: xarray.Dataset, path: str | Path) -> None:
+    """Write a Dataset to a netCDF 4 file, never partially.
 
     The bytes are made in memory, since HDF5 ends the process when the disk is full.
 
     Args:
         dataset: the table.
-        path: of the file.
+        path: path of the file.
 
     Raises:
         InputError: the file cannot be written.
     """
-    path, whole = check_writable(Path(path)), io.BytesIO()
+    path, whole = check_file_writable(Path(path)), io.BytesIO()
     with h5netcdf.File(whole, "w") as file:
         dataset.assign_attrs(schema=SCHEMA).dump_to_store(xarray.backends.H5NetCDFStore(file))
     write_atomically(path, whole.getvalue())
 
 
-def overlaps_from_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
+def overlaps_from_dataset_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
     """Return the overlaps of one point or run of a table.
 
     Args:
@@ -374,12 +381,12 @@ def overlaps_from_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Ov
     """
     blocks = {}
     for name in OVERLAPS:
-        expected = block_shape(problem, name)
+        expected = overlap_array_shape(problem, name)
         found = dataset[name].values[row] if name in dataset else np.zeros(0)
         if found.shape != expected:
             raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
-    names = trained_columns(problem)
+    names = trained_number_columns(problem)
     missing = [name for name in names if name not in dataset]
     if missing:
         raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")
@@ -397,7 +404,7 @@ def loss_difference_curve(first: xarray.Dataset, second: xarray.Dataset) -> tupl
         Values of the parameter at which both branches were found, training loss of the first minus that of the second,
         error bar of the difference; each (N,).
     """
-    one, other = (dataset[column_name(dataset.attrs["parameter"])].values for dataset in (first, second))
+    one, other = (dataset[table_column_name(dataset.attrs["parameter"])].values for dataset in (first, second))
     common, left, right = np.intersect1d(one, other, return_indices=True)
     difference = first["training_loss"].values[left] - second["training_loss"].values[right]
     return common, difference, first["training_loss_error"].values[left] + second["training_loss_error"].values[right]
@@ -408,7 +415,7 @@ def _read_netcdf(path: Path) -> tuple[xarray.Dataset | None, str]:
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None  # raised by h5netcdf for files that it could not open
     try:
-        with h5py.File(require_finite_file(path, again=True), "r"):
+        with h5py.File(require_readable_to_end(path, again=True), "r"):
             pass
         return xarray.load_dataset(path, engine="h5netcdf"), ""
     except OSError as error:
@@ -419,8 +426,8 @@ def _read_netcdf(path: Path) -> tuple[xarray.Dataset | None, str]:
         sys.unraisablehook = hook
 
 
-def load_dataset(path: str | Path) -> xarray.Dataset:
-    """Return a file written by `save_dataset`, of this release or an earlier one, loaded into memory.
+def load_netcdf_dataset(path: str | Path) -> xarray.Dataset:
+    """Return a file written by `save_dataset_as_netcdf`, of this release or an earlier one, loaded into memory.
 
     Raises:
         InputError: the file does not exist, is damaged or not netCDF, is no table of this package, or has a later
@@ -430,9 +437,9 @@ def load_dataset(path: str | Path) -> xarray.Dataset:
     dataset, reason = _read_netcdf(path)
     if dataset is None:
         raise InputError(
-            f"cannot read {path}: {reason}; curves, lines, simulations and sweeps are written as such by -o FILE.nc"
+            f"cannot read {path}: {reason}; a table is what commands as `curve` or `sweep` write by -o FILE.nc"
         )
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
-        raise InputError(f"{path} is no table of saddleforge: it does not name its model and parameter")
-    check_schema(path, dataset.attrs.pop("schema", None))
+        raise InputError(f"{path} was not written by saddleforge: it does not name a model and a parameter")
+    check_file_schema(path, dataset.attrs.pop("schema", None))
     return dataset

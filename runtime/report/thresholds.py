@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
 from ..thresholds.threshold import Threshold
-from .ansatz import HEADING, is_unstable_beyond_digits, suggest_solve_with_breaking, suggest_symmetry_breaking
-from .contract import location_json
-from .solution import describe_finite_limits, problem_line
+from .ansatz import HEADING, is_unstable_beyond_error_bars, suggest_solve_with_breaking, suggest_symmetry_breaking
+from .contract import located_value_json
+from .solution import describe_limits_not_taken, model_and_parameters_line
 
 _FEWER_STEPS = ("replica symmetric", "symmetric"), ("with one step", "one_step")  # words, key of the evidence
 
 
-@table.register(Threshold)
+@table.register_renderer_of_class(Threshold)
 def threshold_table(threshold: Threshold) -> str:
     """Return a threshold as text: value, parts of its error bar, and the stability there."""
     parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root"), ("step", "the step")]
@@ -22,8 +22,8 @@ def threshold_table(threshold: Threshold) -> str:
     known = [(threshold.evidence.get(f"error_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
     verdicts = [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
-    beyond = [s for s in threshold.solutions if is_unstable_beyond_digits(s)] if not threshold.broken else []
-    lines = [repr(threshold), f"  {problem_line(threshold.problem, without=threshold.parameter)}"]
+    beyond = [s for s in threshold.solutions if is_unstable_beyond_error_bars(s)] if not threshold.broken else []
+    lines = [repr(threshold), f"  {model_and_parameters_line(threshold.problem, without=threshold.parameter)}"]
     if beyond:
         sentence = (
             suggest_symmetry_breaking(beyond[0])
@@ -33,19 +33,19 @@ def threshold_table(threshold: Threshold) -> str:
         lines = [*verdicts, f"  {HEADING}; {sentence}", *lines]
         verdicts = []
     if threshold.evidence.get("proof"):
-        lines.append(f"  {describe_error_bars(threshold.evidence)}")
+        lines.append(f"  {describe_how_errors_were_bounded(threshold.evidence)}")
     else:
-        limit = describe_finite_limits(threshold.evidence)
+        limit = describe_limits_not_taken(threshold.evidence)
         lines.append(f"  error bar {threshold.error:.2g} = {shown}{limit}")
     second = threshold.evidence.get("second_rule")
     if second:
         rule = second["integrator"]
         lines.append(
             f"  {rule['rule']}, {rule['points']} points: {threshold.parameter} = "
-            f"{format_with_error(second['value'], second['gap'])} ({second['verdict']})"
+            f"{format_value_with_error(second['value'], second['gap'])} ({second['verdict']})"
         )
     shallower = [(words, threshold.evidence.get(name)) for words, name in _FEWER_STEPS]
-    values = [f"{words} {format_with_error(one['value'], one['error'])}" for words, one in shallower if one]
+    values = [f"{words} {format_value_with_error(one['value'], one['error'])}" for words, one in shallower if one]
     if values:
         steps = "one step" if threshold.evidence["rsb"] == 1 else "two steps"
         lines.append(f"  with {steps} of breaking; {', '.join(values)}")
@@ -53,26 +53,26 @@ def threshold_table(threshold: Threshold) -> str:
     return "\n".join(lines)
 
 
-@to_json.register(Threshold)
+@to_json.register_renderer_of_class(Threshold)
 def threshold_json(threshold: Threshold) -> dict[str, Any]:
     """Return the object of `threshold --json` (docs/design.md section 5)."""
     value, error = threshold.decimals
     name, kind = threshold.parameter, threshold.kind
     return {
-        **location_json(threshold.problem, kind, name, value, error, threshold.status, threshold.error_kind),
+        **located_value_json(threshold.problem, kind, name, value, error, threshold.status, threshold.error_kind),
         "branches": list(threshold.branches),
         "rs_verdict": threshold.rs_verdict,
         "evidence": threshold.evidence,
     }
 
 
-def describe_error_bars(evidence: dict[str, Any]) -> str:
-    """Return how error bars were obtained, in words, and what they leave out."""
-    limit = describe_finite_limits(evidence)
+def describe_how_errors_were_bounded(evidence: dict[str, Any]) -> str:
+    """Return in words how error bars were obtained and which limits they leave out."""
+    limit = describe_limits_not_taken(evidence)
     proof = evidence.get("proof")
     if proof is None:
         return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree{limit}"
     return (
-        f"the printed equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies within "
-        f"these error bars ({proof['method']}, {proof['bits']} bits){limit}"
+        f"the generated equations have exactly one solution within {proof['box']:.0e} of the blocks, and it lies "
+        f"within these error bars ({proof['method']}, {proof['bits']} bits){limit}"
     )

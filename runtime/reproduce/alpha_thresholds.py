@@ -1,4 +1,4 @@
-"""Thresholds in alpha, located near a guess, as plain numbers and words; or the evidence that there is none.
+"""Thresholds in alpha, located near a guess, as plain numbers and words; or the evidence that none exists.
 
 A threshold starts from the stored overlaps of a neighbouring one, so that its digits do not depend on when the
 neighbour was computed.
@@ -21,7 +21,7 @@ from ..problems.problem import Problem
 from ..report import tables
 from ..solving.solution import Solution
 from ..thresholds.along_branch import condition_threshold
-from ..thresholds.crossing import loss_difference
+from ..thresholds.crossing import training_loss_difference
 from ..thresholds.threshold import Threshold
 from .run import BRANCHES
 
@@ -31,7 +31,7 @@ GAIN_CONDITION = "test_error = baseline_error"  # of the semantic branch: alpha_
 OVERLAP_ACCURACY = 1e-3
 
 
-def threshold_near(
+def locate_threshold_near(
     kind: str,
     at: Problem,
     guess: float,
@@ -42,26 +42,26 @@ def threshold_near(
     overlap_accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return a threshold in alpha near a guess as plain numbers and words; or the evidence that there is none.
+    """Return a threshold in alpha near a guess as plain numbers and words; or the evidence that none exists.
 
     Args:
         kind: alpha_c (equal training loss) or alpha_l (test error of the semantic branch equal to the baseline).
-        at: the problem.
+        at: problem at which thresholds in alpha are sought.
         guess: value of alpha.
-        step: between the values of alpha tried until the sign changes.
-        seeds: overlaps near the guess to start each branch from.
-        accuracy: of the threshold.
+        step: first step in alpha of the search for a sign change.
+        seeds: overlaps near the guess from which each branch starts.
+        accuracy: accuracy of the threshold.
         overlap_accuracy: relative accuracy of the overlaps on which the threshold is located.
         reached: name of the branch that solutions reach if it differs from the start (see `Branch`).
     """
     followers = start_branches_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
     bracket = bracket_threshold(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
-        return absent_result(kind, followers, bracket)
+        return stored_absent_threshold(kind, followers, bracket)
     try:
-        return threshold_result(locate_in_bracket(kind, at, followers, bracket, accuracy))
+        return stored_threshold(locate_threshold_in_bracket(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
-        return {**absent_result(kind, followers, str(error)), "status": "not_converged"}
+        return {**stored_absent_threshold(kind, followers, str(error)), "status": "not_converged"}
 
 
 def start_branches_near(
@@ -72,13 +72,13 @@ def start_branches_near(
     accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Branch]:
-    """Return the branches that a threshold compares, started at a value of alpha if overlaps are stored for it.
+    """Return the branches that a threshold compares, solved at a value of alpha where overlaps are given.
 
     Args:
         kind: alpha_c or alpha_l.
-        at: the problem.
-        value: of alpha.
-        seeds: overlaps to start each branch from.
+        at: problem at which thresholds in alpha are sought.
+        value: value of alpha.
+        seeds: overlaps from which each branch starts.
         accuracy: relative accuracy of the overlaps.
         reached: name of the branch that solutions reach if it differs from the start.
     """
@@ -86,33 +86,33 @@ def start_branches_near(
     followers = {n: Branch(at, "alpha", n, accuracy, reached=reached.get(n)) for n in names}
     for name, follower in followers.items():
         if name in seeds:
-            follower.solve_from(value, seeds[name])
+            follower.solve_from_overlaps(value, seeds[name])
     return followers
 
 
 def bracket_threshold(
     kind: str, followers: Mapping[str, Branch], first: float, step: float, lowest: float = 0.1, highest: float = 4.0
 ) -> tuple[float, float] | str:
-    """Return an interval with a sign change, to be searched from its upper end; or a sentence why there is none.
+    """Return an interval of alpha in which the compared difference changes sign; or a sentence why none was found.
 
-    Above a threshold the compared difference is negative. Solutions at small alpha are costly and may not exist: the
-    search goes down only from a negative difference, and stops soon after a branch has ended.
+    The difference is negative above a threshold. Solutions at small alpha are costly and may not exist: the search goes
+    down only from a negative difference, and stops soon after a branch has ended.
 
     Args:
         kind: alpha_c or alpha_l.
-        followers: the branches by name.
+        followers: branches by name.
         first: first value of alpha.
-        step: between values of alpha.
+        step: first step in alpha.
         lowest: smallest alpha.
         highest: largest alpha.
     """
 
-    def difference(alpha: float) -> float | None:
-        found = [follower.at(alpha) for follower in followers.values()]
+    def difference_at(alpha: float) -> float | None:
+        found = [follower.solution_at(alpha) for follower in followers.values()]
         solutions = [solution for solution in found if solution is not None]
-        return compared_difference(kind, solutions)["difference"] if len(solutions) == len(found) else None
+        return threshold_difference(kind, solutions)["difference"] if len(solutions) == len(found) else None
 
-    above, value = first, difference(first)
+    above, value = first, difference_at(first)
     below: tuple[float, float] | None = None
     while value is None or value > 0:
         if value is not None:
@@ -120,14 +120,14 @@ def bracket_threshold(
         above, step = above + step, 1.5 * step
         if above > highest:
             return f"no value of alpha up to {highest:g} was found above which the difference is negative"
-        value = difference(above)
+        value = difference_at(above)
     missing: float | None = None
     while below is None:
         alpha = above - step if missing is None else (above + missing) / 2
         if alpha < lowest or (missing is not None and above - missing < 0.01):
             end = "" if missing is None else f"; at {missing:.4g} the branches were not found together"
             return f"the difference stays negative down to alpha = {above:.4g}{end}"
-        lower = difference(alpha)
+        lower = difference_at(alpha)
         if lower is None:
             missing = alpha
         elif lower > 0:
@@ -142,17 +142,17 @@ def bracket_threshold(
     return above - 4 * (above - second), above
 
 
-def locate_in_bracket(
+def locate_threshold_in_bracket(
     kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
 ) -> Threshold:
-    """Return the threshold in a bracket: a crossing of both branches (alpha_c), or the gain of one (alpha_l).
+    """Return the threshold in a bracket: a loss crossing (alpha_c), or a test-error condition (alpha_l).
 
     Args:
         kind: alpha_c or alpha_l.
-        at: the problem.
-        followers: the branches by name.
+        at: problem at which thresholds in alpha are sought.
+        followers: branches by name.
         bracket: interval of alpha.
-        accuracy: of the threshold.
+        accuracy: accuracy of the threshold.
 
     Raises:
         NotConvergedError: the difference does not change sign where the branches exist.
@@ -164,8 +164,8 @@ def locate_in_bracket(
     return condition_threshold(at, GAIN_CONDITION, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
-def threshold_result(threshold: Threshold) -> dict[str, Any]:
-    """Return the stored values of a threshold: value, error bar, evidence, verdicts and packed overlaps of branches."""
+def stored_threshold(threshold: Threshold) -> dict[str, Any]:
+    """Return a threshold as plain values to store: value, error bar, evidence, verdicts, packed overlaps."""
     pairs = list(zip(threshold.branches, threshold.solutions, strict=True))
     return {
         **{name: getattr(threshold, name) for name in ("value", "error", "error_kind", "status")},
@@ -177,17 +177,17 @@ def threshold_result(threshold: Threshold) -> dict[str, Any]:
     }
 
 
-def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
-    """Return the stored values of a threshold that was not found: what was compared, and where each branch exists.
+def stored_absent_threshold(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
+    """Return the values to store for a threshold that was not found: differences, and ranges of the branches.
 
     Args:
         kind: alpha_c or alpha_l.
-        followers: the branches by name.
-        sentence: the reason.
+        followers: branches by name.
+        sentence: reason why it was not found.
     """
     known = [follower.known for follower in followers.values()]
     common = sorted(set(known[0]).intersection(*known[1:]))
-    rows = [{"alpha": alpha, **compared_difference(kind, [k[alpha] for k in known])} for alpha in common]
+    rows = [{"alpha": alpha, **threshold_difference(kind, [k[alpha] for k in known])} for alpha in common]
     lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
     lowest = {n: min(f.known, default=None) for n, f in followers.items()}
     nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
@@ -203,33 +203,33 @@ def absent_result(kind: str, followers: Mapping[str, Branch], sentence: str) -> 
 
 
 def is_located_or_absent(result: Mapping[str, Any]) -> bool:
-    """Return whether a threshold was located to its accuracy, or has no sign change."""
+    """Return whether a threshold was located to its accuracy, or shown to be absent."""
     return result["status"] in ("converged", "absent")
 
 
-def compared_difference(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
-    """Return the function that vanishes at the threshold, with its error bar.
+def threshold_difference(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
+    """Return the difference that vanishes at a threshold, with its error bar.
 
-    It is the difference of the two training losses (alpha_c), or test error minus baseline (alpha_l).
+    It is that of the two training losses (alpha_c), or test error minus baseline error (alpha_l).
 
     Args:
         kind: alpha_c or alpha_l.
-        solutions: of the branches.
+        solutions: one solution per branch.
     """
     if kind == "alpha_c":
-        difference, error = loss_difference(*solutions)
+        difference, error = training_loss_difference(*solutions)
         return {"difference": difference, "error": error}
     (one,) = solutions
     return {"difference": one.test_error - one.baseline_error, "error": one.test_error_error}
 
 
 def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
-    """Return the overlaps of a curve's table at its value of alpha nearest to the given one.
+    """Return the overlaps in the table of a curve at the value of alpha nearest to a given one.
 
     Args:
-        at: the problem.
+        at: problem at which thresholds in alpha are sought.
         dataset: table of the curve.
-        alpha: the given value.
+        alpha: given value of alpha.
     """
     row = dataset.sel(alpha=alpha, method="nearest")
     s, t = at.student_rank, at.teacher_rank
@@ -237,8 +237,8 @@ def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Over
     return Overlaps(**{name: row[name].values.reshape(at.contexts, *shape) for name, shape in shapes.items()})
 
 
-def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
-    """Return the sign change along the curves by linear interpolation; their upper end if there is none.
+def guess_threshold_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
+    """Return a guess of a threshold: the sign change along curves by linear interpolation, else their upper end.
 
     Args:
         kind: alpha_c or alpha_l.
@@ -257,13 +257,13 @@ def guess_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> floa
 
 
 def extrapolate_threshold(points: Mapping[float, float], omega: float) -> float:
-    """Return a threshold at omega extrapolated from others, within [0.3, 2.5].
+    """Return a threshold at omega extrapolated from thresholds at other omega, clipped to [0.3, 2.5].
 
-    The logarithm is interpolated through the nearest three or two points; through one with slope 2.5.
+    Its logarithm is a polynomial through the nearest three or two points, or a line of slope 2.5 through one point.
 
     Args:
         points: omega -> threshold.
-        omega: where to extrapolate to.
+        omega: value of omega to extrapolate to.
     """
     near = sorted(points, key=lambda w: abs(w - omega))[:3]
     if not near:

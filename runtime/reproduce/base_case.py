@@ -1,4 +1,4 @@
-"""The base case, common to several runs: the branches at omega = 0.3, and thresholds at every omega."""
+"""The base case, common to several runs: branches at omega = 0.3, and thresholds in alpha at every omega."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from ..base.errors import NotConvergedError
 from ..branches.curve_results import Curve
 from ..extensions.breaking.curve import curve
 from ..problems.overlaps import Overlaps
-from ..report.tables import load_dataset, save_dataset
-from .alpha_thresholds import extrapolate_threshold, guess_from_curves, nearest_overlaps, threshold_near
-from .run import BRANCHES, SHOWN_OMEGA, Run, RunTask, table_files, unpack_overlaps
+from ..report.tables import load_netcdf_dataset, save_dataset_as_netcdf
+from .alpha_thresholds import (
+    extrapolate_threshold,
+    guess_threshold_from_curves,
+    locate_threshold_near,
+    nearest_overlaps,
+)
+from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask, branch_table_files, unpack_overlaps
 from .steps import STEPS
 
 OMEGAS = (0.3, 0.2, 0.1, 0.0, 0.4)  # each starts from earlier ones
@@ -21,13 +26,13 @@ GRID = (0.1, 2.5, 25)
 SECONDS = {"curve": 20, "alpha_c": 8, "alpha_l": 5, "verdicts": 40}  # expected duration of a step
 
 
-class BaseCaseRun(Run):
+class BaseCaseRun(ReproductionRun):
     """A run that begins with the base case or a part of it.
 
     Attributes:
         curve_accuracy: relative accuracy of the overlaps along the branches.
-        threshold_accuracy: of thresholds in alpha.
-        crossing_accuracy: of alpha_c by omega; both branches are nearly marginal at omega = 0.
+        threshold_accuracy: accuracy of thresholds in alpha.
+        crossing_accuracy: accuracy of alpha_c by omega; both branches are nearly marginal at omega = 0.
     """
 
     curve_accuracy: ClassVar[float] = 1e-3
@@ -36,10 +41,10 @@ class BaseCaseRun(Run):
 
     def __init__(self, out: Path, figures: tuple[str, ...]) -> None:
         super().__init__(out, figures)
-        self._followed = cache(self._follow)
+        self._followed = cache(self._continue_branch)
 
     def branch_tasks(self) -> list[RunTask]:
-        """Return the tasks of the branches at omega = 0.3."""
+        """Return the tasks that follow the branches at omega = 0.3."""
         return [
             RunTask(f"following the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["curve"], f"curve_{name}",
                  self.follow_branch, (name,), ("curves", name), files=[self._branch_file(name)])
@@ -47,7 +52,7 @@ class BaseCaseRun(Run):
         ]  # fmt: skip
 
     def threshold_tasks(self, omegas: Sequence[float] = OMEGAS, **kinds: str) -> list[RunTask]:
-        """Return the tasks of thresholds at every omega.
+        """Return the tasks that locate thresholds in alpha at every omega.
 
         Args:
             omegas: values of omega.
@@ -63,34 +68,36 @@ class BaseCaseRun(Run):
         ]  # fmt: skip
 
     def verdict_tasks(self) -> list[RunTask]:
-        """Return the tasks of verdicts along the branches, which thresholds do not need, and of their tables."""
+        """Return the tasks that assess the stability along the branches and write the tables of the branches."""
         return [
             RunTask(f"judging the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["verdicts"], f"verdicts_{name}",
-                 self.assess_branch, (name,), after=[f"curve_{name}"], files=table_files(name))
+                 self.assess_branch, (name,), after=[f"curve_{name}"], files=branch_table_files(name))
             for name in BRANCHES
         ]  # fmt: skip
 
     def follow_branch(self, name: str) -> dict[str, Any]:
-        """Follow a branch at omega = 0.3."""
+        """Follow a branch along alpha at omega = 0.3 and store its curve."""
         found = self._followed(name)
-        save_dataset(found.to_xarray(stability=False), self.out / self._branch_file(name))
+        save_dataset_as_netcdf(found.to_xarray(stability=False), self.out / self._branch_file(name))
         return {"ends": found.end_text(), "points": len(found.solutions)}
 
     def assess_branch(self, name: str) -> dict[str, Any]:
-        """Assess the stability of a branch at omega = 0.3 and write its tables."""
-        return self.keep_curve(self._followed(name), table_files(name))
+        """Assess the stability along a branch at omega = 0.3 and write the tables of the branch."""
+        return self.write_branch_tables(self._followed(name), branch_table_files(name))
 
-    def _follow(self, name: str) -> Curve:
+    def _continue_branch(self, name: str) -> Curve:
         found = curve(self.base, start=name, alpha=GRID, accuracy=self.curve_accuracy, refine_end=2)
         if not found.solutions:
-            raise NotConvergedError(f"the {name} branch was not found at omega = {SHOWN_OMEGA:g}")
+            raise NotConvergedError(
+                f"no {name} solution was found at omega = {SHOWN_OMEGA:g} for alpha = {GRID[0]:g} to {GRID[1]:g}"
+            )
         return found
 
     def _branch_file(self, name: str) -> str:
         return f"{STEPS}/{name}.nc"
 
     def locate_threshold(self, kind: str, omega: float) -> dict[str, Any]:
-        """Locate alpha_c or alpha_l at an omega, starting from the curves or the nearest omega computed before.
+        """Locate alpha_c or alpha_l at an omega, starting from the curves or from the nearest known omega.
 
         Args:
             kind: alpha_c or alpha_l.
@@ -100,16 +107,16 @@ class BaseCaseRun(Run):
         accuracy = (
             self.crossing_accuracy.get(omega, self.threshold_accuracy) if kind == "alpha_c" else self.threshold_accuracy
         )
-        guess, step, seeds = self._guess(kind, omega, earlier)
-        return threshold_near(kind, self.base.with_(omega=omega), guess, step, seeds, accuracy)
+        guess, step, seeds = self._guess_threshold(kind, omega, earlier)
+        return locate_threshold_near(kind, self.base.with_(omega=omega), guess, step, seeds, accuracy)
 
-    def _guess(
+    def _guess_threshold(
         self, kind: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, float, dict[str, Overlaps]]:
-        """Return a guess, the step width, and overlaps to start from, by the curves or neighbouring omegas."""
+        """Return a guess of a threshold, a step in alpha, and overlaps to start from, by curves or known omega."""
         if not earlier:
-            datasets = {name: load_dataset(self.out / self._branch_file(name)) for name in BRANCHES}
-            guess = guess_from_curves(kind, datasets)
+            datasets = {name: load_netcdf_dataset(self.out / self._branch_file(name)) for name in BRANCHES}
+            guess = guess_threshold_from_curves(kind, datasets)
             return guess, 0.02, {n: nearest_overlaps(self.base, d, guess) for n, d in datasets.items()}
         nearest = min(earlier, key=lambda w: abs(w - omega))
         seeds = {n: unpack_overlaps(self.base, u) for n, u in earlier[nearest]["overlaps"].items()}

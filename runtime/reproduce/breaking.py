@@ -1,8 +1,8 @@
 """The error of replica symmetry in the base case, from one step of symmetry breaking.
 
-Both branches are followed down in alpha at omega = 0.3, replica symmetric and with one step of breaking, their crossing
-is located under both, and the positional branch is followed at other omega for a map. A step of the run is a branch at
-an omega.
+Both branches are followed down in alpha at omega = 0.3, replica symmetric and with one step of breaking. Their crossing
+is located in either case, and the positional branch is followed at other omega for a map. A step of the run is a branch
+at one omega.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..extensions.breaking.curve import BrokenCurve, curve
 from ..extensions.breaking.solution import BrokenSolution
 from ..extensions.breaking.solve import break_replica_symmetry, solve
 from ..solving.solution import Solution
-from .run import BRANCHES, SHOWN_OMEGA, Run, RunTask
+from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask
 
 BREAKING = "rsb"
 GRIDS: dict[str, tuple[float, ...]] = {
@@ -34,12 +34,12 @@ ACCURACY, SYMMETRIC_ACCURACY = 3e-3, 1e-4  # of the overlaps; replica symmetry c
 BRACKET = (1.1, 1.4)  # of the crossing
 
 
-class BreakingRun(Run):
+class BreakingRun(ReproductionRun):
     """The run with one step of symmetry breaking: both branches, their crossing, the map and timings.
 
     Attributes:
         end_bisections: bisections of the end of the semantic branch at omega = 0.3.
-        crossing_accuracy: of alpha_c with one step of symmetry breaking.
+        crossing_accuracy: accuracy of alpha_c with one step of symmetry breaking.
     """
 
     draws = (BREAKING,)
@@ -51,7 +51,7 @@ class BreakingRun(Run):
         super().__init__(out, figures)
         self.results.update(curves={}, map={}, times=[])
 
-    def plan(self) -> Iterator[RunTask]:
+    def planned_tasks(self) -> Iterator[RunTask]:
         """Return the tasks: branches at omega = 0.3, their crossing, the positional branch at other omega, timings."""
         for name in BRANCHES:
             yield self._branch_task(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
@@ -61,24 +61,24 @@ class BreakingRun(Run):
             yield self._branch_task(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
         for name, alpha in TIMED:
             title, step = f"timing the {name} branch at alpha = {alpha:g}", f"rsb_time_{name}_{alpha:g}"
-            yield RunTask(title, 45, step, self.measure_times, (name, alpha), ("times",))
+            yield RunTask(title, 45, step, self.measure_solution_times, (name, alpha), ("times",))
 
     def _branch_task(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
         title, seconds = f"one step of breaking {which}", 20 * len(GRIDS[name])
-        return RunTask(title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch, (name, omega), into)
+        return RunTask(title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch_with_breaking, (name, omega), into)
 
-    def compute_branch(self, name: str, omega: float) -> dict[str, Any]:
-        """Compute a branch at an omega, replica symmetric and with one step of symmetry breaking.
+    def compute_branch_with_breaking(self, name: str, omega: float) -> dict[str, Any]:
+        """Compute a branch along alpha, replica symmetric and with one step of symmetry breaking.
 
         Args:
-            name: of the branch.
+            name: name of the branch.
             omega: value of omega.
         """
         at, kinds = self.base.with_(omega=omega), {}
         refined = self.end_bisections if omega == SHOWN_OMEGA else 0
         for kind, rsb, accuracy, point in (
-            ("symmetric", 0, SYMMETRIC_ACCURACY, symmetric_point),
-            ("broken", 1, ACCURACY, broken_point),
+            ("symmetric", 0, SYMMETRIC_ACCURACY, stored_symmetric_point),
+            ("broken", 1, ACCURACY, stored_broken_point),
         ):
             clock = _SolutionTimer()
             found = curve(at, rsb=rsb, start=name, values=GRIDS[name], accuracy=accuracy, refine_end=refined,
@@ -100,11 +100,11 @@ class BreakingRun(Run):
             "sentence": "",
         }
 
-    def measure_times(self, name: str, alpha: float) -> dict[str, Any]:
-        """Measure the seconds of both from a named start, after compilation by a first solution of half the accuracy.
+    def measure_solution_times(self, name: str, alpha: float) -> dict[str, Any]:
+        """Measure the solution times of replica symmetry and of one step of breaking, after compilation.
 
         Args:
-            name: of the branch.
+            name: name of the branch.
             alpha: value of alpha.
         """
         at = self.base.with_(alpha=alpha)
@@ -113,7 +113,7 @@ class BreakingRun(Run):
         symmetric = solve(at, name, accuracy=ACCURACY)
         seconds = clock(symmetric)
         found = break_replica_symmetry(symmetric, accuracy=ACCURACY)
-        return {"branch": name, **broken_point(found), "seconds": clock(found), "symmetric_seconds": seconds}
+        return {"branch": name, **stored_broken_point(found), "seconds": clock(found), "symmetric_seconds": seconds}
 
     def is_complete(self) -> bool:
         """Return whether every solution and the crossing reached their accuracy."""
@@ -124,7 +124,7 @@ class BreakingRun(Run):
 
 
 class _SolutionTimer:
-    """A callback for one solution after another that records the seconds of each by its alpha."""
+    """A callback that records the solution time of each of successive solutions, by alpha."""
 
     def __init__(self) -> None:
         self.seconds: dict[float, float] = {}
@@ -134,26 +134,26 @@ class _SolutionTimer:
         alpha, now = solution.problem.alpha, time.monotonic()
         taken = self.seconds[alpha] = now - self._last
         self._last = now
-        print_message(f"  {solution.branch} at alpha = {alpha:g}: {taken:.0f} s")
+        print_message(f"  {solution.branch} branch at alpha = {alpha:g}: solved in {taken:.0f} s")
         return taken
 
 
 def stored_branch(
     found: Curve | BrokenCurve, point: Callable[[Any], dict[str, Any]], clock: _SolutionTimer
 ) -> dict[str, Any]:
-    """Return the stored values of a branch: its points with their seconds, and where it ends.
+    """Return a branch as plain values to store: its points with their solution times, and its ends.
 
     Args:
         found: the branch.
-        point: function that returns the stored values of a solution.
-        clock: the recorded seconds.
+        point: function that returns the values to store of a solution.
+        clock: recorded solution times.
     """
     points = [{**point(s), "seconds": clock.seconds.get(s.problem.alpha)} for s in found.solutions]
     return {"points": points, "ends": [list(end) if end else None for end in found.ends], "words": found.end_text()}
 
 
-def symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any]:
-    """Return the stored values of a replica symmetric solution, with overlaps of the first token."""
+def stored_symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any]:
+    """Return a replica symmetric solution as plain values to store, with overlaps of the first token."""
     point: dict[str, Any] = {"alpha": solution.problem.alpha, "status": solution.status.value}
     for name in ("q", "m", "theta"):
         point[name] = abs(float(getattr(solution.overlaps, name).ravel()[0]))
@@ -163,19 +163,19 @@ def symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any]:
     return point
 
 
-def broken_point(solution: BrokenSolution) -> dict[str, Any]:
-    """Return the stored values of a solution with one step of symmetry breaking."""
+def stored_broken_point(solution: BrokenSolution) -> dict[str, Any]:
+    """Return a solution with one step of symmetry breaking as plain values to store."""
     state, widths, stability = solution.state, solution.state_error_bars, solution.stability
     point = {
-        **symmetric_point(solution),
+        **stored_symmetric_point(solution),
         "alone": solution.alone,
         "found": solution.found,
         "parisi": solution.parisi,
         "parisi_error": solution.parisi_error,
-        "distance": 0.0 if state is None else float(state.distance[0, 0, 0]),
-        "distance_error": 0.0 if widths is None else float(widths.distance[0, 0, 0]),
+        "distance": 0.0 if state is None else float(state.total_distance[0, 0, 0]),
+        "distance_error": 0.0 if widths is None else float(widths.total_distance[0, 0, 0]),
         "q_between": float((solution.overlaps if state is None else state.between).q[0, 0, 0]),
-        "rule": solution.rule.describe(),
+        "rule": solution.rule.rule_description(),
     }
     if stability is not None:
         names = ("clustering", "clustering_error", "verdict")

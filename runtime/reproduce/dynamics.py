@@ -16,22 +16,22 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from ..base.errors import DomainError, InputError
-from ..extensions.descent.averages import average_rules_for
+from ..extensions.descent.averages import gradient_average_rules
 from ..extensions.descent.dynamics import dynamics
 from ..extensions.descent.escape import escape
-from ..extensions.descent.flow import Flow
-from ..extensions.descent.schedule import Batch, Schedule
-from ..extensions.descent.state import Moments, named_moments
+from ..extensions.descent.flow import EquationsOfMotion
+from ..extensions.descent.schedule import BatchSize, LearningRateSchedule
+from ..extensions.descent.state import Moments, moments_of_start
 from ..extensions.simulation.instance import Instance
-from ..extensions.simulation.methods.sgd import draw_weights, one_pass
+from ..extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
 from ..extensions.simulation.orientation import classify_state
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import name_branch
-from .run import SHOWN_OMEGA, Run, RunTask
+from .run import SHOWN_OMEGA, ReproductionRun, RunTask
 
 DYNAMICS = "dynamics"
-RIDGE_PER_SAMPLE = 0.002  # of the ridge, per sample
+RIDGE_PER_SAMPLE = 0.002  # strength of the ridge per sample
 START = "q=0.125,theta=0.025,m_1=0.1"
 RATE, END = 4.0, 60.0
 RATES, OMEGAS = (1.0, 4.0, 16.0), (0.0, 0.3, 0.45)
@@ -45,7 +45,7 @@ IN_PLANE, EVERY = 200, 4  # simulations of a plane: dimension, and starts along 
 DIMENSIONS, DRAWS = (100, 1000, 10_000, 100_000, 1_000_000), 24
 
 
-class DynamicsRun(Run):
+class DynamicsRun(ReproductionRun):
     """The run about one-pass descent: trajectory, basins of attraction, escape.
 
     Attributes:
@@ -62,8 +62,8 @@ class DynamicsRun(Run):
         super().__init__(out, figures)
         self.results |= {"basins": {}, "escape": {}}
 
-    def plan(self) -> Iterator[RunTask]:
-        """Return the tasks: the trajectory, a step a plane, and the escape times."""
+    def planned_tasks(self) -> Iterator[RunTask]:
+        """Return the tasks: the trajectory, the basins of each plane, and the escape times."""
         title = "the base case in time, with simulations"
         yield RunTask(title, 60, "dynamics_trajectory", self.compute_trajectory, into=("trajectory",))
         for omega in OMEGAS:
@@ -73,15 +73,15 @@ class DynamicsRun(Run):
         yield RunTask("times of escape against d", 60, "dynamics_escape", self.compute_escape_times, into=("escape",))
 
     def is_complete(self) -> bool:
-        """Return whether the trajectory has its accuracy."""
+        """Return whether the trajectory reached its accuracy."""
         return bool(self.results["trajectory"]["status"] == "converged")
 
-    def _problem_at(self, omega: float) -> Problem:
+    def _problem_at_omega(self, omega: float) -> Problem:
         return self.base.with_(omega=omega, **{"lambda": RIDGE_PER_SAMPLE})
 
     def compute_trajectory(self) -> dict[str, Any]:
-        """Compute overlaps in time, and means of simulations."""
-        problem, times = self._problem_at(SHOWN_OMEGA), np.linspace(0.0, END, 121)
+        """Compute the overlaps of one-pass descent in time, and their means over simulations."""
+        problem, times = self._problem_at_omega(SHOWN_OMEGA), np.linspace(0.0, END, 121)
         found = dynamics(problem, RATE, times, START, accuracy=1e-5)
         measured = times[::20]
         runs = [simulated_path(problem, SIMULATED, seed, RATE, START, measured) for seed in range(SEEDS)]
@@ -93,14 +93,14 @@ class DynamicsRun(Run):
         }  # fmt: skip
 
     def compute_basins(self, rate: float, omega: float) -> dict[str, Any]:
-        """Compute the final state of starts with given overlaps, the boundary in m, and final states at finite d.
+        """Compute final states of descent from a grid of starts, the basin boundary in m, and final states at finite d.
 
         Args:
             rate: learning rate.
             omega: value of omega.
         """
-        problem = self._problem_at(omega)
-        flow = Flow(problem, average_rules_for(problem)[1])
+        problem = self._problem_at_omega(omega)
+        flow = EquationsOfMotion(problem, gradient_average_rules(problem)[1])
         thetas, ms = (
             np.linspace(0.0, THETA, self.starts_per_axis).tolist(),
             np.linspace(0.0, M, self.starts_per_axis).tolist(),
@@ -123,8 +123,8 @@ class DynamicsRun(Run):
         return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
     def compute_escape_times(self) -> dict[str, Any]:
-        """Compute escape times from random starts in all dimensions."""
-        problem = self._problem_at(SHOWN_OMEGA)
+        """Compute the escape times of descent from random starts in several dimensions d."""
+        problem = self._problem_at_omega(SHOWN_OMEGA)
         found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
         return {
             "d": DIMENSIONS,
@@ -140,61 +140,61 @@ def _first_token_overlaps(packed: Any) -> np.ndarray:
     return np.asarray(packed)[:, [0, 4, 6]]
 
 
-def _start_overlaps(theta: float, m: float) -> dict[str, float]:
+def _named_start_overlaps(theta: float, m: float) -> dict[str, float]:
     return {"q": START_Q, "theta": theta, "m_1": m}
 
 
-def final_state(flow: Flow, rate: float, theta: float, m: float) -> str:
-    """Return the state that a start of given overlaps converges to; empty if no weights have these overlaps.
+def final_state(flow: EquationsOfMotion, rate: float, theta: float, m: float) -> str:
+    """Return the state to which descent converges from given overlaps; empty if no weights have these overlaps.
 
     Args:
-        flow: the equations of motion.
+        flow: equations of motion of the overlaps.
         rate: learning rate.
         theta: initial overlap with the teacher.
         m: initial overlap with the mean.
     """
     problem = flow.problem
     try:
-        begin = named_moments(problem, _start_overlaps(theta, m))[1].pack()
+        begin = moments_of_start(problem, _named_start_overlaps(theta, m))[1].pack()
     except (InputError, DomainError):
         return ""
     # A vanishing constant overlap stays zero by symmetry; at unstable points rounding would let it grow.
-    still = (begin == 0) & (np.abs(flow.packed_slope(begin, rate)) < SLOPE_ROUNDING * rate)
+    still = (begin == 0) & (np.abs(flow.packed_moment_derivatives(begin, rate)) < SLOPE_ROUNDING * rate)
     found = solve_ivp(
-        lambda _, u: np.where(still, 0.0, flow.packed_slope(u, rate)), (0.0, PLANE_END_TIME / rate), begin,
+        lambda _, u: np.where(still, 0.0, flow.packed_moment_derivatives(u, rate)), (0.0, PLANE_END_TIME / rate), begin,
         method="LSODA", rtol=1e-5, atol=1e-8,
     )  # fmt: skip
-    return name_branch(Moments.unpack(found.y[:, -1], problem).overlaps(problem))
+    return name_branch(problem, Moments.unpack(found.y[:, -1], problem).overlaps(problem))
 
 
 def simulated_final_state(problem: Problem, rate: float, theta: float, m: float) -> str:
-    """Return the state that one pass at finite d reaches in a shorter time, from weights with these overlaps.
+    """Return the state that one-pass descent at finite d reaches from weights with given overlaps.
 
     Args:
-        problem: the problem.
+        problem: problem to simulate.
         rate: learning rate.
         theta: initial overlap with the teacher.
         m: initial overlap with the mean.
     """
     path = simulated_path(
-        problem, IN_PLANE, 0, rate, _start_overlaps(theta, m), np.array([0.0, SIMULATION_END_TIME / rate])
+        problem, IN_PLANE, 0, rate, _named_start_overlaps(theta, m), np.array([0.0, SIMULATION_END_TIME / rate])
     )
     return classify_state(problem, IN_PLANE, Overlaps.unpack(path[-1], problem.sizes))
 
 
 def simulated_path(problem: Problem, d: int, seed: int, rate: float, start: Any, times: np.ndarray) -> np.ndarray:
-    """Return the packed overlaps of one pass at finite d at some times.
+    """Return the packed overlaps of one-pass descent at finite d at given times.
 
     Args:
-        problem: the problem.
+        problem: problem to simulate.
         d: dimension.
-        seed: of the data.
+        seed: seed of the data.
         rate: learning rate.
         start: initial overlaps.
-        times: in steps over d.
+        times: times in units of d steps.
     """
     instance = Instance(problem.with_(alpha=float(times[-1])), d, seed, memory=0.0)
-    weights = draw_weights(instance, named_moments(problem, start)[1])
-    path = one_pass(instance, weights, Schedule(rate), Batch(), times).path
+    weights = draw_weights(instance, moments_of_start(problem, start)[1])
+    path = run_one_pass_sgd(instance, weights, LearningRateSchedule(rate), BatchSize(), times).path
     assert path is not None
     return path

@@ -22,15 +22,15 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..thresholds.continuous_transition import continuous_transition
 from .alpha_thresholds import (
-    absent_result,
-    guess_from_curves,
+    guess_threshold_from_curves,
     is_located_or_absent,
+    locate_threshold_near,
     nearest_overlaps,
-    threshold_near,
-    threshold_result,
+    stored_absent_threshold,
+    stored_threshold,
 )
 from .base_case import OMEGAS, BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, RunTask, table_files, unpack_overlaps
+from .run import BRANCHES, SHOWN_OMEGA, RunTask, branch_table_files, unpack_overlaps
 
 EXTENSIONS = "extensions"
 FOLDER = "extensions"
@@ -38,14 +38,14 @@ ONSET, CROSSING = "onset", "crossing"
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExtensionSetting:
     """A variation of the base case.
 
     Attributes:
         parameters: structural sizes and values that differ from the model's defaults.
         grid: values of alpha of the branches at omega = 0.3.
-        omegas: those of the transition, each after its neighbour.
-        overlap_accuracy: of the overlaps along the branches, and where the transition is located.
+        omegas: values of omega of the transition, each after a neighbouring value.
+        overlap_accuracy: relative accuracy of the overlaps along the branches and at the transition.
         accuracy: error bar of the transition in alpha.
         budget: expected seconds of a branch and of a transition on two cores.
         branches: the branches to follow; with ONSET the transition is the instability of the positional one towards
@@ -75,25 +75,25 @@ class Setting:
         return problem(self.model, omega=omega, **{**self.parameters, **changes})
 
 
-def means_along_encodings(share: float) -> list[list[float]]:
-    """Return means . encodings of two tokens and two clusters with opposite means.
+def cluster_means_along_encodings(share: float) -> list[list[float]]:
+    """Return products of means and encodings for two tokens and two clusters with opposite means.
 
-    The means have the given component along the encodings.
+    The means have a given component along the encodings.
     """
     return [[side * share * way for way in (1.0, -1.0)] for _ in range(2) for side in (-1.0, 1.0)]
 
 
-def means_along_teacher(share: float) -> list[list[float]]:
-    """Return means . teacher of two tokens and two clusters with opposite means, for a teacher of rank one."""
+def cluster_means_along_teacher(share: float) -> list[list[float]]:
+    """Return products of means and a rank-one teacher for two tokens and two clusters with opposite means."""
     return [[side * share] for _ in range(2) for side in (-1.0, 1.0)]
 
 
 def cluster_deviations(narrow: float, mean: float = 0.25) -> list[float]:
-    """Return the deviations of two tokens and two clusters of equal weight.
+    """Return the standard deviations of two clusters of equal weight, for two tokens.
 
     Args:
-        narrow: deviation of the narrower cluster.
-        mean: average of rho over the clusters.
+        narrow: standard deviation of the narrower cluster.
+        mean: mean variance of the clusters.
     """
     return [narrow, float(np.sqrt(2 * mean - narrow**2))] * 2
 
@@ -101,8 +101,8 @@ def cluster_deviations(narrow: float, mean: float = 0.25) -> list[float]:
 NARROW = 0.45  # deviation of the narrower cluster; 0.5 is the base case
 EQUAL_LABELS = (0.4, 0.1, 0.1, 0.4)  # the tokens of a sentence come from one cluster with probability 0.8
 
-SETTINGS: dict[str, Setting] = {
-    "rank_two": Setting(
+SETTINGS: dict[str, ExtensionSetting] = {
+    "rank_two": ExtensionSetting(
         title="student of rank 2",
         model="dot_product_attention",
         parameters={"student_rank": 2},
@@ -113,7 +113,7 @@ SETTINGS: dict[str, Setting] = {
         accuracy=3e-2,
         budget=(75, 75),
     ),
-    "untied": Setting(
+    "untied": ExtensionSetting(
         title="untied query and key",
         model="untied_attention",
         parameters={},
@@ -122,7 +122,7 @@ SETTINGS: dict[str, Setting] = {
         accuracy=4e-3,
         budget=(25, 25),
     ),
-    "mixture": Setting(
+    "mixture": ExtensionSetting(
         title="correlated tokens: clusters of unequal width",
         model="attention_on_mixture",
         parameters={"sigma": cluster_deviations(NARROW), "labels": EQUAL_LABELS},
@@ -132,7 +132,7 @@ SETTINGS: dict[str, Setting] = {
         accuracy=1e-3,
         budget=(90, 60),
     ),
-    "value": Setting(
+    "value": ExtensionSetting(
         title="value matrix",
         model="value_attention",
         parameters={},
@@ -148,9 +148,9 @@ SETTINGS: dict[str, Setting] = {
 VARIATIONS: dict[str, dict[str, Any]] = {
     "correlated labels": {"labels": EQUAL_LABELS},
     "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": cluster_deviations(NARROW)},
-    "means with a share 0.5 along the encodings": {"along": means_along_encodings(0.5)},
-    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": means_along_teacher(0.25)},
-    "m* = 0.25 and correlated labels": {"taught": means_along_teacher(0.25), "labels": EQUAL_LABELS},
+    "means with a share 0.5 along the encodings": {"along": cluster_means_along_encodings(0.5)},
+    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": cluster_means_along_teacher(0.25)},
+    "m* = 0.25 and correlated labels": {"taught": cluster_means_along_teacher(0.25), "labels": EQUAL_LABELS},
 }
 
 
@@ -165,7 +165,7 @@ class ExtensionsRun(BaseCaseRun):
         self.results["settings"] = {name: {"curves": {}, "alpha_c": {}} for name in SETTINGS}
         self.results["variations"] = {}
 
-    def plan(self) -> Iterator[RunTask]:
+    def planned_tasks(self) -> Iterator[RunTask]:
         """Return the tasks: base case, branches and transitions of each setting, variations of correlated tokens."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks(alpha_c="base case")
@@ -175,79 +175,79 @@ class ExtensionsRun(BaseCaseRun):
             for branch in setting.branches:
                 title = f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}"
                 yield RunTask(title, quick, f"{stem}_curve_{branch}", self.follow_setting_branch, (name, branch),
-                           (*into, "curves", branch), files=table_files(FOLDER, f"{name}_{branch}"),
-                           settings=_problem_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                           (*into, "curves", branch), files=branch_table_files(FOLDER, f"{name}_{branch}"),
+                           settings=_problem_settings(setting.problem(SHOWN_OMEGA)))  # fmt: skip
             after = [f"{stem}_curve_{branch}" for branch in setting.branches]
             for number, omega in enumerate(setting.omegas):
                 title = f"{setting.title}: locating the transition at omega = {omega:g}"
                 earlier = [f"{stem}_{w:g}" for w in setting.omegas[:number]]
                 yield RunTask(title, slow, f"{stem}_{omega:g}", self.locate_setting_threshold, (name, omega),
                            (*into, "alpha_c", f"{omega:g}"), [*after, *earlier, *base],
-                           settings=_problem_identity(setting.problem(omega)))  # fmt: skip
+                           settings=_problem_settings(setting.problem(omega)))  # fmt: skip
             if setting.transition == ONSET:
                 title = f"{setting.title}: where its two saddles have equal training loss"
                 yield RunTask(title, slow, f"{stem}_saddles", self.locate_saddle_crossing, (name,),
                            (*into, "saddles"), after,
-                           settings=_problem_identity(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                           settings=_problem_settings(setting.problem(SHOWN_OMEGA)))  # fmt: skip
         for number, change in enumerate(VARIATIONS):
             title, step = f"correlated tokens: {change}", f"{FOLDER}_variation_{number}"
-            yield RunTask(title, 60, step, self.locate_variation, (change,), ("variations", change),
-                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_problem_identity(_varied_problem(change)))  # fmt: skip
+            yield RunTask(title, 60, step, self.locate_varied_transition, (change,), ("variations", change),
+                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_problem_settings(_varied_problem(change)))  # fmt: skip
         yield from self.verdict_tasks()
 
     def is_complete(self) -> bool:
         """Return whether every transition was located to its accuracy, or has no sign change."""
-        found = [*self._base_thresholds.values(), *self.results["variations"].values()]
+        found = [*self._base_case_thresholds.values(), *self.results["variations"].values()]
         for setting in self.results["settings"].values():
             found += [*setting["alpha_c"].values(), *([setting["saddles"]] if "saddles" in setting else [])]
         return all(is_located_or_absent(r) for r in found)
 
     def follow_setting_branch(self, name: str, branch: str) -> dict[str, Any]:
-        """Follow a branch of a setting, and write its tables.
+        """Follow a branch of a setting along alpha, and write the tables of the branch.
 
         Args:
-            name: of the setting.
-            branch: its name.
+            name: name of the setting.
+            branch: name of the branch.
         """
         setting = SETTINGS[name]
         followed = curve(setting.problem(SHOWN_OMEGA), start=branch, over="alpha", values=setting.grid, refine_end=0,
                          accuracy=setting.overlap_accuracy, reached=setting.reached.get(branch))  # fmt: skip
-        return self.keep_curve(followed, table_files(FOLDER, f"{name}_{branch}"))
+        return self.write_branch_tables(followed, branch_table_files(FOLDER, f"{name}_{branch}"))
 
     def branch_tables(self, name: str) -> dict[str, Any]:
-        """Return branch -> table of a setting, for the branches that were found."""
+        """Return the tables of a setting by branch, for the branches that were found."""
         found = self.results["settings"][name]["curves"]
-        return {b: self.dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
+        return {b: self.branch_dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
 
     def locate_setting_threshold(self, name: str, omega: float) -> dict[str, Any]:
-        """Locate the transition of a setting at an omega.
+        """Locate the transition in alpha of a setting at an omega.
 
         Args:
-            name: of the setting.
+            name: name of the setting.
             omega: value of omega.
         """
         setting, at = SETTINGS[name], SETTINGS[name].problem(omega)
         earlier = {float(w): r for w, r in self.results["settings"][name]["alpha_c"].items()}
-        guess, seeds = self._setting_guess(name, omega, earlier)
+        guess, seeds = self._guess_setting_threshold(name, omega, earlier)
         if setting.transition == ONSET:
-            return onset_result(at, guess, seeds.get("positional"), setting)
-        return _crossing_near(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
+            return stored_instability(at, guess, seeds.get("positional"), setting)
+        return _locate_crossing_near(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
 
     @property
-    def _base_thresholds(self) -> dict[str, dict[str, Any]]:
+    def _base_case_thresholds(self) -> dict[str, dict[str, Any]]:
         return self.results["thresholds"]["alpha_c"]
 
-    def _setting_guess(
+    def _guess_setting_threshold(
         self, name: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, dict[str, Overlaps]]:
-        """Return a guess and overlaps to start from: by the curves, else a neighbour, shifted as the base case."""
+        """Return a guess of the transition of a setting and overlaps to start from, by neighbours or curves."""
         setting = SETTINGS[name]
         located_at = {w: r for w, r in earlier.items() if r["value"] is not None}
         if not located_at:
-            return self._guess_along(name, omega)
+            return self._guess_threshold_from_branch_tables(name, omega)
         near = sorted(located_at, key=lambda w: abs(w - omega))[:2]
         seeds = located_at[near[0]]["overlaps"]
-        base = {w: self._base_thresholds.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
+        base = {w: self._base_case_thresholds.get(f"{w:g}", {}).get("value") for w in (omega, *near)}
         guess = float(located_at[near[0]]["value"])
         if all(base.values()):
             # The ratio to the base case varies slowly with omega.
@@ -256,10 +256,12 @@ class ExtensionsRun(BaseCaseRun):
             guess = base[omega] * (ratios[0] + slope * (omega - near[0]))
         return guess, {b: unpack_overlaps(setting.problem(omega), u) for b, u in seeds.items()}
 
-    def _guess_along(self, name: str, omega: float, crossing: bool = False) -> tuple[float, dict[str, Overlaps]]:
-        """Return a guess and overlaps to start from by the curves alone, also for a crossing that is no transition."""
+    def _guess_threshold_from_branch_tables(
+        self, name: str, omega: float, crossing: bool = False
+    ) -> tuple[float, dict[str, Overlaps]]:
+        """Return a guess of the transition of a setting and overlaps to start from, by its curves."""
         setting, datasets = SETTINGS[name], self.branch_tables(name)
-        guess = guess_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
+        guess = guess_threshold_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
         if setting.transition == ONSET and not crossing:
             guess = setting.grid[0]
         at = setting.problem(omega)
@@ -267,29 +269,30 @@ class ExtensionsRun(BaseCaseRun):
 
     def locate_saddle_crossing(self, name: str) -> dict[str, Any]:
         """Locate the crossing of training losses of the semantic and positional saddles of a setting."""
-        guess, seeds = self._guess_along(name, SHOWN_OMEGA, crossing=True)
-        return _crossing_near(SETTINGS[name], SETTINGS[name].problem(SHOWN_OMEGA), guess, 0.04, seeds)
+        guess, seeds = self._guess_threshold_from_branch_tables(name, SHOWN_OMEGA, crossing=True)
+        return _locate_crossing_near(SETTINGS[name], SETTINGS[name].problem(SHOWN_OMEGA), guess, 0.04, seeds)
 
-    def locate_variation(self, change: str) -> dict[str, Any]:
-        """Locate the transition of correlated tokens with one change, from that of the base case."""
-        at, base = _varied_problem(change), self._base_thresholds[f"{SHOWN_OMEGA:g}"]
+    def locate_varied_transition(self, change: str) -> dict[str, Any]:
+        """Locate the transition of correlated tokens with one change from the base case."""
+        at, base = _varied_problem(change), self._base_case_thresholds[f"{SHOWN_OMEGA:g}"]
         guess = 1.0 if base["value"] is None else float(base["value"])
         if np.any(at.law.teacher_means):
             # A teacher that overlaps the means gives the semantic branch an overlap with them.
-            return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
+            return _locate_crossing_near(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
         seeds = {
-            b: _repeat_for_clusters(unpack_overlaps(self.base, u), at.clusters) for b, u in base["overlaps"].items()
+            b: _repeat_overlaps_for_clusters(unpack_overlaps(self.base, u), at.clusters)
+            for b, u in base["overlaps"].items()
         }
-        return _crossing_near(SETTINGS["mixture"], at, guess, 0.08, seeds)
+        return _locate_crossing_near(SETTINGS["mixture"], at, guess, 0.08, seeds)
 
 
-def _crossing_near(
-    setting: Setting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
+def _locate_crossing_near(
+    setting: ExtensionSetting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
     reached: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return alpha_c to the accuracy of a setting."""
+    """Return the loss crossing alpha_c near a guess, to the accuracy of a setting."""
     accuracy = setting.overlap_accuracy
-    return threshold_near(
+    return locate_threshold_near(
         "alpha_c", at, guess, step, seeds, setting.accuracy, overlap_accuracy=accuracy, reached=reached or {}
     )
 
@@ -298,31 +301,36 @@ def _varied_problem(change: str) -> Problem:
     return problem(SETTINGS["mixture"].model, omega=SHOWN_OMEGA, **VARIATIONS[change])
 
 
-def _problem_identity(at: Problem) -> dict[str, Any]:
-    """Return the values that determine the digits of a problem in addition to the sources of this package."""
+def _problem_settings(at: Problem) -> dict[str, Any]:
+    """Return the model, solver and parameters of a problem, on which stored results depend."""
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
-    return {"model": at.solver.name, "structure": at.solver.key, "solver": at.solver.files_digest, "parameters": values}
+    return {
+        "model": at.solver.name,
+        "structure": at.solver.key,
+        "solver": at.solver.solver_files_digest,
+        "parameters": values,
+    }
 
 
-def _repeat_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps:
-    """Return the overlaps of tokens without clusters, repeated for every cluster."""
+def _repeat_overlaps_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps:
+    """Return overlaps with clusters from overlaps without, repeating the blocks of a token for every cluster."""
     blocks = (overlaps.q, overlaps.V, overlaps.m, overlaps.theta)
     return Overlaps(*(np.repeat(block, clusters, axis=0) for block in blocks))
 
 
-def onset_result(at: Problem, guess: float, start: Overlaps | None, setting: Setting) -> dict[str, Any]:
-    """Return the instability of the positional branch towards theta, in the form of `threshold_near`.
+def stored_instability(at: Problem, guess: float, start: Overlaps | None, setting: ExtensionSetting) -> dict[str, Any]:
+    """Return the instability of the positional branch towards theta as plain values to store.
 
     Args:
-        at: the problem.
-        guess: value of alpha.
+        at: problem whose branch is assessed.
+        guess: guess of alpha.
         start: overlaps to start from.
-        setting: the setting.
+        setting: setting that gives the accuracy.
     """
     branch = Branch(at, "alpha", "positional", setting.overlap_accuracy)
     try:
-        return threshold_result(
+        return stored_threshold(
             continuous_transition(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start)
         )
     except NotConvergedError as error:
-        return {**absent_result("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}
+        return {**stored_absent_threshold("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}

@@ -18,13 +18,17 @@ import numpy as np
 from ..extensions.breaking.curve import curve
 from ..extensions.breaking.solve import solve
 from ..extensions.comparison.compare import LOSSES, scaling
-from ..extensions.simulation.estimate import Estimate
-from ..extensions.simulation.finite_transition import PairedDifference, fit_root, paired_difference
+from ..extensions.simulation.estimate import MeanEstimate
+from ..extensions.simulation.finite_transition import (
+    PairedLossDifference,
+    fit_zero_of_loss_difference,
+    paired_loss_difference,
+)
 from ..extensions.simulation.methods.gamp import state_evolution
 from ..extensions.simulation.simulation import Simulation, simulate
 from ..integration import rule_by_name
 from ..problems.problem import Problem
-from ..saddle_point.starts import start_overlaps
+from ..saddle_point.starts import overlaps_of_start
 from .base_case import BaseCaseRun
 from .run import BRANCHES, SHOWN_OMEGA, RunTask
 
@@ -46,7 +50,7 @@ SECONDS_POINTS, SECONDS_PAIRS = {FOUND: 60, POLISHED: 300}, {FOUND: 300, POLISHE
 
 
 class FiniteSizeRun(BaseCaseRun):
-    """The run of theory and simulations, with a step for every group of simulations."""
+    """The run that compares theory with simulations at finite d, with a step for every group of simulations."""
 
     draws = (FINITE_SIZE,)
     page, data = "finite-size", "finite_size"
@@ -55,8 +59,8 @@ class FiniteSizeRun(BaseCaseRun):
         super().__init__(out, figures)
         self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
-    def plan(self) -> Iterator[RunTask]:
-        """Return the tasks: branches and transition at omega = 0.3, then one step a group of simulations."""
+    def planned_tasks(self) -> Iterator[RunTask]:
+        """Return the tasks: branches and transition at omega = 0.3, then one task per group of simulations."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks((SHOWN_OMEGA,), alpha_c="transition")
         both = [(search, name) for search in SEARCHES for name in BRANCHES]
@@ -73,7 +77,7 @@ class FiniteSizeRun(BaseCaseRun):
             yield RunTask(title, 120, step, self.simulate_scaling, (search, name), ("scaling", search, name))
         for omega in PLANE_OMEGAS:
             title, step = f"both starts at omega = {omega:g}", f"finite_plane_{omega:g}"
-            yield RunTask(title, 40, step, self.compare_losses_at, (omega,), ("plane",))
+            yield RunTask(title, 40, step, self.compare_losses_at_omega, (omega,), ("plane",))
         for method in RANDOM_METHODS:
             title, step = f"random starts with {method}", f"finite_random_{method}"
             yield RunTask(title, 90, step, self.simulate_random_starts, (method,), ("random",))
@@ -84,22 +88,24 @@ class FiniteSizeRun(BaseCaseRun):
         yield from self.verdict_tasks()
 
     def simulate_branch(self, search: str, name: str) -> list[dict[str, Any]]:
-        """Simulate from a start along its branch.
+        """Simulate along a branch, from the start of the branch, at several alpha.
 
         Args:
             search: FOUND or POLISHED.
-            name: of the branch.
+            name: name of the branch.
         """
         problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
         return [
-            mean_row(simulate_to_end(p, d=D, seeds=SEEDS, start=name, **simulation_options(search, name)))
+            mean_observables(simulate_to_end(p, d=D, seeds=SEEDS, start=name, **simulation_options(search, name)))
             for p in problems
         ]
 
     def locate_transition(self, search: str) -> dict[str, Any]:
-        """Locate where minima of both starts on the same data have equal training loss."""
-        found = [_paired_difference(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS]
-        value, error = fit_root(found)
+        """Locate the alpha at which minima from both starts on the same data have equal training loss."""
+        found = [
+            _paired_loss_difference(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS
+        ]
+        value, error = fit_zero_of_loss_difference(found)
         rows = [
             {"alpha": one.alpha, "pairs": len(one.values), "mean": one.mean, "standard_error": one.standard_error}
             for one in found
@@ -107,11 +113,11 @@ class FiniteSizeRun(BaseCaseRun):
         return {"value": value, "error": error, "differences": rows}
 
     def simulate_scaling(self, search: str, name: str) -> dict[str, Any]:
-        """Compute observables at several d, and their limits.
+        """Compute observables at several d, and extrapolate them to infinite d.
 
         Args:
             search: FOUND or POLISHED.
-            name: of the branch.
+            name: name of the branch.
         """
         solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
         scaled = scaling(solution, dims=DIMS[search], seeds=SCALING_SEEDS, **simulation_options(search, name))
@@ -130,15 +136,15 @@ class FiniteSizeRun(BaseCaseRun):
         runs = [len(one.runs) for one in scaled.simulations]
         return {"dims": scaled.dims, "runs": runs, "verdict": stability.verdict if stability else "", "rows": rows}
 
-    def compare_losses_at(self, omega: float) -> list[dict[str, Any]]:
-        """Return differences of the training losses of both branches at an omega, in theory and of pairs."""
+    def compare_losses_at_omega(self, omega: float) -> list[dict[str, Any]]:
+        """Return training-loss differences of both branches at an omega, in theory and in paired simulations."""
         base = self.base.with_(omega=omega)
         grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
         curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
         one, other = ({s.problem.alpha: s.training_loss for s in found.solutions} for found in curves)
         rows = []
         for alpha in PLANE_ALPHAS:
-            difference = _paired_difference(base.with_(alpha=alpha), PLANE_D, PLANE_SEEDS, FOUND)
+            difference = _paired_loss_difference(base.with_(alpha=alpha), PLANE_D, PLANE_SEEDS, FOUND)
             enough = len(difference.values) > 1
             rows.append(
                 {
@@ -153,7 +159,7 @@ class FiniteSizeRun(BaseCaseRun):
         return rows
 
     def simulate_random_starts(self, method: str) -> list[dict[str, Any]]:
-        """Return the minima that a method reaches from random starts."""
+        """Return counts of the branches that an optimiser reaches from random starts, at several alpha."""
         options: dict[str, Any] = {"d": RANDOM_D, "seeds": RANDOM_SEEDS, "method": method, "tolerance": 1e-5}
         found = [simulate_to_end(self.base.with_(alpha=alpha), start="random", **options) for alpha in RANDOM_ALPHAS]
         return [
@@ -163,14 +169,14 @@ class FiniteSizeRun(BaseCaseRun):
         ]  # fmt: skip
 
     def run_gamp(self) -> dict[str, Any]:
-        """Compute the overlaps of GAMP, iteration by iteration, and state evolution."""
+        """Compute the overlaps of GAMP and of state evolution, iteration by iteration."""
         at = self.base.with_(alpha=GAMP_ALPHA)
         # All steps are shown.
         options: dict[str, Any] = {"most": GAMP_STEPS, "inertia": GAMP_INERTIA, "tolerance": 1e-14}
         found = simulate_to_end(at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options)
         rule = rule_by_name("prox-space", 96, 0)
-        theory = state_evolution(at, start_overlaps(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
-        estimate = Estimate.of(np.array([np.abs(run.path) for run in found.runs if run.path is not None]))
+        theory = state_evolution(at, overlaps_of_start(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
+        estimate = MeanEstimate.from_values(np.array([np.abs(run.path) for run in found.runs if run.path is not None]))
         places = {"q": 0, "m": 2 * at.contexts, "theta": 3 * at.contexts}  # of the first token, s = t = 1
         simulation = {}
         for name, place in places.items():
@@ -185,10 +191,10 @@ class FiniteSizeRun(BaseCaseRun):
         }
 
     def measure_gamp_convergence(self, name: str, alpha: float) -> dict[str, Any]:
-        """Test whether GAMP converges where theory is stable, and how fast.
+        """Measure whether GAMP converges to a branch and how fast, and compare with the predicted stability.
 
         Args:
-            name: of the branch.
+            name: name of the branch.
             alpha: value of alpha.
         """
         at = self.base.with_(alpha=alpha)
@@ -218,36 +224,36 @@ class FiniteSizeRun(BaseCaseRun):
 
 
 def simulation_options(search: str, branch: str) -> dict[str, Any]:
-    """Return the options of `simulate` in addition to the start.
+    """Return options of `simulate` for one of the two searches of minima on a branch.
 
     Args:
         search: FOUND or POLISHED.
-        branch: its name.
+        branch: name of the branch.
     """
     polished = {} if search == FOUND else {"polish": "minima", "project": VANISHING[branch]}
     return {"controls": True, **polished}
 
 
 def simulate_to_end(problem: Problem, **options: Any) -> Simulation:
-    """Return `simulate` without a time limit or interruption.
+    """Simulate until all runs are finished; raise an error if interrupted.
 
     Args:
-        problem: the problem.
-        **options: of `simulate`.
+        problem: problem to simulate.
+        **options: options of `simulate`.
     """
-    return simulate(problem, **options).require_complete()
+    return simulate(problem, **options).require_not_interrupted()
 
 
-def _paired_difference(at: Problem, d: int, seeds: int, search: str) -> PairedDifference:
-    """Return the paired difference of minima from both starts on the same data."""
+def _paired_loss_difference(at: Problem, d: int, seeds: int, search: str) -> PairedLossDifference:
+    """Return the training-loss difference of minima from both starts on the same data."""
     one, other = (
         simulate_to_end(at, d=d, seeds=seeds, start=name, **simulation_options(search, name)) for name in BRANCHES
     )
-    return paired_difference(one, other, BRANCHES)
+    return paired_loss_difference(one, other, BRANCHES)
 
 
-def mean_row(simulation: Simulation) -> dict[str, Any]:
-    """Return means and standard errors of the runs on the start's own branch, first token, absolute values."""
+def mean_observables(simulation: Simulation) -> dict[str, Any]:
+    """Return means and standard errors of the observables of the runs that stayed on the branch of their start."""
     kept = simulation.only(simulation.plan.start)
     row: dict[str, Any] = {
         "alpha": simulation.problem.alpha,

@@ -1,4 +1,4 @@
-"""The jobs of `saddleforge reproduce`: the run of each figure, and the function that writes its page."""
+"""The jobs of `saddleforge reproduce`: for each figure a run, and the function that writes its page."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import require_known
-from ..base.files import check_folder, file_exists_error
+from ..base.errors import require_known_name
+from ..base.files import check_output_folder, file_exists_error
 from .breaking import BreakingRun
 from .dynamics import DynamicsRun
 from .extensions import ExtensionsRun
 from .finite_size import FiniteSizeRun
 from .pages import breaking, dynamics, extensions, finite_size, stability_map, transition
-from .run import Reproduction, Run
+from .run import Reproduction, ReproductionRun
 from .stability_map import StabilityRun
 from .steps import STEPS
 from .transition import TransitionRun
 
 # The figures of the first job are drawn by default; the others, which take longer, on request only.
-JOBS: tuple[tuple[type[Run], Callable[[Any], None]], ...] = (
+JOBS: tuple[tuple[type[ReproductionRun], Callable[[Any], None]], ...] = (
     (TransitionRun, transition.write_report),
     (ExtensionsRun, extensions.write_report),
     (StabilityRun, stability_map.write_report),
@@ -29,11 +29,11 @@ JOBS: tuple[tuple[type[Run], Callable[[Any], None]], ...] = (
 )
 
 
-def refuse_foreign_files(out: Path) -> None:
-    """Raise InputError if files in a folder would be overwritten that no earlier run wrote (there are no steps).
+def refuse_to_overwrite_foreign_files(out: Path) -> None:
+    """Raise InputError if a run would overwrite files in a folder that no earlier run wrote.
 
     Raises:
-        InputError: there is such a file.
+        InputError: there is such a file, and the folder has no stored steps of a run.
     """
     if (out / STEPS).is_dir():
         return
@@ -41,27 +41,27 @@ def refuse_foreign_files(out: Path) -> None:
     pages = [f"{run.page}.{kind}" for run in runs for kind in ("md", "html")]
     for name in (*pages, *(f"{run.data}.json" for run in runs), *(name for run in runs for name in run.others)):
         if (out / name).exists():
-            raise file_exists_error(out / name, "it exists, and is not of an earlier run of this command")
+            raise file_exists_error(out / name, "it exists, and no earlier run of this command wrote it")
 
 
 def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduction:
-    """Derive, follow the branches, locate the thresholds, and write tables, figures and the report into a folder.
+    """Reproduce figures of the attention paper: compute branches and thresholds, and write tables and a report.
 
     Args:
-        out: folder; valid results of an earlier run in it are used again.
-        figures: names of figures to draw; None: all of the first job.
+        out: output folder; valid results of an earlier run in it are used again.
+        figures: names of figures to draw; None for all figures of the first job.
 
     Raises:
         InputError: the folder cannot be written, or a figure has no such name.
     """
-    out = check_folder(Path(out))
+    out = check_output_folder(Path(out))
     wanted = tuple(figures or JOBS[0][0].draws)
     known = [name for run, _ in JOBS for name in run.draws]
     for name in wanted:
-        require_known("figure", name, known)
+        require_known_name("figure", name, known)
     # All runs are constructed, and their input checked, before the first one starts.
     runs = [(run(out, asked), write) for run, write in JOBS if (asked := tuple(n for n in wanted if n in run.draws))]
-    found = [run.run_all(write) for run, write in runs]
+    found = [run.run_all_tasks(write) for run, write in runs]
     if len(found) == 1:
         return found[0]
     others = {run.figures[0]: one.results for (run, _), one in zip(runs[1:], found[1:], strict=True)}

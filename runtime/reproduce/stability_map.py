@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 from ..extensions.breaking.curve import curve
 from ..solving.solution import Solution
 from ..stability.self_overlap import ABSOLUTE, RELATIVE
-from .run import BRANCHES, SHOWN_OMEGA, Run, RunTask, unpack_overlaps
+from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask, unpack_overlaps
 
 STABILITY = "stability"
-LOG2_LINES = 9  # log2 of the lines a replicate, for the jump set
+LOG2_LINES = 9  # logarithm to base 2 of the lines per replicate, for the jump set
 STORED_QUANTITIES = ("self_overlap_loss", "self_overlap_loss_error", "replicon", "replicon_error", "bistable_share",
         "jump_weight", "verdict")  # fmt: skip
 
 
-class StabilityRun(Run):
+class StabilityRun(ReproductionRun):
     """The run of the stability map: both branches over the plane.
 
     Attributes:
@@ -41,24 +41,24 @@ class StabilityRun(Run):
         super().__init__(out, figures)
         self.results["map"] = {name: {} for name in BRANCHES}
 
-    def plan(self) -> Iterator[RunTask]:
-        """Return a task a branch and omega: from 0.3 down to 0, then up, each from the nearest omega before."""
+    def planned_tasks(self) -> Iterator[RunTask]:
+        """Return one task per branch and omega, each of which starts from the nearest known omega."""
         done: list[float] = []
         for omega in sorted(self.omegas, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA))):
             nearest = min(done, key=lambda w: abs(w - omega), default=None)
             for name in BRANCHES:
                 yield RunTask(f"judging the {name} branch at omega = {omega:g}", 24, f"stability_{name}_{omega:g}",
-                           self.assess_row, (name, omega, nearest), ("map", name, f"{omega:g}"),
+                           self.assess_branch_at_omega, (name, omega, nearest), ("map", name, f"{omega:g}"),
                            [] if nearest is None else [f"stability_{name}_{nearest:g}"])  # fmt: skip
             done.append(omega)
 
-    def assess_row(self, name: str, omega: float, nearest: float | None) -> dict[str, Any]:
-        """Compute a branch at an omega, from its solutions at the nearest one.
+    def assess_branch_at_omega(self, name: str, omega: float, nearest: float | None) -> dict[str, Any]:
+        """Compute a branch along alpha at an omega and assess its stability, from solutions at the nearest omega.
 
         Args:
-            name: of the branch.
+            name: name of the branch.
             omega: value of omega.
-            nearest: the nearest omega computed before, or None.
+            nearest: nearest known omega, or None.
         """
         points = [] if nearest is None else self.results["map"][name][f"{nearest:g}"]["points"]
         seeds = {point["alpha"]: unpack_overlaps(self.base, point["overlaps"]) for point in points}
@@ -67,28 +67,28 @@ class StabilityRun(Run):
             at, start=name, over="alpha", values=self.alphas, accuracy=self.accuracy, refine_end=2, seeds=seeds
         )
         return {
-            "points": [stored_point(s) for s in found.solutions if s.problem.alpha in self.alphas],
+            "points": [stored_stability_point(s) for s in found.solutions if s.problem.alpha in self.alphas],
             "ends": [list(end) if end else None for end in found.ends],
         }
 
     def is_complete(self) -> bool:
-        """Return whether every self-overlap loss has its accuracy."""
+        """Return whether every self-overlap loss reached its accuracy."""
         rows = [row for by_omega in self.results["map"].values() for row in by_omega.values()]
-        return all(_has_accuracy(point) for row in rows for point in row["points"])
+        return all(_has_accurate_self_overlap_loss(point) for row in rows for point in row["points"])
 
 
-def _has_accuracy(point: dict[str, Any]) -> bool:
-    """Return whether a self-overlap loss has its accuracy."""
+def _has_accurate_self_overlap_loss(point: dict[str, Any]) -> bool:
+    """Return whether the self-overlap loss of a point reached its accuracy."""
     loss, error = point["self_overlap_loss"], point["self_overlap_loss_error"]
     return error is not None and error <= max(ABSOLUTE, RELATIVE * loss)
 
 
-def stored_point(solution: Solution) -> dict[str, Any]:
-    """Return the stored values of a solution."""
+def stored_stability_point(solution: Solution) -> dict[str, Any]:
+    """Return a solution with its stability as plain values to store."""
     for lines in (LOG2_LINES, LOG2_LINES + 2):
         stability = solution.compute_stability(spectrum=False, log2_lines=lines)
         quantities = {name: getattr(stability, name) for name in STORED_QUANTITIES}
-        if _has_accuracy(quantities):
+        if _has_accurate_self_overlap_loss(quantities):
             break
     return {
         "alpha": solution.problem.alpha,

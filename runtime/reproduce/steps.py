@@ -1,6 +1,6 @@
-"""Steps of a run, stored on disk: each result has a key made of its input, the code that computes it included.
+"""Steps of a run, stored on disk: each result has a key made of its input and of the code that computes it.
 
-An interrupted run continues from its last step, and a second one only draws.
+An interrupted run continues from its last step, and a repeated run only draws.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 
 from ..base.files import lock_file, write_atomically
 from ..base.progress import progress_step
-from ..derive.digest import syntax_digest
-from ..report.contract import dumps, to_plain_json
+from ..derive.digest import imported_code_digest
+from ..report.contract import json_text, to_plain_json
 
 STEPS = "steps"
 _PACKAGE = Path(__file__).parents[1]
 
 
-class Steps:
+class StoredSteps:
     """Named computations whose results are stored in a folder and used again while their input is the same.
 
     Attributes:
-        computed: names of the steps computed here.
-        computed_elsewhere: names of the steps that another process has computed meanwhile.
-        begin: called before a step is computed.
+        computed: names of the steps that this process computed.
+        computed_elsewhere: names of the steps that another process computed meanwhile.
+        begin: function called before a step is computed.
     """
 
     def __init__(self, out: Path, common: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class Steps:
         self.begin: Callable[[], None] = lambda: None
         self._since = time.time()
 
-    def run(
+    def run_step(
         self,
         name: str,
         settings: Mapping[str, Any],
@@ -51,30 +51,30 @@ class Steps:
         files: Sequence[str] = (),
         after: Iterable[str] = (),
     ) -> Any:
-        """Return the result of a step, read if it is stored, else computed and stored.
+        """Return the result of a step: the stored one if its input is the same, else computed and stored.
 
         Args:
-            name: of the step.
+            name: name of the step.
             settings: input in addition to the code, the settings common to all steps, and earlier steps.
             work: function that returns a JSON value, and writes `files` (relative to the folder) itself.
             code: digest of the code (see `code_digest`).
-            files: names of the files that it writes.
-            after: names of earlier steps whose results it uses.
+            files: names of the files that the step writes.
+            after: names of earlier steps whose results the step uses.
         """
         parts = {"name": name, "common": self.common, "code": code, "settings": to_plain_json(dict(settings))}
         earlier = {"after": {n: self.keys[n] for n in after}}
         key = self.keys[name] = content_digest(json.dumps(parts | earlier, sort_keys=True).encode())
         path = self.out / STEPS / f"{name}.json"
-        kept = self._read(path, key)
+        kept = self._read_stored_result(path, key)
         if kept is None:
             self.begin()
             with self._lock_step(name):
-                kept = self._read(path, key)
+                kept = self._read_stored_result(path, key)
                 if kept is None:
                     result = to_plain_json(work())
                     digests = {file: content_digest((self.out / file).read_bytes()) for file in files}
                     whole = {"key": key, "settings": dict(settings), "files": digests, "result": result}
-                    write_atomically(path, dumps(whole) + "\n")
+                    write_atomically(path, json_text(whole) + "\n")
                     self.computed.append(name)
                     return result
         if name not in self.computed and path.stat().st_mtime >= self._since:
@@ -83,9 +83,9 @@ class Steps:
 
     @contextmanager
     def _lock_step(self, name: str) -> Iterator[None]:
-        """Exclude other processes from a step during the block."""
+        """Hold the lock of a step during the block, so that no other process computes the step."""
         path = self.out / STEPS / f".{name}.lock"
-        with progress_step("waiting for the process that is at it"):
+        with progress_step("waiting for the process that computes this step"):
             lock = lock_file(path)
         try:
             yield
@@ -94,7 +94,7 @@ class Steps:
             if lock is not None:
                 lock.close()
 
-    def _read(self, path: Path, key: str) -> Any:
+    def _read_stored_result(self, path: Path, key: str) -> Any:
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
             fresh = all(content_digest((self.out / file).read_bytes()) == was for file, was in kept["files"].items())
@@ -104,11 +104,11 @@ class Steps:
 
 
 def content_digest(content: bytes) -> str:
-    """Return the SHA-256 of some content, in hexadecimal."""
+    """Return the SHA-256 digest of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def code_digest(work: Callable[..., Any]) -> str:
-    """Return the digest of the code that determines a result: the module of the work, and all that it imports."""
+    """Return the digest of the code that determines a result: the module of the function, and all its imports."""
     module = Path(str(sys.modules[work.__module__].__file__))
-    return syntax_digest(_PACKAGE, module.relative_to(_PACKAGE).as_posix())
+    return imported_code_digest(_PACKAGE, module.relative_to(_PACKAGE).as_posix())

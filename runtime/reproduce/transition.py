@@ -15,13 +15,13 @@ import numpy as np
 import saddleforge.derive.models
 
 from ..base.files import write_atomically
-from ..derive.digest import generator_digest
-from ..following.critical import continue_event
+from ..derive.digest import generator_code_digest
+from ..following.critical import continue_event_in_second_parameter
 from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem
-from .alpha_thresholds import GAIN_CONDITION, is_located_or_absent, locate_in_bracket, start_branches_near
+from .alpha_thresholds import GAIN_CONDITION, is_located_or_absent, locate_threshold_in_bracket, start_branches_near
 from .base_case import OMEGAS, BaseCaseRun
-from .published_quadrature import COARSE_RULES, baseline_by_planes, coarse_crossing
+from .published_quadrature import COARSE_RULES, baseline_error_by_plane_rule, locate_crossing_with_coarse_rule
 from .run import MODEL, SHOWN_OMEGA, RunTask, unpack_overlaps
 from .steps import content_digest
 
@@ -43,16 +43,16 @@ class TransitionRun(BaseCaseRun):
     second_process_steps = ("curve_positional", "curve_semantic", *(f"alpha_l_{omega:g}" for omega in OMEGAS),
              "verdicts_positional", "verdicts_semantic", "line_alpha_l", "coarse")  # fmt: skip
 
-    def plan(self) -> Iterator[RunTask]:
+    def planned_tasks(self) -> Iterator[RunTask]:
         """Return the tasks: derivation, generated solver, base case with thresholds and their lines, coarse rules."""
         title = "deriving the free entropy and the saddle-point equations"
         yield RunTask(title, 5, "derivation", self.write_derivation, into=("derivation",), files=DERIVATION,
-                   settings={"sources": _derive_digest()})  # fmt: skip
+                   settings={"sources": _derivation_digest()})  # fmt: skip
         title = "comparing the generated solver with the generator"
         files = sorted(p for p in GENERATED.rglob("*.py") if MODEL in p.parts or p.name == "catalogue.py")
         written = content_digest(b"\0".join(path.read_bytes() for path in files))
-        yield RunTask(title, 10, "generated", self.compare_generated, into=("generated",),
-                   settings={"sources": _derive_digest(), "files": written})  # fmt: skip
+        yield RunTask(title, 10, "generated", self.compare_generated_solver, into=("generated",),
+                   settings={"sources": _derivation_digest(), "files": written})  # fmt: skip
         yield from self.branch_tasks()
         yield from self.threshold_tasks(alpha_c="transition", alpha_l="gain over the linear baseline")
         for kind, title in SHORT_NAMES.items():
@@ -65,7 +65,7 @@ class TransitionRun(BaseCaseRun):
         yield from self.verdict_tasks()
 
     def write_derivation(self) -> dict[str, Any]:
-        """Write the derivation as text and as LaTeX."""
+        """Write the derivation of the saddle-point equations as text and as LaTeX."""
         # SymPy: slow to load, and not needed if the derivation is stored.
         from ..derive.catalogue import catalogue_model
         from ..derive.report.latex import latex_document
@@ -79,20 +79,22 @@ class TransitionRun(BaseCaseRun):
             write_atomically(self.out / name, text)
         return {"equations": [str(e.target) for e in equations]}
 
-    def compare_generated(self) -> dict[str, Any]:
-        """Return how the committed solver differs from a newly generated one."""
-        from ..derive.emit.tree import find_differences
+    def compare_generated_solver(self) -> dict[str, Any]:
+        """Return the differences between the committed solver and a newly generated one."""
+        from ..derive.emit.tree import find_tree_differences
 
-        return {"differences": find_differences(GENERATED, [MODEL])}
+        return {"differences": find_tree_differences(GENERATED, [MODEL])}
 
     def follow_threshold_line(self, kind: str) -> dict[str, Any]:
-        """Follow the threshold as a line in omega, both ways from a known point."""
-        return threshold_line(kind, self.base, self.results["thresholds"][kind][f"{SHOWN_OMEGA:g}"])
+        """Continue a threshold in alpha as a line in omega, in both directions from a known point."""
+        return continue_threshold_in_omega(kind, self.base, self.results["thresholds"][kind][f"{SHOWN_OMEGA:g}"])
 
     def apply_coarse_rules(self) -> dict[str, Any]:
         """Compute alpha_c and the linear baseline by rules as coarse as the published ones."""
-        rows = [{"rule": label, **coarse_crossing(self.base, rule)} for label, rule in COARSE_RULES.items()]
-        return {"crossings": rows, "baseline": baseline_by_planes(self.base)}
+        rows = [
+            {"rule": label, **locate_crossing_with_coarse_rule(self.base, rule)} for label, rule in COARSE_RULES.items()
+        ]
+        return {"crossings": rows, "baseline": baseline_error_by_plane_rule(self.base)}
 
     def is_complete(self) -> bool:
         """Return whether the generated solver is current and every threshold converged or has no sign change."""
@@ -100,18 +102,20 @@ class TransitionRun(BaseCaseRun):
         return not self.results["generated"]["differences"] and all(is_located_or_absent(r) for r in found)
 
 
-def _derive_digest() -> str:
+def _derivation_digest() -> str:
     models = Path(saddleforge.derive.models.__path__[0])
-    return content_digest(b"".join(p.read_bytes() for p in sorted(models.glob("*.py"))) + generator_digest().encode())
+    return content_digest(
+        b"".join(p.read_bytes() for p in sorted(models.glob("*.py"))) + generator_code_digest().encode()
+    )
 
 
-def threshold_line(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a threshold in alpha along omega: omega, alpha, error (ascending in omega), and the reasons why it ends.
+def continue_threshold_in_omega(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a threshold in alpha along omega: omega (ascending), alpha, error, and the reasons why the line ends.
 
     Args:
         kind: alpha_c or alpha_l.
-        base: the problem.
-        known: a point of the line.
+        base: problem at the known point.
+        known: stored threshold from which the line is continued.
     """
     if known["value"] is None:
         return {"omega": [], "alpha": [], "error": [], "endings": [known["sentence"]]}
@@ -119,9 +123,12 @@ def threshold_line(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[s
     bracket = (value - 0.01, value + 0.01)
     seeds = {name: unpack_overlaps(base, vector) for name, vector in known["overlaps"].items()}
     followers = start_branches_near(kind, base, bracket[1], seeds)
-    event = locate_in_bracket(kind, base, followers, bracket, LINE_ACCURACY)
+    event = locate_threshold_in_bracket(kind, base, followers, bracket, LINE_ACCURACY)
     what, condition = ("crossing", None) if kind == "alpha_c" else ("where", GAIN_CONDITION)
-    lines = [continue_event(event, what, ("omega", SHOWN_OMEGA, end), condition, LINE_ACCURACY) for end in LINE_ENDS]
+    lines = [
+        continue_event_in_second_parameter(event, what, ("omega", SHOWN_OMEGA, end), condition, LINE_ACCURACY)
+        for end in LINE_ENDS
+    ]
     below, above = ([l.over_values, l.values, l.errors] for l in lines)
     omega, alpha, error = (np.concatenate([b[:0:-1], a]) for b, a in zip(below, above, strict=True))
     return {"omega": omega, "alpha": alpha, "error": error, "endings": [l.ending for l in lines]}

@@ -1,4 +1,4 @@
-"""A direction of differentiation: one number of a problem changes while the others are fixed."""
+"""A direction of differentiation: one number of a problem changes, the other numbers are fixed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..base.errors import InputError, describe_unknown
-from ..problems.problem import Problem, explain_trained_number, parameter_name, parse_entry
+from ..base.errors import InputError, describe_unknown_name
+from ..problems.problem import Problem, explain_why_number_is_trained, parse_array_entry, stored_parameter_name
 
 # Relative steps of differences: narrow for smooth maps; wide for nodes whose minima swap, so that many of them swap.
 NARROW, WIDE = 1e-3, 1e-2
@@ -20,10 +20,10 @@ _ONE_SIDED_WIDE = ((0, -3 / 2), (1, 2), (2, -1 / 2))
 
 @dataclass
 class ParameterDirection:
-    """A direction in the space of parameters: one number of a problem changes while the others are fixed.
+    """A direction of differentiation: one number of a problem changes, the other numbers are fixed.
 
     Attributes:
-        name: of the parameter, or of an entry as A[1,2];
+        name: name of the parameter, or of an entry as A[1,2];
         index: entry of an array, or None for all of its entries together.
         mirrored: whether the transposed entry changes, too, as in a matrix that must be symmetric.
     """
@@ -35,28 +35,28 @@ class ParameterDirection:
     _known: dict[float, Problem] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        place = parse_entry(self.name)
+        place = parse_array_entry(self.name)
         if place is not None:
             self.name, self.index = place
 
     @property
-    def label(self) -> str:
-        """Return the name without a trailing underscore; one of several entries with its index from 1, as A[1,2]."""
+    def parameter_label(self) -> str:
+        """Return the parameter name, with indices from 1 for an entry of an array, as A[1,2]."""
         shown = self.name.rstrip("_")
         several = self.index is not None and np.size(self.problem.parameters[self.name]) > 1
         return f"{shown}[{','.join(str(i + 1) for i in self.index or ())}]" if several else shown
 
     @property
-    def value(self) -> float:
-        """Return the number's value; the first entry if all entries of an array change together."""
+    def parameter_value(self) -> float:
+        """Return the value of the number; the first entry if all entries of an array change together."""
         if self.name == "alpha" or self.problem.is_line_parameter(self.name):
             return self.problem.value_of(self.name)
         values = np.asarray(self.problem.parameters[self.name], float)
         return float(values[self.index] if self.index is not None else values.flat[0])
 
     @property
-    def range(self) -> tuple[float, float]:
-        """Return the ends of the range of the number."""
+    def parameter_range(self) -> tuple[float, float]:
+        """Return the lower and upper end of the range of the number."""
         if self.name == "alpha":
             return 0.0, np.inf
         if self.problem.is_line_parameter(self.name):
@@ -67,15 +67,15 @@ class ParameterDirection:
             np.inf if spec["high"] is None else spec["high"],
         )
 
-    def shifted_problem(self, by: float) -> Problem:
-        """Return the problem with the number changed by an amount; the search of the proximal map stays.
+    def problem_shifted_by(self, by: float) -> Problem:
+        """Return the problem with the number changed by an amount.
 
         Raises:
             InputError: the number is out of range then.
         """
         if by not in self._known:
             if self.name == "alpha" or self.problem.is_line_parameter(self.name):
-                shifted = self.problem.with_(**{self.name: self.value + by})
+                shifted = self.problem.with_(**{self.name: self.parameter_value + by})
             else:
                 values = np.array(self.problem.parameters[self.name], float)
                 values[self.index if self.index is not None else ...] += by
@@ -85,48 +85,50 @@ class ParameterDirection:
             self._known[by] = replace(shifted, search=self.problem.search)
         return self._known[by]
 
-    def difference_stencil(self, wide: bool) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Return step and stencil of differences that stay within the range.
+    def difference_step_and_stencil(self, wide: bool) -> tuple[float, tuple[tuple[int, float], ...]]:
+        """Return step and stencil of difference quotients that stay within the range of the number.
 
         The step of a number that must be positive, or of the strength of a ridge, is relative to its value.
 
         Raises:
             InputError: the range allows differences on neither side.
         """
-        low, high = self.range
-        value = self.value
-        if value and (low == 0 or self.name in self.problem.regulariser.strength_names):
+        low, high = self.parameter_range
+        value = self.parameter_value
+        if value and (low == 0 or self.name in self.problem.regulariser.names_of_strength_parameters):
             scale = min(abs(value), (high - low) / 2)
         else:
             scale = max(abs(value), 1.0) if np.isinf(low) or np.isinf(high) else (high - low) / 2
         step = (WIDE if wide else NARROW) * scale
-        if self._is_possible(step, CENTRAL):
+        if self._is_stencil_within_range(step, CENTRAL):
             return step, CENTRAL
         one_sided = _ONE_SIDED_WIDE if wide else _ONE_SIDED
         for toward in (step, -step):
-            if self._is_possible(toward, one_sided):
+            if self._is_stencil_within_range(toward, one_sided):
                 return toward, one_sided
-        raise InputError(f"{self.label} = {value:g} can be moved neither up nor down while the rest stays")
+        raise InputError(
+            f"no derivative: {self.parameter_label} = {value:g} can be neither increased nor decreased in its range"
+        )
 
-    def _is_possible(self, step: float, stencil: tuple[tuple[int, float], ...]) -> bool:
+    def _is_stencil_within_range(self, step: float, stencil: tuple[tuple[int, float], ...]) -> bool:
         """Return whether every point of a stencil is in the range."""
         try:
             for offset, _ in stencil:
-                self.shifted_problem(offset * step)
+                self.problem_shifted_by(offset * step)
         except InputError:
             return False
         return True
 
 
-def directions(problem: Problem, *names: str) -> list[ParameterDirection]:
-    """Return a direction for every number of the named parameters; without names, of alpha and all parameters.
+def parameter_directions(problem: Problem, *names: str) -> list[ParameterDirection]:
+    """Return a direction for every number of the named parameters; without names, for alpha and all parameters.
 
     An entry of a matrix that must be symmetric changes together with the transposed one and is listed once; an entry
     that cannot change is left out.
 
     Args:
         problem: the problem.
-        *names: of parameters, entries, as A[1,2], or the parameter of a path between arrays.
+        *names: names of parameters, entries, as A[1,2], or the parameter of a path between arrays.
 
     Raises:
         InputError: an unknown name; the known ones are listed.
@@ -134,13 +136,13 @@ def directions(problem: Problem, *names: str) -> list[ParameterDirection]:
     parameters = list(problem.parameters)
     directions = []
     for name in names or ("alpha", *parameters):
-        wanted, *places = parse_entry(name) or (parameter_name(name),)
+        wanted, *places = parse_array_entry(name) or (stored_parameter_name(name),)
         if wanted == "alpha" or problem.is_line_parameter(wanted):
             directions.append(ParameterDirection(problem, wanted))
             continue
         if wanted not in parameters:
-            known = describe_unknown("parameter", name, ["alpha", *parameters], problem.solver.name)
-            raise InputError(f"derivative: {known}{explain_trained_number(problem.solver, name)}")
+            known = describe_unknown_name("parameter", name, ["alpha", *parameters], problem.solver.name)
+            raise InputError(f"derivative: {known}{explain_why_number_is_trained(problem.solver, name)}")
         if places:
             problem.value_of(name)
         for index in places or np.ndindex(np.shape(problem.parameters[wanted])):
@@ -149,7 +151,7 @@ def directions(problem: Problem, *names: str) -> list[ParameterDirection]:
                 if mirrored and (len(index) != 2 or index[0] == index[1] or (index[0] > index[1] and not places)):
                     continue
                 with suppress(InputError):
-                    direction.difference_stencil(wide=False)
+                    direction.difference_step_and_stencil(wide=False)
                     directions.append(direction)
                     break
     return directions

@@ -16,16 +16,22 @@ import numpy as np
 
 from ..base.errors import InputError, NotConvergedError, TimeLimitError
 from ..base.interrupts import keep_partial_results
-from ..base.numbers import format_with_error
+from ..base.numbers import format_value_with_error
 from ..base.options import AlgorithmOptions
-from ..base.presenting import Result
+from ..base.presenting import PresentableResult
 from ..base.progress import progress_bar
-from ..problems.problem import Problem, parameter_name
+from ..problems.problem import Problem, stored_parameter_name
 from ..saddle_point.iteration import Status
-from ..solving.solution import Solution, has_lost_overlap
+from ..solving.solution import Solution, has_lost_overlap_of_start
 from ..solving.solve import solve_unchecked
 from .direction import ParameterDirection
-from .minimum import MinimumSearch, describe_best, observable_with_error, resolve_objective, shift_overlaps
+from .minimum import (
+    ObservableMinimumSearch,
+    describe_extremum,
+    observable_with_error,
+    resolve_objective_name,
+    solution_with_shifted_overlaps,
+)
 from .sensitivity import sensitivity
 
 
@@ -35,11 +41,11 @@ class JointTuningOptions(AlgorithmOptions):
 
     Attributes:
         scan_effort: sizes of each rule that may be tried at points of the scan and of the descent.
-        scan_accuracy: of the overlaps there; finer follows gradients better and takes longer.
-        max_evaluations: of the quasi-Newton method.
-        gradient_tolerance: at which it ends, relative to the largest slope in the scan.
+        scan_accuracy: accuracy of the overlaps there; finer follows gradients better and takes longer.
+        max_evaluations: largest number of evaluations of the quasi-Newton method.
+        gradient_tolerance: tolerance at which it ends, relative to the largest slope in the scan.
         max_refinements: iterations of Newton's method at the minimum, refinements of the integration included.
-        hessian_step: of differences of gradients, in the logarithm of a parameter or relative to its interval.
+        hessian_step: step of differences of gradients, in the logarithm of a parameter or relative to its interval.
         bound_tolerance: distance from an end of an interval, relative to it, within which a point is at the end.
     """
 
@@ -54,7 +60,7 @@ class JointTuningOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Trial:
-    """A point that was tried: values of the parameters, the observable there and its error bar.
+    """A tried point: values of the parameters, the observable there, and its error bar.
 
     Example:
         >>> box = {"lambda": (0.05, 5), "width": (0.1, 5)}
@@ -70,13 +76,13 @@ class Trial:
 
 
 @dataclass(frozen=True, repr=False)
-class JointOptimum(Result):
+class JointOptimum(PresentableResult):
     """Values of several parameters at which an observable is least on a branch.
 
     Attributes:
         parameters: names; values, errors: of each, and their error bars (nan at an end, or where it is not refined).
         minimise: name of the observable, with a minus where it is maximised.
-        kinds: of each: minimum, lower_end or upper_end; tried for all where the search did not end.
+        kinds: kind of each value: minimum, lower_end or upper_end; tried for all where the search did not end.
         status: converged; accuracy_not_reached; edge, if a parameter is at an end of its interval that is not the end
             of its range; time_limit or interrupted: the best of the points tried.
         tried: every point, in order.
@@ -106,24 +112,24 @@ class JointOptimum(Result):
 
     @property
     def success(self) -> bool:
-        """Return whether it is a minimum to the accuracy asked for, or at ends of the ranges of parameters."""
+        """Return whether the optimum is a minimum to the accuracy, or lies at ends of parameter ranges."""
         return self.status == "converged"
 
     @property
     def advice(self) -> str:
-        """Return a sentence on the status and on what to try next; empty if it converged."""
+        """Return a sentence on the status and on what to try next; empty if the search converged."""
         at = _format_parameters(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
             "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
-            "edge": f"{describe_best(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
+            "edge": f"{describe_extremum(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
             "try wider ones",
-            "time_limit": f"the time limit ended the search: {at} is the best of {len(self.tried)} places tried",
-            "interrupted": f"interrupted: {at} is the best of {len(self.tried)} places tried",
+            "time_limit": f"the time limit ended the search: {at} is the best of {len(self.tried)} points tried",
+            "interrupted": f"interrupted: {at} is the best of {len(self.tried)} points tried",
         }[self.status]
 
     def __getitem__(self, name: str) -> float:
-        return self.values[self.parameters.index(parameter_name(name))]
+        return self.values[self.parameters.index(stored_parameter_name(name))]
 
 
 def _format_parameters(values: Mapping[str, float], digits: int) -> str:
@@ -132,7 +138,7 @@ def _format_parameters(values: Mapping[str, float], digits: int) -> str:
 
 
 @dataclass(frozen=True)
-class _SolvedPoint:
+class _SolvedParameterPoint:
     """A point at which the branch was solved; coordinates are parameters, or logarithms of positive ones.
 
     Attributes:
@@ -149,37 +155,40 @@ class _SolvedPoint:
     changes: np.ndarray
 
 
-class _BranchObjective:
+class _ObjectiveAlongBranch:
     """An observable of a branch as a function of several parameters; solved points are cached."""
 
     def __init__(
-        self, searches: Sequence[MinimumSearch], say: Callable[[str], None], on_trial: Callable[[Trial], object] | None
+        self,
+        searches: Sequence[ObservableMinimumSearch],
+        say: Callable[[str], None],
+        on_trial: Callable[[Trial], object] | None,
     ) -> None:
         self.searches, self.say, self.on_trial = searches, say, on_trial
         branch = searches[0].branch
         self.problem, self.name = branch.problem, branch.name
-        self.sign, self.observable = searches[0].sign, searches[0].observable
+        self.sign, self.observable = searches[0].objective_sign, searches[0].observable_name
         self.chosen: dict[str, Any] = {"integrator": branch.integrator, "points": branch.points, "seed": branch.seed}
         self.low, self.high = (np.array([getattr(search, end) for search in searches]) for end in ("low", "high"))
-        self.known: list[_SolvedPoint] = []
+        self.known: list[_SolvedParameterPoint] = []
         self.reason = ""  # why the last point was not found
 
     @property
-    def best(self) -> _SolvedPoint:
+    def best_solved_point(self) -> _SolvedParameterPoint:
         """Return the solved point with the least value."""
         return min(self.known, key=lambda point: point.observed)
 
-    def values(self, at: np.ndarray) -> dict[str, float]:
+    def parameter_values(self, at: np.ndarray) -> dict[str, float]:
         """Return the values of the parameters at coordinates."""
-        return {s.branch.parameter: s.value(float(x)) for s, x in zip(self.searches, at, strict=True)}
+        return {s.branch.parameter: s.value_at_coordinate(float(x)) for s, x in zip(self.searches, at, strict=True)}
 
-    def units(self, at: np.ndarray) -> np.ndarray:
-        """Return the derivative of every parameter with its coordinate, (k,)."""
-        values = self.values(at).values()
+    def parameter_derivatives(self, at: np.ndarray) -> np.ndarray:
+        """Return the derivative of every parameter in its search coordinate, (k,)."""
+        values = self.parameter_values(at).values()
         return np.array([value if s.logarithmic else 1.0 for s, value in zip(self.searches, values, strict=True)])
 
-    def solve_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedPoint | None:
-        """Return the branch at a point; None where it was not found.
+    def solve_branch_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint | None:
+        """Return the solved branch at search coordinates; None if the branch was not found there.
 
         Args:
             at: coordinates, (k,), clipped to the box.
@@ -191,8 +200,8 @@ class _BranchObjective:
         for point in self.known:
             if np.array_equal(point.at, at) and point.solution.relative_error <= max(accuracy, rough * 1e-9):
                 return point
-        values = self.values(at)
-        solution = self._solve(self.problem.with_(**values), at, accuracy)
+        values = self.parameter_values(at)
+        solution = self._solve_from_nearest_point(self.problem.with_(**values), at, accuracy)
         if solution is None:
             return None
         try:
@@ -200,9 +209,9 @@ class _BranchObjective:
         except NotConvergedError as failure:
             self.reason = str(failure)
             return None  # the end of the branch
-        units, slopes = self.units(at), np.array([answer.of(self.observable) for answer in moved])
+        units, slopes = self.parameter_derivatives(at), np.array([answer.of(self.observable) for answer in moved])
         value, error = observable_with_error(solution, self.observable)
-        point = _SolvedPoint(
+        point = _SolvedParameterPoint(
             at=at,
             solution=solution,
             observed=self.sign * value,
@@ -212,50 +221,52 @@ class _BranchObjective:
             changes=units[:, None] * np.array([answer.overlaps.pack() for answer in moved]),
         )
         self.known.append(point)
-        best = format_with_error(self.sign * self.best.observed, self.best.observed_error)
-        there = f"{format_with_error(value, error)} at {_format_parameters(values, 5)}"
-        self.say(f"{self.searches[0].description} {there}; best {best}")
+        best = format_value_with_error(
+            self.sign * self.best_solved_point.observed, self.best_solved_point.observed_error
+        )
+        there = f"{format_value_with_error(value, error)} at {_format_parameters(values, 5)}"
+        self.say(f"{self.searches[0].observable_description} {there}; best {best}")
         if self.on_trial is not None:
-            self.on_trial(self.trial(point))
+            self.on_trial(self.reported_trial(point))
         return point
 
-    def trial(self, point: _SolvedPoint) -> Trial:
-        """Return a point as it is reported."""
-        values = {name.rstrip("_"): value for name, value in self.values(point.at).items()}
+    def reported_trial(self, point: _SolvedParameterPoint) -> Trial:
+        """Return a solved point as a `Trial`."""
+        values = {name.rstrip("_"): value for name, value in self.parameter_values(point.at).items()}
         return Trial(values, self.sign * point.observed, point.observed_error)
 
-    def _solve(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
-        """Solve from the nearest known solution, extrapolated by its derivatives; else from the named start."""
+    def _solve_from_nearest_point(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
+        """Return the solution, started from the nearest solved point or the named start; None if it fails."""
         guesses: list[str | Solution] = [self.name]
         if self.known:
             near = min(self.known, key=lambda point: float(np.linalg.norm(point.at - at)))
-            guesses.insert(0, shift_overlaps(near.solution, (at - near.at) @ near.changes))
+            guesses.insert(0, solution_with_shifted_overlaps(near.solution, (at - near.at) @ near.changes))
         options = JointTuningOptions.current()
         effort = options.scan_effort if accuracy >= options.scan_accuracy else 100
         for guess in guesses:
             solution = solve_unchecked(problem, guess, accuracy=accuracy, effort=effort, **self.chosen)
             if solution.status is Status.TIME_LIMIT:
                 raise TimeLimitError("the time limit ended the search for a branch")
-            if solution.losses is not None and not has_lost_overlap(problem, self.name, solution):
+            if solution.losses is not None and not has_lost_overlap_of_start(problem, self.name, solution):
                 return solution
         self.reason = f"it led to a {solution.branch} solution" if solution.losses else solution.status.words
         return None
 
-    def require_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedPoint:
-        """Return `solve_at`; raise NotConvergedError if the branch is lost.
+    def require_branch_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint:
+        """Return the solved branch at search coordinates; raise NotConvergedError if it was not found.
 
         Args:
             at: coordinates, (k,).
-            accuracy: as of `solve_at`.
+            accuracy: error bar of the overlaps, as of `solve_branch_at`.
         """
-        point = self.solve_at(at, accuracy)
+        point = self.solve_branch_at(at, accuracy)
         if point is None:
             raise NotConvergedError(
-                f"the {self.name} branch was lost at {_format_parameters(self.values(at), 6)}: {self.reason}"
+                f"the {self.name} branch was lost at {_format_parameters(self.parameter_values(at), 6)}: {self.reason}"
             )
         return point
 
-    def hessian(self, point: _SolvedPoint, free: np.ndarray, accuracy: float) -> np.ndarray:
+    def objective_hessian(self, point: _SolvedParameterPoint, free: np.ndarray, accuracy: float) -> np.ndarray:
         """Return the Hessian in the free coordinates, (f, f), from differences of gradients.
 
         Args:
@@ -269,7 +280,7 @@ class _BranchObjective:
             step = JointTuningOptions.current().hessian_step * unit
             shift = step * np.eye(len(free))[axis]
             sides = [np.clip(point.at + sign * shift, self.low, self.high) for sign in (1, -1)]
-            ends = [self.require_at(side, accuracy) for side in sides]
+            ends = [self.require_branch_at(side, accuracy) for side in sides]
             rows.append((ends[0].gradient - ends[1].gradient)[free] / (ends[0].at - ends[1].at)[axis])
         matrix = np.array(rows)
         return (matrix + matrix.T) / 2
@@ -289,47 +300,50 @@ def tune_jointly(
     scan: int = 8,
     on_trial: Callable[[Trial], object] | None = None,
 ) -> JointOptimum:
-    """Return the values of several parameters at which an observable is least on a branch, as `sf.tune`.
+    """Return the values of several parameters that minimise an observable on a branch (`sf.tune` with a list).
 
     Args:
-        problem: at any values of the parameters.
+        problem: the problem at any values of the parameters.
         parameters: their names.
         minimise: name of the observable, with a minus where it is maximised.
-        on: the branch, by its start; the default start of the model if None.
+        on: name of the start of the branch; the default start of the model if None.
         bracket: an interval by name; the default of `tune` for others.
         accuracy: error bar of the parameters, relative to those that are searched logarithmically.
-        seed: of sampled rules.
-        integrator: as for `solve`.
-        points: as for `solve`.
+        seed: seed of sampled rules.
+        integrator: name of the quadrature rule, as for `solve`.
+        points: size of the quadrature rule, as for `solve`.
         scan: points spread over the box that are tried first, in addition to the problem's own.
         on_trial: called with every point tried.
 
     Raises:
         InputError, NotConvergedError: as `tune`.
     """
-    names = [parameter_name(name) for name in parameters]
+    names = [stored_parameter_name(name) for name in parameters]
     if len(set(names)) < len(names):
-        raise InputError(f"parameters to tune: {', '.join(parameters)}: one is given twice")
+        raise InputError(f"parameters to tune: {', '.join(parameters)}: a name is given twice")
     problem.require_zero_temperature("parameters are tuned")
-    intervals = {parameter_name(name): ends for name, ends in (bracket or {}).items()}
+    intervals = {stored_parameter_name(name): ends for name, ends in (bracket or {}).items()}
     if set(intervals) - set(names):
-        raise InputError(f"an interval for {(set(intervals) - set(names)).pop()!r}, which is not tuned")
-    problem, minimise = resolve_objective(problem, minimise)
+        raise InputError(f"bracket has an interval for {(set(intervals) - set(names)).pop()!r}, which is not tuned")
+    problem, minimise = resolve_objective_name(problem, minimise)
     common = accuracy, seed, integrator, points
     searches = [
-        MinimumSearch.from_arguments(problem, name, minimise, on, intervals.get(name), *common) for name in names
+        ObservableMinimumSearch.from_arguments(problem, name, minimise, on, intervals.get(name), *common)
+        for name in names
     ]
     with progress_bar(f"tuning {', '.join(parameters)}", None) as task:
-        objective = _BranchObjective(searches, task.advance, on_trial)
+        objective = _ObjectiveAlongBranch(searches, task.advance, on_trial)
         point, hessian, free = None, np.zeros((0, 0)), np.zeros(len(names), bool)
         with keep_partial_results(lambda: objective.known) as early:
-            point, hessian, free = _refine_minimum(objective, _scan_and_descend(objective, scan), accuracy)
+            point, hessian, free = _refine_minimum_by_newton(
+                objective, _scan_box_and_descend(objective, scan), accuracy
+            )
     status = "time_limit" if early.out_of_time else "interrupted" if early.interrupted else ""
     return _joint_optimum(objective, minimise, accuracy, point, hessian, free, status)
 
 
-def _scan_and_descend(objective: _BranchObjective, scan: int) -> _SolvedPoint:
-    """Return the lowest point of a scan and of a quasi-Newton descent from there.
+def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _SolvedParameterPoint:
+    """Return the lowest point of a scan and of a quasi-Newton descent from the best scanned point.
 
     Raises:
         NotConvergedError: the branch was found nowhere, or the observable does not change.
@@ -340,67 +354,75 @@ def _scan_and_descend(objective: _BranchObjective, scan: int) -> _SolvedPoint:
     low, high, searches = objective.low, objective.high, objective.searches
     own = [objective.problem.value_of(search.branch.parameter) for search in searches]
     is_in_range = [value > 0 or not search.logarithmic for value, search in zip(own, searches, strict=True)]
-    first = np.array([s.coordinate(v) if ok else np.nan for s, v, ok in zip(searches, own, is_in_range, strict=True)])
+    first = np.array(
+        [s.coordinate_of_value(v) if ok else np.nan for s, v, ok in zip(searches, own, is_in_range, strict=True)]
+    )
     first = np.where(np.isfinite(first), np.clip(first, low, high), (low + high) / 2)
     spread = qmc.Halton(len(searches), scramble=False).random(scan + 1)[1:]
     for at in [first, *(low + spread * (high - low))]:
-        objective.solve_at(at)
+        objective.solve_branch_at(at)
     if not objective.known:
-        raise NotConvergedError(f"the {objective.name} branch was found at none of {scan + 1} places of the box")
+        raise NotConvergedError(
+            f"the {objective.name} branch was found at none of {scan + 1} points tried; "
+            "try other intervals or another branch"
+        )
     if all(np.all(np.abs(point.gradient) <= point.gradient_error) for point in objective.known):
-        raise NotConvergedError(f"{searches[0].description} changes with none of the parameters, within its error")
+        raise NotConvergedError(
+            f"{searches[0].observable_description} depends on none of the parameters, within its error bar"
+        )
     steepest = max(float(np.abs(point.gradient).max()) for point in objective.known)
 
-    def value_and_slope(at: np.ndarray) -> tuple[float, np.ndarray]:
-        point = objective.solve_at(at)
+    def value_and_gradient(at: np.ndarray) -> tuple[float, np.ndarray]:
+        point = objective.solve_branch_at(at)
         if point is None:  # a slope back to the branch
-            near = objective.best
+            near = objective.best_solved_point
             return near.observed + steepest * float(np.linalg.norm(at - near.at)), steepest * np.sign(at - near.at)
         return point.observed, point.gradient
 
     options, scale = JointTuningOptions.current(), steepest or 1.0
     minimize(
-        lambda at: tuple(part / scale for part in value_and_slope(at)),
-        objective.best.at,
+        lambda at: tuple(part / scale for part in value_and_gradient(at)),
+        objective.best_solved_point.at,
         jac=True,
         method="L-BFGS-B",
         bounds=list(zip(low, high, strict=True)),
         options={"maxfun": options.max_evaluations, "gtol": options.gradient_tolerance, "ftol": 1e-12},
     )
-    return objective.best
+    return objective.best_solved_point
 
 
-def _free_coordinates(objective: _BranchObjective, point: _SolvedPoint) -> np.ndarray:
-    """Return which parameters are free: not at an end toward which the observable falls, (k,) of bool."""
+def _coordinates_not_at_bounds(objective: _ObjectiveAlongBranch, point: _SolvedParameterPoint) -> np.ndarray:
+    """Return which coordinates are free, (k,): not at a bound toward which the observable falls."""
     margin = JointTuningOptions.current().bound_tolerance * (objective.high - objective.low)
     below, above = point.at <= objective.low + margin, point.at >= objective.high - margin
     return ~((below & (point.gradient > 0)) | (above & (point.gradient < 0)))
 
 
-def _refine_minimum(
-    objective: _BranchObjective, point: _SolvedPoint, accuracy: float
-) -> tuple[_SolvedPoint, np.ndarray, np.ndarray]:
-    """Return the minimum by Newton's method, as accurate as asked for, the Hessian there, and the free coordinates.
+def _refine_minimum_by_newton(
+    objective: _ObjectiveAlongBranch, point: _SolvedParameterPoint, accuracy: float
+) -> tuple[_SolvedParameterPoint, np.ndarray, np.ndarray]:
+    """Return the minimum by Newton's method, the Hessian at the minimum, and which coordinates are free.
 
     Raises:
         NotConvergedError: it is a saddle, or the branch is lost.
     """
     options = JointTuningOptions.current()
-    free = _free_coordinates(objective, point)
+    free = _coordinates_not_at_bounds(objective, point)
     if not free.any():
         return point, np.zeros((0, 0)), free
     wanted = min(options.scan_accuracy, point.solution.relative_error or options.scan_accuracy)
     least = 2e-5 if point.solution.rule.replicated else 1e-11
-    hessian = objective.hessian(point, free, wanted)
+    hessian = objective.objective_hessian(point, free, wanted)
     for _ in range(options.max_refinements):
-        if not np.array_equal(free, now := _free_coordinates(objective, point)):
+        if not np.array_equal(free, now := _coordinates_not_at_bounds(objective, point)):
             free = now
             if not free.any():
                 break
-            hessian = objective.hessian(point, free, wanted)
+            hessian = objective.objective_hessian(point, free, wanted)
         if np.linalg.eigvalsh(hessian)[0] <= 0:
             raise NotConvergedError(
-                f"{objective.searches[0].description} has no minimum near {objective.values(point.at)}: a saddle"
+                f"{objective.searches[0].observable_description} has a saddle, not a minimum, at "
+                f"{_format_parameters(objective.parameter_values(point.at), 6)}"
             )
         inverse = np.linalg.inv(hessian)
         step = -inverse @ point.gradient[free]
@@ -411,30 +433,30 @@ def _refine_minimum(
             at = np.clip(at, objective.low, objective.high)
             if np.array_equal(at, point.at):
                 break
-            point = objective.require_at(at, wanted)
+            point = objective.require_branch_at(at, wanted)
         elif np.max(widths) > 0.5 * accuracy and wanted > least:
             wanted = max(least, wanted * min(0.3, 0.3 * accuracy / float(np.max(widths))))
-            point = objective.require_at(point.at, wanted)
-            hessian = objective.hessian(point, free, wanted)
+            point = objective.require_branch_at(point.at, wanted)
+            hessian = objective.objective_hessian(point, free, wanted)
         else:
             break
     return point, hessian, free
 
 
 def _joint_optimum(
-    objective: _BranchObjective,
+    objective: _ObjectiveAlongBranch,
     minimise: str,
     accuracy: float,
-    point: _SolvedPoint | None,
+    point: _SolvedParameterPoint | None,
     hessian: np.ndarray,
     free: np.ndarray,
     status: str,
 ) -> JointOptimum:
-    """Return the result at a point, or at the best one where the search did not end."""
-    found = objective.best if status or point is None else point
+    """Return the result at the minimum, or at the best tried point if the search did not end."""
+    found = objective.best_solved_point if status or point is None else point
     errors, kinds = np.full(len(found.at), np.nan), ["tried"] * len(found.at)
     if not status and point is not None:
-        units = objective.units(found.at)
+        units = objective.parameter_derivatives(found.at)
         kinds = ["minimum" if is_free else "lower_end" if x < middle else "upper_end" for is_free, x, middle in zip(
             free, found.at, (objective.low + objective.high) / 2, strict=True)]  # fmt: skip
         status = "converged"
@@ -448,10 +470,11 @@ def _joint_optimum(
             end = {"lower_end": search.low, "upper_end": search.high}.get(kind)
             if (
                 end is not None
-                and search.value(end) not in ParameterDirection(objective.problem, search.branch.parameter).range
+                and search.value_at_coordinate(end)
+                not in ParameterDirection(objective.problem, search.branch.parameter).parameter_range
             ):
                 status = "edge"
-    values = objective.values(found.at)
+    values = objective.parameter_values(found.at)
     return JointOptimum(
         problem=objective.problem,
         parameters=tuple(values),
@@ -464,11 +487,11 @@ def _joint_optimum(
         observed=objective.sign * found.observed,
         observed_error=found.observed_error,
         solution=found.solution,
-        tried=tuple(objective.trial(each) for each in objective.known),
+        tried=tuple(objective.reported_trial(each) for each in objective.known),
         evidence={
             "hessian": hessian.tolist(),
             "logarithmic": [search.logarithmic for search in objective.searches],
             "evaluations": len(objective.known),
-            "integrator": found.solution.rule.describe(),
+            "integrator": found.solution.rule.rule_description(),
         },
     )

@@ -1,4 +1,4 @@
-"""The search for a minimum along a branch: scan, candidates, roots of the slope."""
+"""The search for a minimum of an observable along a branch: scan, candidates, roots of the derivative."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import InputError, NotConvergedError, require_in, require_known
+from ..base.errors import InputError, NotConvergedError, require_in_interval
 from ..base.options import AlgorithmOptions
 from ..branches.branch import Branch
 from ..problems.columns import METRIC
 from ..problems.overlaps import OVERLAPS, Overlaps
-from ..problems.problem import Problem, parameter_name
-from ..problems.quantities import LOSSES, find_quantity, overlap_entry
-from ..saddle_point.starts import default_start
+from ..problems.problem import Problem, stored_parameter_name
+from ..problems.quantities import LOSSES, overlap_entry_by_name, resolve_quantity_name
+from ..saddle_point.starts import default_start, find_start
 from ..solving.solution import Solution
 from .direction import ParameterDirection
 from .sensitivity import sensitivity
@@ -36,7 +36,7 @@ class TuningOptions(AlgorithmOptions):
         min_interval: relative to the interval searched; where values and slopes still disagree is a jump.
         scan_effort: sizes of each rule that may be tried at points of the scan: a penalty far from its best value makes
             narrow laws.
-        curvature_step: of the difference of slopes, in the logarithm or relative to the interval searched.
+        curvature_step: step of the difference of slopes, in the logarithm or relative to the interval searched.
         max_iterations: of Newton's method at the minimum, refinements of the integration included.
     """
 
@@ -51,8 +51,8 @@ class TuningOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class ScanPoint:
-    """A point of a branch: the observable to be minimised and its slope, with error bars.
+class ScannedPoint:
+    """A point of a branch with the observable to be minimised, its derivative, and their error bars.
 
     Attributes:
         coordinate: the parameter, or its logarithm; value: the parameter.
@@ -75,7 +75,7 @@ class Candidate:
 
     Attributes:
         kind: minimum (inside), lower_end or upper_end (of the interval searched), branch_end, or jump (of the branch).
-        value: of the parameter; observed, observed_error: of the observable there.
+        value: value of the parameter; observed, observed_error: the observable there and its error bar.
     """
 
     kind: str
@@ -89,59 +89,61 @@ def observable_with_error(solution: Solution, name: str) -> tuple[float, float]:
 
     Args:
         solution: the solution.
-        name: as of `find_quantity`; q, V, m, theta stand for |first entry|.
+        name: name of the observable, as of `resolve_quantity_name`; q, V, m, theta stand for |first entry|.
     """
     if name in LOSSES:
         own = {"free_entropy": "training_loss_error", "baseline_error": None}.get(name, f"{name}_error")
         return getattr(solution, name), getattr(solution, own) if own else 0.0
-    value, error = (overlap_entry(solution.problem, each, name) for each in (solution.overlaps, solution.error_bars))
+    value, error = (
+        overlap_entry_by_name(solution.problem, each, name) for each in (solution.overlaps, solution.error_bars)
+    )
     return abs(value) if name in OVERLAPS else value, abs(error)
 
 
-def resolve_objective(problem: Problem, name: str) -> tuple[Problem, str]:
-    """Return the problem with the metric that is to be minimised, and the name of the observable to minimise.
+def resolve_objective_name(problem: Problem, name: str) -> tuple[Problem, str]:
+    """Return the problem with the metric to minimise, and the name of the observable to minimise.
 
     Args:
         problem: the problem.
-        name: of an observable, with a minus where it is maximised.
+        name: name of an observable, with a minus where it is maximised.
 
     Raises:
         InputError: an unknown name, or one that stands for several entries.
     """
     sign, plain = name[: name.startswith("-")], name.removeprefix("-").strip()
-    found = find_quantity(problem, plain, f"cannot minimise {name!r}")
+    found = resolve_quantity_name(problem, plain, f"cannot minimise {name!r}")
     if found.startswith(METRIC):
         return problem.with_metric(found.removeprefix(METRIC)), f"{sign}test_error"
     return problem, sign + found
 
 
-def shift_overlaps(solution: Solution, shift: np.ndarray) -> Solution:
-    """Return a solution with shifted overlaps, unless one of them would change its sign.
+def solution_with_shifted_overlaps(solution: Solution, shift: np.ndarray) -> Solution:
+    """Return a solution with shifted overlaps; unchanged if the shift would change a sign of an overlap.
 
     Args:
         solution: the solution.
-        shift: of the packed overlaps, (n,).
+        shift: shift of the packed overlaps, (n,).
     """
     u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
     keeps_signs = not np.any((u + shift) * u < 0)
     return replace(solution, overlaps=Overlaps.unpack(u + shift, sizes)) if keeps_signs else solution
 
 
-def describe_objective(problem: Problem, minimise: str) -> str:
-    """Return the observable that is minimised or maximised in words: a metric by its own name, if it has one.
+def describe_observable_in_words(problem: Problem, minimise: str) -> str:
+    """Return the observable in words; a metric is called by its own name, if it has one.
 
     Args:
-        problem: with its metric.
+        problem: the problem with its metric.
         minimise: name of the observable, with a minus where it is maximised.
     """
     shown = minimise.removeprefix("-")
     return problem.metric_name if shown == "test_error" and problem.metric_name else shown.replace("_", " ")
 
 
-def _allowed_interval(problem: Problem, name: str, low: float, high: float) -> tuple[float, float]:
-    """Return a range without the ends that it does not include."""
+def _interval_of_allowed_values(problem: Problem, name: str, low: float, high: float) -> tuple[float, float]:
+    """Return an interval without those of its ends that the parameter cannot take."""
 
-    def is_allowed(value: float) -> bool:
+    def is_parameter_value_allowed(value: float) -> bool:
         try:
             problem.with_(**{name: value})
         except InputError:
@@ -149,21 +151,23 @@ def _allowed_interval(problem: Problem, name: str, low: float, high: float) -> t
         return True
 
     margin = 1e-3 * (high - low)
-    return low if is_allowed(low) else low + margin, high if is_allowed(high) else high - margin
+    return low if is_parameter_value_allowed(low) else low + margin, high if is_parameter_value_allowed(
+        high
+    ) else high - margin
 
 
-def describe_best(problem: Problem, minimise: str) -> str:
-    """Return "test error is least", or "recall is most" where it is maximised.
+def describe_extremum(problem: Problem, minimise: str) -> str:
+    """Return "test error is least", or "recall is most" if the observable is maximised.
 
     Args:
-        problem: with its metric.
+        problem: the problem with its metric.
         minimise: name of the observable, with a minus where it is maximised.
     """
-    return f"{describe_objective(problem, minimise)} is {'most' if minimise.startswith('-') else 'least'}"
+    return f"{describe_observable_in_words(problem, minimise)} is {'most' if minimise.startswith('-') else 'least'}"
 
 
 @dataclass
-class MinimumSearch:
+class ObservableMinimumSearch:
     """The minimisation of an observable along a branch.
 
     Attributes:
@@ -179,7 +183,7 @@ class MinimumSearch:
     logarithmic: bool
     low: float
     high: float
-    known: dict[float, ScanPoint] = field(default_factory=dict)
+    known: dict[float, ScannedPoint] = field(default_factory=dict)
 
     @classmethod
     def from_arguments(
@@ -193,40 +197,39 @@ class MinimumSearch:
         seed: int,
         integrator: str = "auto",
         points: int | None = None,
-    ) -> MinimumSearch:
-        """Return the search for checked arguments of a user.
+    ) -> ObservableMinimumSearch:
+        """Return the search for arguments of a user, after checking them.
 
         Args:
-            problem: at any value of the parameter.
-            parameter: its name.
+            problem: the problem at any value of the parameter.
+            parameter: name of the parameter.
             minimise: name of the observable, with a minus where it is maximised.
-            on: the branch, by its start; the default start of the model if None.
+            on: name of the start of the branch; the default start of the model if None.
             bracket: interval to search; a default for positive and for bounded parameters.
-            accuracy: of the parameter, checked only.
-            seed: of sampled rules.
-            integrator: as for `solve`.
-            points: as for `solve`.
+            accuracy: error bar of the parameter; it is only checked here.
+            seed: seed of sampled rules.
+            integrator: name of the quadrature rule, as for `solve`.
+            points: size of the quadrature rule, as for `solve`.
 
         Raises:
             InputError: an unknown name, no interval, or one outside the range of the parameter.
         """
         options = TuningOptions.current()
-        require_in("accuracy", accuracy, "(0, 1)")
-        name = parameter_name(parameter)
+        require_in_interval("accuracy", accuracy, "(0, 1)")
+        name = stored_parameter_name(parameter)
         problem.require_scalar_parameters(name)
         present = problem.value_of(name)
-        on = on or default_start(problem)
-        require_known("branch", on, list(problem.solver.model.STARTS), problem.solver.name)
-        least, most = ParameterDirection(problem, name).range
+        on = find_start(problem, on, "branch") if on else default_start(problem)
+        least, most = ParameterDirection(problem, name).parameter_range
         # A ridge may be of either sign, but is searched logarithmically, too.
-        is_scale = least == 0 or name in problem.regulariser.strength_names
+        is_scale = least == 0 or name in problem.regulariser.names_of_strength_parameters
         if bracket is None:
             if is_scale and present > 0 and np.isinf(most):
                 bracket = (present * 10.0**-options.decades, present * 10.0**options.decades)
             elif np.isfinite(least) and np.isfinite(most):
-                bracket = _allowed_interval(problem, name, least, most)
+                bracket = _interval_of_allowed_values(problem, name, least, most)
             else:
-                raise InputError(f"give an interval to search for {parameter}")
+                raise InputError(f"give an interval to search for {parameter}, as bracket=(0.1, 1)")
         low, high = (float(end) for end in bracket)
         if not (np.isfinite([low, high]).all() and low < high):
             raise InputError(f"interval {bracket!r} for {parameter}: two finite ends in ascending order are expected")
@@ -236,39 +239,39 @@ class MinimumSearch:
         effort = options.scan_effort
         branch = Branch(problem, name, on, seed=seed, effort=effort, integrator=integrator, points=points)
         search = cls(branch, minimise, logarithmic, low, high)
-        search.low, search.high = search.coordinate(low), search.coordinate(high)
+        search.low, search.high = search.coordinate_of_value(low), search.coordinate_of_value(high)
         return search
 
     @property
-    def observable(self) -> str:
+    def observable_name(self) -> str:
         """Return the name of the observable."""
         return self.minimise.removeprefix("-")
 
     @property
-    def sign(self) -> float:
+    def objective_sign(self) -> float:
         """Return -1 where the observable is maximised, otherwise 1."""
         return -1.0 if self.minimise.startswith("-") else 1.0
 
     @property
-    def description(self) -> str:
+    def observable_description(self) -> str:
         """Return the observable in words."""
-        return describe_objective(self.branch.problem, self.observable)
+        return describe_observable_in_words(self.branch.problem, self.observable_name)
 
     @property
-    def span(self) -> float:
+    def interval_length(self) -> float:
         """Return the length of the interval searched, in the coordinate."""
         return self.high - self.low
 
-    def coordinate(self, value: float) -> float:
-        """Return the coordinate of a value of the parameter: its logarithm if the search is logarithmic."""
+    def coordinate_of_value(self, value: float) -> float:
+        """Return the search coordinate of a parameter value: the value, or its logarithm."""
         return float(np.log(value)) if self.logarithmic else value
 
-    def value(self, coordinate: float) -> float:
-        """Return the value of the parameter at a coordinate."""
+    def value_at_coordinate(self, coordinate: float) -> float:
+        """Return the parameter value at a search coordinate."""
         return float(np.exp(coordinate)) if self.logarithmic else coordinate
 
-    def solve_at(self, coordinate: float, accuracy: float | None = None) -> ScanPoint | None:
-        """Return the branch at a coordinate; None where it was not found.
+    def solve_branch_at(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint | None:
+        """Return the solved branch at a search coordinate; None if the branch was not found there.
 
         Args:
             coordinate: the coordinate.
@@ -276,8 +279,8 @@ class MinimumSearch:
         """
         if coordinate in self.known and accuracy is None:
             return self.known[coordinate]
-        value = self.value(coordinate)
-        solution = self.branch.at(value, accuracy, self._guess(coordinate))
+        value = self.value_at_coordinate(coordinate)
+        solution = self.branch.solution_at(value, accuracy, self._extrapolate_nearest_solution(coordinate))
         if solution is None:
             return None
         known = self.known.get(coordinate)
@@ -287,81 +290,82 @@ class MinimumSearch:
             moved = sensitivity(solution, ParameterDirection(solution.problem, self.branch.parameter))
         except NotConvergedError:
             return None  # the end of the branch
-        slope, slope_error = moved.of(self.observable)
+        slope, slope_error = moved.of(self.observable_name)
         unit = value if self.logarithmic else 1.0
-        here, here_error = observable_with_error(solution, self.observable)
-        self.known[coordinate] = ScanPoint(
+        here, here_error = observable_with_error(solution, self.observable_name)
+        self.known[coordinate] = ScannedPoint(
             coordinate,
             value,
             solution,
-            self.sign * here,
+            self.objective_sign * here,
             here_error,
-            self.sign * unit * slope,
+            self.objective_sign * unit * slope,
             unit * slope_error,
             unit * moved.overlaps.pack(),
         )
         return self.known[coordinate]
 
-    def _guess(self, coordinate: float) -> Solution | None:
-        """Return the nearest known solution, extrapolated by its derivative unless an overlap changes its sign."""
+    def _extrapolate_nearest_solution(self, coordinate: float) -> Solution | None:
+        """Return the nearest known solution, extrapolated by its derivative, as a guess; None without one."""
         if not self.known:
             return None
         near = min(self.known.values(), key=lambda point: abs(point.coordinate - coordinate))
-        return shift_overlaps(near.solution, (coordinate - near.coordinate) * near.change)
+        return solution_with_shifted_overlaps(near.solution, (coordinate - near.coordinate) * near.change)
 
-    def require_at(self, coordinate: float, accuracy: float | None = None) -> ScanPoint:
-        """Return `solve_at`; raise NotConvergedError if the branch is lost.
+    def require_branch_at(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint:
+        """Return the solved branch at a search coordinate; raise NotConvergedError if it was not found.
 
         Args:
             coordinate: the coordinate.
-            accuracy: as of `solve_at`.
+            accuracy: error bar of the overlaps, as of `solve_branch_at`.
         """
-        point = self.solve_at(coordinate, accuracy)
+        point = self.solve_branch_at(coordinate, accuracy)
         if point is None:
             raise NotConvergedError(
                 f"the {self.branch.name} branch was lost at {self.branch.parameter.rstrip('_')} = "
-                f"{self.value(coordinate):.6g} within an interval of it"
+                f"{self.value_at_coordinate(coordinate):.6g} between values at which it exists"
             )
         return point
 
     # The scan
 
-    def scan(self, tick: Any) -> tuple[list[list[ScanPoint]], list[tuple[ScanPoint, ScanPoint]]]:
+    def scan_interval(self, tick: Any) -> tuple[list[list[ScannedPoint]], list[tuple[ScannedPoint, ScannedPoint]]]:
         """Return connected parts of the branch, ascending, as resolved points, and the jumps between parts."""
         options = TuningOptions.current()
-        decades = self.span / np.log(10)
+        decades = self.interval_length / np.log(10)
         count = options.min_intervals
         if self.logarithmic:
             count = max(count, int(np.ceil(options.points_per_decade * decades)))
         grid = [float(coordinate) for coordinate in np.linspace(self.low, self.high, count + 1)]
         present = self.branch.problem.value_of(self.branch.parameter)
         known = present > 0 or (np.isfinite(present) and not self.logarithmic)
-        anchor = self.coordinate(present) if known else grid[0]
-        points: dict[float, ScanPoint | None] = {}
+        anchor = self.coordinate_of_value(present) if known else grid[0]
+        points: dict[float, ScannedPoint | None] = {}
         for coordinate in sorted(grid, key=lambda p: abs(p - anchor)):
-            points[coordinate] = self.solve_at(coordinate)
+            points[coordinate] = self.solve_branch_at(coordinate)
             tick()
         if not any(points.values()):
             raise NotConvergedError(
                 f"the {self.branch.name} branch was not found at any of {len(grid)} values of "
-                f"{self.branch.parameter.rstrip('_')} in [{self.value(self.low):g}, {self.value(self.high):g}]"
+                f"{self.branch.parameter.rstrip('_')} in [{self.value_at_coordinate(self.low):g}, "
+                f"{self.value_at_coordinate(self.high):g}]"
             )
-        jumps: list[tuple[ScanPoint, ScanPoint]] = []
+        jumps: list[tuple[ScannedPoint, ScannedPoint]] = []
         pending = list(pairwise(grid))
         while pending:
             left, right = pending.pop()
             one, other = points[left], points[right]
             both = (one, other) if one is not None and other is not None else None
-            if (one is None and other is None) or (both and not self.slopes_disagree(*both)):
+            if (one is None and other is None) or (both and not self.slopes_contradict_values(*both)):
                 continue
-            if right - left <= options.min_interval * self.span:
+            if right - left <= options.min_interval * self.interval_length:
                 jumps += [both] if both else []
                 continue
             middle = (left + right) / 2
-            points[middle] = self.solve_at(middle)
+            points[middle] = self.solve_branch_at(middle)
             tick()
             pending += [(left, middle), (middle, right)]
-        connected_parts: list[list[ScanPoint]] = [[]]
+        connected_parts: list[list[ScannedPoint]] = [[]]
         for _, point in sorted(points.items()):
             broken = any(point is other for _, other in jumps)
             if (point is None or broken) and connected_parts[-1]:
@@ -371,12 +375,12 @@ class MinimumSearch:
         return [part for part in connected_parts if part], jumps
 
     @staticmethod
-    def slopes_disagree(one: ScanPoint, other: ScanPoint) -> bool:
-        """Return whether the change between two points disagrees with their slopes.
+    def slopes_contradict_values(one: ScannedPoint, other: ScannedPoint) -> bool:
+        """Return whether the change of the observable between two points contradicts its derivatives.
 
         Args:
             one: a point.
-            other: another one.
+            other: another one to compare with.
         """
         width = other.coordinate - one.coordinate
         predicted, change = width * (one.slope + other.slope) / 2, other.observed - one.observed
@@ -386,70 +390,74 @@ class MinimumSearch:
 
     # The minimum
 
-    def find_minimum(self, left: ScanPoint, right: ScanPoint, tick: Any, wanted: float) -> ScanPoint:
-        """Return the root of the slope between two points, to the accuracy of the scan.
+    def find_root_of_slope(self, left: ScannedPoint, right: ScannedPoint, tick: Any, wanted: float) -> ScannedPoint:
+        """Return the zero of the observable's derivative between two points, to the accuracy of the scan.
 
         Args:
             left: a point with a negative slope.
             right: a point with a positive one, above.
-            tick: reports progress, after every evaluation.
+            tick: function that reports progress, called after every evaluation.
             wanted: tolerance of the coordinate.
         """
         from scipy.optimize import brentq  # slow to load
 
-        def slope(coordinate: float) -> float:
+        def slope_at_coordinate(coordinate: float) -> float:
             tick()
-            return self.require_at(float(coordinate)).slope
+            return self.require_branch_at(float(coordinate)).slope
 
-        coordinate = brentq(slope, left.coordinate, right.coordinate, xtol=max(wanted, 1e-13), rtol=1e-13, maxiter=60)
-        return self.require_at(float(coordinate))
+        coordinate = brentq(
+            slope_at_coordinate, left.coordinate, right.coordinate, xtol=max(wanted, 1e-13), rtol=1e-13, maxiter=60
+        )
+        return self.require_branch_at(float(coordinate))
 
-    def refine_minimum(self, rough: ScanPoint, accuracy: float, tick: Any) -> tuple[ScanPoint, dict[str, float]]:
-        """Return the minimum near a rough one, by Newton's method on the slope, as accurate as asked for.
+    def refine_minimum(self, rough: ScannedPoint, accuracy: float, tick: Any) -> tuple[ScannedPoint, dict[str, float]]:
+        """Return the minimum near a rough one, to the accuracy, by Newton's method on the derivative.
 
         Args:
             rough: a point near the minimum.
             accuracy: error bar of the coordinate.
-            tick: reports progress, after every iteration.
+            tick: function that reports progress, called after every iteration.
 
         Returns:
             the last point, and the curvature and the parts of the error bar, in the coordinate.
         """
-        curvature = self._curvature(rough, tick)
+        curvature = self._curvature_at(rough, tick)
         point, wanted = rough, min(self.branch.accuracy, rough.solution.relative_error or 1.0)
         least = _LEAST_ACCURACY[rough.solution.rule.replicated]
         for _ in range(TuningOptions.current().max_iterations):
             integration, off = point.slope_error / curvature, abs(point.slope) / curvature
             if off > max(0.2 * accuracy, 0.3 * integration):
-                step = float(np.clip(-point.slope / curvature, -0.05 * self.span, 0.05 * self.span))
+                step = float(
+                    np.clip(-point.slope / curvature, -0.05 * self.interval_length, 0.05 * self.interval_length)
+                )
                 coordinate = float(np.clip(point.coordinate + step, self.low, self.high))
-                moved = self.solve_at(coordinate, wanted)
+                moved = self.solve_branch_at(coordinate, wanted)
                 if moved is None or coordinate == point.coordinate:
                     break
                 point = moved
             elif integration > 0.5 * accuracy and wanted > least:
                 wanted = max(least, wanted * min(0.3, 0.3 * accuracy / integration))
-                finer = self.solve_at(point.coordinate, wanted)
+                finer = self.solve_branch_at(point.coordinate, wanted)
                 if finer is None or finer.slope_error > 0.9 * point.slope_error:
                     least = wanted  # no finer rule, or rounding
                 point = finer or point
-                curvature = self._curvature(point, tick, wanted)
+                curvature = self._curvature_at(point, tick, wanted)
             else:
                 break
             tick()
         integration, off = point.slope_error / curvature, abs(point.slope) / curvature
         return point, {"curvature": curvature, "integration": integration, "root": 2 * off}
 
-    def _curvature(self, point: ScanPoint, tick: Any, accuracy: float | None = None) -> float:
-        """Return the derivative of the slope, by a central difference."""
-        step = TuningOptions.current().curvature_step * (1.0 if self.logarithmic else self.span)
+    def _curvature_at(self, point: ScannedPoint, tick: Any, accuracy: float | None = None) -> float:
+        """Return the second derivative of the observable, by a central difference of its derivative."""
+        step = TuningOptions.current().curvature_step * (1.0 if self.logarithmic else self.interval_length)
         low, high = max(self.low, point.coordinate - step), min(self.high, point.coordinate + step)
-        ends = [self.require_at(coordinate, accuracy) for coordinate in (low, high)]
+        ends = [self.require_branch_at(coordinate, accuracy) for coordinate in (low, high)]
         tick()
         curvature = (ends[1].slope - ends[0].slope) / (high - low)
         if not curvature > 0:
             raise NotConvergedError(
-                f"{self.observable} has no minimum in {self.branch.parameter.rstrip('_')} near {point.value:.6g}: its "
-                "slope does not grow there"
+                f"{self.observable_name} has no minimum in {self.branch.parameter.rstrip('_')} near {point.value:.6g}: "
+                "its derivative does not increase there"
             )
         return float(curvature)

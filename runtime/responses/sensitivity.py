@@ -1,4 +1,4 @@
-"""Sensitivities: derivatives of observables of a solution with respect to the parameters of its problem.
+"""Sensitivities: derivatives of a solution's observables with respect to parameters of the problem.
 
 At a saddle point u = G(u; p), so that x = du/dp solves x = J x + dG/dp, J = dG/du (docs/theory.md (7.8)). The
 right-hand side is the slope of G along the line (u + s x, p + s): one difference of the map over common nodes, whatever
@@ -16,7 +16,7 @@ from ..problems.overlaps import Overlaps
 from ..saddle_point.observables import observables_of_first_metric
 from ..solving.solution import Solution
 from ..solving.solve import solve_unchecked
-from .direction import ParameterDirection, directions
+from .direction import ParameterDirection, parameter_directions
 from .sensitivity_results import Sensitivities, Sensitivity
 from .tangent import TangentSolver
 
@@ -39,21 +39,21 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
         True
     """
     if not isinstance(solution, Solution):
-        raise InputError(f"a Solution is expected, not {type(solution).__name__}: sf.solve(problem), or one of a list")
+        raise InputError(f"derivatives need a solution, as sf.solve(problem) returns, not a {type(solution).__name__}")
     if solution.losses is None:
-        raise InputError(f"there is no solution to differentiate: {solution.status.words}")
-    wanted = directions(solution.problem, *parameters)
+        raise InputError(f"the solve failed ({solution.status.words}): no solution to differentiate")
+    wanted = parameter_directions(solution.problem, *parameters)
     solution.problem.require_zero_temperature("derivatives with respect to parameters are known")
     with progress_bar("sensitivities", len(wanted)) as task:
         found = []
         for direction in wanted:
             found.append(sensitivity(solution, direction))
-            task.advance(f"sensitivity to {direction.label}")
+            task.advance(f"sensitivity to {direction.parameter_label}")
     return Sensitivities(solution, tuple(found))
 
 
 def sensitivity(solution: Solution, direction: ParameterDirection) -> Sensitivity:
-    """Return derivatives along one direction (see `sensitivities`).
+    """Return the derivatives of a solution with respect to one number of its problem.
 
     Where the slope of the map cannot be computed they are differences of neighbouring solutions.
 
@@ -65,30 +65,30 @@ def sensitivity(solution: Solution, direction: ParameterDirection) -> Sensitivit
         NotConvergedError: 1 is an eigenvalue of the Jacobian, or neither method works.
     """
     try:
-        with progress_step(f"derivatives with respect to {direction.label}"):
-            return TangentSolver.from_solution(solution, direction).sensitivity()
+        with progress_step(f"derivatives with respect to {direction.parameter_label}"):
+            return TangentSolver.from_solution(solution, direction).sensitivity_with_errors()
     except np.linalg.LinAlgError:
         raise NotConvergedError(
-            f"no derivative with respect to {direction.label}: 1 is an eigenvalue of the Jacobian, the branch ends or "
-            "meets another one here"
+            f"no derivative with respect to {direction.parameter_label}: the branch ends or meets another branch here "
+            "(1 is an eigenvalue of the Jacobian)"
         ) from None
     except DomainError as error:
-        found = _difference_quotient(solution, direction)
+        found = _sensitivity_by_difference_quotient(solution, direction)
         if found is None:
-            raise NotConvergedError(f"no derivative with respect to {direction.label}: {error}") from error
+            raise NotConvergedError(f"no derivative with respect to {direction.parameter_label}: {error}") from error
         return found
 
 
-def _difference_quotient(solution: Solution, direction: ParameterDirection) -> Sensitivity | None:
-    """Return derivatives as differences of solutions on both sides; None where one of these is not on the branch.
+def _sensitivity_by_difference_quotient(solution: Solution, direction: ParameterDirection) -> Sensitivity | None:
+    """Return derivatives from solutions at a larger and a smaller value; None if one left the branch.
 
     Error bars are the changes by half the step.
     """
-    size, _ = direction.difference_stencil(wide=True)
+    size, _ = direction.difference_step_and_stencil(wide=True)
     slopes = []
     for width in (size, size / 2):
         try:
-            problems = [direction.shifted_problem(sign * width) for sign in (1, -1)]
+            problems = [direction.problem_shifted_by(sign * width) for sign in (1, -1)]
         except InputError:
             return None
         accuracy = min(solution.relative_error, 1e-4)
@@ -109,8 +109,8 @@ def _difference_quotient(solution: Solution, direction: ParameterDirection) -> S
     sizes, count = solution.overlaps.sizes, len(solution.errors)
     pairs = np.column_stack([fine, errors])[count + 2 :]
     return Sensitivity(
-        parameter=direction.label,
-        at=direction.value,
+        parameter=direction.parameter_label,
+        at=direction.parameter_value,
         problem=solution.problem,
         reached=solution.overlaps,
         overlaps=Overlaps.unpack(fine[:count], sizes),

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..base import presenting
-from ..base.deprecation import DeprecatedName, renamed_attribute
-from ..base.presenting import Result
+from ..base.deprecation import DeprecatedName, deprecated_attribute
+from ..base.presenting import PresentableResult
 from ..problems.columns import OBSERVED
-from ..problems.observables import Observed
+from ..problems.observables import ObservablesMixin
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import find_quantity, overlap_entry
+from ..problems.quantities import overlap_entry_by_name, resolve_quantity_name
 from ..solving.solution import Solution
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sensitivity(Observed, Result):
+class Sensitivity(ObservablesMixin, PresentableResult):
     """Derivatives with respect to one number of a problem, each with an error bar.
 
     Attributes:
         parameter: its name; entries of an array count from 1, as A[1,2].
-        at: its value.
+        at: value of the parameter.
         reached: overlaps of the solution.
         overlaps, error_bars: derivatives dq, dV, dm, dtheta, dphi in the shape of the overlaps, and their error bars.
             Where rotations of the student's columns are symmetries, without the part along them.
         training_loss, baseline_error: derivatives (nan where the model has none); training_loss_error: error bar.
-        observed: of observables, by name: derivative and error bar; attributes, too, as `test_error` and
+        observed: derivative and error bar of each observable, by name; attributes, too, as `test_error` and
             `test_error_error`. Of several metrics the first.
         remaining: change in the last iteration, relative to the largest derivative of an overlap.
 
@@ -55,11 +55,11 @@ class Sensitivity(Observed, Result):
     baseline_error: float
     remaining: float
 
-    half_widths = renamed_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
+    half_widths = deprecated_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
 
     @property
     def free_entropy(self) -> float:
-        """Return dPhi/dp = -de_t/dp (docs/theory.md (7.1)); its error bar is that of the training loss."""
+        """Return dPhi/dp = -de_t/dp (docs/theory.md (7.1)); `training_loss_error` is its error bar."""
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:
@@ -74,18 +74,19 @@ class Sensitivity(Observed, Result):
         if observable in ("training_loss", "free_entropy"):
             return getattr(self, observable), self.training_loss_error
         if observable in OBSERVED:
-            return self._observed(observable)
+            return self._observable_with_error(observable)
         if observable == "baseline_error":
             return self.baseline_error, 0.0
-        name = find_quantity(self.problem, observable, "derivative")
+        name = resolve_quantity_name(self.problem, observable, "derivative")
         there, entry, width = (
-            overlap_entry(self.problem, blocks, name) for blocks in (self.reached, self.overlaps, self.error_bars)
+            overlap_entry_by_name(self.problem, blocks, name)
+            for blocks in (self.reached, self.overlaps, self.error_bars)
         )
         return -entry if name in OVERLAPS and there < 0 else entry, width
 
 
 @dataclass(frozen=True, repr=False)
-class Sensitivities(Result):
+class Sensitivities(PresentableResult):
     """Sensitivities of one solution, by name: `found["lambda"].test_error`, `found["A[1,2]"].overlaps.theta`.
 
     Example:
@@ -112,5 +113,5 @@ class Sensitivities(Result):
         return len(self.entries)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a frame with one row a parameter and the columns of a curve, with derivatives in place of values."""
+        """Return a data frame with one row per parameter and a column per quantity that is differentiated."""
         return presenting.to_frame(self)

@@ -1,4 +1,4 @@
-"""Tuned curves: the best value of a parameter as a function of another one."""
+"""Tuned curves: the best value of one parameter as a function of another parameter."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..base.interrupts import keep_partial_results
 from ..base.presenting import DatasetResult, TextResult
 from ..base.progress import progress_bar
 from ..branches.curve_results import Curve
-from ..branches.grid import check_grid
-from ..problems.problem import Problem, check_is_problem, parameter_name
-from .minimum import MinimumSearch, describe_objective, resolve_objective
-from .tuning import Optimum, refine_candidate, tune
+from ..branches.grid import check_parameter_grid
+from ..problems.problem import Problem, require_problem, stored_parameter_name
+from .minimum import ObservableMinimumSearch, describe_observable_in_words, resolve_objective_name
+from .tuning import Optimum, refined_optimum_of_candidate, tune
 
 if TYPE_CHECKING:
     import pandas
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TunedCurve(TextResult, DatasetResult):
-    """Optima along a second parameter, each at its own best value of the first.
+    """The best value of one parameter at every value of another parameter.
 
     Attributes:
         over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
@@ -61,15 +61,15 @@ class TunedCurve(TextResult, DatasetResult):
 
     @property
     def success(self) -> bool:
-        """Return whether there is an optimum at every value, each with success."""
+        """Return whether an optimum was found, with success, at every value."""
         return not self.missing and all(optimum.success for optimum in self.optima)
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """Return a curve's dataset with best_NAME, best_NAME_error, optimum (its kind) and optimum_status."""
+        """Return a dataset of the curve with best_NAME, best_NAME_error, optimum (kind) and optimum_status."""
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
-        """Return the dataset as a frame, one row a value; `stability` as of `to_xarray`."""
+        """Return the dataset as a data frame with one row per value."""
         return presenting.to_frame(self.to_xarray(stability))
 
 
@@ -89,24 +89,24 @@ def tuned_curve(
     points: int | None = None,
     **ranges: Any,
 ) -> TunedCurve:
-    """Return the best value of a parameter along another one, as lambda*(alpha).
+    """Return the best value of a parameter as a function of another one, as lambda*(alpha).
 
     The first and the last value are scanned in full (see `tune`); between them the minimum is followed from its
     neighbour, with a full scan where that fails. If a scan finds a lower minimum, `notes` reports it.
 
     Args:
-        problem: at any values of both parameters.
-        parameter: to tune.
-        minimise: as for `tune`.
-        on: the branch, by its start.
+        problem: the problem at any values of both parameters.
+        parameter: name of the parameter to tune.
+        minimise: name of the observable, as for `tune`.
+        on: name of the start of the branch.
         bracket: interval to search, as for `tune`.
         accuracy: error bar of the best value, as for `tune`.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         over: the second parameter.
         values: its grid; or give `alpha=(0.5, 4, 8)` directly.
         on_point: called with every optimum, as it is found. Ctrl-C after the first keeps those found.
-        integrator: as for `solve`.
-        points: as for `solve`.
+        integrator: name of the quadrature rule, as for `solve`.
+        points: size of the quadrature rule, as for `solve`.
         **ranges: a grid by the name of its parameter.
 
     Raises:
@@ -120,16 +120,16 @@ def tuned_curve(
         >>> [round(best.value, 3) for best in tuned.optima]
         [0.25, 0.25]
     """
-    check_is_problem(problem)
-    if parameter_name(parameter) in (parameter_name(name) for name in (over, *ranges) if name):
-        raise InputError(f"{parameter} cannot be tuned along itself")
-    problem, over, grid = check_grid(problem, over, values, ranges)
+    require_problem(problem)
+    if stored_parameter_name(parameter) in (stored_parameter_name(name) for name in (over, *ranges) if name):
+        raise InputError(f"{parameter} cannot be tuned along itself: choose another parameter along the curve")
+    problem, over, grid = check_parameter_grid(problem, over, values, ranges)
     problem.require_scalar_parameters(parameter)
-    problem, minimise = resolve_objective(problem, minimise)
+    problem, minimise = resolve_objective_name(problem, minimise)
     problems = [problem.with_(**{over: value}) for value in grid]
     if bracket is None:  # the same for all of the curve
-        search = MinimumSearch.from_arguments(problems[0], parameter, minimise, on, None, accuracy, seed)
-        bracket = (search.value(search.low), search.value(search.high))
+        search = ObservableMinimumSearch.from_arguments(problems[0], parameter, minimise, on, None, accuracy, seed)
+        bracket = (search.value_at_coordinate(search.low), search.value_at_coordinate(search.high))
     options: dict[str, Any] = {"minimise": minimise, "on": on, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     options |= {"integrator": integrator, "points": points}
     optima: dict[float, Optimum] = {}
@@ -150,7 +150,7 @@ def tuned_curve(
                     notes.append(f"{over} = {value:g}: {error}")
                 if scanned is not None and scanned.status == "time_limit":
                     late, scanned = True, None
-                notes += _describe_contradiction(over, value, optimum, scanned)
+                notes += _describe_lower_minimum_of_scan(over, value, optimum, scanned)
                 optimum = scanned or optimum
             if optimum is not None:
                 if on_point:
@@ -168,15 +168,17 @@ def tuned_curve(
     return TunedCurve(over, tuple(optima.values()), missing, tuple(notes), early.interrupted, early.out_of_time)
 
 
-def _describe_contradiction(over: str, value: float, followed: Optimum | None, scanned: Optimum | None) -> list[str]:
-    """Return where a full scan contradicts the minimum that was followed."""
+def _describe_lower_minimum_of_scan(
+    over: str, value: float, followed: Optimum | None, scanned: Optimum | None
+) -> list[str]:
+    """Return a sentence if a full scan found a better optimum than the followed one, in a list."""
     if scanned is None or followed is None:
         return []
     sign, better = (-1, "higher") if scanned.minimise.startswith("-") else (1, "lower")
     gain = sign * (followed.observed - scanned.observed)
     if gain <= followed.observed_error + scanned.observed_error:
         return []
-    shown = describe_objective(scanned.problem, scanned.minimise)
+    shown = describe_observable_in_words(scanned.problem, scanned.minimise)
     return [
         f"{over} = {value:g}: a {better} value of {shown} than at the optimum followed to there "
         f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
@@ -185,29 +187,29 @@ def _describe_contradiction(over: str, value: float, followed: Optimum | None, s
 
 
 def _follow_minimum(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
-    """Return the minimum near that of a neighbouring problem; None where it cannot be followed."""
+    """Return the minimum near that of a neighbouring problem; None if it cannot be followed."""
     if last.kind != "minimum":
         return None
-    search = MinimumSearch.from_arguments(problem, parameter, **options)
+    search = ObservableMinimumSearch.from_arguments(problem, parameter, **options)
     near = problem.with_(**{search.branch.parameter: last.value})
-    search.branch.solve_from(last.value, last.solution.overlaps)
+    search.branch.solve_from_overlaps(last.value, last.solution.overlaps)
     try:
-        point = search.require_at(search.coordinate(near.value_of(search.branch.parameter)))
-        width = 0.03 * search.span
+        point = search.require_branch_at(search.coordinate_of_value(near.value_of(search.branch.parameter)))
+        width = 0.03 * search.interval_length
         left = right = point
         while not left.slope < 0 <= right.slope:
             if point.slope < 0:
                 left, coordinate = right, min(search.high, right.coordinate + width)
-                right = search.require_at(coordinate)
+                right = search.require_branch_at(coordinate)
             else:
                 right, coordinate = left, max(search.low, left.coordinate - width)
-                left = search.require_at(coordinate)
+                left = search.require_branch_at(coordinate)
             if coordinate in (search.low, search.high) and not left.slope < 0 <= right.slope:
                 return None
-            if MinimumSearch.slopes_disagree(left, right):
+            if ObservableMinimumSearch.slopes_contradict_values(left, right):
                 return None
             width *= 2
-        rough = search.find_minimum(left, right, lambda: None, 1e-3 * search.span)
-        return refine_candidate(search, options["accuracy"], "minimum", rough, lambda: None)
+        rough = search.find_root_of_slope(left, right, lambda: None, 1e-3 * search.interval_length)
+        return refined_optimum_of_candidate(search, options["accuracy"], "minimum", rough, lambda: None)
     except NotConvergedError:
         return None

@@ -15,26 +15,26 @@ from typing import Any, overload
 import numpy as np
 
 from ..base.errors import InputError, NotConvergedError, TimeLimitError
-from ..base.numbers import format_with_error
-from ..base.presenting import Result
+from ..base.numbers import format_value_with_error
+from ..base.presenting import PresentableResult
 from ..base.progress import progress_bar
-from ..derive.errors import suggestion
+from ..derive.errors import did_you_mean_hint
 from ..problems.overlaps import Overlaps
-from ..problems.problem import Problem, check_is_problem
+from ..problems.problem import Problem, require_problem
 from ..solving.solution import Solution
 from .direction import ParameterDirection
 from .joint_tuning import JointOptimum, tune_jointly
-from .minimum import Candidate, MinimumSearch, ScanPoint, describe_best, resolve_objective
+from .minimum import Candidate, ObservableMinimumSearch, ScannedPoint, describe_extremum, resolve_objective_name
 
 
 @dataclass(frozen=True, repr=False)
-class Optimum(Result):
+class Optimum(PresentableResult):
     """The value of a parameter at which an observable is least on a branch.
 
     Attributes:
         minimise: name of the observable, with a minus where it is maximised.
-        value, error: of the parameter and its error bar (nan unless kind is minimum).
-        kind: as of `Candidate`, or tried (the best of the values tried, where the time ended).
+        value, error: value of the parameter and its error bar (nan unless kind is minimum).
+        kind: kind as of `Candidate`, or tried (the best of the values tried, if the time ended).
         status: converged; accuracy_not_reached; time_limit; edge, if the least value is at an end of the interval that
             was searched and is not the end of the parameter's range, so that there may be lower ones
             beyond; branch_end, if it is where the branch ends or jumps.
@@ -64,14 +64,14 @@ class Optimum(Result):
 
     @property
     def success(self) -> bool:
-        """Return whether it is a minimum to the accuracy asked for, or an end of the parameter's range."""
+        """Return whether the optimum is a minimum to the accuracy, or an end of the parameter's range."""
         return self.status == "converged"
 
     @property
     def advice(self) -> str:
-        """Return a sentence on the status and on what to try next; empty if it converged."""
+        """Return a sentence on the status and on what to try next; empty if the search converged."""
         shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
-        best = describe_best(self.problem, self.minimise)
+        best = describe_extremum(self.problem, self.minimise)
         return {
             "converged": "",
             "accuracy_not_reached": "the error bar is larger than the accuracy asked; ask for a larger --accuracy",
@@ -104,21 +104,21 @@ def tune(
     """Return the value of a scalar parameter, or the values of several, at which an observable is least on a branch.
 
     Args:
-        problem: at any value of the parameter.
+        problem: the problem at any value of the parameter.
         parameter: as lambda, omega, sigma, alpha or another one of the model; all entries of a vector are equal.
             Several in a list are tuned together.
         minimise: training_loss, free_entropy, test_error or the name of one of several metrics, baseline_error, q, V,
             m, theta for |first entry|, an entry as tables name it, or a trained number; with a minus, as -theta, it is
             maximised.
-        on: the branch, by its start.
+        on: name of the start of the branch.
         bracket: interval to search; default three decades on both sides of a positive parameter's value, or all of a
             bounded one's range. Of several parameters by name, {"lambda": (0.1, 1)}.
         accuracy: error bar, relative to the parameter where it is searched logarithmically (positive ones).
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         start: overlaps of the branch at the problem's own value, to start from (of one parameter).
-        integrator: as for `solve`.
-        points: as for `solve`.
-        **options: of several parameters, `scan` (points tried first) and `on_trial` (called with each `Trial`).
+        integrator: name of the quadrature rule, as for `solve`.
+        points: size of the quadrature rule, as for `solve`.
+        **options: options of several parameters, `scan` (points tried first) and `on_trial` (called with each `Trial`).
 
     Raises:
         InputError: an unknown name, or an invalid interval.
@@ -129,58 +129,64 @@ def tune(
         >>> abs(best.value - 0.25) < 1e-4
         True
     """
-    check_is_problem(problem)
+    require_problem(problem)
     chosen: dict[str, Any] = {"integrator": integrator, "points": points}
     if not isinstance(parameter, str):
         if start is not None or not (bracket is None or isinstance(bracket, Mapping)):
-            raise InputError("several parameters take intervals by name, {'lambda': (0.1, 1)}, and no start")
+            raise InputError("to tune several parameters give intervals by name, as {'lambda': (0.1, 1)}, and no start")
         common: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
         return tune_jointly(problem, parameter, bracket=bracket, **common, **chosen, **options)
     if options or isinstance(bracket, Mapping):
         name = next(iter(options), "")
-        if near := suggestion(name, ["minimise", "bracket", "accuracy", "start", "points", "integrator"]):
+        if near := did_you_mean_hint(name, ["minimise", "bracket", "accuracy", "start", "points", "integrator"]):
             raise InputError(f"tune has no option {name!r}{near}")
-        raise InputError(f"tune of one parameter takes no {name or 'interval by name'!r}, which goes with several")
+        raise InputError(
+            f"tune of one parameter takes no {name or 'interval by name'!r}, which goes with several in a list"
+        )
     problem.require_zero_temperature("parameters are tuned")
-    problem, minimise = resolve_objective(problem, minimise)
-    search = MinimumSearch.from_arguments(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
+    problem, minimise = resolve_objective_name(problem, minimise)
+    search = ObservableMinimumSearch.from_arguments(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
     if start is not None:
-        search.branch.solve_from(problem.value_of(search.branch.parameter), start)
+        search.branch.solve_from_overlaps(problem.value_of(search.branch.parameter), start)
     with progress_bar(f"tuning {parameter}", None) as task:
 
-        def tick() -> None:
+        def report_progress() -> None:
             if search.known:
                 last = list(search.known.values())[-1]
-                value = format_with_error(search.sign * last.observed, last.observed_error)
-                task.advance(f"tuning {parameter}: {search.description} {value} at {parameter} = {last.value:.5g}")
+                value = format_value_with_error(search.objective_sign * last.observed, last.observed_error)
+                task.advance(
+                    f"tuning {parameter}: {search.observable_description} {value} at {parameter} = {last.value:.5g}"
+                )
             else:
                 task.advance()
 
         try:
-            return _find_best(search, accuracy, tick)
+            return _find_best_candidate(search, accuracy, report_progress)
         except TimeLimitError:
             if not search.known:
                 raise
             point = min(search.known.values(), key=lambda point: point.observed)
             evidence = {"scanned": len(search.known), "logarithmic": search.logarithmic}
-            return _as_optimum(search, point, "tried", "time_limit", evidence)
+            return _optimum_at_point(search, point, "tried", "time_limit", evidence)
 
 
-def _find_best(search: MinimumSearch, accuracy: float, tick: Any) -> Optimum:
-    """Return the lowest of all minima, ends and jumps."""
-    parts, jumps = search.scan(tick)
+def _find_best_candidate(search: ObservableMinimumSearch, accuracy: float, tick: Any) -> Optimum:
+    """Return the lowest of all minima, interval ends and jumps of the branch."""
+    parts, jumps = search.scan_interval(tick)
     all_points = [point for part in parts for point in part]
     if all(abs(point.slope) <= point.slope_error for point in all_points):
         raise NotConvergedError(
-            f"{search.description} does not change with {search.branch.parameter.rstrip('_')} on the "
-            f"{search.branch.name} branch, within its error"
+            f"{search.observable_description} does not change with {search.branch.parameter.rstrip('_')} on the "
+            f"{search.branch.name} branch, within its error bar"
         )
-    candidates: list[tuple[str, ScanPoint]] = []
+    candidates: list[tuple[str, ScannedPoint]] = []
     for part in parts:
         for left, right in pairwise(part):
             if left.slope < 0 <= right.slope:
                 # To the accuracy of the scan, which is enough to compare candidates.
-                candidates.append(("minimum", search.find_minimum(left, right, tick, 1e-3 * search.span)))
+                candidates.append(
+                    ("minimum", search.find_root_of_slope(left, right, tick, 1e-3 * search.interval_length))
+                )
         for point, outward, edge in ((part[0], -1, search.low), (part[-1], 1, search.high)):
             if outward * point.slope >= 0:
                 continue
@@ -190,29 +196,29 @@ def _find_best(search: MinimumSearch, accuracy: float, tick: Any) -> Optimum:
             candidates.append((name if at_edge else "jump" if at_jump else "branch_end", point))
     candidates.sort(key=lambda item: item[1].observed)
     others = tuple(
-        Candidate(kind, point.value, search.sign * point.observed, point.observed_error)
+        Candidate(kind, point.value, search.objective_sign * point.observed, point.observed_error)
         for kind, point in candidates[1:]
     )
-    return refine_candidate(search, accuracy, *candidates[0], tick, others, scanned=len(all_points))
+    return refined_optimum_of_candidate(search, accuracy, *candidates[0], tick, others, scanned=len(all_points))
 
 
-def refine_candidate(
-    search: MinimumSearch,
+def refined_optimum_of_candidate(
+    search: ObservableMinimumSearch,
     accuracy: float,
     kind: str,
-    point: ScanPoint,
+    point: ScannedPoint,
     tick: Any,
     others: tuple[Candidate, ...] = (),
     **evidence: Any,
 ) -> Optimum:
-    """Return a candidate as an optimum, a minimum refined to the accuracy asked for.
+    """Return a candidate as an optimum; a minimum is refined to the accuracy.
 
     Args:
         search: the search.
         accuracy: error bar of the coordinate.
-        kind: of the candidate.
+        kind: kind of the candidate.
         point: the candidate.
-        tick: reports progress.
+        tick: function that reports progress.
         others: the other candidates.
         **evidence: further evidence of the result.
     """
@@ -229,24 +235,24 @@ def refine_candidate(
         }
         status = "converged" if error <= accuracy * unit else "accuracy_not_reached"
     elif kind in ("lower_end", "upper_end"):
-        allowed = ParameterDirection(search.branch.problem, search.branch.parameter).range
+        allowed = ParameterDirection(search.branch.problem, search.branch.parameter).parameter_range
         status = "converged" if point.value in allowed else "edge"
     else:
         status = "branch_end"
-    evidence |= {"logarithmic": search.logarithmic, "integrator": point.solution.rule.describe()}
-    return _as_optimum(search, point, kind, status, evidence, error, others)
+    evidence |= {"logarithmic": search.logarithmic, "integrator": point.solution.rule.rule_description()}
+    return _optimum_at_point(search, point, kind, status, evidence, error, others)
 
 
-def _as_optimum(
-    search: MinimumSearch,
-    point: ScanPoint,
+def _optimum_at_point(
+    search: ObservableMinimumSearch,
+    point: ScannedPoint,
     kind: str,
     status: str,
     evidence: dict[str, Any],
     error: float = np.nan,
     others: tuple[Candidate, ...] = (),
 ) -> Optimum:
-    """Return a point of the search as its result."""
+    """Return the result of the search at a solved point."""
     return Optimum(
         problem=search.branch.problem,
         parameter=search.branch.parameter,
@@ -256,7 +262,7 @@ def _as_optimum(
         kind=kind,
         status=status,
         branch=search.branch.name,
-        observed=search.sign * point.observed,
+        observed=search.objective_sign * point.observed,
         observed_error=point.observed_error,
         solution=point.solution,
         others=others,

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..base.errors import DOMAIN_ERRORS, DomainError
 from ..integration import Rule, Sobol
-from ..problems.overlaps import Overlaps, Sizes, block_scales, block_slices, column_scales
+from ..problems.overlaps import Overlaps, Sizes, block_scales, packed_overlap_slices, student_column_scales
 from ..problems.problem import Problem
-from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .state_map import StateMap
+from ..problems.symmetry import NO_SYMMETRY, StateSymmetry
+from .state_map import SaddlePointMap
 
 
 def jacobian_by_differences(
@@ -21,7 +21,7 @@ def jacobian_by_differences(
 
     Args:
         function: z -> (n,).
-        z: where it is taken.
+        z: point at which the Jacobian is taken.
         steps: one for each component of z.
         here: the function at z, for one-sided differences, which suffice for small steps of smooth functions.
 
@@ -48,8 +48,8 @@ def jacobian_by_differences(
     return np.stack(columns, axis=1)
 
 
-def jacobian(
-    state_map: StateMap,
+def map_jacobian_by_differences(
+    state_map: SaddlePointMap,
     u: np.ndarray,
     sizes: Sizes,
     step: float | np.ndarray = 1e-4,
@@ -60,9 +60,9 @@ def jacobian(
     If the map has a symmetry, differences are taken along invariant directions; orthogonally the result is zero.
 
     Args:
-        state_map: G.
+        state_map: the saddle-point map G.
         u: packed overlaps, (n,).
-        sizes: (C, s, t, P).
+        sizes: sizes (C, s, t, P) of the overlaps.
         step: relative to the block scales, one or one per component, (n,).
         one_sided: whether to use one-sided differences, at half the cost, for smooth maps and small steps.
 
@@ -85,7 +85,7 @@ def jacobian(
             return _directional_derivative(along, size / 10, least)
 
     matrix = np.zeros((len(u), len(u)))
-    for along in state_map.symmetry.directions(sizes, len(u)):
+    for along in state_map.symmetry.invariant_directions(sizes, len(u)):
         i = int(np.argmax(along != 0))
         size = steps[i] * scales[i]
         matrix += np.outer(_directional_derivative(along, size, 1e-5 * size), along / (along @ along))
@@ -95,29 +95,29 @@ def jacobian(
 COARSE_NODES, FINE_NODES = Sobol(10, 4), Sobol(12, 8)  # nodes for the Jacobian of a sampled map: few, and more accurate
 
 
-def jacobian_by_rule(
+def map_jacobian_by_rule(
     problem: Problem,
     rule: Rule,
     u: np.ndarray,
     sizes: Sizes,
     sample: Rule = COARSE_NODES,
-    symmetry: Symmetry = NO_SYMMETRY,
+    symmetry: StateSymmetry = NO_SYMMETRY,
 ) -> np.ndarray:
-    """Return dG/du by differences, with the rule and steps of `difference_settings`.
+    """Return dG/du by differences, with the rule and steps of `difference_rule_and_steps`.
 
     Args:
-        problem: of the map.
-        rule: of the map.
+        problem: the problem of the map.
+        rule: quadrature rule of the map.
         u: packed overlaps, (n,).
-        sizes: (C, s, t, P).
+        sizes: sizes (C, s, t, P) of the overlaps.
         sample: nodes used if the rule is sampled.
-        symmetry: of the state.
+        symmetry: symmetry of the state.
     """
-    used, steps, one_sided = difference_settings(problem, rule, Overlaps.unpack(u, sizes), sample)
-    return jacobian(StateMap(problem, used, symmetry), u, sizes, steps, one_sided)
+    used, steps, one_sided = difference_rule_and_steps(problem, rule, Overlaps.unpack(u, sizes), sample)
+    return map_jacobian_by_differences(SaddlePointMap(problem, used, symmetry), u, sizes, steps, one_sided)
 
 
-def difference_settings(
+def difference_rule_and_steps(
     problem: Problem, rule: Rule, overlaps: Overlaps, sample: Rule = COARSE_NODES
 ) -> tuple[Rule, np.ndarray, bool]:
     """Return rule, steps (in block scales, (n,)) and whether one-sided differences suffice for dG/du.
@@ -126,13 +126,13 @@ def difference_settings(
     fewer nodes, so that many nodes swap within a step.
 
     Args:
-        problem: of the map.
-        rule: of the map.
-        overlaps: where the Jacobian is taken.
+        problem: the problem of the map.
+        rule: quadrature rule of the map.
+        overlaps: overlaps where the Jacobian is taken.
         sample: nodes used if the rule is sampled.
     """
-    rule, step, one_sided = rule.rule_for_differences(problem, sample)
-    return rule, large_difference_steps(overlaps) if step is None else step * column_scales(overlaps), one_sided
+    rule, step, one_sided = rule.rule_for_numerical_jacobian(problem, sample)
+    return rule, large_difference_steps(overlaps) if step is None else step * student_column_scales(overlaps), one_sided
 
 
 def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
@@ -142,10 +142,10 @@ def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarra
     beyond: query and key of untied attention, for one, are nearly the same.
 
     Args:
-        overlaps: where differences are taken.
-        width: of a step for the largest column.
+        overlaps: overlaps where differences are taken.
+        width: width of a step for the largest column.
     """
-    scales, place = column_scales(overlaps), block_slices(overlaps.sizes)["q"]
+    scales, place = student_column_scales(overlaps), packed_overlap_slices(overlaps.sizes)["q"]
     units = Overlaps.unpack(scales, overlaps.sizes).q
     values = np.linalg.eigvalsh(overlaps.q / units)
     steps = width * scales

@@ -1,4 +1,4 @@
-"""The domain of the saddle-point map: steps that stay inside, and explanations of states outside."""
+"""The domain of definition of the saddle-point map: steps that stay inside, and explanations of states outside."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 
 from ..problems.overlaps import OVERLAPS, Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
-from ..problems.reduced import regularise_q
+from ..problems.reduced import make_q_positive_definite
 
 _ROUNDING = 1e-14  # of eigenvalues relative to the largest: smaller ones count as zero
 
 
 def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return u + move to first order, with V and q - theta rho*^(-1) theta^T positive definite if they are so at u.
+    """Return u + move, changed so that V and q - theta rho*^(-1) theta^T stay positive definite.
 
-    Both may be far smaller than q: if weights are nearly the teacher's, a linear step leaves the domain long before the
-    linearisation fails.
+    Both matrices may be far smaller than q: if weights are nearly the teacher's, a linear step leaves the domain long
+    before the linearisation fails.
 
     Args:
-        problem: that the overlaps belong to.
+        problem: the problem that the overlaps belong to.
         u: packed overlaps, (n,).
         move: the step, (n,).
-        sizes: (C, s, t, P).
+        sizes: sizes (C, s, t, P) of the overlaps.
     """
     here, change = Overlaps.unpack(u, sizes), Overlaps.unpack(move, sizes)
     theta, left = here.theta + change.theta, conditional_covariance(problem, here)
@@ -35,8 +35,8 @@ def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes:
     )
     moved = replace(
         here,
-        q=_update_positive_definite(left, d_left) + project_on_teacher(problem, theta),
-        V=_update_positive_definite(here.V, change.V),
+        q=_update_keeping_positive_definite(left, d_left) + project_on_teacher(problem, theta),
+        V=_update_keeping_positive_definite(here.V, change.V),
         m=here.m + change.m,
         theta=theta,
         phi=here.phi + change.phi,
@@ -48,7 +48,7 @@ def project_on_teacher(problem: Problem, theta: np.ndarray) -> np.ndarray:
     """Return theta rho*^(-1) theta^T, (C, s, s), the part of q explained by the teacher's fields.
 
     Args:
-        problem: that the overlaps belong to.
+        problem: the problem that the overlaps belong to.
         theta: (C, s, t).
     """
     product: np.ndarray = theta @ np.linalg.inv(problem.law.rho_star) @ theta.transpose(0, 2, 1)
@@ -59,29 +59,29 @@ def conditional_covariance(problem: Problem, overlaps: Overlaps) -> np.ndarray:
     """Return D = q - theta rho*^(-1) theta^T, the covariance of the fields given the teacher's, (C, s, s).
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
     """
     return overlaps.q - project_on_teacher(problem, overlaps.theta)
 
 
-def rounding_of_conditional_covariance(problem: Problem, overlaps: Overlaps) -> float:
+def rounding_error_of_conditional_covariance(problem: Problem, overlaps: Overlaps) -> float:
     """Return the relative error of the smallest eigenvalue of D = q - theta rho*^(-1) theta^T due to rounding of q.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
     """
     least = float(np.abs(np.linalg.eigvalsh(conditional_covariance(problem, overlaps))).min())
     return float(np.finfo(float).eps * np.abs(overlaps.q).max() / max(least, 1e-300))
 
 
-def explain_rounding(problem: Problem, overlaps: Overlaps) -> str:
-    """Return the message for a D so small that double precision leaves it too few digits.
+def explain_lost_digits_of_covariance(problem: Problem, overlaps: Overlaps) -> str:
+    """Return a message that q - theta rho*^(-1) theta^T is too small for double precision.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
     """
     least = np.linalg.eigvalsh(conditional_covariance(problem, overlaps)).min()
     return (
@@ -90,7 +90,7 @@ def explain_rounding(problem: Problem, overlaps: Overlaps) -> str:
     )
 
 
-def _update_positive_definite(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
+def _update_keeping_positive_definite(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
     """Return A + dA to first order for each of (C, s, s), positive definite if A is.
 
     It is A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, for negative x, 1 / (1 - x).
@@ -108,20 +108,20 @@ def _update_positive_definite(matrices: np.ndarray, changes: np.ndarray) -> np.n
     return moved
 
 
-def explain_invalid_fields(problem: Problem, overlaps: Overlaps) -> str:
+def explain_indefinite_covariances(problem: Problem, overlaps: Overlaps) -> str:
     """Return in words which matrix of the law of the fields is not positive definite; empty if all are.
 
     The matrices are V and q - theta rho*^(-1) theta^T of every context, docs/theory.md (4.9); the first indefinite one
     is given with its eigenvalue and direction in the columns of W.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
     """
     for name in OVERLAPS:
         if not np.isfinite(getattr(overlaps, name)).all():
             return f"{name} is not finite"
-    overlaps = regularise_q(problem, overlaps)
+    overlaps = make_q_positive_definite(problem, overlaps)
     norm = (
         "q - theta rho*^(-1) theta^T",
         "the weights are shorter than their part along the teacher (measured overlaps are divided by d)",
@@ -134,20 +134,21 @@ def explain_invalid_fields(problem: Problem, overlaps: Overlaps) -> str:
             (("V", "the fields have no response"), overlaps.V[context]),
             (norm, variances[context]),
         ):
-            words = _describe_indefinite(name, matrix)
+            words = _describe_negative_eigenvalue(name, matrix)
             if words:
-                return f"{words}, at {problem.describe_context(context)}: {meaning}"
+                where = f", at {problem.describe_context(context)}" if problem.contexts > 1 else ""
+                return f"{words}{where}: {meaning}"
     return ""
 
 
 def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
-    """Return in words why the Moreau objective has no lower bound, for a loss declared unbounded; empty if it has one.
+    """Return in words why the Moreau objective has no lower bound; empty if it is bounded.
 
     If the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
     """
     if not problem.solver.model.UNBOUNDED or not np.isfinite(overlaps.V).all():
         return ""
@@ -156,37 +157,38 @@ def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
         ray = fall.ray.reshape(problem.tokens, problem.student_rank)
         held = sum(r @ np.linalg.pinv(V, hermitian=True) @ r for r, V in zip(ray, overlaps.V[contexts], strict=True))
         if held <= fall.curvature:
-            where = " and ".join(problem.describe_context(context) for context in contexts)
+            named = [problem.describe_context(context) for context in contexts if problem.contexts > 1]
+            where = f" at {' and '.join(named)}" if named else ""
             return (
                 f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
-                f"rises with V^(-1) = {held:.3g} at {where}: the penalty does not bound it there; try a stronger one"
+                f"rises with V^(-1) = {held:.3g}{where}: the penalty does not bound it there; try a stronger one"
             )
     return ""
 
 
 def explain_unbounded_weights(problem: Problem, hats: Conjugates) -> str:
-    """Return in words where Lambda + G, docs/theory.md (4.10), is not positive definite; empty if it is.
+    """Return in words where Lambda + G, docs/theory.md (4.10), is not positive definite; empty if nowhere.
 
     G is the sum over contexts of gamma V^ in a spectral direction. Empty also without a ridge.
 
     Args:
-        problem: that the overlaps belong to.
+        problem: the problem that the overlaps belong to.
         hats: conjugates at the overlaps.
     """
     if not problem.regulariser.is_ridge:
         return ""
-    law, strengths = problem.law, problem.regulariser.strengths
+    law, strengths = problem.law, problem.regulariser.ridge_strengths
     for gamma in law.gamma:
         curvature = np.diag(strengths) + np.einsum("c,cab->ab", gamma, hats.V)
-        words = _describe_indefinite("Lambda + G, the curvature of the objective in the weights,", curvature)
+        words = _describe_negative_eigenvalue("Lambda + G, the curvature of the objective in the weights,", curvature)
         if words:
             where = f" in the spectral direction of eigenvalue {gamma[0]:.4g}" if len(law.gamma) > 1 else ""
             return f"{words}{where}: the data term has Tr G = {np.trace(curvature) - strengths.sum():.3g}"
     return ""
 
 
-def _describe_indefinite(name: str, matrix: np.ndarray) -> str:
-    """Return `name has the eigenvalue -0.1 along ...` if a symmetric matrix is not positive definite, else nothing."""
+def _describe_negative_eigenvalue(name: str, matrix: np.ndarray) -> str:
+    """Return "name has the eigenvalue -0.1 along ..." if a matrix is not positive definite; empty otherwise."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     if values[0] > _ROUNDING * max(float(np.abs(values).max()), 1e-300):
         return ""

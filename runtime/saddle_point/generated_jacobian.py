@@ -14,8 +14,8 @@ import numpy as np
 from ..base.options import AlgorithmOptions
 from ..problems.overlaps import Conjugates, Overlaps, UnitOverlaps, upper_triangle_indices
 from ..problems.problem import Problem
-from ..problems.reduced import regularise_q
-from .state_map import StateMap
+from ..problems.reduced import make_q_positive_definite
+from .state_map import SaddlePointMap
 
 _STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
@@ -36,13 +36,13 @@ class JacobianFormulaOptions(AlgorithmOptions):
     min_scale: float = 1e-2
 
 
-class FormulaUnavailableError(ArithmeticError):
-    """An error where the generated derivatives are not valid; the message says why."""
+class DerivativeFormulaUnavailableError(ArithmeticError):
+    """Raised if the generated derivatives are not valid; the message says why."""
 
 
 @dataclass(frozen=True)
-class MapSlopes:
-    """The derivatives of G at a packed state u.
+class SaddlePointMapDerivatives:
+    """The derivatives of the saddle-point map G at a packed state u.
 
     Attributes:
         state: dG/du, (n, n).
@@ -55,64 +55,66 @@ class MapSlopes:
     regulariser: str
 
 
-def explain_missing_formula(problem: Problem) -> str | None:
-    """Return in words why there are no formulas for a problem; None if there are."""
+def explain_missing_derivative_formula(problem: Problem) -> str | None:
+    """Return in words why a problem has no generated derivatives; None if it has them."""
     if problem.inverse_temperature is not None:
         return "they hold at zero temperature"
-    own = problem.solver.tangent.OWN
+    own = problem.solver.linear_response.OWN
     return "the loss contains overlaps or trained numbers" if own else None
 
 
-def evaluate_map_slopes(state_map: StateMap, u: np.ndarray) -> MapSlopes:
-    """Return dG/du and dG/dalpha from the generated formulas, in all directions, whether they keep the symmetry or not.
+def evaluate_map_derivatives(state_map: SaddlePointMap, u: np.ndarray) -> SaddlePointMapDerivatives:
+    """Return dG/du and dG/dalpha of the saddle-point map from generated formulas.
 
     Args:
-        state_map: G.
+        state_map: the saddle-point map G.
         u: packed overlaps, (n,).
 
     Raises:
-        FormulaUnavailableError: the formulas are not valid here.
+        DerivativeFormulaUnavailableError: the formulas are not valid here.
         DomainError: the overlaps lie outside their domain.
     """
     problem, rule = state_map.problem, state_map.rule
     overlaps = Overlaps.unpack(u, problem.sizes)
-    reason = explain_missing_formula(problem)
+    reason = explain_missing_derivative_formula(problem)
     if reason:
-        raise FormulaUnavailableError(reason)
-    averages = state_map.averages(overlaps)
+        raise DerivativeFormulaUnavailableError(reason)
+    averages = state_map.channel_averages(overlaps)
     jumps = averages.bistable > JacobianFormulaOptions.current().max_bistable
-    if jumps and not rule.can_include_jumps:
-        raise FormulaUnavailableError(f"the proximal map jumps on a fraction {averages.bistable:.2g} of the measure")
+    if jumps and not rule.can_include_jump_derivatives:
+        raise DerivativeFormulaUnavailableError(
+            f"the proximal map jumps on a fraction {averages.bistable:.2g} of the measure"
+        )
     moments = averages.means
     units, n = UnitOverlaps.from_sizes(overlaps.sizes), len(u)
     # Directions: every overlap, then alpha.
-    own = np.moveaxis(rule.moment_tangents(problem, overlaps, jumps), -1, 0)
+    own = np.moveaxis(rule.moment_derivatives(problem, overlaps, jumps), -1, 0)
     d_moments, *d_blocks = (
         np.concatenate([block, np.zeros((1, *block.shape[1:]))])
         for block in (own, units.q, units.V, units.m, units.theta)
     )
     d_alpha = np.zeros((n + 1, 1))
     d_alpha[-1] = 1.0
-    blocks = regularise_q(problem, overlaps).q, *overlaps.blocks[1:]
-    d_hats = problem.solver.tangent.conjugates(
+    blocks = make_q_positive_definite(problem, overlaps).q, *overlaps.blocks[1:]
+    d_hats = problem.solver.linear_response.conjugates(
         problem.alpha, moments, *blocks, problem.law.rho_star, d_alpha, d_moments, *d_blocks
     )
-    hats = state_map.conjugates(overlaps, moments)
-    printed = hasattr(problem.solver.tangent, "overlaps")
+    hats = state_map.conjugates_at_overlaps(overlaps, moments)
+    printed = hasattr(problem.solver.linear_response, "overlaps")
     if printed:
         law, multipliers = problem.law, problem.multipliers(hats)
         given = (problem.strengths,) if multipliers is None else (problem.strengths, multipliers)
         still = np.zeros((n + 1, problem.student_rank))
-        changes = problem.solver.tangent.overlaps(
+        changes = problem.solver.linear_response.overlaps(
             law.weights, law.gamma, law.gram, *given, *hats.blocks, still, *d_hats
         )
     else:
-        changes = _differentiate_prior(state_map, hats, d_hats)
-    image = np.concatenate([_pack_changes(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)
-    return MapSlopes(image[:-1].T, image[-1], "printed" if printed else "differences")
+        changes = _differentiate_prior_averages(state_map, hats, d_hats)
+    image = np.concatenate([_pack_overlap_changes(changes), np.zeros((n + 1, problem.sizes[3]))], axis=1)
+    return SaddlePointMapDerivatives(image[:-1].T, image[-1], "printed" if printed else "differences")
 
 
-def _pack_changes(changes: tuple[np.ndarray, ...]) -> np.ndarray:
+def _pack_overlap_changes(changes: tuple[np.ndarray, ...]) -> np.ndarray:
     """Return changes of q, V, m and theta as changes of the packed overlaps, (n, N)."""
     q, V, m, theta = changes
     rows, columns = upper_triangle_indices(q.shape[-1])
@@ -120,12 +122,12 @@ def _pack_changes(changes: tuple[np.ndarray, ...]) -> np.ndarray:
     return np.concatenate([block.reshape(len(block), -1) for block in blocks], axis=1)
 
 
-def _differentiate_prior(
-    state_map: StateMap, hats: Conjugates, d_hats: tuple[np.ndarray, ...]
+def _differentiate_prior_averages(
+    state_map: SaddlePointMap, hats: Conjugates, d_hats: tuple[np.ndarray, ...]
 ) -> tuple[np.ndarray, ...]:
-    """Return the changes of q, V, m and theta with changes of the conjugates by differences of fourth order.
+    """Return the changes of q, V, m and theta due to changes of the conjugates, by differences.
 
-    They apply to any convex regulariser, as its averages are smooth in the conjugates, and take no channel averages.
+    Differences apply to any convex regulariser, whose averages are smooth, and take no channel averages.
 
     Raises:
         DomainError: the conjugates are too close to the boundary of their domain.
@@ -145,7 +147,7 @@ def _differentiate_prior(
         totals = [np.zeros_like(block) for block in blocks]
         for place, weight in _STENCIL:
             there = Conjugates(*(one + place * step * change for one, change in zip(blocks, changes, strict=True)))
-            for total, block in zip(totals, state_map.overlaps(there, np.zeros(0)).blocks, strict=True):
+            for total, block in zip(totals, state_map.overlaps_from_conjugates(there, np.zeros(0)).blocks, strict=True):
                 total += weight / step * block
         columns.append(totals)
     return tuple(np.stack(rows) for rows in zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Fixed-point solvers of the saddle point: damped iteration, Newton's method, and the status of the result."""
+"""Fixed-point solvers of the saddle point: damped iteration, Newton's method, and the status of their results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from ..base.errors import DomainError, TimeLimitError
 from ..base.options import AlgorithmOptions
-from ..base.progress import report_remaining
+from ..base.progress import report_remaining_work
 from ..problems.overlaps import Overlaps, Sizes, block_scales
-from .state_map import StateMap, residual_of
+from .state_map import SaddlePointMap, relative_residual
 
 DEFAULT_DAMPING = 0.25  # weight on the new iterate while the spectrum is unknown
 
@@ -46,7 +46,7 @@ class FixedPointOptions(AlgorithmOptions):
 
 
 class Status(StrEnum):
-    """The status of an iteration at its end; `advice` says what to try next."""
+    """The status of a solver at its end; `advice` says what to try next."""
 
     CONVERGED = "converged"
     FLOOR = "floor"
@@ -62,7 +62,7 @@ class Status(StrEnum):
 
     @property
     def words(self) -> str:
-        """The status in words."""
+        """Return the status in words."""
         special = {Status.COLLAPSED: "collapsed to W = 0", Status.LEFT_BASIN: "converged to another branch"}
         return special.get(self, self.value.replace("_", " "))
 
@@ -72,7 +72,7 @@ class Status(StrEnum):
 
     @property
     def advice(self) -> str:
-        """Advice for the user, in a sentence: what happened and what to try; empty if converged."""
+        """Return a sentence for the user on what happened and what to try; empty if the solver converged."""
         return {
             "converged": "",
             "floor": "the residual stalls at the sampling error of the nodes; use more points",
@@ -97,7 +97,7 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
-        """Whether a fixed point was reached, to the tolerance or to the sampling error of the nodes."""
+        """Return whether the iteration reached a fixed point, to the tolerance or to the sampling error."""
         return self in (Status.CONVERGED, Status.FLOOR)
 
 
@@ -107,9 +107,9 @@ class FixedPoint:
 
     Attributes:
         u: packed overlaps, (n,).
-        sizes: (C, s, t, P).
+        sizes: sizes (C, s, t, P) of the overlaps.
         residual: undamped, relative to block scales.
-        status: at the end of the iteration.
+        status: status at the end of the iteration.
         iterations: evaluations of the map, except those of differences for slopes.
         jacobian: dG/du near u, (n, n), or None.
         drift: distance of u, in block scales, from where the Jacobian was evaluated.
@@ -127,11 +127,11 @@ class FixedPoint:
 
     @property
     def overlaps(self) -> Overlaps:
-        """The overlaps as blocks."""
+        """Return the overlaps as blocks q, V, m, theta, phi."""
         return Overlaps.unpack(self.u, self.sizes)
 
 
-def optimal_damping(eigenvalues: np.ndarray) -> float:
+def optimal_damping_weight(eigenvalues: np.ndarray) -> float:
     """Return the weight on the new iterate that minimises max |1 - weight (1 - x)| over eigenvalues x of dG/du.
 
     DEFAULT_DAMPING if no weight from 0.02 to 1 contracts, as if an eigenvalue has a real part of 1 or more.
@@ -142,7 +142,7 @@ def optimal_damping(eigenvalues: np.ndarray) -> float:
 
 
 def run_damped_iteration(
-    state_map: StateMap,
+    state_map: SaddlePointMap,
     start: Overlaps,
     tolerance: float,
     max_iterations: int = 400,
@@ -153,12 +153,12 @@ def run_damped_iteration(
     """Return the result of damped iteration u <- u + weight (G(u) - u).
 
     The weight is reduced where the residual grows or the domain ends. Only stable solutions are reached (docs/theory.md
-    (8.8)); the mean mode needs weights below about 0.3, which `optimal_damping` computes from a spectrum.
+    (8.8)); the mean mode needs weights below about 0.3, which `optimal_damping_weight` computes from a spectrum.
 
     Args:
-        state_map: G.
-        start: where the iteration starts.
-        tolerance: of the residual.
+        state_map: the saddle-point map G.
+        start: state where the iteration starts.
+        tolerance: tolerance of the residual.
         max_iterations: evaluations of the map at most.
         weight: initial weight on the new iterate.
         extrapolate: whether to use Anderson mixing of the last steps (D. G. Anderson, J. ACM 12, 547, 1965), near a
@@ -183,18 +183,18 @@ def run_damped_iteration(
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
-                outside = state_map.explain_outside(u, sizes)
+                outside = state_map.explain_undefined_image(u, sizes)
                 return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None, outside=outside)
             u = (u + u_previous) / 2
             past.clear()
             continue
         if not np.isfinite(image).all():
             return FixedPoint(u, sizes, np.nan, Status.NOT_FINITE, iteration, None)
-        new = residual_of(image, u, sizes)
+        new = relative_residual(image, u, sizes)
         grown = grown + 1 if new > residual else 0
         shrunk = shrunk + 1 if new < residual else 0
         residual = new
-        report_remaining(
+        report_remaining_work(
             f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}"
         )
         if residual < tolerance:
@@ -216,13 +216,13 @@ def run_damped_iteration(
         if grown or residual > options.extrapolation_residual:
             past.clear()
         past = [*past[-options.memory :], (u, image - u)] if extrapolate else []
-        move = _anderson_step(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
-        u_previous, u = u, state_map.step_inside_domain(u, move, sizes) if past else u + move
+        move = _anderson_mixing_step(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
+        u_previous, u = u, state_map.step_inside_field_domain(u, move, sizes) if past else u + move
     # The residual belongs to the state before the last step.
     return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
 
 
-def _anderson_step(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
+def _anderson_mixing_step(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
     """Return the Anderson step from the last of some states u with their gaps G(u) - u."""
     options = FixedPointOptions.current()
     gap = past[-1][1] / scales
@@ -234,8 +234,8 @@ def _anderson_step(past: list[tuple[np.ndarray, np.ndarray]], weight: float, sca
     return min(1.0, options.max_step / max(float(np.max(np.abs(step))), 1e-300)) * step * scales
 
 
-def run_newton(
-    state_map: StateMap,
+def run_newton_iteration(
+    state_map: SaddlePointMap,
     start: FixedPoint,
     tolerance: float,
     differentiate: Callable[[np.ndarray], np.ndarray],
@@ -247,9 +247,9 @@ def run_newton(
     swap). The Jacobian returned is the one that last reduced the residual.
 
     Args:
-        state_map: G.
-        start: where the iteration starts, perhaps with a Jacobian.
-        tolerance: of the residual.
+        state_map: the saddle-point map G.
+        start: state where the iteration starts, perhaps with a Jacobian.
+        tolerance: tolerance of the residual.
         differentiate: u -> dG/du; called if `start` has no Jacobian, and if contraction is poor but the residual has
             fallen since the last call.
         max_iterations: evaluations of the map at most.
@@ -265,7 +265,7 @@ def run_newton(
     last_u = last_gap = None
     iteration = 0
 
-    def _fixed_point(status: Status, iteration: int) -> FixedPoint:
+    def _best_fixed_point(status: Status, iteration: int) -> FixedPoint:
         moved = float(np.max(np.abs(best_u - taken) / block_scales(best_u, sizes)))
         visited = start.iterations + iteration
         return FixedPoint(best_u, sizes, best, status, visited, returned_matrix, drift + moved)
@@ -274,26 +274,29 @@ def run_newton(
         try:
             image = state_map(u, sizes)
         except TimeLimitError as error:
-            error.point = _fixed_point(Status.TIME_LIMIT, iteration - 1)
+            error.point = _best_fixed_point(Status.TIME_LIMIT, iteration - 1)
             raise
         except DomainError:
             stalls += 1
             if not np.isfinite(best) or stalls > 3:
-                return replace(_fixed_point(Status.LEFT_DOMAIN, iteration), outside=state_map.explain_outside(u, sizes))
+                return replace(
+                    _best_fixed_point(Status.LEFT_DOMAIN, iteration),
+                    outside=state_map.explain_undefined_image(u, sizes),
+                )
             u, last_u = (u + 3 * best_u) / 4, None
             continue
         if not np.isfinite(image).all():
-            return _fixed_point(Status.NOT_FINITE, iteration)
+            return _best_fixed_point(Status.NOT_FINITE, iteration)
         gap = image - u
-        residual = residual_of(image, u, sizes)
-        report_remaining(
+        residual = relative_residual(image, u, sizes)
+        report_remaining_work(
             f"iteration {iteration} of at most {max_iterations}: residual {residual:.0e}, asked {tolerance:.0e}"
         )
         improved = residual < 0.5 * best
         if residual < best:
             best_u, best_gap, best = u, gap, residual
         if best <= tolerance:
-            return _fixed_point(Status.CONVERGED, iteration)
+            return _best_fixed_point(Status.CONVERGED, iteration)
         if iteration > 1 and not improved:
             stalls += 1
             if stalls > 3:
@@ -315,5 +318,5 @@ def run_newton(
             break
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / block_scales(u, sizes))))
-        u = state_map.step_inside_domain(u, limit * move, sizes)
-    return _fixed_point(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)
+        u = state_map.step_inside_field_domain(u, limit * move, sizes)
+    return _best_fixed_point(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

@@ -12,20 +12,20 @@ import numpy as np
 
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..base.threads import run_in_threads
-from ..channel.fields import Fields, channel_overlaps, field_law
-from ..channel.nodes import gauss_hermite, sobol_normal, tensor_product_rule
-from ..channel.shared import sum_in_chunks
-from ..integration.cells import MAX_AXES, Cells, has_narrow_parts, integrand_scales
-from ..integration.estimates import rule_sequence_error, two_standard_errors
-from ..integration.rule import Averages
+from ..base.threads import run_loop_in_threads
+from ..channel.fields import FieldLaw, channel_overlaps, field_law
+from ..channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
+from ..channel.shared import sum_loop_in_chunks
+from ..integration.cells import MAX_AXES, QuadratureCells, has_narrow_features, nonlinearity_arguments
+from ..integration.estimates import replicate_error_bar, rule_sequence_error
+from ..integration.rule import SaddlePointAverages
 from ..integration.splitting import HyperplaneSplit
 from ..problems.columns import METRIC
-from ..problems.observables import FORMULAS, Formula
+from ..problems.observables import FORMULAS, ObservableFormula
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_metric
-from .state_map import StateMap
+from ..problems.reduced import reduce_to_fields_of_metric
+from .state_map import SaddlePointMap
 
 _ROUNDING = 16 * np.finfo(float).eps  # relative, of a sum of a few terms
 _LEAST_COUNTS = (1.0, 0.0, 0.0)  # of the last steps: the one rate that two show may be a chance
@@ -43,7 +43,7 @@ class MetricQuadratureOptions(AlgorithmOptions):
         digits: relative accuracy of cells, in decimal digits, if no error is asked for.
         max_digits: largest accuracy of cells.
         sobol_sets: scrambled Sobol sets, whose spread gives the error bar.
-        seed: of the scrambling.
+        seed: seed of the scrambling.
         max_product_axes: dimension beyond which product rules are not used.
         min_points: Gauss-Hermite nodes of an axis in the coarsest rule.
         max_points: the same in the finest rule.
@@ -84,25 +84,27 @@ class Losses:
 
     @property
     def training_loss(self) -> float:
-        """Training loss e_t = -Phi, docs/theory.md (7.1); at a finite temperature the free energy."""
+        """Return the training loss e_t = -Phi, docs/theory.md (7.1); at a finite temperature the free energy."""
         return -self.free_entropy
 
     @property
     def identity_gap(self) -> float:
-        """Training loss from Phi minus the sum of its parts; 0 at an exact saddle point."""
+        """Return the training loss from Phi minus the sum of its parts; 0 at an exact saddle point."""
         return self.training_loss - (self.data + self.penalty)
 
 
-def losses(problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: Averages) -> Losses:
+def free_entropy_and_losses(
+    problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: SaddlePointAverages
+) -> Losses:
     """Return free entropy and the two parts of the training loss, averaged over replicates.
 
     At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
         hats: conjugates at these.
-        averages: of the channel at these.
+        averages: channel averages at these overlaps.
     """
     trace, entropic, penalty = problem.bound_prior_map("free_entropy")(*overlaps.blocks, *hats.blocks)
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
@@ -127,7 +129,7 @@ class MetricRule(NamedTuple):
 
     @property
     def coarser_rule(self) -> MetricRule:
-        """The rule of the same family with fewer nodes."""
+        """Return the rule of the same family with fewer nodes."""
         less = {"product": max(4, self.size * 3 // 4), "cells": self.size - 3, "sobol": self.size - 2}
         return self._replace(size=less[self.family])
 
@@ -136,12 +138,12 @@ def metric_rule_of_family(problem: Problem, family: str, budget: float) -> Metri
     """Return the rule of a family with about `budget` nodes.
 
     Args:
-        problem: whose metric is averaged.
+        problem: the problem whose metric is averaged.
         family: "product", "cells" (whose accuracy does not depend on the budget) or "sobol".
         budget: number of nodes, of a product rule per panel.
     """
     options = MetricQuadratureOptions.current()
-    dimension = max(1, reduce_to_metric(problem).dimension)
+    dimension = max(1, reduce_to_fields_of_metric(problem).dimension)
     sizes = {
         "product": max(6, min(64, round(budget ** (1 / dimension)))),
         "cells": options.digits,
@@ -150,127 +152,138 @@ def metric_rule_of_family(problem: Problem, family: str, budget: float) -> Metri
     return MetricRule(family, sizes[family])
 
 
-def metric_rule(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
-    """Return a rule with about `budget` nodes, or finer if the metric has narrow features.
+def metric_rule_for_budget(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
+    """Return a quadrature rule for the metric with about `budget` nodes, or finer for a narrow metric.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
         budget: number of nodes, of a product rule per panel.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return metric_rule_of_family(problem, _Metric.on_reduced_fields(problem, overlaps).family, budget)
+    return metric_rule_of_family(
+        problem, _MetricIntegrand.metric_on_reduced_fields(problem, overlaps).resolving_rule_family, budget
+    )
 
 
-def average_metric(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
+def average_metric_by_rule(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
     """Return E metric(h, Y, k, u) by a given rule.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
-        rule: as `test_error` or `metric_rule` return.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
+        rule: quadrature rule as `test_error` or `metric_rule_for_budget` return.
         equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
 
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    return _Metric.on_reduced_fields(problem, overlaps).average(rule, equidistant)
+    return _MetricIntegrand.metric_on_reduced_fields(problem, overlaps).average_by_rule(rule, equidistant)
 
 
 @dataclass(frozen=True)
-class _Metric:
-    """The metric as an integrand over the fields that it depends on.
+class _MetricIntegrand:
+    """The metric as an integrand over the fields on which it depends.
 
     Attributes:
         problem: reduced to these fields.
-        laws: of the fields for every label assignment, each with its probability.
+        laws: laws of the fields for every label assignment, each with its probability.
     """
 
     problem: Problem
-    laws: tuple[tuple[Fields, float], ...]
+    laws: tuple[tuple[FieldLaw, float], ...]
 
     @classmethod
-    def on_reduced_fields(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
-        """Return the metric over the combinations of fields that it depends on.
+    def metric_on_reduced_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
+        """Return the metric as an integrand over the combinations of fields on which it depends.
 
         Args:
             problem: the full problem.
-            overlaps: of its fields.
+            overlaps: overlaps of its fields.
         """
-        part = reduce_to_metric(problem)
-        return cls.on_all_fields(part, channel_overlaps(part, overlaps))
+        part = reduce_to_fields_of_metric(problem)
+        return cls.metric_on_all_fields(part, channel_overlaps(part, overlaps))
 
     @classmethod
-    def on_all_fields(cls, problem: Problem, overlaps: Overlaps) -> _Metric:
+    def metric_on_all_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
         """Return the metric over all fields of a problem.
 
         Args:
             problem: full or reduced.
-            overlaps: of its fields.
+            overlaps: overlaps of its fields.
         """
-        return cls(problem, tuple((field_law(problem, overlaps, labels), p) for labels, p in problem.label_choices))
+        return cls(
+            problem,
+            tuple((field_law(problem, overlaps, labels), p) for labels, p in problem.label_choices),
+        )
 
     @cached_property
-    def family(self) -> str:
-        """The family of rules that resolve all features of the metric."""
+    def resolving_rule_family(self) -> str:
+        """Return the family of quadrature rules that resolves all features of the metric."""
         if (
             self.problem.dimension > MetricQuadratureOptions.current().max_product_axes
             or self.problem.solver.model.CURVED["metric"]
         ):
             return "sobol"
-        if not self.is_narrow or self.problem.dimension > MAX_AXES:
+        if not self.has_narrow_metric_features or self.problem.dimension > MAX_AXES:
             return "product"
-        return "sobol" if self.cells is None else "cells"
+        return "sobol" if self.resolving_cells is None else "cells"
 
     @cached_property
-    def is_narrow(self) -> bool:
-        """Whether the metric varies faster than the nodes of a product rule resolve."""
-        scales = (integrand_scales(self.problem, fields, "metric") for fields, _ in self.laws)
-        return any(has_narrow_parts(each, self.problem.dimension) for each in scales)
+    def has_narrow_metric_features(self) -> bool:
+        """Return whether the metric varies faster than the nodes of a product rule resolve."""
+        scales = (nonlinearity_arguments(self.problem, fields, "metric") for fields, _ in self.laws)
+        return any(has_narrow_features(each, self.problem.dimension) for each in scales)
 
     @property
-    def ordered_families(self) -> tuple[str, ...]:
-        """Families of rules in the order in which they are tried until the requested error is reached."""
-        if self.family == "product" and self.problem.dimension > MAX_AXES:
-            return ("sobol", "product") if self.panels > 1 else ("product", *["sobol"] * self.is_narrow)
-        if self.family == "product":
+    def ordered_rule_families(self) -> tuple[str, ...]:
+        """Return the families of quadrature rules in the order in which they are tried."""
+        if self.resolving_rule_family == "product" and self.problem.dimension > MAX_AXES:
+            return (
+                ("sobol", "product")
+                if self.panel_count > 1
+                else ("product", *["sobol"] * self.has_narrow_metric_features)
+            )
+        if self.resolving_rule_family == "product":
             return "product", "cells"
-        return ("cells", "sobol") if self.family == "cells" else ("sobol",)
+        return ("cells", "sobol") if self.resolving_rule_family == "cells" else ("sobol",)
 
     @cached_property
-    def panels(self) -> int:
-        """Number of panels of a product rule between the kinks if they take many nodes, else 1."""
+    def panel_count(self) -> int:
+        """Return the number of panels between kinks of the metric if they take many nodes; otherwise 1."""
         options = MetricQuadratureOptions.current()
         dimension = self.problem.dimension
         if dimension <= MAX_AXES:
             return 1
         panels = sum(
-            len(nodes) for fields, _ in self.laws for nodes, _ in self._split_at_kinks(fields).rule_in_blocks(1)
+            len(nodes) for fields, _ in self.laws for nodes, _ in self._split_domain_at_kinks(fields).node_batches(1)
         )
         nodes = panels * float(metric_rule_of_family(self.problem, "product", options.budget).size) ** dimension
         return panels if nodes > options.max_panel_nodes else 1
 
     @cached_property
-    def cells(self) -> list[Cells] | None:
-        """Cells that resolve all arguments of the metric, for every law; None if there would be too many."""
-        found: list[Cells] = []
+    def resolving_cells(self) -> list[QuadratureCells] | None:
+        """Return quadrature cells that resolve the metric, for every law; None if there would be too many."""
+        found: list[QuadratureCells] = []
         for fields, _ in self.laws if self.problem.dimension <= MAX_AXES else ():
-            cells = Cells.between_planes(self._kink_planes(fields, "metric", "metric_places"), self.problem.dimension)
-            scales = integrand_scales(self.problem, fields, "metric")
+            cells = QuadratureCells.cells_between_planes(
+                self._kink_planes_of_metric(fields, "metric", "metric_places"), self.problem.dimension
+            )
+            scales = nonlinearity_arguments(self.problem, fields, "metric")
             resolved = cells if scales is None else cells.refine_until_smooth(scales)
             if resolved is not None:
                 found.append(resolved)
         return found if len(found) == len(self.laws) else None
 
-    def refine_family(
+    def refine_rules_of_family(
         self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
     ) -> tuple[float, float, MetricRule, float]:
         """Return value, error, rule and requested error by one family of rules, refined until that error is reached.
 
         Args:
-            family: of rules; the error is infinite if it does not apply to this metric.
+            family: family of rules; the error is infinite if it does not apply to this metric.
             tolerance: absolute error requested.
             equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
             most: largest number of nodes.
@@ -279,7 +292,7 @@ class _Metric:
         options = MetricQuadratureOptions.current()
         rule = metric_rule_of_family(self.problem, family, options.budget)
         if family == "cells":
-            if self.cells is None:
+            if self.resolving_cells is None:
                 return np.nan, np.inf, rule, 0.0
             asked, absolute = min(10.0**-options.digits, relative or np.inf), tolerance or np.inf
             value, error, scale = self.average_by_cells(asked, absolute, min(most, options.max_cell_nodes))
@@ -288,14 +301,14 @@ class _Metric:
             return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
-        for each, fine in _refinement_rules(
-            rule, self.problem.dimension, most, self.panels if family == "product" else 1
+        for each, fine in _metric_rules_coarse_to_fine(
+            rule, self.problem.dimension, most, self.panel_count if family == "product" else 1
         ):
             rule = each
             if family == "sobol":
                 replicates = self.average_by_sobol_sets(rule.size)
                 values.append(float(replicates.mean()))
-                error = float(two_standard_errors(replicates))
+                error = float(replicate_error_bar(replicates))
             else:
                 values.append(self.average_by_product_rule(rule.size, equidistant))
                 if len(values) > 2:
@@ -307,25 +320,25 @@ class _Metric:
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
         value = values[-1] if values else np.nan
-        if family == "product" and self.is_narrow:
+        if family == "product" and self.has_narrow_metric_features:
             error = max(error, self._sobol_discrepancy(value))
         return value, error, rule, tolerance + relative * abs(value)
 
-    def average(self, rule: MetricRule, equidistant: bool) -> float:
-        """Return the average by a rule.
+    def average_by_rule(self, rule: MetricRule, equidistant: bool) -> float:
+        """Return the average of the metric by a quadrature rule.
 
         Args:
-            rule: of any family.
+            rule: quadrature rule of any family.
             equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
         """
         if rule.family == "sobol":
             return float(self.average_by_sobol_sets(rule.size).mean())
-        if rule.family == "cells" and self.cells is not None:
+        if rule.family == "cells" and self.resolving_cells is not None:
             return self.average_by_cells(10.0**-rule.size, np.inf, MetricQuadratureOptions.current().max_cell_nodes)[0]
         return self.average_by_product_rule(rule.size, equidistant)
 
     def average_by_sobol_sets(self, size: int) -> np.ndarray:
-        """Return the averages over every Sobol set of 2^size nodes."""
+        """Return the average of the metric over each Sobol set of 2^size nodes."""
         sets = (
             scrambled_sobol_nodes(self.problem, size, seed)
             for seed in range(MetricQuadratureOptions.current().sobol_sets)
@@ -333,7 +346,7 @@ class _Metric:
         return np.array([sum(p * self._sum_over_nodes(fields, [block]) for fields, p in self.laws) for block in sets])
 
     def average_by_product_rule(self, size: int, equidistant: bool) -> float:
-        """Return the average by a product rule, on panels between the kinks if there are any.
+        """Return the average of the metric by a product rule, on panels between the metric's kinks.
 
         Args:
             size: nodes per axis or panel.
@@ -341,78 +354,91 @@ class _Metric:
         """
         steps = self.problem.solver.model.METRIC_IS_STEPS
         rules = (
-            (fields, p, self._split_at_kinks(fields).rule_in_blocks(size, equidistant, steps=steps))
+            (fields, p, self._split_domain_at_kinks(fields).node_batches(size, equidistant, steps=steps))
             for fields, p in self.laws
         )
         return sum(p * self._sum_over_nodes(fields, blocks) for fields, p, blocks in rules)
 
     def average_by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
-        """Return average, error and scale by adaptive cells, as of `Cells.integrate`.
+        """Return average, error and scale of the metric by adaptive quadrature cells.
 
         Args:
             relative: relative error requested.
             absolute: absolute error requested.
             most: largest number of nodes.
         """
-        assert self.cells is not None
+        assert self.resolving_cells is not None
         found = np.zeros(3)
-        for cells, (fields, p) in zip(self.cells, self.laws, strict=True):
+        for cells, (fields, p) in zip(self.resolving_cells, self.laws, strict=True):
             found += p * np.array(
-                cells.integrate(partial(self._weighted_metric, fields), relative, absolute, most), float
+                cells.integrate_adaptively(partial(self._weighted_metric, fields), relative, absolute, most), float
             )
         value, error, scale = found.tolist()
         return value, error, scale
 
     def _sobol_discrepancy(self, value: float) -> float:
-        """Return the difference of a value from that of Sobol sets plus their error, if significant; else 0."""
+        """Return the significant difference of a value from the average over Sobol sets; 0 if not significant."""
         budget = MetricQuadratureOptions.current().budget
         replicates = self.average_by_sobol_sets(metric_rule_of_family(self.problem, "sobol", budget).size)
-        away, width = abs(float(replicates.mean()) - value), float(two_standard_errors(replicates))
+        away, width = abs(float(replicates.mean()) - value), float(replicate_error_bar(replicates))
         return away + width if not away <= 1.5 * width else 0.0
 
-    def _split_at_kinks(self, fields: Fields) -> HyperplaneSplit:
-        return HyperplaneSplit.on_planes(self._kink_planes(fields, "metric"), self.problem.dimension)
+    def _split_domain_at_kinks(self, fields: FieldLaw) -> HyperplaneSplit:
+        return HyperplaneSplit.split_on_planes(self._kink_planes_of_metric(fields, "metric"), self.problem.dimension)
 
-    def _kink_planes(self, fields: Fields, *of: str) -> np.ndarray:
+    def _kink_planes_of_metric(self, fields: FieldLaw, *of: str) -> np.ndarray:
         """Return the kink planes in coordinates (z_Y, z_h, noise)."""
         rows = np.concatenate([self.problem.kink_planes(name, fields.constants) for name in of])
         return fields.planes_in_normal_coordinates(rows, self.problem.noise_scale)
 
-    def _weighted_metric(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def _weighted_metric(self, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return weight times metric at every node."""
         out = np.zeros((len(nodes), 1))
-        run_in_threads(self._compiled_metric, len(nodes), len(nodes), *self._arguments(fields, nodes, weights), out)
+        run_loop_in_threads(
+            self._compiled_metric,
+            len(nodes),
+            len(nodes),
+            *self._arguments_of_compiled_metric(fields, nodes, weights),
+            out,
+        )
         return out[:, 0]
 
-    def _sum_over_nodes(self, fields: Fields, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    def _sum_over_nodes(self, fields: FieldLaw, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
         return sum(
-            float(sum_in_chunks(self._compiled_metric, 1, *self._arguments(fields, *block)).sum()) for block in blocks
+            float(
+                sum_loop_in_chunks(self._compiled_metric, 1, *self._arguments_of_compiled_metric(fields, *block)).sum()
+            )
+            for block in blocks
         )
 
     @property
     def _compiled_metric(self) -> Callable[..., None]:
-        return self.problem.solver.metric.test_error
+        return self.problem.solver.metric_functions.test_error
 
-    def _arguments(self, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
+    def _arguments_of_compiled_metric(
+        self, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
+    ) -> tuple[Any, ...]:
         known = np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
-        return *known, *fields.sampling_arguments, self.problem.noise_scale, fields.constants
+        return *known, *fields.sampling_loop_arguments, self.problem.noise_scale, fields.constants
 
 
 def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights of a scrambled Sobol set in (z_Y, z_h, noise).
 
     Args:
-        problem: whose fields are integrated over.
+        problem: the problem whose fields are integrated over.
         log2: logarithm of the number of nodes.
-        seed: of the scrambling.
+        seed: seed of the scrambling.
     """
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
-    nodes = sobol_normal(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, groups)
+    nodes = sobol_normal_points(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, groups)
     return nodes, np.full(len(nodes), 1 / len(nodes))
 
 
-def _refinement_rules(first: MetricRule, dimension: int, most: float, panels: int) -> Iterator[tuple[MetricRule, bool]]:
+def _metric_rules_coarse_to_fine(
+    first: MetricRule, dimension: int, most: float, panels: int
+) -> Iterator[tuple[MetricRule, bool]]:
     """Yield rules for the metric, coarse to fine, and whether each suffices if no error is requested.
 
     Product rules suffice from about the budget of nodes on; coarser ones come before and suffice for simple metrics.
@@ -451,8 +477,8 @@ def test_error(
     errors of the Sobol sets. nan, nan and None without a metric.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
         tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
         equidistant: whether to use equidistant nodes instead of Gauss-Hermite's, as a cross-check.
         most: largest number of nodes; by default that of `MetricQuadratureOptions`.
@@ -461,15 +487,15 @@ def test_error(
     Raises:
         DomainError: the overlaps admit no law of the fields.
     """
-    if not problem.solver.metric.HAS_METRIC:
+    if not problem.solver.metric_functions.HAS_METRIC:
         return np.nan, np.nan, None
     metric, most = (
-        _Metric.on_reduced_fields(problem, overlaps),
+        _MetricIntegrand.metric_on_reduced_fields(problem, overlaps),
         MetricQuadratureOptions.current().max_nodes if most is None else most,
     )
     best: tuple[float, float, MetricRule | None] = np.nan, np.inf, None
-    for family in metric.ordered_families:
-        value, error, rule, asked = metric.refine_family(family, tolerance, equidistant, most, relative)
+    for family in metric.ordered_rule_families:
+        value, error, rule, asked = metric.refine_rules_of_family(family, tolerance, equidistant, most, relative)
         if best[2] is None or error < best[1]:
             best = value, error, rule
         if error <= asked:
@@ -483,18 +509,18 @@ class Observable:
 
     Attributes:
         name: its column in tables.
-        problem: with the metric that is averaged.
+        problem: the problem with the metric that is averaged.
     """
 
     name: str
     problem: Problem
 
     @property
-    def formula(self) -> Formula | None:
-        """The formula; None for a test error."""
+    def observable_formula(self) -> ObservableFormula | None:
+        """Return the formula of the observable; None for a test error."""
         return FORMULAS.get(self.name)
 
-    def estimate(
+    def estimate_with_error(
         self,
         overlaps: Overlaps,
         tolerance: float = np.inf,
@@ -502,72 +528,72 @@ class Observable:
         relative: float = 0.0,
         most: float | None = None,
     ) -> tuple[float, float, MetricRule | None]:
-        """Return value, integration error and rule, as `test_error`; for a formula the rounding error and no rule.
+        """Return value, integration error and quadrature rule of the observable.
 
         Args:
-            overlaps: of the student and the teacher.
+            overlaps: overlaps of student and teacher.
             tolerance: absolute error requested.
             equidistant: whether to use equidistant nodes, as a cross-check.
             relative: relative error, added to the tolerance.
             most: largest number of nodes; by default that of `MetricQuadratureOptions`.
         """
-        if self.formula is not None:
-            value = self.formula.value(self.problem, overlaps)
+        if self.observable_formula is not None:
+            value = self.observable_formula.value(self.problem, overlaps)
             return value, _ROUNDING * abs(value), None
         return test_error(self.problem, overlaps, tolerance, equidistant, most, relative)
 
-    def rule(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
-        """Return a rule with about `budget` nodes; None for a formula.
+    def rule_for_budget(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
+        """Return a quadrature rule with about `budget` nodes; None if the observable is a formula.
 
         Args:
-            overlaps: of the student and the teacher.
+            overlaps: overlaps of student and teacher.
             budget: number of nodes.
         """
-        return None if self.formula is not None else metric_rule(self.problem, overlaps, budget)
+        return None if self.observable_formula is not None else metric_rule_for_budget(self.problem, overlaps, budget)
 
-    def value(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
-        """Return the value by a given rule.
+    def value_by_rule(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
+        """Return the value of the observable by a given quadrature rule.
 
         Args:
-            overlaps: of the student and the teacher.
-            rule: as `estimate` or `rule` return.
+            overlaps: overlaps of student and teacher.
+            rule: quadrature rule as `estimate_with_error` or `rule_for_budget` return.
             equidistant: whether to use equidistant nodes, as a cross-check.
 
         Raises:
             DomainError: the overlaps admit no law of the fields.
         """
         if rule is None:
-            return self.estimate(overlaps)[0]
-        return average_metric(self.problem, overlaps, rule, equidistant)
+            return self.estimate_with_error(overlaps)[0]
+        return average_metric_by_rule(self.problem, overlaps, rule, equidistant)
 
 
-def observables_of(problem: Problem) -> list[Observable]:
-    """Return the test errors of all metrics of a problem, the first as `test_error`, and its formulas.
+def all_observables_of_problem(problem: Problem) -> list[Observable]:
+    """Return all observables of a problem: the test errors of its metrics, and formulas.
 
     A problem with another metric than its model's first has the test error of that one alone.
     """
-    return problem.compute_once(_find_observables)
+    return problem.compute_once(_list_observables)
 
 
 def observables_of_first_metric(problem: Problem) -> list[Observable]:
-    """Return `observables_of` without the test errors of further metrics."""
-    return [each for each in observables_of(problem) if not each.name.startswith(METRIC)]
+    """Return `all_observables_of_problem` without the test errors of further metrics."""
+    return [each for each in all_observables_of_problem(problem) if not each.name.startswith(METRIC)]
 
 
 def find_observable(problem: Problem, name: str) -> Observable:
-    """Return the observable of `observables_of` with a given name.
+    """Return the observable of `all_observables_of_problem` with a given name.
 
     Args:
-        problem: that the observable belongs to.
-        name: as a column; the first metric may be given by its own name, too.
+        problem: the problem that the observable belongs to.
+        name: name of its column in tables; the first metric may be given by its own name, too.
     """
     if name.startswith(METRIC):
         return Observable(name, problem.with_metric(name.removeprefix(METRIC)))
-    return next(each for each in observables_of(problem) if each.name == name)
+    return next(each for each in all_observables_of_problem(problem) if each.name == name)
 
 
-def _find_observables(problem: Problem) -> list[Observable]:
-    found = [Observable("test_error", problem)] if problem.solver.metric.HAS_METRIC else []
+def _list_observables(problem: Problem) -> list[Observable]:
+    found = [Observable("test_error", problem)] if problem.solver.metric_functions.HAS_METRIC else []
     if problem.solver.base is None:
         found += [Observable(METRIC + name, problem.with_metric(name)) for name in problem.metric_names[1:]]
     return found + [Observable(name, problem) for name, known in FORMULAS.items() if known.is_defined(problem)]
@@ -579,12 +605,12 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
     The model's baseline expression is quadratic in B, and is minimised through its averaged gradient and Hessian.
 
     Args:
-        problem: whose baseline it is.
+        problem: the problem whose baseline it is.
         points: largest number of Gauss-Hermite nodes per axis.
     """
-    if not problem.solver.metric.HAS_BASELINE:
+    if not problem.solver.metric_functions.HAS_BASELINE:
         return np.nan
-    metric = problem.solver.metric
+    metric = problem.solver.metric_functions
     size = metric.BASELINE_SIZE
     error, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
     dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
@@ -602,14 +628,16 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
     return float(error + gradient @ best / 2)
 
 
-def free_entropy_at(state_map: StateMap, overlaps: Overlaps, averages: Averages | None = None) -> float:
-    """Return Phi at overlaps that need not solve the saddle point, with the conjugates that belong to them.
+def free_entropy_at_overlaps(
+    state_map: SaddlePointMap, overlaps: Overlaps, averages: SaddlePointAverages | None = None
+) -> float:
+    """Return Phi at any overlaps, with the conjugates that these overlaps determine.
 
     Args:
-        state_map: of the problem.
-        overlaps: where Phi is evaluated.
-        averages: of the channel at these; computed by default.
+        state_map: the saddle-point map of the problem.
+        overlaps: overlaps where Phi is evaluated.
+        averages: channel averages at these overlaps; computed by default.
     """
-    averages = averages or state_map.averages(overlaps)
-    hats = state_map.conjugates(overlaps, averages.means)
-    return losses(state_map.problem, overlaps, hats, averages).free_entropy
+    averages = averages or state_map.channel_averages(overlaps)
+    hats = state_map.conjugates_at_overlaps(overlaps, averages.means)
+    return free_entropy_and_losses(state_map.problem, overlaps, hats, averages).free_entropy

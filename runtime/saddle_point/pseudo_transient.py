@@ -14,13 +14,18 @@ import numpy as np
 
 from ..base.errors import DomainError, TimeLimitError
 from ..base.options import AlgorithmOptions
-from ..base.progress import report_remaining
-from ..problems.overlaps import Overlaps, Sizes, block_slices
+from ..base.progress import report_remaining_work
+from ..problems.overlaps import Overlaps, Sizes, packed_overlap_slices
 from ..problems.problem import Problem
 from .difference_jacobian import jacobian_by_differences
-from .domain import conditional_covariance, explain_rounding, project_on_teacher, rounding_of_conditional_covariance
+from .domain import (
+    conditional_covariance,
+    explain_lost_digits_of_covariance,
+    project_on_teacher,
+    rounding_error_of_conditional_covariance,
+)
 from .iteration import FixedPoint, Status
-from .state_map import StateMap, residual_of
+from .state_map import SaddlePointMap, relative_residual
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class PseudoTransientOptions(AlgorithmOptions):
 
 
 def pseudo_transient_continuation(
-    state_map: StateMap, start: FixedPoint, tolerance: float, options: PseudoTransientOptions | None = None
+    state_map: SaddlePointMap, start: FixedPoint, tolerance: float, options: PseudoTransientOptions | None = None
 ) -> FixedPoint:
     """Return the stationary state of dx/dt = G(x) - x, x in `RelativeCoordinates`, by growing implicit Euler steps.
 
@@ -62,27 +67,32 @@ def pseudo_transient_continuation(
     J. Numer. Anal. 35, 508, 1998). Steps are as long as the map is nearly linear over them.
 
     Args:
-        state_map: G.
-        start: where the continuation starts.
-        tolerance: of the residual, also in these coordinates, as far as rounding allows.
-        options: by default those in force.
+        state_map: the saddle-point map G.
+        start: state where the continuation starts.
+        tolerance: tolerance of the residual, also in these coordinates, as far as rounding allows.
+        options: options of the continuation; those in force by default.
     """
     options = options or PseudoTransientOptions.current()
-    problem, sizes, visited, places = state_map.problem, start.sizes, start.iterations, block_slices(start.sizes)
-    u = state_map.symmetry.project(start.u, sizes)
+    problem, sizes, visited, places = (
+        state_map.problem,
+        start.sizes,
+        start.iterations,
+        packed_overlap_slices(start.sizes),
+    )
+    u = state_map.symmetry.project_onto_invariant_states(start.u, sizes)
     point = replace(start, u=u, status=Status.MAX_ITERATIONS, jacobian=None, drift=0.0)
     length, before = options.initial_step, np.inf
     for step in range(options.max_steps):
         try:
             image = state_map(point.u, sizes)
             visited += 1
-            point = replace(point, residual=residual_of(image, point.u, sizes), iterations=visited)
-            relative = RelativeMap(state_map, point.u, sizes)
+            point = replace(point, residual=relative_residual(image, point.u, sizes), iterations=visited)
+            relative = RelativeSaddlePointMap(state_map, point.u, sizes)
             if relative.rounding > 1:
                 break
-            here, slopes = relative.gap_between(point.u, image), relative.slopes()
+            here, slopes = relative.relative_gap_between(point.u, image), relative.gap_jacobian()
             residual = float(np.max(np.abs(here)))
-            report_remaining(
+            report_remaining_work(
                 f"step {step} of at most {options.max_steps}: residual {residual:.0e}, asked {tolerance:.0e}"
             )
             component = np.argmax(relative.directions != 0, axis=1)
@@ -92,13 +102,13 @@ def pseudo_transient_continuation(
             growth = float(np.linalg.eigvals(slopes).real.max())
             length = min(length, options.growth_time_fraction / growth) if growth > 0 else length
             is_floor = before / 2 < residual <= floor
-            found = None if is_floor else _implicit_step(relative, here, slopes, logarithms, length, options)
+            found = None if is_floor else _implicit_euler_step(relative, here, slopes, logarithms, length, options)
             if residual <= tolerance or (found is None and residual <= floor):
-                return replace(point, jacobian=relative.jacobian(slopes), status=Status.CONVERGED)
+                return replace(point, jacobian=relative.map_jacobian(slopes), status=Status.CONVERGED)
             if found is None:
                 break
             move, length = found
-            point, before = replace(point, u=relative.state(move)), residual
+            point, before = replace(point, u=relative.state_at_coordinates(move)), residual
             visited += 1
             if np.max(np.abs(point.u)) > options.divergence_ratio * max(1.0, float(np.max(np.abs(start.u)))):
                 return replace(point, status=Status.LEFT_DOMAIN)
@@ -107,12 +117,14 @@ def pseudo_transient_continuation(
             raise
         except (DomainError, np.linalg.LinAlgError):
             break
-    lost = options.rounding_factor * rounding_of_conditional_covariance(problem, point.overlaps) > options.max_floor
-    return replace(point, outside=explain_rounding(problem, point.overlaps) if lost else "")
+    lost = (
+        options.rounding_factor * rounding_error_of_conditional_covariance(problem, point.overlaps) > options.max_floor
+    )
+    return replace(point, outside=explain_lost_digits_of_covariance(problem, point.overlaps) if lost else "")
 
 
-def _implicit_step(
-    relative: RelativeMap,
+def _implicit_euler_step(
+    relative: RelativeSaddlePointMap,
     here: np.ndarray,
     slopes: np.ndarray,
     logarithms: np.ndarray,
@@ -125,58 +137,64 @@ def _implicit_step(
         move = np.linalg.solve(implicit, here)
         if np.max(np.abs(move[logarithms])) < options.max_log_change:
             with suppress(DomainError):
-                off = np.linalg.solve(implicit, relative.gap(move) - move / length)
+                off = np.linalg.solve(implicit, relative.relative_gap(move) - move / length)
                 if np.linalg.norm(off) < options.max_nonlinearity * np.linalg.norm(move):
                     return move, length * options.growth_factor
         length /= options.growth_factor
     return None
 
 
-class RelativeMap:
-    """The map x -> G(x) - x near a state, x in `RelativeCoordinates` along directions that keep the symmetry.
+class RelativeSaddlePointMap:
+    """The map x -> G(x) - x near a state, in relative coordinates that keep the symmetry.
 
     Attributes:
-        directions: that keep the symmetry, (k, n).
+        directions: directions that keep the symmetry, (k, n).
         weights: projection of coordinates onto them, (k, n).
-        rounding: relative rounding error of D, see `rounding_of_conditional_covariance`.
+        rounding: relative rounding error of D, see `rounding_error_of_conditional_covariance`.
     """
 
-    def __init__(self, state_map: StateMap, u: np.ndarray, sizes: Sizes) -> None:
-        """Set up at a state; DomainError if its V or q - theta rho*^(-1) theta^T is not positive definite."""
+    def __init__(self, state_map: SaddlePointMap, u: np.ndarray, sizes: Sizes) -> None:
+        """Set up at a state; raises DomainError if its V or its conditional covariance is not positive definite."""
         self.state_map, self.sizes = state_map, sizes
         self.coordinates = RelativeCoordinates(state_map.problem, u, sizes)
-        self.rounding = rounding_of_conditional_covariance(state_map.problem, Overlaps.unpack(u, sizes))
-        self.directions = state_map.symmetry.directions(sizes, len(u))
+        self.rounding = rounding_error_of_conditional_covariance(state_map.problem, Overlaps.unpack(u, sizes))
+        self.directions = state_map.symmetry.invariant_directions(sizes, len(u))
         self.weights = self.directions / np.sum(self.directions**2, axis=1)[:, None]
 
-    def state(self, y: np.ndarray) -> np.ndarray:
+    def state_at_coordinates(self, y: np.ndarray) -> np.ndarray:
         """Return the packed state at coordinates along the directions."""
-        return self.state_map.symmetry.project(self.coordinates.state(y @ self.directions), self.sizes)
+        return self.state_map.symmetry.project_onto_invariant_states(
+            self.coordinates.state_at_coordinates(y @ self.directions), self.sizes
+        )
 
-    def gap(self, y: np.ndarray) -> np.ndarray:
-        """Return G(x) - x along the directions."""
-        u = self.coordinates.state(y @ self.directions)
-        return self.gap_between(u, self.state_map(u, self.sizes))
+    def relative_gap(self, y: np.ndarray) -> np.ndarray:
+        """Return G(x) - x in relative coordinates, at given coordinates."""
+        u = self.coordinates.state_at_coordinates(y @ self.directions)
+        return self.relative_gap_between(u, self.state_map(u, self.sizes))
 
-    def gap_between(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """Return G(x) - x along the directions.
+    def relative_gap_between(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return G(x) - x in relative coordinates, from a state and its image.
 
         Args:
             u: packed state, (n,).
             image: G(u), packed, (n,).
         """
-        found: np.ndarray = self.weights @ (self.coordinates.coordinates_of(image) - self.coordinates.coordinates_of(u))
+        found: np.ndarray = self.weights @ (
+            self.coordinates.relative_coordinates_of_state(image) - self.coordinates.relative_coordinates_of_state(u)
+        )
         return found
 
-    def slopes(self, step: float = 1e-5) -> np.ndarray:
-        """Return d(G - x)/dx by central differences, with wider steps if rounding errors are large."""
+    def gap_jacobian(self, step: float = 1e-5) -> np.ndarray:
+        """Return the Jacobian of G(x) - x in relative coordinates, by central differences."""
         count = len(self.directions)
-        return jacobian_by_differences(self.gap, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding))))
+        return jacobian_by_differences(
+            self.relative_gap, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding)))
+        )
 
-    def jacobian(self, slopes: np.ndarray) -> np.ndarray:
-        """Return dG/du; it is zero orthogonal to the directions that keep the symmetry."""
+    def map_jacobian(self, slopes: np.ndarray) -> np.ndarray:
+        """Return dG/du in packed overlaps, from the Jacobian in relative coordinates."""
         change = np.stack(
-            [self.coordinates.linearised_change(unit) for unit in np.eye(self.directions.shape[1])], axis=1
+            [self.coordinates.linearised_state_change(unit) for unit in np.eye(self.directions.shape[1])], axis=1
         )
         along = change @ self.directions.T @ (slopes + np.eye(len(slopes)))
         return along @ self.weights @ np.linalg.inv(change)
@@ -190,37 +208,40 @@ class RelativeCoordinates:
     """
 
     def __init__(self, problem: Problem, u: np.ndarray, sizes: Sizes) -> None:
-        """Set up at a state; DomainError if its V or D is not positive definite."""
+        """Set up at a state; raises DomainError if its V or its conditional covariance is not positive definite."""
         self.problem, self.sizes, self.here = problem, sizes, Overlaps.unpack(u, sizes)
-        self.D, self.per_D = _square_roots(conditional_covariance(problem, self.here))
-        self.V, self.per_V = _square_roots(self.here.V)
+        self.D, self.per_D = _matrix_square_roots(conditional_covariance(problem, self.here))
+        self.V, self.per_V = _matrix_square_roots(self.here.V)
         self.teacher = np.linalg.cholesky(problem.law.rho_star).transpose(0, 2, 1)
         self.phi = np.maximum(np.abs(self.here.phi), 1.0)
 
-    def coordinates_of(self, u: np.ndarray) -> np.ndarray:
-        """Return the coordinates of a packed state; DomainError if its V or D is not positive definite."""
+    def relative_coordinates_of_state(self, u: np.ndarray) -> np.ndarray:
+        """Return the relative coordinates of a packed state; DomainError if its V or D is not positive definite."""
         there = Overlaps.unpack(u, self.sizes)
         return Overlaps(
-            q=_matrix_function(np.log, self.per_D @ conditional_covariance(self.problem, there) @ self.per_D),
-            V=_matrix_function(np.log, self.per_V @ there.V @ self.per_V),
+            q=_function_of_symmetric_matrices(
+                np.log, self.per_D @ conditional_covariance(self.problem, there) @ self.per_D
+            ),
+            V=_function_of_symmetric_matrices(np.log, self.per_V @ there.V @ self.per_V),
             m=np.einsum("cab,cb->ca", self.per_D, there.m - self.here.m),
             theta=self.per_D @ (there.theta - self.here.theta) @ np.linalg.inv(self.teacher),
             phi=(there.phi - self.here.phi) / self.phi,
         ).pack()
 
-    def state(self, x: np.ndarray) -> np.ndarray:
+    def state_at_coordinates(self, x: np.ndarray) -> np.ndarray:
         """Return the packed state at coordinates."""
         moved = Overlaps.unpack(x, self.sizes)
         theta = self.here.theta + self.D @ moved.theta @ self.teacher
         return Overlaps(
-            q=self.D @ _matrix_function(np.exp, moved.q) @ self.D + project_on_teacher(self.problem, theta),
-            V=self.V @ _matrix_function(np.exp, moved.V) @ self.V,
+            q=self.D @ _function_of_symmetric_matrices(np.exp, moved.q) @ self.D
+            + project_on_teacher(self.problem, theta),
+            V=self.V @ _function_of_symmetric_matrices(np.exp, moved.V) @ self.V,
             m=self.here.m + np.einsum("cab,cb->ca", self.D, moved.m),
             theta=theta,
             phi=self.here.phi + self.phi * moved.phi,
         ).pack()
 
-    def linearised_change(self, x: np.ndarray) -> np.ndarray:
+    def linearised_state_change(self, x: np.ndarray) -> np.ndarray:
         """Return the change of the packed state to first order in coordinates."""
         moved = Overlaps.unpack(x, self.sizes)
         theta = self.D @ moved.theta @ self.teacher
@@ -234,14 +255,14 @@ class RelativeCoordinates:
         ).pack()
 
 
-def _square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _matrix_square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the symmetric square roots of (C, s, s) and their inverses; DomainError if one is not positive."""
     values, vectors = _positive_eigenpairs(matrices)
     roots, turned = np.sqrt(values)[:, None, :], vectors.transpose(0, 2, 1)
     return (vectors * roots) @ turned, (vectors / roots) @ turned
 
 
-def _matrix_function(function: np.ufunc, matrices: np.ndarray) -> np.ndarray:
+def _function_of_symmetric_matrices(function: np.ufunc, matrices: np.ndarray) -> np.ndarray:
     """Return a function of symmetric matrices (C, s, s); DomainError for a logarithm if one is not positive."""
     values, vectors = _positive_eigenpairs(matrices) if function is np.log else np.linalg.eigh(matrices)
     result: np.ndarray = (vectors * function(values)[:, None, :]) @ vectors.transpose(0, 2, 1)

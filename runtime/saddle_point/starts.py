@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
 
-from ..base.errors import DomainError, InputError, require_known
+from ..base.errors import DomainError, InputError, require_known_name
 from ..base.options import AlgorithmOptions
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from .state_map import StateMap
+from .state_map import SaddlePointMap
 
-BRANCH_NAMES = ("semantic", "positional", "mixed", "uninformed")
+WORDS_OF_ONE_TOKEN = {"semantic": "informed", "positional": "mean"}
+"""Names of starts and branches in models of several tokens, and what the same is called where there is one token."""
+_WORDS_OF_TOKENS = {word: name for name, word in WORDS_OF_ONE_TOKEN.items()}
+_NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
 
 
-def name_branch(overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
-    """Return the name of the branch of a state, by whether theta (semantic) and m (positional) are non-zero.
+def branch_names(problem: Problem) -> tuple[str, ...]:
+    """Return the names that `name_branch` may give: semantic and positional, or informed and mean for one token."""
+    return tuple(_in_words_of(problem, name) for name in _NAMES.values())
 
-    Non-zero means above 1e-3 of the scale of the fields, and above the error bar if that is known.
+
+def name_branch(problem: Problem, overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
+    """Return the name of the branch of a state, by which of theta and m are non-zero.
+
+    With several tokens it is semantic (theta), positional (m), mixed (both) or uninformed; with one token, informed
+    (theta), mean (m), mixed or uninformed. Non-zero means above 1e-3 of the scale of the fields, and above the error
+    bar if that is known.
 
     Args:
+        problem: the problem.
         overlaps: the state.
         errors: error bars of the packed overlaps, (n,), or None.
     """
-    return _NAMES[nonzero_overlaps(overlaps, errors)]
+    return _in_words_of(problem, _NAMES[nonzero_overlaps(overlaps, errors)])
 
 
-_NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
+def _in_words_of(problem: Problem, name: str) -> str:
+    """Return the name of a start or branch in the words of the problem."""
+    return WORDS_OF_ONE_TOKEN.get(name, name) if problem.tokens == 1 else name
+
+
+def named_starts(problem: Problem) -> Mapping[str, Mapping[str, Any]]:
+    """Return the starts of the model by their names, in the words of the problem (see `name_branch`)."""
+    declared = problem.solver.model.STARTS
+    words = {name: _in_words_of(problem, name) for name in declared}
+    return {name if word != name and word in declared else word: declared[name] for name, word in words.items()}
+
+
+def find_start(problem: Problem, name: str, kind: str = "start", others: Sequence[str] = ()) -> str:
+    """Return the name of a start of the model; `informed` also finds `semantic`, `mean` also `positional`, and back.
+
+    Args:
+        problem: the problem.
+        name: the name to look for.
+        kind: what is looked for, for the message.
+        others: names that are allowed, too.
+
+    Raises:
+        InputError: the model has no start of this name.
+    """
+    known, translated = [*named_starts(problem), *others], translate_start(problem, name)
+    require_known_name(kind, translated if translated in known else name, known, problem.solver.name)
+    return translated
+
+
+def translate_start(problem: Problem, name: str) -> str:
+    """Return the name of a start or branch in the words of the problem, as `find_start`; unknown names as they are.
+
+    Args:
+        problem: the problem.
+        name: the name.
+    """
+    known = named_starts(problem)
+    synonym = WORDS_OF_ONE_TOKEN.get(name) or _WORDS_OF_TOKENS.get(name, name)
+    return name if name in known else synonym if synonym in known else _in_words_of(problem, name)
 
 
 def nonzero_overlaps(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
@@ -49,19 +99,19 @@ def nonzero_overlaps(overlaps: Overlaps, errors: np.ndarray | None = None) -> tu
     return bool(semantic), bool(positional)
 
 
-def start_overlaps(problem: Problem, name: str) -> Overlaps:
+def overlaps_of_start(problem: Problem, name: str) -> Overlaps:
     """Return the overlaps of a named start: of weights mixed from teacher rows, encodings and noise.
 
     If norms of the columns are given, the weights have these norms.
 
     Args:
-        problem: to be solved.
-        name: of a start of the model.
+        problem: the problem to be solved.
+        name: name of a start of the model.
 
     Raises:
         InputError: the model has no start of this name.
     """
-    mix, noise, susceptibility = start_coefficients(problem, name)
+    mix, noise, susceptibility = start_mixture_coefficients(problem, name)
     law, contexts, s, t = problem.law, problem.contexts, problem.student_rank, problem.teacher_rank
     q = np.zeros((contexts, s, s))
     m = np.zeros((contexts, s))
@@ -75,14 +125,14 @@ def start_overlaps(problem: Problem, name: str) -> Overlaps:
         theta += weight * gamma[:, None, None] * with_fields[:, contexts:]
         squares += weight * np.diagonal(square)
     if problem.regulariser.keeps_norms:
-        scale = problem.regulariser.norms / np.sqrt(squares)
+        scale = problem.regulariser.fixed_column_norms / np.sqrt(squares)
         q, m, theta = scale[:, None] * q * scale, scale * m, scale[:, None] * theta
     V = susceptibility * law.rho[:, None, None] * np.eye(s)
     return Overlaps(q, V, m, theta, np.array([float(number["start"]) for number in problem.trained]))
 
 
 @singledispatch
-def convert_start(given: Any) -> Any:
+def convert_given_start(given: Any) -> Any:
     """Return a given start as a name, overlaps or a solution; classes of other starts register a conversion."""
     return given
 
@@ -100,21 +150,21 @@ class StartResponseOptions(AlgorithmOptions):
     tolerance: float = 1e-3
 
 
-def solve_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
+def solve_response_at_fixed_overlaps(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
     """Return overlaps with V solved from its own equation at fixed q, m and theta.
 
     Measured weights have no V, the response of the fields. It is found by damped iteration from a tenth of the
     covariance; if that leaves the domain, the last V inside is returned.
 
     Args:
-        problem: to be solved.
+        problem: the problem to be solved.
         overlaps: q, m, theta and phi.
-        rule: of the channel averages.
+        rule: quadrature rule of the channel averages.
     """
     options = StartResponseOptions.current()
     eye = np.eye(problem.student_rank)
     fixed = replace(overlaps, V=0.1 * problem.law.rho[:, None, None] * eye)
-    state_map = StateMap(problem, rule)
+    state_map = SaddlePointMap(problem, rule)
     for _ in range(options.max_iterations):
         try:
             image = Overlaps.unpack(state_map(fixed.pack(), fixed.sizes), fixed.sizes).V
@@ -128,25 +178,25 @@ def solve_response(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps
 
 
 def default_start(problem: Problem) -> str:
-    """Return the default start: semantic, or the model's first if it has no such start.
+    """Return the default start: informed (several tokens: semantic), or the model's first if it has no such start.
 
     Raises:
         InputError: the model has no named starts.
     """
-    known = list(problem.solver.model.STARTS)
+    known = list(named_starts(problem))
     if not known:
         raise InputError(
-            f"{problem.solver.name} has no named starts; give it some, as starts={{'semantic': sf.Start(teacher=1)}}"
+            f"{problem.solver.name} has no named starts; give it some, as starts={{'informed': sf.Start(teacher=1)}}"
         )
-    return "semantic" if "semantic" in known else known[0]
+    return next((name for name in ("informed", "semantic") if name in known), known[0])
 
 
-def start_coefficients(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
+def start_mixture_coefficients(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
     """Return the mixture of a named start.
 
     Args:
-        problem: to be solved.
-        name: of a start of the model.
+        problem: the problem to be solved.
+        name: name of a start of the model.
 
     Returns:
         Coefficients (s, C + t) of a row's (tau, pi), standard deviation of its noise, and V / rho.
@@ -154,9 +204,7 @@ def start_coefficients(problem: Problem, name: str) -> tuple[np.ndarray, float, 
     Raises:
         InputError: the model has no start of this name.
     """
-    starts = problem.solver.model.STARTS
-    require_known("start", name, starts, problem.solver.name)
-    spec = starts[name]
+    spec = named_starts(problem)[find_start(problem, name)]
     contexts, s, t, tokens = problem.contexts, problem.student_rank, problem.teacher_rank, problem.tokens
     mix = np.zeros((s, contexts + t))
     teacher, encodings = np.asarray(spec["teacher"], float), np.asarray(spec["encodings"], float)

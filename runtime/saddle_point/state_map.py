@@ -15,13 +15,18 @@ from ..base import budget
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..integration import durations
-from ..integration.rule import Averages, Rule
+from ..integration.rule import Rule, SaddlePointAverages
 from ..problems import gauge
 from ..problems.overlaps import Conjugates, Overlaps, Sizes, block_scales
 from ..problems.problem import Problem
-from ..problems.reduced import regularise_q
-from ..problems.symmetry import NO_SYMMETRY, Symmetry
-from .domain import explain_invalid_fields, explain_unbounded_loss, explain_unbounded_weights, step_within_domain
+from ..problems.reduced import make_q_positive_definite
+from ..problems.symmetry import NO_SYMMETRY, StateSymmetry
+from .domain import (
+    explain_indefinite_covariances,
+    explain_unbounded_loss,
+    explain_unbounded_weights,
+    step_within_domain,
+)
 
 
 @dataclass(frozen=True)
@@ -35,73 +40,77 @@ class AveragesCacheOptions(AlgorithmOptions):
     max_states: int = 8
 
 
-def conjugates_of(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-    """Return the conjugates that belong to overlaps.
+def conjugates_from_overlaps(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
+    """Return the conjugates that the channel gives at overlaps.
 
     Args:
-        problem: that the overlaps belong to.
-        overlaps: of the student and the teacher.
+        problem: the problem that the overlaps belong to.
+        overlaps: overlaps of student and teacher.
         moments: channel averages at these, (C, row).
 
     Raises:
         DomainError: rho* - theta^T q^(-1) theta is not positive definite.
     """
-    hats, known = Conjugates.empty(overlaps.sizes), regularise_q(problem, overlaps)
+    hats, known = Conjugates.empty(overlaps.sizes), make_q_positive_definite(problem, overlaps)
     blocks = known.q, *overlaps.blocks[1:]
-    if not problem.solver.prior.conjugates(problem.alpha, moments, *blocks, problem.law.rho_star, *hats.blocks):
+    if not problem.solver.prior_functions.conjugates(
+        problem.alpha, moments, *blocks, problem.law.rho_star, *hats.blocks
+    ):
         raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
     return hats
 
 
 @dataclass
-class StateMap:
+class SaddlePointMap:
     """The saddle-point map u -> G(u) of a problem under a quadrature rule.
 
     Attributes:
-        problem: with alpha given.
-        rule: of the channel averages.
+        problem: the problem with alpha given.
+        rule: quadrature rule of the channel averages.
         symmetry: imposed on all iterates, even if the rule breaks it.
         evaluations: number of channel averages taken so far.
     """
 
     problem: Problem
     rule: Rule
-    symmetry: Symmetry = NO_SYMMETRY
+    symmetry: StateSymmetry = NO_SYMMETRY
     evaluations: int = field(default=0)
 
     @cached_property
-    def rotations(self) -> np.ndarray:
-        """Generators of the rotations of the student's columns that are symmetries, (k, s, s)."""
-        return gauge.rotation_generators(self.problem)
+    def student_rotation_generators(self) -> np.ndarray:
+        """Return generators (k, s, s) of the student rotations that are symmetries of the problem."""
+        return gauge.rotation_symmetry_generators(self.problem)
 
     def orbit_directions(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return orthonormal directions (n, k) of the orbit through u that keep the symmetry, in block scales.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
-        if not len(self.rotations):
+        if not len(self.student_rotation_generators):
             return np.empty((len(u), 0))
-        found = gauge.orbit_tangents(self.rotations, Overlaps.unpack(u, sizes))
-        if self.symmetry.is_trivial or not found.size:
+        found = gauge.symmetry_orbit_tangents(self.student_rotation_generators, Overlaps.unpack(u, sizes))
+        if self.symmetry.is_symmetry_of_every_state or not found.size:
             return found
-        broken = np.stack([along - self.symmetry.project(along, sizes) for along in found.T], axis=1)
+        broken = np.stack(
+            [along - self.symmetry.project_onto_invariant_states(along, sizes) for along in found.T], axis=1
+        )
         _, values, directions = np.linalg.svd(broken, full_matrices=True)
         clear = np.concatenate([values, np.zeros(len(directions) - len(values))]) < 1e-8
         return found @ directions[clear].T
 
-    def conjugates(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        """Return the conjugates that belong to overlaps, see `conjugates_of`.
+    def conjugates_at_overlaps(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
+        """Return the conjugates that the channel gives at overlaps (see `conjugates_from_overlaps`).
 
         Args:
-            overlaps: of the student and the teacher.
+            overlaps: overlaps of student and teacher.
             moments: channel averages at these, (C, row).
         """
-        return conjugates_of(self.problem, overlaps, moments)
+        return conjugates_from_overlaps(self.problem, overlaps, moments)
 
-    def overlaps(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
-        """Return the overlaps that follow from conjugates.
+    def overlaps_from_conjugates(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
+        """Return the overlaps that the prior gives for conjugates.
 
         Args:
             hats: conjugates.
@@ -113,14 +122,16 @@ class StateMap:
         q, V, m, theta = map(np.empty_like, hats.blocks)
         out = Overlaps(q, V, m, theta, phi)
         if not self.problem.bound_prior_map("overlaps")(*hats.blocks, *out.blocks):
-            raise DomainError("the regulariser with G = sum gamma V^ is not strictly convex")
+            raise DomainError(
+                "the regulariser plus the data term G = sum gamma V^ is not strictly convex in the weights"
+            )
         return out
 
-    def update_trained(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+    def update_trained_numbers(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
         """Return the next trained numbers phi, (P,): a Newton-like descent step on alpha E[loss] + ridge phi^2 / 2.
 
         Args:
-            overlaps: with the present phi.
+            overlaps: overlaps with the present phi.
             moments: channel averages at these, (C, row).
         """
         problem, phi = self.problem, overlaps.phi
@@ -135,17 +146,19 @@ class StateMap:
         ridge = np.array([number["ridge"] for number in problem.trained])
         return phi - (first + ridge * phi) / np.maximum(np.abs(second) + ridge, 1e-3 * problem.alpha)
 
-    def image_from_averages(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-        """Return the packed image G(u) that follows from averages, (n,).
+    def image_from_channel_averages(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
+        """Return the packed image G(u), (n,), from channel averages at u.
 
         Args:
             overlaps: u.
             moments: channel averages at these, (C, row).
         """
-        return self.overlaps(self.conjugates(overlaps, moments), self.update_trained(overlaps, moments)).pack()
+        return self.overlaps_from_conjugates(
+            self.conjugates_at_overlaps(overlaps, moments), self.update_trained_numbers(overlaps, moments)
+        ).pack()
 
-    def averages(self, overlaps: Overlaps) -> Averages:
-        """Return the channel averages at overlaps.
+    def channel_averages(self, overlaps: Overlaps) -> SaddlePointAverages:
+        """Return the channel averages at overlaps; the last ones of a problem are cached.
 
         The last ones of a problem are cached, as checks of the rule, iteration, slopes and error bars share them.
 
@@ -156,74 +169,76 @@ class StateMap:
         kept, key = self.problem.compute_once(_empty_averages_cache), (self.rule, overlaps.pack().tobytes())
         if key not in kept:
             if budget.has_time_limit():
-                budget.check_time_limit(durations.predicted_seconds(self.problem, self.rule))
+                budget.check_time_limit(durations.predicted_evaluation_seconds(self.problem, self.rule))
             if reason := explain_unbounded_loss(self.problem, overlaps):
                 raise DomainError(reason)
             self.evaluations += 1
             started = perf_counter()
             found = self.rule.averages(self.problem, overlaps)
-            durations.record_duration(self.problem, self.rule, perf_counter() - started)
+            durations.record_evaluation_duration(self.problem, self.rule, perf_counter() - started)
             kept[key] = found
             for oldest in list(kept)[: -AveragesCacheOptions.current().max_states]:
                 del kept[oldest]
         return kept[key]
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return G(u), packed, from the mean of the averages over replicates, with its symmetry imposed.
+        """Return the image G(u), packed, with the symmetry imposed, from averages over replicates.
 
         Raises:
             DomainError: u, or the conjugates that follow from it, lie outside their domain.
             TimeLimitError: the time left is not enough for the averages.
         """
         overlaps = Overlaps.unpack(u, sizes)
-        return self.impose_symmetry(u, self.image_from_averages(overlaps, self.averages(overlaps).means), sizes)
+        return self.impose_symmetry_on_image(
+            u, self.image_from_channel_averages(overlaps, self.channel_averages(overlaps).means), sizes
+        )
 
-    def explain_outside(self, u: np.ndarray, sizes: Sizes) -> str:
-        """Return in words why G(u) does not exist; empty if it does.
+    def explain_undefined_image(self, u: np.ndarray, sizes: Sizes) -> str:
+        """Return in words why G(u) is not defined; empty if it is.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
         overlaps = Overlaps.unpack(u, sizes)
-        if reason := explain_invalid_fields(self.problem, overlaps):
+        if reason := explain_indefinite_covariances(self.problem, overlaps):
             return reason
         try:
-            hats = self.conjugates(overlaps, self.averages(overlaps).means)
+            hats = self.conjugates_at_overlaps(overlaps, self.channel_averages(overlaps).means)
             if reason := explain_unbounded_weights(self.problem, hats):
                 return reason
-            self.overlaps(hats, overlaps.phi)
+            self.overlaps_from_conjugates(hats, overlaps.phi)
         except DomainError as error:
             return str(error)
         return ""
 
-    def impose_symmetry(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the image of u averaged over its symmetry, without the step along the orbit of u.
+    def impose_symmetry_on_image(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the image of u projected on the symmetry, without its component along the orbit of u.
 
         Args:
             u: packed overlaps, (n,).
-            image: of u, (n,).
-            sizes: (C, s, t, P).
+            image: image of u, (n,).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
-        image = self.symmetry.project(image, sizes)
-        if len(self.rotations):
+        image = self.symmetry.project_onto_invariant_states(image, sizes)
+        if len(self.student_rotation_generators):
             scales, orbit = block_scales(u, sizes), self.orbit_directions(u, sizes)
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
-    def impose_symmetry_on_slopes(
+    def impose_symmetry_on_derivatives(
         self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
-        """Return the derivative of `impose_symmetry` at a solution, applied to changes of the image, (n, k).
+        """Return derivatives of the image, (n, k), projected as by `impose_symmetry_on_image`.
 
         Args:
             u: packed overlaps, (n,).
             d_image: changes of the image, (n, k).
             d_u: changes of u, (n, k).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
-        d_image = np.stack([self.symmetry.project(column, sizes) for column in d_image.T], axis=1)
-        if len(self.rotations):
+        d_image = np.stack([self.symmetry.project_onto_invariant_states(column, sizes) for column in d_image.T], axis=1)
+        if len(self.student_rotation_generators):
             scales, orbit = block_scales(u, sizes)[:, None], self.orbit_directions(u, sizes)
             d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
         return d_image
@@ -235,7 +250,7 @@ class StateMap:
             matrix: J = dG/du, (n, n).
             u: packed overlaps, (n,).
             gap: G(u) - u, (n,), or several, (k, n).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
 
         Raises:
             LinAlgError: 1 is an eigenvalue of J.
@@ -244,7 +259,7 @@ class StateMap:
         free = slice(None) if frozen is None else np.flatnonzero(~frozen)
         scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[free][:, free]
         wanted = (gap / scales).T[free]
-        if len(self.rotations):
+        if len(self.student_rotation_generators):
             along = self.orbit_directions(u, sizes)[free]
             across = np.eye(len(along)) - along @ along.T
             solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ wanted)
@@ -254,66 +269,69 @@ class StateMap:
         out.T[free] = (solved.T * scales[free]).T
         return out
 
-    def step_inside_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    def step_inside_field_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
         """Return u + move, changed to stay in the domain of the fields (`step_within_domain`).
 
         Args:
             u: packed overlaps, (n,).
             move: the step, (n,).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
         return step_within_domain(self.problem, u, move, sizes)
 
-    def project_off_orbit(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the Jacobian without the directions of the orbit, along which its eigenvalue is trivially 1.
+    def project_jacobian_off_orbit(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the Jacobian without the orbit directions of a continuous symmetry (eigenvalue 1).
 
         Args:
             matrix: dG/du, (n, n).
             u: packed overlaps, (n,).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
-        scales, orbit = block_scales(u, sizes), gauge.orbit_tangents(self.rotations, Overlaps.unpack(u, sizes))
+        scales, orbit = (
+            block_scales(u, sizes),
+            gauge.symmetry_orbit_tangents(self.student_rotation_generators, Overlaps.unpack(u, sizes)),
+        )
         projector = np.eye(len(u)) - orbit @ orbit.T
         return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
-    def replicate_images(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, Averages]:
+    def replicate_images_with_averages(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, SaddlePointAverages]:
         """Return G(u) of every replicate, (R, n), and the averages.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: (C, s, t, P).
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
-        averages = self.averages(Overlaps.unpack(u, sizes))
-        return self.images(u, averages, sizes), averages
+        averages = self.channel_averages(Overlaps.unpack(u, sizes))
+        return self.images_by_replicate(u, averages, sizes), averages
 
-    def images(self, u: np.ndarray, averages: Averages, sizes: Sizes) -> np.ndarray:
+    def images_by_replicate(self, u: np.ndarray, averages: SaddlePointAverages, sizes: Sizes) -> np.ndarray:
         """Return G(u) of every replicate, (R, n), from averages at u.
 
         Args:
             u: packed overlaps, (n,).
-            averages: at u.
-            sizes: (C, s, t, P).
+            averages: averages at u.
+            sizes: sizes (C, s, t, P) of the overlaps.
         """
         overlaps = Overlaps.unpack(u, sizes)
         return np.stack(
             [
-                self.impose_symmetry(u, self.image_from_averages(overlaps, moments), sizes)
+                self.impose_symmetry_on_image(u, self.image_from_channel_averages(overlaps, moments), sizes)
                 for moments in averages.moments
             ]
         )
 
 
-def _empty_averages_cache(problem: Problem) -> dict[tuple[Rule, bytes], Averages]:
+def _empty_averages_cache(problem: Problem) -> dict[tuple[Rule, bytes], SaddlePointAverages]:
     """Return an empty cache of averages by rule and packed overlaps, the oldest first."""
     return {}
 
 
-def residual_of(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
+def relative_residual(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
     """Return the residual max |G(u) - u| / (block scale).
 
     Args:
         image: G(u), packed, (n,).
         u: packed overlaps, (n,).
-        sizes: (C, s, t, P).
+        sizes: sizes (C, s, t, P) of the overlaps.
     """
     return float(np.max(np.abs(image - u) / block_scales(u, sizes)))

@@ -1,4 +1,4 @@
-"""The start of a problem, and damped iteration from there to the neighbourhood of a solution."""
+"""Starting overlaps of a problem, and damped iteration to the neighbourhood of a solution."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration import Pieces, Rule, Sobol
+from ..integration import Rule, SmoothPiecesRule, Sobol
 from ..integration.one_field import PANELS
 from ..integration.sampled import WARM_PRODUCTS
 from ..problems import gauge
-from ..problems.overlaps import Overlaps, block_slices
+from ..problems.overlaps import Overlaps, packed_overlap_slices
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
-from ..problems.symmetry import Symmetry, exchanges_of_state
-from ..saddle_point.difference_jacobian import jacobian
-from ..saddle_point.iteration import DEFAULT_DAMPING, FixedPoint, Status, optimal_damping, run_damped_iteration
+from ..problems.reduced import reduce_to_fields_of_loss
+from ..problems.symmetry import StateSymmetry, symmetries_of_state
+from ..saddle_point.difference_jacobian import map_jacobian_by_differences
+from ..saddle_point.iteration import DEFAULT_DAMPING, FixedPoint, Status, optimal_damping_weight, run_damped_iteration
 from ..saddle_point.pseudo_transient import pseudo_transient_continuation
-from ..saddle_point.starts import solve_response, start_overlaps
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.starts import named_starts, overlaps_of_start, solve_response_at_fixed_overlaps
+from ..saddle_point.state_map import SaddlePointMap
 from .solution import Solution
 
 APPROACH_RULE = Sobol(log2=8, scramblings=4)
@@ -42,7 +42,7 @@ _STAGE_RESIDUALS = {False: ((0.1, 2e-3, 400),), True: ((1.0, 5e-3, 40), (0.1, 2e
 
 @dataclass(frozen=True)
 class ApproachOptions(AlgorithmOptions):
-    """Options of the damped iteration from a start to the neighbourhood of a solution.
+    """Options of the damped iteration that leads from a start to the neighbourhood of a solution.
 
     Attributes:
         implicit_tolerance: residual, in relative coordinates, at which implicit steps end; smaller leaves less to
@@ -55,8 +55,8 @@ class ApproachOptions(AlgorithmOptions):
     newton_threshold: float = 0.05
 
 
-def starting_overlaps(problem: Problem, start: str | Overlaps | Solution) -> Overlaps:
-    """Return the overlaps of a start, with V by its own equation where it was not measured.
+def overlaps_of_any_start(problem: Problem, start: str | Overlaps | Solution) -> Overlaps:
+    """Return the overlaps of a start; V is solved for if it was not measured.
 
     Args:
         problem: the problem to solve.
@@ -66,52 +66,61 @@ def starting_overlaps(problem: Problem, start: str | Overlaps | Solution) -> Ove
         InputError: not a start, overlaps of another structure, or one that is not finite.
     """
     if not isinstance(start, str | Overlaps | Solution):
-        known = ", ".join(problem.solver.model.STARTS)
+        known = ", ".join(named_starts(problem))
         raise InputError(
             f"a start is the name of one of {problem.solver.name} ({known}), overlaps, as sf.Overlaps.measured(q=0.8, "
             f"theta=0.4), or a solution; not {start!r}"
         )
     if isinstance(start, str):
-        return start_overlaps(problem, start)
+        return overlaps_of_start(problem, start)
     overlaps = start.overlaps if isinstance(start, Solution) else start
     if overlaps.sizes != problem.sizes:
         what = "the solution to start from has" if isinstance(start, Solution) else "overlaps to start from have"
-        raise InputError(f"{what} (contexts, s, t, trained numbers) = {overlaps.sizes}; {problem.sizes} is expected")
+        raise InputError(
+            f"{what} sizes (contexts, s, t, trained numbers) = {overlaps.sizes}; {problem.sizes} is expected"
+        )
     if isinstance(start, Solution):
         return overlaps
     for name in ("q", "m", "theta", "phi"):
         if not np.isfinite(getattr(overlaps, name)).all():
             raise InputError(f"overlaps to start from: {name} contains numbers that are not finite")
     measured = bool(np.isfinite(overlaps.V).all())
-    return overlaps if measured else solve_response(problem, overlaps, approach_rules(problem, 0)[0])
+    return (
+        overlaps
+        if measured
+        else solve_response_at_fixed_overlaps(problem, overlaps, quadrature_rules_of_approach(problem, 0)[0])
+    )
 
 
 @progress_step("approaching by damped iteration")
-def approach_solution(
+def approach_solution_by_damping(
     problem: Problem, overlaps: Overlaps, seed: int, extrapolate: bool = True, is_guess: bool = True
 ) -> FixedPoint:
-    """Return a point in the neighbourhood of a solution, by damped iteration with a coarse global rule.
+    """Return a point in the neighbourhood of a solution, by damped iteration with a coarse quadrature rule.
 
     Args:
         problem: the problem to solve.
         overlaps: the overlaps to start from.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         extrapolate: whether earlier iterates are mixed in: faster, but saddles are reached, too.
         is_guess: whether overlaps of other sizes are tried where these leave the domain of definition.
     """
-    symmetry = Symmetry(None, exchanges_of_state(problem, overlaps), problem.clusters)
-    rough, fine = approach_rules(problem, seed)
-    coarse, one_field = StateMap(problem, rough, symmetry), reduce_to_loss(problem).solver.channel.FIELDS == 1
+    symmetry = StateSymmetry(None, symmetries_of_state(problem, overlaps), problem.clusters)
+    rough, fine = quadrature_rules_of_approach(problem, seed)
+    coarse, one_field = (
+        SaddlePointMap(problem, rough, symmetry),
+        reduce_to_fields_of_loss(problem).solver.channel.FIELDS == 1,
+    )
     guesses = _GUESSES if is_guess else ()
     iterations_done = 0
     for stage in _STAGE_RESIDUALS[fine == rough]:
-        point, weight = _iterate_in_two_stages(coarse, overlaps, guesses, stage, extrapolate)
+        point, weight = _damped_iteration_in_two_stages(coarse, overlaps, guesses, stage, extrapolate)
         iterations_done += point.iterations
         if point.status.success:
             break
     if point.status is Status.MAX_ITERATIONS and one_field:
         # Where V changes much, as with a weak ridge, the residual rises at first, and the weight becomes too small.
-        point, weight = _iterate_in_two_stages(coarse, point.overlaps, (), stage, extrapolate)
+        point, weight = _damped_iteration_in_two_stages(coarse, point.overlaps, (), stage, extrapolate)
         iterations_done += point.iterations
     if not is_near_solution(point) and one_field:
         relaxed = pseudo_transient_continuation(
@@ -122,28 +131,30 @@ def approach_solution(
             point = relaxed
     if is_near_solution(point) and fine != rough:
         # A soft branch needs the finer set before Newton may take over.
-        state_map = StateMap(problem, fine, symmetry)
+        state_map = SaddlePointMap(problem, fine, symmetry)
         point = run_damped_iteration(
             state_map, point.overlaps, 3e-4, max_iterations=200, weight=weight, extrapolate=extrapolate
         )
         iterations_done += point.iterations
-    canonical = gauge.canonical_representative(problem, point.overlaps, gauge.rotation_generators(problem))
+    canonical = gauge.canonical_orbit_representative(
+        problem, point.overlaps, gauge.rotation_symmetry_generators(problem)
+    )
     return replace(point, u=canonical.pack(), iterations=iterations_done)
 
 
 def is_near_solution(point: FixedPoint) -> bool:
-    """Return whether Newton's method may take over."""
+    """Return whether a point is close enough to a solution for Newton's method."""
     return point.status.success or point.residual < ApproachOptions.current().newton_threshold
 
 
-def _iterate_in_two_stages(
-    coarse: StateMap,
+def _damped_iteration_in_two_stages(
+    coarse: SaddlePointMap,
     overlaps: Overlaps,
     guesses: Sequence[tuple[float, float, float]],
     stage: tuple[float, float, int],
     extrapolate: bool,
 ) -> tuple[FixedPoint, float]:
-    """Return the point that damped iteration reaches in two stages, and the damping weight of the second stage.
+    """Return the end of a two-stage damped iteration, and the damping weight of the second stage.
 
     The first stage ends at a rough residual; slopes there give the weight of the second. `guesses` (`_GUESSES`) are
     tried in turn where the start leaves the domain; `stage` has both residuals and iterations of the second stage.
@@ -168,31 +179,33 @@ def _iterate_in_two_stages(
     if not point.status.success:
         return point, weight
     with suppress(DomainError, np.linalg.LinAlgError):
-        matrix = jacobian(coarse, point.u, point.sizes, 1e-2, one_sided=True)
-        weight = optimal_damping(np.linalg.eigvals(coarse.project_off_orbit(matrix, point.u, point.sizes)))
+        matrix = map_jacobian_by_differences(coarse, point.u, point.sizes, 1e-2, one_sided=True)
+        weight = optimal_damping_weight(
+            np.linalg.eigvals(coarse.project_jacobian_off_orbit(matrix, point.u, point.sizes))
+        )
     second = run_damped_iteration(coarse, point.overlaps, second_residual, max_iterations, weight, extrapolate)
     return replace(second, iterations=point.iterations + second.iterations), weight
 
 
-def approach_rules(problem: Problem, seed: int) -> tuple[Rule, Rule]:
-    """Return a coarse and a finer rule for the damped iteration, both even under sign changes of the fields.
+def quadrature_rules_of_approach(problem: Problem, seed: int) -> tuple[Rule, Rule]:
+    """Return a coarse and a finer quadrature rule for the damped iteration.
 
     Components that vanish by symmetry are therefore zero to rounding.
 
     Args:
         problem: the problem to solve.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
     """
     warm = WARM_PRODUCTS[0]
     if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
         return replace(warm.coarser_rule(), inner=0.75), warm
-    if problem.inverse_temperature is None and Pieces.needs_no_outer_nodes(problem):
+    if problem.inverse_temperature is None and SmoothPiecesRule.has_no_teacher_nodes(problem):
         return PANELS[0], PANELS[0]
     return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
 
 
-def detect_symmetry(problem: Problem, point: FixedPoint) -> Symmetry:
-    """Return the symmetry of a point: exchanges that leave it as it is, and components of m and theta that vanish.
+def detect_symmetry_of_state(problem: Problem, point: FixedPoint) -> StateSymmetry:
+    """Return the symmetry of a point: exchanges that leave the point invariant, and vanishing components.
 
     Args:
         problem: the problem to solve.
@@ -200,7 +213,7 @@ def detect_symmetry(problem: Problem, point: FixedPoint) -> Symmetry:
     """
     scales = point.overlaps.block_scales
     frozen = np.abs(point.u) < 1e-11 * scales
-    places = block_slices(point.sizes)
+    places = packed_overlap_slices(point.sizes)
     for name in ("q", "V", "phi"):
         frozen[places[name]] = False
-    return Symmetry(frozen, exchanges_of_state(problem, point.overlaps), problem.clusters)
+    return StateSymmetry(frozen, symmetries_of_state(problem, point.overlaps), problem.clusters)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..channel.search import missed_fraction
+from ..channel.search import missed_minimum_fraction
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
@@ -19,10 +19,10 @@ class DivergenceOptions(AlgorithmOptions):
     """Thresholds beyond which a failed iteration is explained by divergence; smaller ones explain more failures.
 
     Attributes:
-        trained_divergence: of a trained number, relative to 1 + the size of its start.
-        trained_growth: of the change of a trained number without a ridge, relative to 1 + the size of its start.
-        response_growth: of V, relative to the variance of the inputs.
-        weight_divergence: of q, relative to the variance of the inputs.
+        trained_divergence: size of a trained number, relative to 1 + the size of its start.
+        trained_growth: change of a trained number without a ridge, relative to 1 + the size of its start.
+        response_growth: size of V, relative to the variance of the inputs.
+        weight_divergence: size of q, relative to the variance of the inputs.
     """
 
     trained_divergence: float = 20.0
@@ -32,7 +32,7 @@ class DivergenceOptions(AlgorithmOptions):
 
 
 def describe_divergence(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that names the trained number that diverges, or the weights; empty where nothing does.
+    """Return a message that names the diverging trained number, or the weights; empty if nothing diverges.
 
     Args:
         problem: the problem that was to be solved.
@@ -56,8 +56,8 @@ def describe_divergence(problem: Problem, overlaps: Overlaps) -> str:
     return ""
 
 
-def describe_growth(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that names what grew during a failed solve and may have no bound; empty where nothing did.
+def describe_unbounded_growth(problem: Problem, overlaps: Overlaps) -> str:
+    """Return a message that names what grew, perhaps without bound, in a failed solve; empty if nothing grew.
 
     Args:
         problem: the problem that was to be solved.
@@ -84,14 +84,14 @@ def describe_growth(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def describe_missed_minima(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that says how often the proximal search misses the global minimum; empty where it never does.
+    """Return a message on how often the proximal search misses the global minimum; empty if it never does.
 
     Args:
         problem: the problem that was solved.
-        overlaps: of the solution or of the last iterate; random points are drawn there.
+        overlaps: overlaps of the solution or of the last iterate; random points are drawn there.
     """
     with suppress(DomainError):
-        if fraction := missed_fraction(problem, overlaps):
+        if fraction := missed_minimum_fraction(problem, overlaps):
             share = f"{fraction:.1%} of random points"
-            return f"the search for proximal points misses the lowest minimum of the loss at {share}"
+            return f"the search for proximal points misses the global minimum of the loss at {share}"
     return ""

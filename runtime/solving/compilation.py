@@ -18,33 +18,33 @@ from typing import Any
 import numpy as np
 
 from ..base import budget
-from ..base.environment import processor_count, receive_from_parent, run_companion
-from ..base.progress import print_message, progress_step, set_quiet
-from ..base.threads import thread_count
-from ..channel.search import choose_search
+from ..base.environment import processor_count, receive_object_from_parent, run_background_process
+from ..base.progress import print_message, progress_step, set_quiet_mode
+from ..base.threads import threads_for_loops
+from ..channel.search import choose_proximal_search
 from ..integration import FAMILIES, Sobol
-from ..integration.rule import Averages
+from ..integration.rule import SaddlePointAverages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
-from ..saddle_point.generated_jacobian import explain_missing_formula
-from ..saddle_point.observables import losses, test_error
-from ..stability.assess import prior_responses
+from ..problems.reduced import reduce_to_fields_of_loss
+from ..saddle_point.generated_jacobian import explain_missing_derivative_formula
+from ..saddle_point.observables import free_entropy_and_losses, test_error
+from ..stability.assess import mean_squared_prior_responses
 
 processes = 2  # that may compile at a time
 _FEW_NODES = Sobol(4, 1)
 _announced: set[str] = set()
 
 
-def is_new_solver(problem: Problem) -> bool:
-    """Return whether Numba is about to compile a solver for the first time on this machine, and say so."""
+def is_solver_new_on_machine(problem: Problem) -> bool:
+    """Return whether Numba will compile a solver for the first time on this machine, and print a message."""
     part = "channel" if problem.inverse_temperature is None else "thermal"
-    solver = reduce_to_loss(problem).solver
+    solver = reduce_to_fields_of_loss(problem).solver
     key = f"{solver.folder} {part}"
     if key in _announced:
         return False
     _announced.add(key)
-    if solver.is_compiled(part):
+    if solver.is_part_compiled(part):
         return False
     print_message(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
     return True
@@ -56,13 +56,13 @@ def compiling_in_second_process(problem: Problem, overlaps: Overlaps, new: bool)
 
     Args:
         problem: the problem that the block solves.
-        overlaps: at which the functions are called.
-        new: whether the solver is new on this machine (`is_new_solver`); otherwise nothing is done.
+        overlaps: overlaps at which the functions are called.
+        new: whether the solver is new on this machine (`is_solver_new_on_machine`); otherwise nothing is done.
     """
     if not (new and _has_free_processor(problem)):
         yield
         return
-    with run_companion(__name__, (problem, overlaps), {"NUMBA_NUM_THREADS": "1"}) as is_running:
+    with run_background_process(__name__, (problem, overlaps), {"NUMBA_NUM_THREADS": "1"}) as is_running:
         yield
         with progress_step("compiling what a verdict on stability calls"):
             while is_running() and budget.remaining_seconds() > 0:
@@ -70,41 +70,47 @@ def compiling_in_second_process(problem: Problem, overlaps: Overlaps, new: bool)
 
 
 def _has_free_processor(problem: Problem) -> bool:
-    """Return whether a processor is free for a second process, and there is enough to compile."""
-    fits = bool(sys.executable) and min(processes, processor_count(), thread_count()) > 1
+    """Return whether a second process would help: a free processor, and functions to compile."""
+    fits = bool(sys.executable) and min(processes, processor_count(), threads_for_loops()) > 1
     return fits and problem.inverse_temperature is None
 
 
 def serve() -> None:
-    """Run the second process: read a problem and overlaps from stdin; end early when stdin closes."""
-    problem, overlaps = receive_from_parent()
-    set_quiet(True)
-    for call in compilation_calls(problem, overlaps):
+    """Run the second process: read a problem and overlaps from stdin, compile, end when stdin closes."""
+    problem, overlaps = receive_object_from_parent()
+    set_quiet_mode(True)
+    for call in calls_that_compile_solver(problem, overlaps):
         if select.select([sys.stdin], [], [], 0)[0]:
             return
         with suppress(Exception):  # the first process will raise it, too
             call()
 
 
-def compilation_calls(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
-    """Return calls, in the order in which they are needed, each of which compiles a function.
+def calls_that_compile_solver(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
+    """Return calls that each compile one function of the solver, in the order in which they are needed.
 
     Functions that the first process has to compile first are left out: laws of the fields, averages of its approach.
 
     Args:
         problem: the problem whose solver is new.
-        overlaps: at which the functions are called.
+        overlaps: overlaps at which the functions are called.
     """
     overlaps = Overlaps.unpack(overlaps.pack(), overlaps.sizes)
     one = np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape)
     hats = Conjugates(one.copy(), one.copy(), np.zeros_like(overlaps.m), np.zeros_like(overlaps.theta))
-    none = Averages(np.zeros((1, 0, 0)), np.zeros(1), np.zeros(1), 0.0, 0.0, 0.0, 1.0)
-    fields = reduce_to_loss(problem).solver.proximal.FIELDS
-    grids = [family.sizes(problem)[0] for family in FAMILIES.values() if family.in_x and family.is_applicable(problem)]
+    none = SaddlePointAverages(np.zeros((1, 0, 0)), np.zeros(1), np.zeros(1), 0.0, 0.0, 0.0, 1.0)
+    fields = reduce_to_fields_of_loss(problem).solver.proximal.FIELDS
+    grids = [
+        family.rules_coarse_to_fine(problem)[0]
+        for family in FAMILIES.values()
+        if family.in_x and family.is_applicable(problem)
+    ]
     rule = grids[0] if fields > 1 and grids else _FEW_NODES
-    points = partial(rule.averages, problem, overlaps) if fields == 1 else partial(choose_search, problem, overlaps)
-    calls: list[Callable[[], Any]] = [partial(losses, problem, overlaps, hats, none), points]
-    if (fields == 1 or rule.in_x) and explain_missing_formula(problem) is None:
-        calls.append(partial(rule.moment_tangents, problem, overlaps))
-    calls += [partial(rule.jacobians, problem, overlaps), partial(prior_responses, problem, hats)]
+    points = (
+        partial(rule.averages, problem, overlaps) if fields == 1 else partial(choose_proximal_search, problem, overlaps)
+    )
+    calls: list[Callable[[], Any]] = [partial(free_entropy_and_losses, problem, overlaps, hats, none), points]
+    if (fields == 1 or rule.in_x) and explain_missing_derivative_formula(problem) is None:
+        calls.append(partial(rule.moment_derivatives, problem, overlaps))
+    calls += [partial(rule.jacobian_averages, problem, overlaps), partial(mean_squared_prior_responses, problem, hats)]
     return [*calls, partial(test_error, problem, overlaps)]

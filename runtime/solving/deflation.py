@@ -14,17 +14,17 @@ import numpy as np
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_bar
-from ..channel.search import choose_search
+from ..channel.search import choose_proximal_search
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import NO_SYMMETRY, Symmetry, exchanges, exchanges_of_state
-from ..saddle_point.difference_jacobian import difference_settings, jacobian
+from ..problems.symmetry import NO_SYMMETRY, StateSymmetry, symmetries_of_problem, symmetries_of_state
+from ..saddle_point.difference_jacobian import difference_rule_and_steps, map_jacobian_by_differences
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.starts import start_overlaps
-from ..saddle_point.state_map import StateMap, residual_of
+from ..saddle_point.starts import named_starts, overlaps_of_start
+from ..saddle_point.state_map import SaddlePointMap, relative_residual
 from .error_bars import solution_with_error_bars
-from .settings import SolveTask
+from .settings import SolveSettings
 from .solution import Solution
 from .solve import solve_unchecked
 
@@ -34,7 +34,7 @@ class DeflationOptions(AlgorithmOptions):
     """Options of deflated Newton iterations.
 
     Attributes:
-        max_iterations: of one attempt; more find solutions that are farther away.
+        max_iterations: largest number of iterations of one attempt; more find solutions that are farther away.
         tolerance: residual of a deflated zero, which Newton's method without deflation then refines.
         max_step: longest step, in block scales; shorter steps are safer and take longer.
         start_spread: standard deviation of random starts around known solutions, in block scales.
@@ -46,10 +46,10 @@ class DeflationOptions(AlgorithmOptions):
     start_spread: float = 0.5
 
 
-def find_by_deflation(
+def find_solutions_by_deflation(
     problem: Problem, known: Sequence[Solution], attempts: int, *, accuracy: float = 1e-4, seed: int = 0
 ) -> list[Solution]:
-    """Return solutions other than the known ones and their images under symmetries.
+    """Return solutions that are neither known nor images of known ones under symmetries.
 
     Attempts start from the named starts, then from random states around the known solutions.
 
@@ -58,71 +58,73 @@ def find_by_deflation(
         known: its known solutions; the rule of the first integrates. Without any nothing is returned.
         attempts: number of starts.
         accuracy: error bar of the overlaps, in block scales.
-        seed: of the random states.
+        seed: seed of the random states.
     """
     if not known:
         return []
     all_known = list(known)
     new: list[Solution] = []
     generator = np.random.default_rng(seed)
-    starts = [start_overlaps(problem, name).pack() for name in problem.solver.model.STARTS]
+    starts = [overlaps_of_start(problem, name).pack() for name in named_starts(problem)]
     with progress_bar("deflation", attempts) as task:
         for attempt in range(attempts):
-            u = starts[attempt] if attempt < len(starts) else _random_state(problem, known, generator)
+            u = starts[attempt] if attempt < len(starts) else _random_start_near_known(problem, known, generator)
             task.advance(f"deflation, attempt {attempt + 1}: {len(new)} new")
             state = _deflated_newton(problem, known[0].rule, u, all_known)
-            solution = None if state is None else _refine_zero(problem, known[0].rule, state, accuracy)
-            if solution is not None and not any(agree_up_to_symmetry(solution, other) for other in all_known):
+            solution = None if state is None else _refine_deflated_zero(problem, known[0].rule, state, accuracy)
+            if solution is not None and not any(solutions_agree_up_to_symmetry(solution, other) for other in all_known):
                 all_known.append(solution)
                 new.append(solution)
     return new
 
 
-def symmetry_images(solution: Solution) -> list[np.ndarray]:
-    """Return the packed overlaps and their images under the symmetries of the problem."""
+def overlaps_and_symmetry_images(solution: Solution) -> list[np.ndarray]:
+    """Return the packed overlaps of a solution and their images under the symmetries of the problem."""
     own = solution.overlaps
     clusters = solution.problem.clusters
-    return [own.pack(), *(e.exchange_overlaps(own, clusters).pack() for e in exchanges(solution.problem))]
+    return [own.pack(), *(e.permute_overlaps(own, clusters).pack() for e in symmetries_of_problem(solution.problem))]
 
 
-def agree_up_to_symmetry(one: Solution, other: Solution) -> bool:
+def solutions_agree_up_to_symmetry(one: Solution, other: Solution) -> bool:
     """Return whether two solutions of a problem agree within their errors, up to a symmetry of the problem.
 
     Args:
         one: a solution.
-        other: another one.
+        other: another one to compare with.
     """
     scales = one.overlaps.block_scales
     tolerance = 3 * (one.errors + other.errors) + 1e-5 * scales
     u = one.overlaps.pack()
-    return any(bool(np.all(np.abs(u - image) <= tolerance)) for image in symmetry_images(other))
+    return any(bool(np.all(np.abs(u - image) <= tolerance)) for image in overlaps_and_symmetry_images(other))
 
 
-def _random_state(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
+def _random_start_near_known(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
     base, spread = known[int(generator.integers(len(known)))].overlaps, DeflationOptions.current().start_spread
     u = base.pack() + spread * base.block_scales * generator.standard_normal(len(base.pack()))
     state = Overlaps.unpack(u, problem.sizes)
     # q and V are to stay positive definite.
-    return Overlaps(_positive_definite(state.q), _positive_definite(state.V), state.m, state.theta, state.phi).pack()
+    return Overlaps(
+        _make_positive_definite(state.q), _make_positive_definite(state.V), state.m, state.theta, state.phi
+    ).pack()
 
 
-def _positive_definite(blocks: np.ndarray) -> np.ndarray:
+def _make_positive_definite(blocks: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(blocks)
     return np.einsum("cab,cb,ceb->cae", vectors, np.maximum(np.abs(values), 0.05 * np.abs(values).max()), vectors)
 
 
 def _deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solution]) -> FixedPoint | None:
-    """Return a zero of the deflated equations, or None."""
+    """Return a zero of the deflated equations by Newton's method, or None."""
     options, sizes = DeflationOptions.current(), problem.sizes
-    zeros = np.array([image for solution in known for image in symmetry_images(solution)])
+    zeros = np.array([image for solution in known for image in overlaps_and_symmetry_images(solution)])
     for iteration in range(options.max_iterations):
         try:
             overlaps = Overlaps.unpack(u, sizes)
-            coarse, steps, one_sided = difference_settings(problem, rule, overlaps)
-            state_map = StateMap(problem, coarse)
+            coarse, steps, one_sided = difference_rule_and_steps(problem, rule, overlaps)
+            state_map = SaddlePointMap(problem, coarse)
             image = state_map(u, sizes)
-            residual = residual_of(image, u, sizes)
-            matrix = jacobian(state_map, u, sizes, steps, one_sided)
+            residual = relative_residual(image, u, sizes)
+            matrix = map_jacobian_by_differences(state_map, u, sizes, steps, one_sided)
             step = state_map.newton_correction(matrix, u, image - u, sizes)
         except (DomainError, np.linalg.LinAlgError):
             return None
@@ -138,11 +140,11 @@ def _deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequenc
         slope = np.sum((-2 * apart.T / squares**2) / (1 / squares + 1), axis=1) / scales
         step = step / (1 - slope @ step)
         step *= min(1.0, options.max_step / max(float(np.max(np.abs(step) / scales)), 1e-300))
-        u = _step_inside_domain(problem, u, step)
+        u = _step_keeping_positive_definite(problem, u, step)
     return None
 
 
-def _step_inside_domain(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
+def _step_keeping_positive_definite(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
     """Return the state after a step, which is halved until q and V stay positive definite, at most eight times."""
     for _ in range(8):
         there = Overlaps.unpack(u + step, problem.sizes)
@@ -153,15 +155,17 @@ def _step_inside_domain(problem: Problem, u: np.ndarray, step: np.ndarray) -> np
     return u + step
 
 
-def _refine_zero(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -> Solution | None:
-    """Return a deflated zero as a solution to the accuracy asked for, with its symmetry; None where that fails."""
+def _refine_deflated_zero(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -> Solution | None:
+    """Return a zero found by deflation as a solution to the accuracy; None if refinement fails."""
     scales = point.overlaps.block_scales
     u = np.where(np.abs(point.u) < 1e-6 * scales, 0.0, point.u)
     overlaps = Overlaps.unpack(u, point.sizes)
-    problem = choose_search(problem, overlaps)
-    symmetry = Symmetry(None, exchanges_of_state(problem, overlaps), problem.clusters)
-    start = FixedPoint(symmetry.project(u, point.sizes), point.sizes, point.residual, Status.CONVERGED, 0, None)
-    task = SolveTask(problem, "deflation", symmetry if symmetry.exchanges else NO_SYMMETRY, accuracy)
+    problem = choose_proximal_search(problem, overlaps)
+    symmetry = StateSymmetry(None, symmetries_of_state(problem, overlaps), problem.clusters)
+    start = FixedPoint(
+        symmetry.project_onto_invariant_states(u, point.sizes), point.sizes, point.residual, Status.CONVERGED, 0, None
+    )
+    task = SolveSettings(problem, "deflation", symmetry if symmetry.exchanges else NO_SYMMETRY, accuracy)
     rough = solution_with_error_bars(task, start, rule)
     if rough.losses is None:
         return None

@@ -1,4 +1,4 @@
-"""Error bars of a converged point: by how much other rules and the residual would move every reported number.
+"""Error bars of a solution: by how much other quadrature rules and the residual would change every number.
 
 For a deterministic rule an error bar is the largest difference to other rules of its family, each with its factor; for
 a rule with replicates two standard errors. `solution_with_error_bars` computes those of overlaps, training loss,
@@ -17,21 +17,21 @@ from ..base import budget
 from ..base.errors import DomainError, TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message, progress_step
-from ..integration import Averages, Rule, durations
-from ..integration.estimates import RuleChange, RuleComparison, compare_rules, two_standard_errors
+from ..integration import Rule, SaddlePointAverages, durations
+from ..integration.estimates import RuleChange, RuleComparison, compare_rules, replicate_error_bar
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
-from ..saddle_point.domain import explain_rounding
+from ..saddle_point.domain import explain_lost_digits_of_covariance
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.observables import Observable, free_entropy_at, observables_of
-from ..saddle_point.state_map import StateMap, residual_of
+from ..saddle_point.observables import Observable, all_observables_of_problem, free_entropy_at_overlaps
+from ..saddle_point.state_map import SaddlePointMap, relative_residual
 from .approach import APPROACH_RULE
 from .checks import describe_divergence, describe_missed_minima
-from .local import replicate_shifts, rule_shift
-from .settings import SolveTask
+from .local import overlap_shift_by_rule, overlap_shifts_by_replicates
+from .settings import SolveSettings
 from .solution import Solution
 
 _ROUNDING = 16 * float(np.finfo(float).eps)  # of overlaps in block scales, which sums of averages leave
@@ -40,7 +40,7 @@ _SHIFT_ROUNDING = 1e-8  # in block scales: smaller shifts change Phi, which is s
 
 @dataclass(frozen=True)
 class SolutionErrorOptions(AlgorithmOptions):
-    """Options of the error bars of a solution.
+    """Options for computing the error bars of a solution.
 
     Attributes:
         limit_factor: of the change by half of a parameter that is to vanish, as its error bar: 2 to first order, and a
@@ -61,8 +61,8 @@ class SolutionErrorOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """A deviation of a solution if another rule integrates, or if a parameter changes.
+class SolutionDeviation:
+    """The change of a solution if another quadrature rule integrates, or if a parameter changes.
 
     Attributes:
         shift: change of the packed overlaps, (n,); averages: by that rule, at the solution.
@@ -70,38 +70,38 @@ class Deviation:
     """
 
     shift: np.ndarray
-    averages: Averages
+    averages: SaddlePointAverages
     factor: float
     loss_factor: float
 
-    def loss_error_by(self, problem: Problem, averages: Averages) -> float:
-        """Return its contribution to the error bar of the training loss.
+    def training_loss_error_by_rule(self, problem: Problem, averages: SaddlePointAverages) -> float:
+        """Return the contribution of this deviation to the error bar of the training loss.
 
         Args:
             problem: the problem that was solved.
-            averages: by the rule of the solution, at the solution.
+            averages: averages by the rule of the solution, at the solution.
         """
         return self.loss_factor * problem.alpha * abs(float((self.averages.moreau - averages.moreau).mean()))
 
 
-def solution_with_error_bars(task: SolveTask, point: FixedPoint, rule: Rule) -> Solution:
+def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
     """Return the solution at a converged point, with observables, error bars and the residual, which is recomputed.
 
     Args:
         task: the settings of the solve.
-        point: from Newton's method or implicit steps; one that has not converged gives a failed solution.
-        rule: by which it was solved.
+        point: point from Newton's method or implicit steps; one that has not converged gives a failed solution.
+        rule: quadrature rule by which the problem was solved.
 
     Raises:
         TimeLimitError: the time ends first; `point` of the exception is the point.
     """
     if not point.status.success:
         return failed_solution(task, point, rule)
-    words = durations.describe_with_duration(task.problem, rule)
+    words = durations.describe_rule_with_duration(task.problem, rule)
     try:
-        budget.check_time_limit(durations.predicted_seconds(task.problem, rule))
+        budget.check_time_limit(durations.predicted_evaluation_seconds(task.problem, rule))
         # One step for the clock: half of it would have to be done again.
-        with progress_step(f"error bars, losses and test error on {words}"), budget.allow_overtime():
+        with progress_step(f"error bars, losses and test error on {words}"), budget.allow_step_overtime():
             if not point.overlaps.has_positive_sign and gauge.is_sign_symmetric(task.problem):
                 point = replace(point, u=point.overlaps.with_opposite_sign().pack(), jacobian=None)
             return _converged_solution(task, point, rule)
@@ -112,71 +112,71 @@ def solution_with_error_bars(task: SolveTask, point: FixedPoint, rule: Rule) -> 
         raise
 
 
-def _converged_solution(task: SolveTask, point: FixedPoint, rule: Rule) -> Solution:
-    """Return the solution at a point that has converged, with its error bars.
+def _converged_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
+    """Return the solution at a converged point, with its error bars.
 
     Raises:
         DomainError: another rule, or a replicate, leaves the domain.
     """
-    problem, state_map, overlaps = task.problem, task.state_map_by(rule), point.overlaps
+    problem, state_map, overlaps = task.problem, task.state_map_of_rule(rule), point.overlaps
     scales = overlaps.block_scales
-    others: list[Deviation] = []
+    others: list[SolutionDeviation] = []
     if rule.replicated:
-        shifts, averages = replicate_shifts(task, point, rule)
-        errors = two_standard_errors(shifts)
+        shifts, averages = overlap_shifts_by_replicates(task, point, rule)
+        errors = replicate_error_bar(shifts)
         if float(np.max(errors / scales)) > SolutionErrorOptions.current().linear_range:
-            widening = _nonlinear_factor(state_map, point, shifts)
+            widening = _nonlinear_widening_factor(state_map, point, shifts)
             errors, shifts = widening * errors, shifts.mean(axis=0) + widening * (shifts - shifts.mean(axis=0))
-        loss_error = problem.alpha * float(two_standard_errors(averages.moreau))
+        loss_error = problem.alpha * float(replicate_error_bar(averages.moreau))
     else:
-        averages = state_map.averages(overlaps)
+        averages = state_map.channel_averages(overlaps)
         others = _deviations_by_other_rules(task, point, rule, averages)
         shifts = np.stack([other.factor * other.shift for other in others])
         # No number is more accurate than the sum of the weights, which is one exactly.
         errors = np.max([abs(averages.mass - 1) * scales, *np.abs(shifts)], axis=0)
-        loss_error = max(other.loss_error_by(problem, averages) for other in others)
+        loss_error = max(other.training_loss_error_by_rule(problem, averages) for other in others)
     limits = [_halved_parameter_deviation(task, point, rule, parameter) for parameter in problem.vanishing_parameters]
 
-    def error_bar(estimate: ObservableEstimate) -> float:
+    def error_bar_of_estimate(estimate: ObservableEstimate) -> float:
         if rule.replicated:
-            changes = estimate.changes(point.u, shifts)
-            error = np.inf if np.inf in changes else float(two_standard_errors(changes))
+            changes = estimate.changes_by_shifts(point.u, shifts)
+            error = np.inf if np.inf in changes else float(replicate_error_bar(changes))
         else:
-            error = max(0.0, *(other.factor * abs(estimate.change(point.u, other.shift)) for other in others))
+            error = max(0.0, *(other.factor * abs(estimate.change_by_shift(point.u, other.shift)) for other in others))
         error += estimate.own
         for limit in limits:
-            error += limit.factor * abs(estimate.change(point.u, limit.shift))
+            error += limit.factor * abs(estimate.change_by_shift(point.u, limit.shift))
         return error
 
-    observed = estimate_observables(problem, overlaps, task.accuracy, error_bar)
-    hats = state_map.conjugates(overlaps, averages.means)
+    observed = estimate_observables(problem, overlaps, task.accuracy, error_bar_of_estimate)
+    hats = state_map.conjugates_at_overlaps(overlaps, averages.means)
     image = state_map(point.u, point.sizes)
     residual, residual_shift = (
-        residual_of(image, point.u, point.sizes),
-        _solve_correction(state_map, point, image - point.u),
+        relative_residual(image, point.u, point.sizes),
+        _solve_newton_correction(state_map, point, image - point.u),
     )
-    rounded = np.abs(_solve_correction(state_map, point, np.diag(_ROUNDING * scales))).max(axis=0)
+    rounded = np.abs(_solve_newton_correction(state_map, point, np.diag(_ROUNDING * scales))).max(axis=0)
     errors = errors + rounded
     relative = float(np.max(errors / scales))  # without vanishing parameters: `accuracy` is that of the integrals
     errors = errors + residual * scales + sum((limit.factor * np.abs(limit.shift) for limit in limits), 0.0 * scales)
-    loss = observables.losses(problem, overlaps, hats, averages)
+    loss = observables.free_entropy_and_losses(problem, overlaps, hats, averages)
     if not np.isfinite(loss.training_loss):
         raise DomainError("the training loss is not finite")
-    second_order = _second_order_part(state_map, point, shifts, loss.free_entropy, relative)
+    second_order = _second_order_loss_error(state_map, point, shifts, loss.free_entropy, relative)
     for limit in limits:
-        loss_error += limit.loss_error_by(problem, averages)
+        loss_error += limit.training_loss_error_by_rule(problem, averages)
     status, outside = (
-        _accuracy_status(point.status, residual, relative, task.accuracy),
+        _status_by_accuracy(point.status, residual, relative, task.accuracy),
         describe_missed_minima(problem, overlaps),
     )
     if outside:
         status = Status.MINIMA_MISSED
     elif float(np.max(rounded / scales)) > task.accuracy:
-        outside = explain_rounding(problem, overlaps)
+        outside = explain_lost_digits_of_covariance(problem, overlaps)
     if averages.unconverged > 1e-3 * task.accuracy:
-        fraction = f"a fraction {averages.unconverged:.2g} of the measure"
-        print_message(f"warning: the proximal map did not converge at {fraction}")
-    strengths = _multiplier_errors(state_map, overlaps, averages, shifts, others, limits, residual_shift)
+        fraction = f"a fraction {averages.unconverged:.2g} of the samples"
+        print_message(f"warning: the search for proximal points did not converge at {fraction}")
+    strengths = _multiplier_error_bars(state_map, overlaps, averages, shifts, others, limits, residual_shift)
     return Solution(
         problem=problem,
         start=task.start,
@@ -203,15 +203,17 @@ def _converged_solution(task: SolveTask, point: FixedPoint, rule: Rule) -> Solut
     )
 
 
-def _accuracy_status(reached: Status, residual: float, relative: float, accuracy: float) -> Status:
-    """Return the status of a converged point by its residual and the error bars of its overlaps, in block scales."""
+def _status_by_accuracy(reached: Status, residual: float, relative: float, accuracy: float) -> Status:
+    """Return the status of a converged point, by its residual and the error bars of its overlaps."""
     if reached is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
         return Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
     return Status.ACCURACY_NOT_REACHED if relative > accuracy else reached
 
 
-def _deviations_by_other_rules(task: SolveTask, point: FixedPoint, rule: Rule, averages: Averages) -> list[Deviation]:
-    """Return the deviations of a point by other rules of the family, with factors by their rate of convergence.
+def _deviations_by_other_rules(
+    task: SolveSettings, point: FixedPoint, rule: Rule, averages: SaddlePointAverages
+) -> list[SolutionDeviation]:
+    """Return the changes of a solution by other quadrature rules of the family, with safety factors.
 
     Raises:
         DomainError: the finer rule's map leaves the domain.
@@ -219,16 +221,16 @@ def _deviations_by_other_rules(task: SolveTask, point: FixedPoint, rule: Rule, a
     scales, moreau = point.overlaps.block_scales, averages.moreau
     loss_unit = float(np.max(np.abs(moreau))) or 1.0
 
-    def _compare(change: RuleChange) -> RuleComparison:
-        shift, there = rule_shift(task, point, change(rule))
+    def _compare_with_changed_rule(change: RuleChange) -> RuleComparison:
+        shift, there = overlap_shift_by_rule(task, point, change(rule))
         return RuleComparison((shift / scales, (there.moreau - moreau) / loss_unit), (there,))
 
-    known = compare_rules([rule], [averages], _compare)
-    return [Deviation(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
+    known = compare_rules([rule], [averages], _compare_with_changed_rule)
+    return [SolutionDeviation(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
-def _halved_parameter_deviation(task: SolveTask, point: FixedPoint, rule: Rule, name: str) -> Deviation:
-    """Return the deviation of a point if a parameter that is to vanish is halved, by two steps of Newton's method.
+def _halved_parameter_deviation(task: SolveSettings, point: FixedPoint, rule: Rule, name: str) -> SolutionDeviation:
+    """Return the change of a solution if a parameter that should vanish is halved, by two Newton steps.
 
     Raises:
         DomainError: its map leaves the domain.
@@ -236,13 +238,13 @@ def _halved_parameter_deviation(task: SolveTask, point: FixedPoint, rule: Rule, 
     problem = task.problem
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
     task = replace(task, problem=half)
-    first, averages = rule_shift(task, point, rule)
-    second, _ = rule_shift(task, replace(point, u=point.u + first), rule)
+    first, averages = overlap_shift_by_rule(task, point, rule)
+    second, _ = overlap_shift_by_rule(task, replace(point, u=point.u + first), rule)
     factor = SolutionErrorOptions.current().limit_factor
-    return Deviation(first + second, averages, factor, factor)
+    return SolutionDeviation(first + second, averages, factor, factor)
 
 
-def _nonlinear_factor(state_map: StateMap, point: FixedPoint, shifts: np.ndarray) -> float:
+def _nonlinear_widening_factor(state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray) -> float:
     """Return the factor, at least 1, by which replicates spread widening than to first order.
 
     The equations are solved with averages that are off by two standard errors, of either sign, along the direction in
@@ -252,7 +254,7 @@ def _nonlinear_factor(state_map: StateMap, point: FixedPoint, shifts: np.ndarray
     if point.jacobian is None:
         return 1.0
     options, scales = SolutionErrorOptions.current(), point.overlaps.block_scales
-    width = _largest_spread(shifts, scales)
+    width = _principal_error_of_replicates(shifts, scales)
     gap = width - point.jacobian @ width
     farthest = 1.0
     for sign in (1.0, -1.0):
@@ -268,14 +270,14 @@ def _nonlinear_factor(state_map: StateMap, point: FixedPoint, shifts: np.ndarray
     return min(farthest, options.max_nonlinear_factor)
 
 
-def _largest_spread(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return two standard errors of the mean of replicates (R, n) along the direction in which they spread most."""
+def _principal_error_of_replicates(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return two standard errors of the replicates' mean along the direction of largest spread, (n,)."""
     scaled = (shifts - shifts.mean(axis=0)) / scales
     _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
     return 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
 
 
-def _solve_correction(state_map: StateMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
+def _solve_newton_correction(state_map: SaddlePointMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
     """Return (I - J)^{-1} gap, or the gap itself where J is unknown."""
     if point.jacobian is None:
         return gap
@@ -285,45 +287,45 @@ def _solve_correction(state_map: StateMap, point: FixedPoint, gap: np.ndarray) -
         return gap
 
 
-def _second_order_part(
-    state_map: StateMap, point: FixedPoint, shifts: np.ndarray, phi: float, relative: float
+def _second_order_loss_error(
+    state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray, phi: float, relative: float
 ) -> float:
-    """Return the change of Phi, which is stationary, that errors of the overlaps cause.
+    """Return the error of the stationary Phi due to errors of the overlaps, which is of second order.
 
     With replicates it is taken along the direction in which they spread most, which on a soft branch is one in which
     Phi is flat; otherwise along the largest shift. Outside the domain of definition the square of the relative error of
     the overlaps, or Phi itself, bounds it.
     """
     if state_map.rule.replicated:
-        width = _largest_spread(shifts, point.overlaps.block_scales)
+        width = _principal_error_of_replicates(shifts, point.overlaps.block_scales)
         ends, factor, unknown = [width, -width], DIFFERENCE_SAFETY, relative**2 * abs(phi)
     else:
-        size = partial(_largest_shift, point.overlaps)
+        size = partial(_largest_relative_shift, point.overlaps)
         ends, factor, unknown = [max(shifts, key=size)], 1.0, abs(phi)
         if size(ends[0]) <= _SHIFT_ROUNDING:
             return 0.0
     try:
-        there = [free_entropy_at(state_map, Overlaps.unpack(point.u + end, point.sizes)) for end in ends]
+        there = [free_entropy_at_overlaps(state_map, Overlaps.unpack(point.u + end, point.sizes)) for end in ends]
         return factor * max(abs(value - phi) for value in there)
     except DomainError:
         return unknown
 
 
-def _largest_shift(overlaps: Overlaps, shift: np.ndarray) -> float:
+def _largest_relative_shift(overlaps: Overlaps, shift: np.ndarray) -> float:
     """Return the largest entry of a shift of packed overlaps, in block scales."""
     return float(np.max(np.abs(shift) / overlaps.block_scales))
 
 
-def _multiplier_errors(
-    state_map: StateMap,
+def _multiplier_error_bars(
+    state_map: SaddlePointMap,
     overlaps: Overlaps,
-    averages: Averages,
+    averages: SaddlePointAverages,
     shifts: np.ndarray,
-    others: Sequence[Deviation],
-    limits: Sequence[Deviation],
+    others: Sequence[SolutionDeviation],
+    limits: Sequence[SolutionDeviation],
     residual_shift: np.ndarray,
 ) -> np.ndarray | None:
-    """Return the error bars of the strengths (s,) of the ridge that keeps given norms, docs/theory.md (6.6), or None.
+    """Return error bars (s,) of the ridge strengths that keep given norms, docs/theory.md (6.6), or None.
 
     They follow from the conjugates, and so from overlaps and averages. Changes through both are added in absolute
     value, so that an error bar holds where only the averages are recomputed, too.
@@ -335,40 +337,42 @@ def _multiplier_errors(
     if not problem.regulariser.keeps_norms:
         return None
 
-    def _multipliers(moments: np.ndarray, at: Overlaps = overlaps) -> np.ndarray:
-        strengths = problem.multipliers(state_map.conjugates(at, moments))
+    def _multipliers_from_moments(moments: np.ndarray, at: Overlaps = overlaps) -> np.ndarray:
+        strengths = problem.multipliers(state_map.conjugates_at_overlaps(at, moments))
         assert strengths is not None
         return strengths
 
-    def _multipliers_after(shift: np.ndarray, by: StateMap = state_map) -> np.ndarray:
+    def _multipliers_at_shifted_overlaps(shift: np.ndarray, by: SaddlePointMap = state_map) -> np.ndarray:
         there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-        return _multipliers(by.averages(there).means, there)
+        return _multipliers_from_moments(by.channel_averages(there).means, there)
 
-    here = _multipliers(averages.means)
+    here = _multipliers_from_moments(averages.means)
 
-    def contribution(deviation: Deviation) -> np.ndarray:
-        by_averages = np.abs(_multipliers(deviation.averages.means) - here)
-        return deviation.factor * (by_averages + np.abs(_multipliers_after(deviation.shift) - here))
+    def error_contribution_of_deviation(deviation: SolutionDeviation) -> np.ndarray:
+        by_averages = np.abs(_multipliers_from_moments(deviation.averages.means) - here)
+        return deviation.factor * (by_averages + np.abs(_multipliers_at_shifted_overlaps(deviation.shift) - here))
 
     # Weights of nodes that do not add up to one, and rounding of the stiffness, of which strengths are a difference.
-    softening = np.einsum("ac,cbb->ab", problem.law.gamma, state_map.conjugates(overlaps, averages.means).V)
+    softening = np.einsum("ac,cbb->ab", problem.law.gamma, state_map.conjugates_at_overlaps(overlaps, averages.means).V)
     rounding = (_ROUNDING + abs(averages.mass - 1)) * (np.abs(here) + np.abs(softening).max(axis=0))
     try:
-        errors = np.max([np.zeros_like(here), *map(contribution, others)], axis=0)
+        errors = np.max([np.zeros_like(here), *map(error_contribution_of_deviation, others)], axis=0)
         if state_map.rule.replicated:
-            at_once = np.array([_multipliers(moments) for moments in averages.moments])
+            at_once = np.array([_multipliers_from_moments(moments) for moments in averages.moments])
             replicates = zip(shifts, state_map.rule.replicates, strict=True)
-            there = np.array([_multipliers_after(shift, replace(state_map, rule=rule)) for shift, rule in replicates])
-            errors = two_standard_errors(at_once) + two_standard_errors(there - at_once)
-        errors = sum(map(contribution, limits), errors)
-        return errors + np.abs(_multipliers_after(residual_shift) - here) + rounding
+            there = np.array(
+                [_multipliers_at_shifted_overlaps(shift, replace(state_map, rule=rule)) for shift, rule in replicates]
+            )
+            errors = replicate_error_bar(at_once) + replicate_error_bar(there - at_once)
+        errors = sum(map(error_contribution_of_deviation, limits), errors)
+        return errors + np.abs(_multipliers_at_shifted_overlaps(residual_shift) - here) + rounding
     except DomainError:
         return np.full_like(here, np.inf)  # outside the domain of definition
 
 
 @dataclass(frozen=True)
 class ObservableEstimate:
-    """An observable at given overlaps.
+    """The value of an observable at given overlaps, with its integration error.
 
     Attributes:
         value, own: its value, and the error of its own integral.
@@ -383,23 +387,23 @@ class ObservableEstimate:
 
     @classmethod
     def from_overlaps(cls, observable: Observable, overlaps: Overlaps, accuracy: float) -> ObservableEstimate:
-        """Return the estimate of an observable.
+        """Return the estimate of an observable at given overlaps.
 
         Args:
             observable: the observable.
-            overlaps: at which it is evaluated.
-            accuracy: of its own integral, relative to its value.
+            overlaps: overlaps at which it is evaluated.
+            accuracy: accuracy of its own integral, relative to its value.
         """
         options = SolutionErrorOptions.current()
-        value, own, rule = observable.estimate(overlaps, 0.0, relative=accuracy, most=options.max_test_nodes)
+        value, own, rule = observable.estimate_with_error(overlaps, 0.0, relative=accuracy, most=options.max_test_nodes)
         here = value
         if rule is not None:
             usual = observables.metric_rule_of_family(observable.problem, rule.family, options.change_nodes)
             if usual.size < rule.size and rule.family != "cells":  # changes need fewer digits
-                rule, here = usual, observable.value(overlaps, usual)
+                rule, here = usual, observable.value_by_rule(overlaps, usual)
         return cls(observable, value, own, rule, here)
 
-    def change(self, u: np.ndarray, shift: np.ndarray) -> float:
+    def change_by_shift(self, u: np.ndarray, shift: np.ndarray) -> float:
         """Return the change of the observable from packed overlaps u to u + shift; infinite outside the domain.
 
         Args:
@@ -408,44 +412,46 @@ class ObservableEstimate:
         """
         try:
             there = Overlaps.unpack(u + shift, self.observable.problem.sizes)
-            return self.observable.value(there, self.rule) - self.here
+            return self.observable.value_by_rule(there, self.rule) - self.here
         except DomainError:
             return np.inf
 
-    def changes(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
+    def changes_by_shifts(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
         """Return the changes, (k,), of the observable from packed overlaps u to each u + shift.
 
         Args:
             u: packed overlaps, (n,).
             shifts: changes of them, (n,) each.
         """
-        return np.array([self.change(u, shift) for shift in shifts])
+        return np.array([self.change_by_shift(u, shift) for shift in shifts])
 
 
 def estimate_observables(
     problem: Problem, overlaps: Overlaps, accuracy: float, error_bar: Callable[[ObservableEstimate], float]
 ) -> dict[str, tuple[float, float]]:
-    """Return all observables with error bars, by name, as `Solution.observed`.
+    """Return all observables with error bars, by name, in the form of `Solution.observed`.
 
     Args:
         problem: the problem that was solved.
-        overlaps: of the solution.
-        accuracy: of the integral of each observable, relative to its value.
+        overlaps: overlaps of the solution.
+        accuracy: accuracy of the integral of each observable, relative to its value.
         error_bar: returns the error bar of an estimate, that of its own integral included.
     """
-    estimates = [ObservableEstimate.from_overlaps(each, overlaps, accuracy) for each in observables_of(problem)]
+    estimates = [
+        ObservableEstimate.from_overlaps(each, overlaps, accuracy) for each in all_observables_of_problem(problem)
+    ]
     return {each.observable.name: (each.value, error_bar(each)) for each in estimates}
 
 
-def failed_solution(task: SolveTask, point: FixedPoint, rule: Rule) -> Solution:
-    """Return the last iterate as a failed solution: without losses, with error bars nan.
+def failed_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
+    """Return the last iterate of a failed solve as a solution without losses and with error bars nan.
 
     A point that had converged, so that a later step failed, gets the status MAX_ITERATIONS.
 
     Args:
         task: the settings of the solve.
         point: the last iterate.
-        rule: by which it was iterated.
+        rule: quadrature rule by which it was iterated.
     """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
     outside = describe_divergence(task.problem, point.overlaps)
@@ -468,19 +474,19 @@ def failed_solution(task: SolveTask, point: FixedPoint, rule: Rule) -> Solution:
     )
 
 
-def best_solution_in_time(
-    task: SolveTask, overlaps: Overlaps, finish: Callable[[], Solution] | None, ended: TimeLimitError
+def best_solution_at_time_limit(
+    task: SolveSettings, overlaps: Overlaps, finish: Callable[[], Solution] | None, ended: TimeLimitError
 ) -> Solution:
-    """Return the best result at the end of the time: the one offered last, or the last iterate as a failed solution.
+    """Return the best result when the time limit is reached, or else the last iterate as a failed solution.
 
     Args:
         task: the settings of the solve.
-        overlaps: to start from, in case there is no iterate.
+        overlaps: overlaps to start from, in case there is no iterate.
         finish: makes the result that was offered last a solution; None without one.
         ended: the exception that ended the solve.
     """
     try:
-        with budget.allow_overtime():
+        with budget.allow_step_overtime():
             if finish is not None:
                 found = finish()
                 return found if found.success else replace(found, status=Status.TIME_LIMIT)

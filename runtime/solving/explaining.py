@@ -1,37 +1,42 @@
-"""Explain why a solution was integrated by its rule: properties of its averages, and the rules that were tried."""
+"""Explanations why a quadrature rule was chosen: properties of the averages, and the rules that were tried."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..integration import Averages
+from ..integration import SaddlePointAverages
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 
 
-def explain_rule(problem: Problem, overlaps: Overlaps, averages: Averages | None, tried: Iterable[str]) -> list[str]:
-    """Return sentences about dimension, kinks and jumps of the averages, then those about the rules tried.
+def explain_choice_of_rule(
+    problem: Problem, overlaps: Overlaps, averages: SaddlePointAverages | None, tried: Iterable[str]
+) -> list[str]:
+    """Return sentences on dimensions, kinks and jumps of the averages, and on the quadrature rules tried.
 
     Args:
         problem: the problem that was solved.
-        overlaps: of the solution.
-        averages: at the solution; None without one.
+        overlaps: overlaps of the solution.
+        averages: averages at the solution; None without one.
         tried: sentences about the rules tried, in order.
     """
-    sentences = _describe_dimensions(problem) + _describe_kinks(problem, overlaps)
-    return [*sentences, *_describe_jumps(problem, averages), *tried]
+    sentences = _describe_field_dimensions(problem) + _describe_kinks_of_loss(problem, overlaps)
+    return [*sentences, *_describe_proximal_jumps(problem, averages), *tried]
 
 
-def _describe_dimensions(problem: Problem) -> list[str]:
-    reduced = reduce_to_loss(problem)
+def _describe_field_dimensions(problem: Problem) -> list[str]:
+    reduced = reduce_to_fields_of_loss(problem)
     fields, teachers = problem.tokens * problem.student_rank, problem.tokens * problem.teacher_rank
     noise = len(problem.noise_scale)
     counted = (fields, "the student"), (teachers, "the teacher"), (noise, "noise")
     counts = ", ".join(f"{count} of {what}" for count, what in counted if count)
-    words = [f"fields: {counts}, {problem.dimension} dimensions in all{_label_phrase(problem)}"]
+    words = [f"fields: {counts}, {problem.dimension} dimensions in all{_describe_label_choices(problem)}"]
     if reduced is not problem:
-        cases, plural = _label_phrase(reduced).replace("choices of labels", "cases"), "s" * (reduced.dimension > 1)
+        cases, plural = (
+            _describe_label_choices(reduced).replace("choices of labels", "cases"),
+            "s" * (reduced.dimension > 1),
+        )
         words.append(
             f"the loss depends on fewer combinations of them: {reduced.solver.channel.FIELDS} of the student, "
             f"{reduced.dimension} dimension{plural} in all{cases} (`saddleforge derive` names them)"
@@ -41,13 +46,13 @@ def _describe_dimensions(problem: Problem) -> list[str]:
     return words
 
 
-def _label_phrase(problem: Problem) -> str:
+def _describe_label_choices(problem: Problem) -> str:
     choices = len(problem.label_choices)
     return f", for each of {choices} choices of labels" if choices > 1 else ""
 
 
-def _describe_kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
-    reduced = reduce_to_loss(problem)
+def _describe_kinks_of_loss(problem: Problem, overlaps: Overlaps) -> list[str]:
+    reduced = reduce_to_fields_of_loss(problem)
     labels = reduced.label_choices[0][0]
     planes = len(reduced.kink_planes("loss", reduced.constants(labels)))
     curved = len(reduced.solver.model.CURVED["loss"])
@@ -64,7 +69,7 @@ def _describe_kinks(problem: Problem, overlaps: Overlaps) -> list[str]:
     return words or ["the loss is smooth"]
 
 
-def _describe_jumps(problem: Problem, averages: Averages | None) -> list[str]:
+def _describe_proximal_jumps(problem: Problem, averages: SaddlePointAverages | None) -> list[str]:
     if problem.inverse_temperature is not None or averages is None:
         return []
     if averages.bistable <= 0:

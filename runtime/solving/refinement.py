@@ -12,20 +12,20 @@ import numpy as np
 from ..base import budget
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..base.progress import progress_step, report_remaining
+from ..base.progress import progress_step, report_remaining_work
 from ..integration import Rule, durations
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.sampled import SAMPLES
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.difference_jacobian import COARSE_NODES, FINE_NODES
 from ..saddle_point.iteration import FixedPoint, Status, run_damped_iteration
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 from .error_bars import failed_solution, solution_with_error_bars
-from .local import replicate_shifts, rule_shift, solve_by_implicit_steps, solve_by_newton
-from .settings import SolveTask
+from .local import overlap_shift_by_rule, overlap_shifts_by_replicates, solve_by_implicit_steps, solve_by_newton
+from .settings import SolveSettings
 from .solution import Solution
 
 
@@ -34,7 +34,7 @@ class RefinementOptions(AlgorithmOptions):
     """Options of adaptive refinement.
 
     Attributes:
-        mass_tolerance: by which the sum of a rule's weights may differ from one; smaller rejects more grids.
+        mass_tolerance: largest difference of the sum of a rule's weights from one; smaller rejects more grids.
         retry_size: index of the sample size at which a failed Newton iteration is retried, with slopes over more nodes.
         history: sizes before the last whose differences bound the error where the accuracy was not reached.
     """
@@ -44,20 +44,20 @@ class RefinementOptions(AlgorithmOptions):
     history: int = 2
 
 
-def refine_by_rules(
-    task: SolveTask, approach: FixedPoint, rules: Sequence[Rule], patient: bool = True, to_the_end: bool = True
+def refine_by_deterministic_rules(
+    task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule], patient: bool = True, to_the_end: bool = True
 ) -> Solution:
-    """Solve by deterministic rules from coarse to fine, each started from the last, until the next finer one agrees.
+    """Solve by deterministic quadrature rules from coarse to fine, until the next finer rule agrees.
 
     Args:
         task: the settings of the solve.
         approach: a point near the solution.
-        rules: of one family, from coarse to fine.
+        rules: quadrature rules of one family, from coarse to fine.
         patient: whether to iterate with damping where Newton's method fails at first, and to try the next rule.
         to_the_end: whether to go on where, extrapolated from the last sizes, the largest misses the accuracy.
     """
     problem, accuracy = task.problem, task.accuracy
-    one_field = reduce_to_loss(problem).solver.channel.FIELDS == 1
+    one_field = reduce_to_fields_of_loss(problem).solver.channel.FIELDS == 1
     point, failures, next_number = approach, 0, 0
     solved: tuple[FixedPoint, Rule] | None = None
     solution: Solution | None = None
@@ -67,11 +67,13 @@ def refine_by_rules(
     for number, rule in enumerate(rules):
         if number < next_number:
             continue
-        point = replace(point, u=task.symmetry.project(point.u, point.sizes))
-        covered = not rule.in_x or covers_field_law(problem, rule, point.overlaps)
+        point = replace(point, u=task.symmetry.project_onto_invariant_states(point.u, point.sizes))
+        covered = not rule.in_x or rule_covers_field_law(problem, rule, point.overlaps)
         if not covered:
             reached = replace(point, status=Status.MAX_ITERATIONS)
-            task.record(f"{durations.describe_with_duration(problem, rule)}: the law of the fields does not fit on it")
+            task.record_rule_attempt(
+                f"{durations.describe_rule_with_duration(problem, rule)}: the law of the fields does not fit on it"
+            )
         elif relaxed is not None and relaxed.status.success:
             # Where Newton's method failed on one rule its slopes mean little on the next.
             reached = solve_by_implicit_steps(task, rule, point)
@@ -80,7 +82,7 @@ def refine_by_rules(
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
             nearer = run_damped_iteration(
-                task.state_map_by(rule), approach.overlaps, 1e-4, max_iterations=60, continue_if_slow=False
+                task.state_map_of_rule(rule), approach.overlaps, 1e-4, max_iterations=60, continue_if_slow=False
             )
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = solve_by_newton(task, rule, nearer)
@@ -97,20 +99,20 @@ def refine_by_rules(
         converged_states.append(reached.u)
         to_finer = None
         with suppress(DomainError):
-            to_finer, _ = rule_shift(task, reached, rule.finer_rule())
+            to_finer, _ = overlap_shift_by_rule(task, reached, rule.finer_rule())
         budget.offer_partial_result(partial(solution_with_error_bars, task, reached, rule))
         if to_finer is None:
             break
         error = DIFFERENCE_SAFETY * float(np.max(np.abs(to_finer) / reached.overlaps.block_scales))
-        next_number = min(number + rule.predict_size_step(error, accuracy), len(rules) - 1)
+        next_number = min(number + rule.predict_refinement_steps(error, accuracy), len(rules) - 1)
         if error < accuracy:
             solution = solution_with_error_bars(task, reached, rule)
             if solution.success or solution.status is Status.MINIMA_MISSED:
                 return solution
             budget.offer_partial_result(partial(replace, solution))
-        report_remaining(f"error bar so far about {error:.0e}, asked {accuracy:.0e}")
-        task.record(
-            f"{durations.describe_with_duration(problem, rule)}: "
+        report_remaining_work(f"error bar so far about {error:.0e}, asked {accuracy:.0e}")
+        task.record_rule_attempt(
+            f"{durations.describe_rule_with_duration(problem, rule)}: "
             f"a finer rule moves it by {error:.0e}, asked {accuracy:.0e}"
         )
         point = replace(reached, u=reached.u + to_finer)
@@ -118,7 +120,7 @@ def refine_by_rules(
             before, larger = previous
             gain = float(np.log(larger / error)) / (number - before)
             if gain * (len(rules) - 1 - number) < float(np.log(error / accuracy)):
-                task.record("extrapolated from the last sizes, the larger ones do not reach the accuracy")
+                task.record_rule_attempt("extrapolated from the last sizes, the larger ones do not reach the accuracy")
                 break
         previous = number, error
     if solved is None:
@@ -129,14 +131,14 @@ def refine_by_rules(
     # Where a rule does not converge, the next size may be as wrong as this one: the last changes bound the error.
     kept = RefinementOptions.current().history
     earlier = converged_states[-1 - kept : -1]
-    moved = [np.abs(solution.overlaps.pack() - _align_sign(u, solution.overlaps)) for u in earlier]
+    moved = [np.abs(solution.overlaps.pack() - _align_sign_of_weights(u, solution.overlaps)) for u in earlier]
     wider = replace(solution, errors=np.max([solution.errors, *moved], axis=0))
     factor = wider.relative_error / solution.relative_error
     return replace(wider, observed={name: (value, factor * e) for name, (value, e) in solution.observed.items()})
 
 
-def refine_by_samples(task: SolveTask, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
-    """Solve by larger and larger sets until the spread of the replicates meets the accuracy, each from the last.
+def refine_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
+    """Solve by larger and larger random sets of nodes, until the replicates agree to the accuracy.
 
     On a soft branch with jumps Newton's method may fail on few points: their floor is high, and differences over them
     give poor slopes. It is then retried once on a larger set with a Jacobian from a larger one.
@@ -144,7 +146,7 @@ def refine_by_samples(task: SolveTask, approach: FixedPoint, rules: Sequence[Rul
     Args:
         task: the settings of the solve.
         approach: a point near the solution.
-        rules: with replicates, from small to large sets.
+        rules: quadrature rules with replicates, from small to large sets.
     """
     accuracy, last = task.accuracy, min(len(rules), task.effort) - 1
     point, position, patient = approach, 0, False
@@ -158,42 +160,42 @@ def refine_by_samples(task: SolveTask, approach: FixedPoint, rules: Sequence[Rul
             patient, point = True, replace(point, jacobian=None)
             continue
         try:
-            shifts, _ = replicate_shifts(task, point, rule)
+            shifts, _ = overlap_shifts_by_replicates(task, point, rule)
         except DomainError:
             return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
-        error = float(np.max(two_standard_errors(shifts) / point.overlaps.block_scales))
+        error = float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales))
         budget.offer_partial_result(partial(solution_with_error_bars, task, point, rule))
-        report_remaining(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
-        task.record(
-            f"{durations.describe_with_duration(task.problem, rule)}: "
+        report_remaining_work(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
+        task.record_rule_attempt(
+            f"{durations.describe_rule_with_duration(task.problem, rule)}: "
             f"replicates differ by {error:.0e}, asked {accuracy:.0e}"
         )
         if error <= accuracy or position >= last:
             return solution_with_error_bars(task, point, rule)
-        position = min(last, position + rule.predict_size_step(error, accuracy))
+        position = min(last, position + rule.predict_refinement_steps(error, accuracy))
 
 
-def covers_field_law(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float | None = None) -> bool:
-    """Return whether a rule's weights add up to one, and its saddles of the one-sample objective have two minima each.
+def rule_covers_field_law(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float | None = None) -> bool:
+    """Return whether the nodes of a quadrature rule cover the law of the fields, so that weights add up to one.
 
     A grid too wide for the law of the fields may miss it, and a loss with sharp bends has more critical points.
 
     Args:
         problem: the problem to solve.
-        rule: with nodes in proximal space.
-        overlaps: at which the weights are computed.
-        tolerance: of the sum of the weights; `RefinementOptions.mass_tolerance` by default.
+        rule: quadrature rule with nodes in proximal space.
+        overlaps: overlaps at which the weights are computed.
+        tolerance: tolerance of the sum of the weights; `RefinementOptions.mass_tolerance` by default.
     """
     tolerance = RefinementOptions.current().mass_tolerance if tolerance is None else tolerance
     try:
-        with progress_step(f"whether the fields fit on {durations.describe_with_duration(problem, rule)}"):
-            averages = StateMap(problem, rule).averages(overlaps)
+        with progress_step(f"whether the fields fit on {durations.describe_rule_with_duration(problem, rule)}"):
+            averages = SaddlePointMap(problem, rule).channel_averages(overlaps)
         return abs(averages.mass - 1) + averages.unconverged < tolerance
     except DomainError:
         return False
 
 
-def _align_sign(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
-    """Return a packed state with the free sign of the weights that another one has."""
+def _align_sign_of_weights(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Return a packed state, its sign flipped if that aligns it with given overlaps."""
     own = Overlaps.unpack(u, overlaps.sizes)
     return u if own.has_positive_sign == overlaps.has_positive_sign else own.with_opposite_sign().pack()

@@ -1,4 +1,4 @@
-"""Retry a start that left its branch: without extrapolation, then by continuation from an easier problem.
+"""Retries of a start that left its branch: without extrapolation, then by continuation from an easier problem.
 
 Extrapolation from earlier iterates finds saddles as readily as minima; plain damped iteration comes first. Then the
 problem is made easier (more samples, less noise, a stronger regulariser, in this order) until the start leads to its
@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import InputError
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message, progress_step
-from ..problems.overlaps import Overlaps, block_slices
+from ..problems.overlaps import Overlaps, packed_overlap_slices
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
 from ..saddle_point.domain import conditional_covariance, project_on_teacher
@@ -24,16 +24,16 @@ from ..saddle_point.iteration import Status
 from ..saddle_point.starts import name_branch
 from .local import solve_by_newton
 from .saddle_escape import StartSolver, unstable_direction
-from .settings import SolveTask
-from .solution import Solution, has_lost_overlap
+from .settings import SolveSettings
+from .solution import Solution, has_lost_overlap_of_start
 
 
 @dataclass(frozen=True)
 class RetryOptions(AlgorithmOptions):
-    """Options of retrying a start that left its branch: more of each finds more branches and takes longer.
+    """Options of retrying a start that left its branch: larger numbers find more branches and take longer.
 
     Attributes:
-        factor: by which one step makes a parameter easier.
+        factor: factor by which one step makes a parameter easier.
         samples, strengths: numbers of such steps that are tried of alpha and of strengths of the regulariser, in turn;
             of noise one step is.
         first, least: length of a continuation step back, in steps of that factor: the first, and the shortest, at which
@@ -55,8 +55,8 @@ class RetryOptions(AlgorithmOptions):
     curvature_limit: float = 0.5
 
 
-def has_left_branch(problem: Problem, start: str | Overlaps, solution: Solution) -> bool:
-    """Return whether a start led to a solution that lacks an overlap of the start, or to none without divergence.
+def has_start_left_branch(problem: Problem, start: str | Overlaps, solution: Solution) -> bool:
+    """Return whether the solution lacks an overlap of its start, or the solve failed without divergence.
 
     Args:
         problem: the problem that was solved.
@@ -65,10 +65,10 @@ def has_left_branch(problem: Problem, start: str | Overlaps, solution: Solution)
     """
     if solution.losses is None:
         return solution.status is Status.MAX_ITERATIONS and not solution.outside
-    return has_lost_overlap(problem, start, solution)
+    return has_lost_overlap_of_start(problem, start, solution)
 
 
-def retry_start(
+def retry_lost_start(
     solver: StartSolver,
     problem: Problem,
     start: str | Overlaps,
@@ -78,7 +78,7 @@ def retry_start(
     accuracy: float = 1e-4,
     effort: int = 100,
 ) -> tuple[Solution | None, str]:
-    """Return the solution on the branch of a start that left it (`has_left_branch`), or None, and a sentence on it.
+    """Return the solution on the branch of a start that left it, or None, and a sentence for the user.
 
     Args:
         solver: solves from a start, with the caller's rule and seed.
@@ -87,8 +87,8 @@ def retry_start(
         lost: the solution, or failed solution, from that start.
         holds: whether a solution, of this problem or of an easier one, is on the branch; by default whether it has
             the overlaps that the start has.
-        accuracy: as of `solve_unchecked`, of the solution returned.
-        effort: as of `solve_unchecked`, of the solution returned.
+        accuracy: error bar of the overlaps of the solution returned, as of `solve_unchecked`.
+        effort: effort for the solution returned, as of `solve_unchecked`.
 
     Raises:
         TimeLimitError: the time ended.
@@ -98,26 +98,26 @@ def retry_start(
     rough: dict[str, Any] = {"accuracy": max(accuracy, options.accuracy), "effort": min(effort, options.effort)}
     name = start if isinstance(start, str) else "given"
 
-    def is_on_branch(found: Solution) -> bool:
+    def is_solution_on_branch(found: Solution) -> bool:
         if found.status is Status.TIME_LIMIT or found.losses is None:
             return False
-        return holds(found) if holds else not has_lost_overlap(found.problem, start, found)
+        return holds(found) if holds else not has_lost_overlap_of_start(found.problem, start, found)
 
     def _solve_from_start(at: Problem, where: str) -> Solution:
-        """Return the solution from the start; without extrapolation if it is a saddle otherwise."""
+        """Return the solution from the start; if that is a saddle, solve again without extrapolation."""
         with progress_step(f"the start {name} left its branch: trying it {where}"):
             found = lost if at is problem else solver(at, start, **rough)
-            if found.losses is not None and not is_on_branch(found) and unstable_direction(found) is not None:
+            if found.losses is not None and not is_solution_on_branch(found) and unstable_direction(found) is not None:
                 found = solver(at, start, extrapolate=False, **rough)
         return found
 
-    def refine_on_branch(found: Solution) -> Solution | None:
-        """Return a rough solution to the accuracy asked for; None where that is not on the branch."""
+    def refine_solution_on_branch(found: Solution) -> Solution | None:
+        """Return a rough solution refined to the accuracy; None if the refined one is on another branch."""
         found = solver(problem, found, **own)
-        return found if is_on_branch(found) else None
+        return found if is_solution_on_branch(found) else None
 
     found = _solve_from_start(problem, "without extrapolation")
-    if is_on_branch(found) and (solution := refine_on_branch(found)):
+    if is_solution_on_branch(found) and (solution := refine_solution_on_branch(found)):
         return solution, "found without extrapolation"
     tried: list[str] = []
     # A start that does not converge is far from its branch, as where a ridge is weak; one that converges to another
@@ -127,23 +127,23 @@ def retry_start(
     ):
         for count in easier.counts:
             try:
-                there = easier.problem_at(options.factor**count)
+                there = easier.eased_problem(options.factor**count)
             except InputError:
                 break
-            at_words = easier.describe(options.factor**count)
+            at_words = easier.describe_eased_value(options.factor**count)
             found = _solve_from_start(there, f"at {at_words}")
             if found.status is Status.TIME_LIMIT:
                 return None, ""
             tried.append(at_words)
-            if is_on_branch(found):
+            if is_solution_on_branch(found):
                 with progress_step(f"the start {name} left its branch: following it back from {at_words}"):
-                    found, ends = _continue_back(easier, found, float(count), options)
+                    found, ends = _continue_back_to_given_problem(easier, found, float(count), options)
                 if ends is None:
-                    if solution := refine_on_branch(found):
+                    if solution := refine_solution_on_branch(found):
                         print_message(f"start {name}: its branch was followed back from {at_words}")
                         return solution, f"followed back from {at_words}"
                     ends = (options.factor**options.least, 1.0)
-                low, high = (easier.describe(factor) for factor in ends)
+                low, high = (easier.describe_eased_value(factor) for factor in ends)
                 lost_between = f"its branch is lost between {low} and {high}"
                 return None, f"followed from {at_words}, where the start leads to it, {lost_between}"
     return None, f"the start does not lead to its branch at {', '.join(tried)} either" if tried else ""
@@ -151,7 +151,7 @@ def retry_start(
 
 @dataclass(frozen=True)
 class _EasierProblem:
-    """A problem made easier in one parameter; `counts` of steps are tried in turn, and a factor 1 changes nothing."""
+    """A problem made easier in one parameter; `counts` are the numbers of easing steps to try."""
 
     problem: Problem
     name: str
@@ -160,32 +160,32 @@ class _EasierProblem:
     counts: tuple[int, ...] = (1,)
     is_strength: bool = False
 
-    def _eased_value(self, factor: float) -> Any:
+    def _eased_parameter_value(self, factor: float) -> Any:
         moved = np.asarray(self.value, float) * (1 / factor if self.harder else factor)
         return moved if moved.shape else float(moved)
 
-    def problem_at(self, factor: float) -> Problem:
-        """Return the problem with the parameter made easier by a factor.
+    def eased_problem(self, factor: float) -> Problem:
+        """Return the problem with its parameter made easier by a factor.
 
         Raises:
             InputError: the parameter cannot take this value.
         """
-        return self.problem if factor == 1 else self.problem.with_(**{self.name: self._eased_value(factor)})
+        return self.problem if factor == 1 else self.problem.with_(**{self.name: self._eased_parameter_value(factor)})
 
-    def describe(self, factor: float) -> str:
-        """Return the parameter and its value made easier by a factor, as text."""
-        shown = np.unique(np.round(np.ravel(self._eased_value(factor)), 12))
+    def describe_eased_value(self, factor: float) -> str:
+        """Return the parameter's name and its value made easier by a factor, as text."""
+        shown = np.unique(np.round(np.ravel(self._eased_parameter_value(factor)), 12))
         return f"{self.name.rstrip('_')} = {', '.join(f'{value:.4g}' for value in shown)}"
 
 
 def _easier_problems(problem: Problem, options: RetryOptions) -> Iterator[_EasierProblem]:
-    """Yield more samples, then less of every Gaussian noise, then a stronger regulariser."""
+    """Yield easier problems: with more samples, with less Gaussian noise, with a stronger regulariser."""
     yield _EasierProblem(problem, "alpha", problem.alpha, False, options.samples)
-    strengths = problem.regulariser.strength_names
+    strengths = problem.regulariser.names_of_strength_parameters
     loud = {n: v for n, v in problem.parameters.items() if n not in strengths and np.all(np.asarray(v) > 0)}
     for name, value in loud.items():
         try:
-            quieter = _EasierProblem(problem, name, value, True).problem_at(2.0).noise_scale
+            quieter = _EasierProblem(problem, name, value, True).eased_problem(2.0).noise_scale
         except InputError:
             continue
         if np.any(quieter < problem.noise_scale):
@@ -195,10 +195,10 @@ def _easier_problems(problem: Problem, options: RetryOptions) -> Iterator[_Easie
             yield _EasierProblem(problem, name, problem.parameters[name], False, options.strengths, True)
 
 
-def _continue_back(
+def _continue_back_to_given_problem(
     easier: _EasierProblem, first: Solution, count: float, options: RetryOptions
 ) -> tuple[Solution, tuple[float, float] | None]:
-    """Continue a branch from an easier problem, `count` steps of `factor` away, to the one given, by the same rule.
+    """Continue a branch from an easier problem back to the given one, by the same quadrature rule.
 
     Returns:
         the last state, as a solution to start from, and the factors between which the branch is lost, None where the
@@ -211,10 +211,10 @@ def _continue_back(
         if missed >= 0 and there < (middle := (here + missed) / 2):
             there = middle if here - missed > options.least else missed
         guess = extrapolate_solution(known, there)
-        at = replace(easier.problem_at(options.factor**there), search=first.problem.search)
-        task = SolveTask(at, first.start, first.symmetry or NO_SYMMETRY, options.accuracy)
+        at = replace(easier.eased_problem(options.factor**there), search=first.problem.search)
+        task = SolveSettings(at, first.start, first.symmetry or NO_SYMMETRY, options.accuracy)
         point = solve_by_newton(task, first.rule, replace(guess.fixed_point, drift=0.0))
-        if point.status.success and name_branch(point.overlaps, first.errors) == first.branch:
+        if point.status.success and name_branch(at, point.overlaps, first.errors) == first.branch:
             reached = replace(guess, problem=at, overlaps=point.overlaps, jacobian=point.jacobian, drift=point.drift)
             known[there], here, stride = reached, there, 1.5 * (here - there)
             missed = missed if missed < there else -1.0
@@ -228,7 +228,7 @@ def _continue_back(
 
 
 def extrapolate_solution(known: Mapping[float, Solution], value: float) -> Solution:
-    """Return a guess of the solution at a value, extrapolated from known solutions.
+    """Return a guess of the solution at a parameter value, extrapolated from known solutions.
 
     It has overlaps on the parabola through the three nearest, or on the line through two. Sizes of the blocks are
     extrapolated in their logarithms, the rest relative to them: V and the norm of the weights follow power laws where
@@ -236,14 +236,14 @@ def extrapolate_solution(known: Mapping[float, Solution], value: float) -> Solut
 
     Args:
         known: solutions by the value of the parameter.
-        value: of the parameter.
+        value: value of the parameter.
     """
     nearest, *others = sorted(known, key=lambda v: abs(v - value))[:3]
     solution = known[nearest]
     if not others:
         return solution
     ahead = (value - nearest) / (nearest - others[0])
-    here, other, *third = (_log_sizes_and_shape(known[each]) for each in (nearest, *others))
+    here, other, *third = (_log_block_sizes_and_shape(known[each]) for each in (nearest, *others))
     line = ahead * (here - other)
     moved = here + line
     if third:
@@ -261,13 +261,13 @@ def extrapolate_solution(known: Mapping[float, Solution], value: float) -> Solut
     return replace(solution, overlaps=replace(left, q=left.q + project_on_teacher(solution.problem, left.theta)))
 
 
-def _log_sizes_and_shape(solution: Solution) -> np.ndarray:
-    """Return the logarithms of block sizes, then the packed components relative to them, (2n,).
+def _log_block_sizes_and_shape(solution: Solution) -> np.ndarray:
+    """Return logarithms of the block sizes, then the packed overlaps relative to these sizes, (2n,).
 
     In place of q is its part that the teacher does not explain.
     """
     overlaps = solution.overlaps
     left = replace(overlaps, q=conditional_covariance(solution.problem, overlaps)).pack()
-    scales, q_places = overlaps.block_scales, block_slices(overlaps.sizes)["q"]
+    scales, q_places = overlaps.block_scales, packed_overlap_slices(overlaps.sizes)["q"]
     scales[q_places] = np.abs(left[q_places]).max()
     return np.concatenate([np.log(scales), left / scales])

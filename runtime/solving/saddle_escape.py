@@ -1,4 +1,4 @@
-"""Leave a saddle along the direction in which it is unstable, to the minimum on either side."""
+"""Descent from a saddle along its unstable direction to the minima on both sides."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
-from ..problems.symmetry import exchanges
-from ..saddle_point.difference_jacobian import FINE_NODES, jacobian_by_rule
-from ..saddle_point.state_map import StateMap
-from .solution import Solution, agree_within_errors
+from ..problems.symmetry import symmetries_of_problem
+from ..saddle_point.difference_jacobian import FINE_NODES, map_jacobian_by_rule
+from ..saddle_point.state_map import SaddlePointMap
+from .solution import Solution, solutions_agree_within_errors
 
 _COARSE = Sobol(9, 4)  # the rule of most spectra
 
 
 @dataclass(frozen=True)
-class SaddleOptions(AlgorithmOptions):
-    """Options of recognising a saddle and of leaving it.
+class SaddleEscapeOptions(AlgorithmOptions):
+    """Options of recognising a saddle and of descending from it.
 
     Attributes:
-        eigenvalue_error: of the coarse rule; an eigenvalue closer to 1 is recomputed by a finer one.
+        eigenvalue_error: error of the coarse rule; an eigenvalue closer to 1 is recomputed by a finer one.
         amplitudes: of the step off a saddle, in block scales, tried in turn: small ones stay near, but may return.
     """
 
@@ -39,24 +39,24 @@ StartSolver = Callable[..., Solution]
 
 
 def unstable_direction(solution: Solution) -> np.ndarray | None:
-    """Return the packed direction (n,), at most one in block scales, that grows fastest under damped iteration.
+    """Return the packed direction (n,) of fastest growth under damped iteration; None if there is no growth.
 
     None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are unknown.
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     scales = solution.overlaps.block_scales
 
-    def _spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
-        state_map = StateMap(problem, rule)
-        matrix = state_map.project_off_orbit(jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
+    def _jacobian_spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
+        state_map = SaddlePointMap(problem, rule)
+        matrix = state_map.project_jacobian_off_orbit(map_jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
         values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
         return values, vectors
 
     try:
         with progress_step("whether the solution is a saddle"):
-            values, vectors = _spectrum(_COARSE, _COARSE)
-            if abs(values.real.max() - 1) < SaddleOptions.current().eigenvalue_error:
-                values, vectors = _spectrum(solution.rule, FINE_NODES)
+            values, vectors = _jacobian_spectrum(_COARSE, _COARSE)
+            if abs(values.real.max() - 1) < SaddleEscapeOptions.current().eigenvalue_error:
+                values, vectors = _jacobian_spectrum(solution.rule, FINE_NODES)
     except (DomainError, np.linalg.LinAlgError):
         return None
     fastest = int(np.argmax(values.real))
@@ -67,7 +67,7 @@ def unstable_direction(solution: Solution) -> np.ndarray | None:
 
 
 def descend_from_saddle(solver: StartSolver, saddle: Solution, **options: Any) -> list[Solution]:
-    """Return the solutions that damped iteration reaches from both sides of a saddle, along its unstable direction.
+    """Return the solutions to which damped iteration descends from a saddle, on both sides of it.
 
     Args:
         solver: solves from a start, with the caller's rule and seed.
@@ -79,17 +79,17 @@ def descend_from_saddle(solver: StartSolver, saddle: Solution, **options: Any) -
         return []
     problem, u, clusters = saddle.problem, saddle.overlaps.pack(), saddle.problem.clusters
     images = [
-        e.exchange_overlaps(Overlaps.unpack(direction, saddle.overlaps.sizes), clusters).pack()
-        for e in exchanges(problem)
+        e.permute_overlaps(Overlaps.unpack(direction, saddle.overlaps.sizes), clusters).pack()
+        for e in symmetries_of_problem(problem)
     ]
     mirrored = any(np.allclose(image, -direction, atol=1e-6 * np.abs(direction).max()) for image in images)
     found: list[Solution] = []
     for sign in (1.0,) if mirrored else (1.0, -1.0):
-        for amplitude in SaddleOptions.current().amplitudes:
+        for amplitude in SaddleEscapeOptions.current().amplitudes:
             there = Overlaps.unpack(u + sign * amplitude * direction, saddle.overlaps.sizes)
             with progress_step(f"down from the {saddle.branch} saddle"):
                 solution = solver(problem, there, extrapolate=False, **options)
-            if solution.losses is not None and not agree_within_errors(solution, saddle):
+            if solution.losses is not None and not solutions_agree_within_errors(solution, saddle):
                 found.append(solution)
                 break
     return found

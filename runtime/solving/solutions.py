@@ -1,4 +1,4 @@
-"""All solutions that the starts of a model lead to, ranked."""
+"""All solutions that the starts of a model converge to, ranked by training loss."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 from ..base.errors import TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message, progress_bar
-from ..problems.problem import Problem, check_is_problem
-from ..saddle_point.starts import name_branch, start_overlaps
-from .deflation import agree_up_to_symmetry, find_by_deflation
-from .retrying import has_left_branch, retry_start
+from ..problems.problem import Problem, require_problem
+from ..saddle_point.starts import find_start, name_branch, named_starts, overlaps_of_start
+from .deflation import find_solutions_by_deflation, solutions_agree_up_to_symmetry
+from .retrying import has_start_left_branch, retry_lost_start
 from .saddle_escape import descend_from_saddle
-from .solution import Solution, agree_within_errors, has_lost_overlap
+from .solution import Solution, has_lost_overlap_of_start, solutions_agree_within_errors
 from .solve import solve_unchecked
 
 
 @dataclass(frozen=True)
 class SolutionSearchOptions(AlgorithmOptions):
-    """Options of the search for solutions on both sides of a saddle, before they are compared with known ones.
+    """Options of the search for minima on both sides of a saddle.
 
     Attributes:
-        accuracy: of these solutions, unless a coarser one is asked for; finer distinguishes closer solutions.
+        accuracy: accuracy of these solutions, unless a coarser one is asked for; finer distinguishes closer solutions.
         effort: rule sizes that may be tried; more cost time.
     """
 
@@ -52,30 +52,30 @@ def solutions(
         starts: names of starts; all those of the model by default.
         deflate: attempts to find others, with the known ones divided out (`deflation`): saddles, too.
         on_failure: called with the last iterate of every start that fails.
-        **options: as for `solve`.
+        **options: options, as for `solve`.
 
     Example:
         >>> best = sf.solutions(sf.problem("ridge_regression", alpha=2))[0]
         >>> best.rank
         1
     """
-    check_is_problem(problem)
+    require_problem(problem)
     ranked: list[Solution] = []
     lost: dict[str, Solution] = {}
-    names = list(starts or problem.solver.model.STARTS)
+    names = [find_start(problem, name) for name in starts or named_starts(problem)]
     with progress_bar("solving", len(names)) as task:
         for name in names:
             task.describe(f"solving from the start {name}")
             solution = solve_unchecked(problem, name, **options)
             task.advance()
-            if has_left_branch(problem, name, solution):
+            if has_start_left_branch(problem, name, solution):
                 lost[name] = solution
             if solution.losses is None:
                 print_message(f"start {name}: {solution.status.words}; {solution.advice}")
                 if on_failure:
                     on_failure(solution)
                 continue
-            twin = next((i for i, other in enumerate(ranked) if agree_within_errors(solution, other)), None)
+            twin = next((i for i, other in enumerate(ranked) if solutions_agree_within_errors(solution, other)), None)
             if twin is None:
                 ranked.append(solution)
             elif _is_start_of_branch(solution, name) and not _is_start_of_branch(ranked[twin], ranked[twin].start):
@@ -85,7 +85,7 @@ def solutions(
         ranked += _retry_lost_starts(problem, lost, ranked, **options)
     if deflate and ranked:
         known = {name: options[name] for name in ("accuracy", "seed") if name in options}
-        ranked += find_by_deflation(problem, ranked, deflate, **known)
+        ranked += find_solutions_by_deflation(problem, ranked, deflate, **known)
     ranked.sort(key=lambda s: s.training_loss)
     return [replace(s, rank=i) for i, s in enumerate(ranked, start=1)]
 
@@ -93,7 +93,7 @@ def solutions(
 def _descend_from_saddles(
     problem: Problem, starts: Sequence[str], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Return new solutions on both sides of the saddles among the known ones.
+    """Return new solutions on both sides of the saddles among known solutions.
 
     Each is named after a start that has its overlaps, or else after that of the saddle.
     """
@@ -102,7 +102,9 @@ def _descend_from_saddles(
     found: list[Solution] = []
     for saddle in known:
         for solution in descend_from_saddle(partial(solve_unchecked, **rough), saddle):
-            if solution.success and not any(agree_up_to_symmetry(solution, other) for other in (*known, *found)):
+            if solution.success and not any(
+                solutions_agree_up_to_symmetry(solution, other) for other in (*known, *found)
+            ):
                 finished = solve_unchecked(problem, solution, **options)
                 own = (name for name in starts if _is_start_of_branch(finished, name))
                 found.append(replace(finished, start=next(own, saddle.start)))
@@ -116,8 +118,8 @@ def _retry_lost_starts(
     own = {name: options.pop(name) for name in ("accuracy", "effort") if name in options}
     found: list[Solution] = []
     for name, solution in lost.items():
-        if all(has_lost_overlap(problem, name, other) for other in (*known, *found)):
-            again, words = retry_start(partial(solve_unchecked, **options), problem, name, solution, **own)
+        if all(has_lost_overlap_of_start(problem, name, other) for other in (*known, *found)):
+            again, words = retry_lost_start(partial(solve_unchecked, **options), problem, name, solution, **own)
             if again is not None:
                 found.append(again)
             elif words:
@@ -126,5 +128,5 @@ def _retry_lost_starts(
 
 
 def _is_start_of_branch(solution: Solution, start: str) -> bool:
-    """Return whether a start by name belongs to the branch of a solution."""
-    return name_branch(start_overlaps(solution.problem, start)) == solution.branch
+    """Return whether a named start belongs to the branch of a solution."""
+    return name_branch(solution.problem, overlaps_of_start(solution.problem, start)) == solution.branch

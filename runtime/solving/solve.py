@@ -1,7 +1,7 @@
 """Solve a problem from a start: damped iteration, Newton's method, adaptive refinement, error bars, checks.
 
-start           `approach.starting_overlaps`: of a named start, or those given
-damped solve    `approach.approach_solution`: to the neighbourhood of a solution, by a coarse rule
+start           `approach.overlaps_of_any_start`: of a named start, or those given
+damped solve    `approach.approach_solution_by_damping`: to the neighbourhood of a solution, by a coarse rule
 Newton          `local.solve_by_newton`: to the tolerance of a rule
 refinement      `strategies` chooses families of rules, `refinement` goes from coarse to fine in one of them
 error bars      `error_bars.solution_with_error_bars`: of overlaps, training loss, test errors and multipliers
@@ -19,30 +19,30 @@ from typing import Any
 import numpy as np
 
 from ..base import budget
-from ..base.errors import TimeLimitError, require_in
+from ..base.errors import TimeLimitError, require_in_interval
 from ..base.progress import progress_step
-from ..channel.search import choose_search
+from ..channel.search import choose_proximal_search
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import NO_SYMMETRY, exchanges_of_state
+from ..problems.symmetry import NO_SYMMETRY, symmetries_of_state
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import convert_start, default_start
+from ..saddle_point.starts import convert_given_start, default_start, find_start
 from .approach import (
     APPROACH_RULE,
-    approach_rules,
-    approach_solution,
-    detect_symmetry,
+    approach_solution_by_damping,
+    detect_symmetry_of_state,
     is_near_solution,
-    starting_overlaps,
+    overlaps_of_any_start,
+    quadrature_rules_of_approach,
 )
-from .checks import describe_growth
-from .compilation import compiling_in_second_process, is_new_solver
-from .error_bars import best_solution_in_time, failed_solution
-from .retrying import has_left_branch, retry_start
-from .settings import SolveTask
-from .solution import Solution, has_lost_overlap
-from .strategies import Strategy, choose_strategy
-from .trivial import trivial_state
+from .checks import describe_unbounded_growth
+from .compilation import compiling_in_second_process, is_solver_new_on_machine
+from .error_bars import best_solution_at_time_limit, failed_solution
+from .retrying import has_start_left_branch, retry_lost_start
+from .settings import SolveSettings
+from .solution import Solution, has_lost_overlap_of_start
+from .strategies import Strategy, choose_integration_strategy
+from .trivial import find_trivial_solution
 
 _Q_ROUNDING = 1e-24  # of q: the weights are rounding errors below it, at any accuracy
 
@@ -58,40 +58,42 @@ def solve(
     effort: int = 100,
     time_limit: float | None = None,
 ) -> Solution:
-    """Solve the replica symmetric saddle point from a start, as `sf.solve` with rsb = 0.
+    """Solve the replica symmetric saddle point from a start; this is `sf.solve` with rsb = 0.
 
-    A start that left its branch is tried again, from easier problems (`retry_start`).
+    A start that left its branch is tried again, from easier problems (`retry_lost_start`).
 
     Args:
         problem: the problem to solve.
-        start: name of a start, overlaps, or a solution; by default the first start of the model.
+        start: name of a start, overlaps, or a solution; by default `default_start`.
         accuracy: error bar of the overlaps, in block scales.
         integrator: name of a rule, or "auto".
         points: size of that rule.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         effort: how many sizes of each family of rules may be tried.
-        time_limit: in seconds; None for none.
+        time_limit: limit in seconds; None for none.
 
     Raises:
         InputError: an unknown start or integrator, or an accuracy that is not positive.
     """
-    start = convert_start(default_start(problem) if start is None else start)
+    start = convert_given_start(default_start(problem) if start is None else start)
     by_rule = partial(solve_unchecked, integrator=integrator, points=points, seed=seed)
     own: dict[str, Any] = {"accuracy": accuracy, "effort": effort}
     with budget.time_limit(time_limit):
         found = by_rule(problem, start, **own)
-        lost = found.success and has_lost_overlap(problem, start, found)
+        lost = found.success and has_lost_overlap_of_start(problem, start, found)
         again, words = None, ""
         if not isinstance(start, Solution) and (
-            lost or (found.losses is None and has_left_branch(problem, start, found))
+            lost or (found.losses is None and has_start_left_branch(problem, start, found))
         ):
             with suppress(TimeLimitError):
-                again, words = retry_start(by_rule, problem, start, found, **own)
+                again, words = retry_lost_start(by_rule, problem, start, found, **own)
     if again is not None:
         return replace(again, tried=(*again.tried, f"the start left its branch at first: {words}"))
     status = Status.LEFT_BASIN if lost else found.status
     growth_message = (
-        describe_growth(problem, found.overlaps) if found.losses is None and status is Status.MAX_ITERATIONS else ""
+        describe_unbounded_growth(problem, found.overlaps)
+        if found.losses is None and status is Status.MAX_ITERATIONS
+        else ""
     )
     words = words or found.outside
     if growth_message not in words:
@@ -101,7 +103,7 @@ def solve(
 
 def solve_unchecked(
     problem: Problem,
-    start: str | Overlaps | Solution = "semantic",
+    start: str | Overlaps | Solution | None = None,
     *,
     accuracy: float = 1e-4,
     integrator: str = "auto",
@@ -112,15 +114,15 @@ def solve_unchecked(
     globalise: bool = True,
     extrapolate: bool = True,
 ) -> Solution:
-    """Solve the saddle point from a start without checking which branch was reached, which `solve` does.
+    """Solve the saddle point from a start, without the check of `solve` that the start's branch was reached.
 
     Args:
         problem: the problem to solve.
-        start: name of a start, overlaps, or a solution.
+        start: name of a start, overlaps, or a solution; by default `default_start`.
         accuracy: error bar of the overlaps, in block scales.
         integrator: name of a rule, or "auto".
         points: size of that rule.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
         effort: how many sizes of each family of rules may be tried.
         alone: whether there is no other start to try: then a failure is retried without extrapolation.
         globalise: whether damped iteration follows where Newton's method fails from a known solution.
@@ -129,23 +131,25 @@ def solve_unchecked(
     Raises:
         InputError: an unknown start or integrator, or an accuracy outside (0, 1).
     """
-    require_in("accuracy", accuracy, "(0, 1)")
-    refine = choose_strategy(problem, integrator, points, seed)
+    require_in_interval("accuracy", accuracy, "(0, 1)")
+    refine = choose_integration_strategy(problem, integrator, points, seed)
     _ = problem.alpha  # raises where it is missing, before anything is compiled
-    overlaps = starting_overlaps(problem, start)
+    if start is None or isinstance(start, str):
+        start = default_start(problem) if start is None else find_start(problem, start)
+    overlaps = overlaps_of_any_start(problem, start)
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
-    task = SolveTask(problem, name, NO_SYMMETRY, accuracy, seed, effort)
+    task = SolveSettings(problem, name, NO_SYMMETRY, accuracy, seed, effort)
     known = start if isinstance(start, Solution) else None
     with progress_step(f"solving from the start {name}"), budget.partial_result_slot() as best:
         try:
-            with compiling_in_second_process(problem, overlaps, is_new_solver(problem)):
+            with compiling_in_second_process(problem, overlaps, is_solver_new_on_machine(problem)):
                 return _solve_from_overlaps(task, overlaps, known, refine, alone, globalise, extrapolate)
         except TimeLimitError as error:
-            return best_solution_in_time(task, overlaps, best[0], error)
+            return best_solution_at_time_limit(task, overlaps, best[0], error)
 
 
 def _solve_from_overlaps(
-    task: SolveTask,
+    task: SolveSettings,
     overlaps: Overlaps,
     known: Solution | None,
     refine: Strategy,
@@ -153,43 +157,43 @@ def _solve_from_overlaps(
     globalise: bool,
     extrapolate: bool,
 ) -> Solution:
-    """Return the solution from overlaps, those of a known solution or others; the rest as of `solve_unchecked`."""
+    """Return the solution from given overlaps, those of a known solution or others."""
     if known is not None and known.symmetry is not None:
-        problem = choose_search(task.problem, overlaps)
+        problem = choose_proximal_search(task.problem, overlaps)
         task = replace(task, problem=problem)
-        symmetry = replace(known.symmetry, exchanges=exchanges_of_state(problem, overlaps))
+        symmetry = replace(known.symmetry, exchanges=symmetries_of_state(problem, overlaps))
         point = known.fixed_point if symmetry == known.symmetry else replace(known.fixed_point, jacobian=None)
         local_solution = refine(replace(task, symmetry=symmetry), point, known)
         if local_solution.losses is not None or not globalise:
             return local_solution
-    found = _solve_globalised(task, overlaps, known is None, refine, extrapolate)
+    found = _solve_by_damped_iteration_first(task, overlaps, known is None, refine, extrapolate)
     failed = found.losses is None and found.status in (Status.LEFT_DOMAIN, Status.MAX_ITERATIONS)
     if alone and extrapolate and failed:
         # Along a soft direction the residual is small far from the solution, where extrapolation may stop.
-        found = _solve_globalised(task, overlaps, known is None, refine, False)
+        found = _solve_by_damped_iteration_first(task, overlaps, known is None, refine, False)
     return found
 
 
-def _solve_globalised(
-    task: SolveTask, overlaps: Overlaps, is_guess: bool, refine: Strategy, extrapolate: bool
+def _solve_by_damped_iteration_first(
+    task: SolveSettings, overlaps: Overlaps, is_guess: bool, refine: Strategy, extrapolate: bool
 ) -> Solution:
-    """Return the solution from overlaps, of a guessed size or not, by damped iteration and then Newton's method."""
+    """Return the solution from overlaps by damped iteration, followed by Newton's method."""
     problem, seed = task.problem, task.seed
-    point = approach_solution(problem, overlaps, seed, extrapolate, is_guess)
-    thorough = choose_search(problem, point.overlaps) if is_near_solution(point) else problem
+    point = approach_solution_by_damping(problem, overlaps, seed, extrapolate, is_guess)
+    thorough = choose_proximal_search(problem, point.overlaps) if is_near_solution(point) else problem
     if thorough.search != problem.search:
         # The quick search missed minima, so that its fixed point belongs to another map.
-        again = approach_solution(thorough, point.overlaps, seed, extrapolate)
+        again = approach_solution_by_damping(thorough, point.overlaps, seed, extrapolate)
         point = replace(again, iterations=point.iterations + again.iterations)
     task = replace(task, problem=thorough)
     if is_near_solution(point):
         # Newton's method (local.py), refinement of the rule (refinement.py), error bars and checks (error_bars.py).
-        found = refine(replace(task, symmetry=detect_symmetry(thorough, point)), point, None)
+        found = refine(replace(task, symmetry=detect_symmetry_of_state(thorough, point)), point, None)
         if found.success or (found.losses is not None and np.abs(found.overlaps.q).max() >= _Q_ROUNDING):
             return found
     else:
         found = failed_solution(task, point, APPROACH_RULE)
-    zero = trivial_state(thorough, point.overlaps, *approach_rules(thorough, seed))
+    zero = find_trivial_solution(thorough, point.overlaps, *quadrature_rules_of_approach(thorough, seed))
     if zero is None:
         return found
     failed = found if found.losses is None else failed_solution(task, point, APPROACH_RULE)

@@ -1,4 +1,4 @@
-"""Choose the families of rules that solve a problem, in order: by its fields, its jumps, and the errors reached."""
+"""The choice of quadrature rules for a problem, by its number of fields, its jumps, and the errors reached."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
-from ..integration import FAMILIES, Lattice, Rule, rule_by_name
-from ..integration.estimates import two_standard_errors
+from ..integration import FAMILIES, LatticeRule, Rule, rule_by_name
+from ..integration.estimates import replicate_error_bar
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..integration.sampled import MAX_PRODUCT_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
 from .error_bars import failed_solution, solution_with_error_bars
-from .local import replicate_shifts, solve_by_newton
-from .refinement import refine_by_rules, refine_by_samples
-from .settings import SolveTask
+from .local import overlap_shifts_by_replicates, solve_by_newton
+from .refinement import refine_by_deterministic_rules, refine_by_sampled_rules
+from .settings import SolveSettings
 from .solution import Solution
 
 
@@ -40,37 +40,39 @@ class StrategyOptions(AlgorithmOptions):
     max_jump_fraction: float = 1e-3
 
 
-Strategy = Callable[[SolveTask, FixedPoint, Solution | None], Solution]
+Strategy = Callable[[SolveSettings, FixedPoint, Solution | None], Solution]
 """Refines a point near a solution; the solution of a neighbouring problem, if given, decides the first rule."""
 
 
-def choose_strategy(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
-    """Return the strategy: one rule where a rule and its size are named, otherwise adaptive refinement.
+def choose_integration_strategy(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
+    """Return the integration strategy: the named rule and size, otherwise adaptive refinement.
 
     Args:
         problem: the problem to solve.
         integrator: name of a rule, or "auto".
         points: size of that rule; a rule without replicates has a default.
-        seed: of sampled rules.
+        seed: seed of sampled rules.
 
     Raises:
         InputError: points without a rule, or no such rule.
     """
     if integrator == "auto" and points is not None:
         *others, last = FAMILIES
-        raise InputError(f"points = {points} goes with integrator {', '.join(others)} or {last}; auto picks its own")
+        raise InputError(
+            f"points = {points} needs integrator {', '.join(others)} or {last}; auto chooses points itself"
+        )
     if integrator == "auto":
         return refine_by_best_rules
     rule = rule_by_name(integrator, points, seed)
     if rule.replicated and points is None:
-        return lambda task, point, near: refine_by_samples(task, point, rule.sizes(problem))
+        return lambda task, point, near: refine_by_sampled_rules(task, point, rule.rules_coarse_to_fine(problem))
     if not rule.at_temperature:
         problem.require_zero_temperature(f"the rule {rule.name} integrates")
     return lambda task, point, near: solution_with_error_bars(task, solve_by_newton(task, rule, point), rule)
 
 
-def refine_by_best_rules(task: SolveTask, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Solve by the families of rules that suit the problem best, in turn until one meets the accuracy.
+def refine_by_best_rules(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Solve by the families of quadrature rules that fit the problem best, until one meets the accuracy.
 
     At a finite temperature product rules if the fields are few; at zero temperature panels and grids in proximal space
     for few fields; otherwise lattices and Sobol sets.
@@ -81,19 +83,21 @@ def refine_by_best_rules(task: SolveTask, approach: FixedPoint, near: Solution |
         near: the solution of a neighbouring problem, whose rule and size are tried first; None without one.
     """
     problem, effort = task.problem, task.effort
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     fields, is_new = part.solver.channel.FIELDS, near is None
     if problem.inverse_temperature is not None:
         products = tuple(rule for rule in WARM_PRODUCTS if rule.is_affordable_at_temperature(problem))[:effort]
         if len(products) > 1:
-            task.record("product rules: at a finite temperature averages have no jumps, and few fields allow products")
-            return refine_by_rules(task, approach, products, is_new)
-        task.record("samples: at a finite temperature a product rule of so many fields has too many nodes")
-        return refine_by_samples(task, approach)
+            task.record_rule_attempt(
+                "product rules: at a finite temperature averages have no jumps, and few fields allow products"
+            )
+            return refine_by_deterministic_rules(task, approach, products, is_new)
+        task.record_rule_attempt("samples: at a finite temperature a product rule of so many fields has too many nodes")
+        return refine_by_sampled_rules(task, approach)
     if fields > 2 or not (part.solver.proximal.HAS_PROX_SPACE or fields == 1):
         return _refine_in_many_fields(task, approach, near)
-    families = _rules_by_family(task)
-    task.record(
+    families = _jump_resolving_rules_by_family(task)
+    task.record_rule_attempt(
         f"{', then '.join(dict.fromkeys(rules[0].name for rules in families))}: the loss depends on "
         f"{fields} student field{'s' if fields > 1 else ''}, few enough for rules that resolve jumps"
     )
@@ -101,45 +105,51 @@ def refine_by_best_rules(task: SolveTask, approach: FixedPoint, near: Solution |
         families.sort(key=lambda rules: not isinstance(near.rule, type(rules[0])))
     solution: Solution | None = None
     for rules in families:
-        found = refine_by_rules(task, approach, _rules_from_size_of(near, rules, task.accuracy), is_new)
+        found = refine_by_deterministic_rules(
+            task, approach, _rules_from_size_of_neighbour(near, rules, task.accuracy), is_new
+        )
         if found.success or found.status is Status.MINIMA_MISSED or (found.outside and found.losses is not None):
             return found
-        solution = found if solution is None else min(solution, found, key=_failure_and_error)
+        solution = found if solution is None else min(solution, found, key=_failure_then_error)
         if solution.losses is not None:
             approach = solution.fixed_point
     if solution is None:
-        task.record("samples: none of these led to a solution")
-        return refine_by_samples(task, approach)
+        task.record_rule_attempt("samples: none of these led to a solution")
+        return refine_by_sampled_rules(task, approach)
     if fields > 1 and solution.losses is not None:
         return solution
-    jumping = _fraction_with_jumps(task, approach)
+    jumping = _fraction_of_nodes_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
     if fields > 1 and jumping > NEGLIGIBLE_JUMPS:
-        task.record(f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them")
-        return refine_by_samples(task, approach)
-    task.record("products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields")
+        task.record_rule_attempt(
+            f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them"
+        )
+        return refine_by_sampled_rules(task, approach)
+    task.record_rule_attempt(
+        "products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields"
+    )
     # A grid in X may be too wide for a narrow law of omega given Y; nodes in omega adapt to it.
     products = tuple(rule for rule in PRODUCTS[:effort] if rule.node_count(problem) <= MAX_PRODUCT_NODES)
-    best = min(solution, refine_by_rules(task, approach, products), key=_failure_and_error)
+    best = min(solution, refine_by_deterministic_rules(task, approach, products), key=_failure_then_error)
     if best.losses is not None:
         return best
-    sampled = refine_by_samples(task, approach)
+    sampled = refine_by_sampled_rules(task, approach)
     return sampled if sampled.losses is not None or not solution.outside else solution
 
 
-def _rules_by_family(task: SolveTask) -> list[list[Rule]]:
+def _jump_resolving_rules_by_family(task: SolveSettings) -> list[list[Rule]]:
     """Return the rules that resolve jumps, a list for each family, in the order of their ranks."""
     problem, rules = task.problem, list[Rule]()
     for family in FAMILIES.values():
-        tried = [rule for rule in family.sizes(problem) if rule.trial_order(problem) < np.inf]
+        tried = [rule for rule in family.rules_coarse_to_fine(problem) if rule.trial_order(problem) < np.inf]
         rules += [rule.rule_for_accuracy(task.accuracy) for rule in tried[: task.effort]]
     rules.sort(key=lambda rule: rule.trial_order(problem))
     return [list(group) for _, group in groupby(rules, key=type)]
 
 
-def finer_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
-    """Return the rules that refine a rule further, in the order in which `refine_by_best_rules` tries them.
+def finer_rules_of_all_families(problem: Problem, rule: Rule) -> Sequence[Rule]:
+    """Return the quadrature rules that refine a rule further, in the order in which they are tried.
 
     From nodes in X that are fine already, rules that split lines at kinks of the loss take over where applicable.
 
@@ -149,13 +159,13 @@ def finer_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
     """
     finer = rule.finer_rules(problem)
     lines = [family for family in FAMILIES.values() if family.splits_jumps and family.is_applicable(problem)]
-    split = [size for family in lines for size in family.sizes(problem)]
+    split = [size for family in lines for size in family.rules_coarse_to_fine(problem)]
     if not rule.in_x or not split:
         return finer
     return [*(size for size in finer if size.trial_order(problem) == rule.trial_order(problem)), *split]
 
 
-def _fraction_with_jumps(task: SolveTask, point: FixedPoint) -> float | Solution:
+def _fraction_of_nodes_with_jumps(task: SolveSettings, point: FixedPoint) -> float | Solution:
     """Return the fraction of the measure on which the proximal map may jump; a failed solution outside the domain."""
     try:
         return APPROACH_RULE.averages(task.problem, point.overlaps).bistable
@@ -163,63 +173,69 @@ def _fraction_with_jumps(task: SolveTask, point: FixedPoint) -> float | Solution
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), APPROACH_RULE)
 
 
-def _refine_in_many_fields(task: SolveTask, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Solve by lattices where the proximal map hardly jumps, otherwise, or where small lattices fail, by Sobol sets.
+def _refine_in_many_fields(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Solve by lattice rules if the proximal map hardly jumps, otherwise by Sobol sets.
 
     A lattice evaluates one of the nodes that exchanges map to each other.
     """
     options, problem = StrategyOptions.current(), task.problem
-    lattices = Lattice.sizes(problem)[: options.lattices_per_sample * task.effort]
-    jumping = _fraction_with_jumps(task, approach)
+    lattices = LatticeRule.rules_coarse_to_fine(problem)[: options.lattices_per_sample * task.effort]
+    jumping = _fraction_of_nodes_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
     most = (1 + len(task.symmetry.exchanges)) * options.lattice_points
-    fields = f"the loss depends on {reduce_to_loss(problem).solver.channel.FIELDS} student fields"
+    fields = f"the loss depends on {reduce_to_fields_of_loss(problem).solver.channel.FIELDS} student fields"
     if jumping > options.max_jump_fraction or not any(rule.node_count(problem) <= most for rule in lattices):
         jumps = jumping > options.max_jump_fraction
         why = f"the proximal map jumps at {jumping:.1g} of them" if jumps else "a lattice is too large"
-        task.record(f"samples: {fields}, and {why}")
-        return refine_by_samples(task, approach)
-    rules = _rules_from_size_of(near, lattices, task.accuracy)
-    task.record(f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them")
+        task.record_rule_attempt(f"samples: {fields}, and {why}")
+        return refine_by_sampled_rules(task, approach)
+    rules = _rules_from_size_of_neighbour(near, lattices, task.accuracy)
+    task.record_rule_attempt(
+        f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them"
+    )
     small = max(1, sum(rule.node_count(problem) <= most for rule in rules))
-    found = refine_by_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
+    found = refine_by_deterministic_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
-        task.record("samples: no small lattice led to a solution")
-        return refine_by_samples(task, approach)
+        task.record_rule_attempt("samples: no small lattice led to a solution")
+        return refine_by_sampled_rules(task, approach)
     if found.success or task.effort == 1:
         return found
-    given_up = found.rule.size != rules[small - 1].size
-    if given_up or not _lattices_are_faster(task, found):
-        task.record("samples: they reach the accuracy with fewer nodes than lattices")
-        return refine_by_samples(task, found.fixed_point)
+    given_up = found.rule.size_in_words != rules[small - 1].size_in_words
+    if given_up or not _are_lattices_faster_than_samples(task, found):
+        task.record_rule_attempt("samples: they reach the accuracy with fewer nodes than lattices")
+        return refine_by_sampled_rules(task, found.fixed_point)
     if not rules[small:]:
         return found
-    return min(found, refine_by_rules(task, found.fixed_point, rules[small:], patient=False), key=_failure_and_error)
+    return min(
+        found,
+        refine_by_deterministic_rules(task, found.fixed_point, rules[small:], patient=False),
+        key=_failure_then_error,
+    )
 
 
-def _lattices_are_faster(task: SolveTask, found: Solution) -> bool:
-    """Return whether a lattice needs fewer nodes for the accuracy than Sobol sets, by the errors of small ones."""
+def _are_lattices_faster_than_samples(task: SolveSettings, found: Solution) -> bool:
+    """Return whether a lattice needs fewer nodes than Sobol sets to reach the accuracy."""
     problem, accuracy, sample, point = task.problem, task.accuracy, SAMPLES[0], found.fixed_point
     assert found.averages is not None
     try:
-        shifts, _ = replicate_shifts(task, point, sample)
+        shifts, _ = overlap_shifts_by_replicates(task, point, sample)
     except DomainError:
         return True
-    noise, bistable = float(np.max(two_standard_errors(shifts) / point.overlaps.block_scales)), found.averages.bistable
-    visited = found.rule.predict_nodes(problem, found.relative_error, accuracy, bistable)
-    return visited / (1 + len(task.symmetry.exchanges)) <= sample.predict_nodes(problem, noise, accuracy, bistable)
+    noise, bistable = float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales)), found.averages.bistable
+    visited = found.rule.predict_node_count(problem, found.relative_error, accuracy, bistable)
+    return visited / (1 + len(task.symmetry.exchanges)) <= sample.predict_node_count(problem, noise, accuracy, bistable)
 
 
-def _failure_and_error(solution: Solution) -> tuple[bool, float]:
-    """Return a sort key: solutions before failures, the most accurate first."""
+def _failure_then_error(solution: Solution) -> tuple[bool, float]:
+    """Return a sort key that puts solutions before failures, and the most accurate solution first."""
     return solution.losses is None, solution.relative_error
 
 
-def _rules_from_size_of(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
-    """Return the rules from the one that a neighbouring solution needed, or one coarser if it was too good."""
-    sizes = [rule.describe() for rule in rules]
-    if near is None or near.rule.describe() not in sizes:
+def _rules_from_size_of_neighbour(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
+    """Return the rules from the size on that a neighbouring solution needed."""
+    sizes = [rule.rule_description() for rule in rules]
+    if near is None or near.rule.rule_description() not in sizes:
         return rules
     generous = near.relative_error < accuracy / 10
-    return rules[max(sizes.index(near.rule.describe()) - int(generous), 0) :]
+    return rules[max(sizes.index(near.rule.rule_description()) - int(generous), 0) :]

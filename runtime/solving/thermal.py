@@ -17,11 +17,11 @@ import numpy as np
 from ..base import presenting
 from ..base.errors import DomainError
 from ..integration import Rule
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class GibbsAverages:
         free_entropy: (1/d) E log Z, Z the integral of exp(-b risk) over the weights.
         free_energy: -free_entropy / b, the training loss for b -> infinity.
         energy: the risk (data and regulariser) of weights drawn from the measure, -d free_entropy / db.
-        entropy: of the measure's density, free_entropy + b energy.
+        entropy: entropy of the measure's density, free_entropy + b energy.
         self_overlap: r = q + V / b of drawn weights with themselves, (C, s, s).
-        test_error: of drawn weights; that of the posterior mean is the solution's.
+        test_error: error of drawn weights; that of the posterior mean is the solution's.
     """
 
     inverse_temperature: float
@@ -56,21 +56,21 @@ class GibbsAverages:
 
     @property
     def free_energy_error(self) -> float:
-        """Return the error bar of the free energy: that of the free entropy over b."""
+        """Return the error bar of the free energy."""
         return self.free_entropy_error / self.inverse_temperature
 
     @property
     def entropy(self) -> float:
-        """Return Phi_b + b energy, docs/theory.md (12.8), per d; of a density, so that it may be negative."""
+        """Return the entropy Phi_b + b energy, docs/theory.md (12.8), per d; it may be negative."""
         return self.free_entropy + self.inverse_temperature * self.energy
 
     @property
     def entropy_error(self) -> float:
-        """Return the error bar of the entropy: that of the free entropy plus b times that of the energy."""
+        """Return the error bar of the entropy, from the error bars of free entropy and energy."""
         return self.free_entropy_error + self.inverse_temperature * self.energy_error
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object `thermal` of the command line's contract (docs/design.md section 5), arrays as they are."""
+        """Return the object `thermal` of the command line's JSON (docs/design.md section 5)."""
         return presenting.to_json(self)
 
 
@@ -86,45 +86,47 @@ def gibbs_averages(
     """Return energy, entropy and errors of the Gibbs measure, with error bars.
 
     Args:
-        problem: at a finite temperature.
-        overlaps: of the solution.
+        problem: the problem at a finite temperature.
+        overlaps: overlaps of the solution.
         overlap_errors: error bars of the overlaps.
-        losses: of the solution.
+        losses: losses of the solution.
         free_energy_error: error bar of the free energy.
-        rule: by which the problem was solved.
+        rule: quadrature rule by which the problem was solved.
         shifts: changes of the packed overlaps by other rules, or by each replicate, (k, n).
     """
     b, u = problem.inverse_temperature, overlaps.pack()
     assert b is not None
     drawn = overlaps_of_drawn_weights(overlaps, b)
-    test, own, metric_rule = observables.test_error(problem, drawn)
+    test, own, metric_rule_for_budget = observables.test_error(problem, drawn)
     test_error = np.nan
-    if metric_rule:
+    if metric_rule_for_budget:
 
-        def test_error_at(there: np.ndarray) -> float:
+        def test_error_of_drawn_weights(there: np.ndarray) -> float:
             try:
                 moved = overlaps_of_drawn_weights(Overlaps.unpack(there, overlaps.sizes), b)
-                return observables.average_metric(problem, moved, metric_rule)
+                return observables.average_metric_by_rule(problem, moved, metric_rule_for_budget)
             except DomainError:
                 return np.nan
 
-        test_error = own + _error_bar([test_error_at(u + shift) for shift in shifts], rule, partial(test_error_at, u))
+        test_error = own + _error_bar_of_values(
+            [test_error_of_drawn_weights(u + shift) for shift in shifts], rule, partial(test_error_of_drawn_weights, u)
+        )
 
-    def _energy_at(there: np.ndarray, by: Rule = rule) -> float:
+    def _energy_at_overlaps(there: np.ndarray, by: Rule = rule) -> float:
         state = Overlaps.unpack(there, overlaps.sizes)
         try:
             averages = by.averages(problem, state)
-            hats = StateMap(problem, by).conjugates(state, averages.means)
+            hats = SaddlePointMap(problem, by).conjugates_at_overlaps(state, averages.means)
         except DomainError:
             return np.nan
-        parts = observables.losses(problem, state, hats, averages)
+        parts = observables.free_entropy_and_losses(problem, state, hats, averages)
         return parts.data + parts.penalty
 
     # The energy is not stationary in the overlaps: their errors enter in first order.
-    energies = [_energy_at(u + shift, by) for shift, by in zip(shifts, cycle(rule.replicates), strict=False)]
-    energy_error = _error_bar(energies, rule, partial(_energy_at, u))
+    energies = [_energy_at_overlaps(u + shift, by) for shift, by in zip(shifts, cycle(rule.replicates), strict=False)]
+    energy_error = _error_bar_of_values(energies, rule, partial(_energy_at_overlaps, u))
     if not rule.replicated:
-        energy_error += abs(_energy_at(u, rule.finer_rule()) - _energy_at(u))
+        energy_error += abs(_energy_at_overlaps(u, rule.finer_rule()) - _energy_at_overlaps(u))
     return GibbsAverages(
         inverse_temperature=b,
         free_entropy=b * losses.free_entropy,
@@ -140,21 +142,21 @@ def gibbs_averages(
     )
 
 
-def _error_bar(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
-    """Return the error bar of a number from its values by replicates of a rule, or by other rules than `here`."""
+def _error_bar_of_values(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
+    """Return the error bar of a number from its values by replicates, or by other quadrature rules."""
     if not values:
         return np.nan
     if rule.replicated:
-        return float(two_standard_errors(np.array(values)))
+        return float(replicate_error_bar(np.array(values)))
     own = here()
     return float(max(abs(value - own) for value in values))
 
 
 def overlaps_of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
-    """Return overlaps with the self-overlap r = q + V / b of a drawn weight in place of q, that of two drawn weights.
+    """Return overlaps with q replaced by the self-overlap r = q + V / b of weights drawn from the measure.
 
     Args:
-        overlaps: of a solution.
+        overlaps: overlaps of a solution.
         inverse_temperature: b.
     """
     return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)

@@ -1,4 +1,4 @@
-"""Find out whether a state converges to the trivial solution W = 0: whether its overlaps shrink at all smaller sizes.
+"""A test whether a state converges to the trivial solution W = 0: whether its overlaps shrink at all sizes.
 
 Where the slope of the loss vanishes with the fields, q = m = theta = 0 solves the saddle point, and near it the map is
 linear in the size of W: iterated at a fixed size, the shape of a state (V included) converges and q is multiplied by a
@@ -16,13 +16,13 @@ import numpy as np
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..problems.symmetry import Symmetry, exchanges_of_state
+from ..problems.symmetry import StateSymmetry, symmetries_of_state
 from ..saddle_point.iteration import DEFAULT_DAMPING
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TrivialSolutionOptions(AlgorithmOptions):
 
     Attributes:
         sizes: small sqrt(q), descending, relative to that of a field at rows of W of order one; the last decides.
-        max_iterations: of the shape at one size.
+        max_iterations: largest number of iterations of the map at one size of W.
         tolerance: change of the shape, in block scales, at which it has converged.
         vanishing_ratio: factor of sqrt(q) in one step below which the image counts as zero.
         max_growth: factor of sqrt(q) in one step above which the state counts as growing.
@@ -45,89 +45,93 @@ class TrivialSolutionOptions(AlgorithmOptions):
 
 
 @progress_step("whether every overlap shrinks to zero")
-def trivial_state(problem: Problem, overlaps: Overlaps, coarse: Rule, fine: Rule) -> tuple[Overlaps, np.ndarray] | None:
-    """Return the overlaps of W = 0, V included, and their error bars (n,), if a state converges to it; None otherwise.
+def find_trivial_solution(
+    problem: Problem, overlaps: Overlaps, coarse: Rule, fine: Rule
+) -> tuple[Overlaps, np.ndarray] | None:
+    """Return overlaps and error bars (n,) of W = 0 if a state converges to it; None otherwise.
 
     Args:
         problem: the problem to solve.
-        overlaps: of the state.
+        overlaps: overlaps of the state.
         coarse: rule by which the shape at each size is found.
         fine: rule by which q is tested to shrink; its replicates must agree.
     """
-    symmetry = Symmetry(None, exchanges_of_state(problem, overlaps), problem.clusters)
-    sizes = _descending_sizes(problem, overlaps)
+    symmetry = StateSymmetry(None, symmetries_of_state(problem, overlaps), problem.clusters)
+    sizes = _descending_weight_norms(problem, overlaps)
     state, variances = overlaps, []
-    if _weight_size(overlaps) < sizes[-1]:
+    if _norm_of_weights(overlaps) < sizes[-1]:
         # V may have vanished with it, so that the field is a rounding error.
         state = replace(overlaps, V=problem.law.rho[:, None, None] * np.eye(problem.student_rank))
     for size in sizes:
         try:
-            state, variance = _converge_shape(StateMap(problem, coarse, symmetry), state, size)
-            if not _is_shrinking(StateMap(problem, fine, symmetry), state):
+            state, variance = _converge_overlap_shape(SaddlePointMap(problem, coarse, symmetry), state, size)
+            if not _is_weight_norm_shrinking(SaddlePointMap(problem, fine, symmetry), state):
                 return None
         except DomainError:
             return None
         variances.append(variance)
     # V is linear in the size of W where the loss holds |W|, and constant near W = 0 where it does not.
-    before, V = (_extrapolate_to_zero(sizes[i:], variances[i:]) for i in (-3, -2))
+    before, V = (_extrapolate_to_zero_weights(sizes[i:], variances[i:]) for i in (-3, -2))
     V = np.where(np.abs(V) > 1e-3 * np.abs(variances[-1]).max(), V, 0.0)
     zero = replace(state, q=np.zeros_like(state.q), m=np.zeros_like(state.m), theta=np.zeros_like(state.theta))
     widths = replace(zero, V=np.abs(V - before), phi=np.full_like(state.phi, np.nan))
     return replace(zero, V=V), widths.pack()
 
 
-def _extrapolate_to_zero(sizes: list[float], values: list[np.ndarray]) -> np.ndarray:
-    """Return the value at zero of the line through the first two."""
+def _extrapolate_to_zero_weights(sizes: list[float], values: list[np.ndarray]) -> np.ndarray:
+    """Return the value at zero size, by the straight line through the first two values."""
     return values[1] - (values[0] - values[1]) * sizes[1] / (sizes[0] - sizes[1])
 
 
-def _descending_sizes(problem: Problem, overlaps: Overlaps) -> list[float]:
-    """Return sizes sqrt(q), descending: that of the state, those in between, and small ones."""
+def _descending_weight_norms(problem: Problem, overlaps: Overlaps) -> list[float]:
+    """Return descending sizes sqrt(q) of the weights, from the size of the state to very small ones."""
     unit = float(np.sqrt(problem.law.rho.max()))
     small = [size * unit for size in TrivialSolutionOptions.current().sizes]
-    own = min(_weight_size(overlaps), unit)
+    own = min(_norm_of_weights(overlaps), unit)
     steps = 0 if own <= small[0] else 1 + int(np.log10(own / small[0]))
     return [*(float(size) for size in np.geomspace(own, small[0], steps + 1)[:steps]), *small]
 
 
-def _weight_size(overlaps: Overlaps) -> float:
+def _norm_of_weights(overlaps: Overlaps) -> float:
     return float(np.sqrt(np.abs(np.einsum("caa->c", overlaps.q)).max()))
 
 
-def _resize_weights(overlaps: Overlaps, size: float) -> Overlaps:
-    factor = size / max(_weight_size(overlaps), 1e-300)
+def _rescale_weights(overlaps: Overlaps, size: float) -> Overlaps:
+    factor = size / max(_norm_of_weights(overlaps), 1e-300)
     return replace(overlaps, q=factor**2 * overlaps.q, m=factor * overlaps.m, theta=factor * overlaps.theta)
 
 
-def _converge_shape(state_map: StateMap, overlaps: Overlaps, size: float) -> tuple[Overlaps, np.ndarray]:
-    """Return the shape to which the map converges at a fixed size of W, and its V.
+def _converge_overlap_shape(state_map: SaddlePointMap, overlaps: Overlaps, size: float) -> tuple[Overlaps, np.ndarray]:
+    """Return the shape of the overlaps to which the map converges at a fixed size of W, and its V.
 
     Raises:
         DomainError: the overlaps grow, or leave the domain of definition.
     """
-    options, state = TrivialSolutionOptions.current(), _resize_weights(overlaps, size)
+    options, state = TrivialSolutionOptions.current(), _rescale_weights(overlaps, size)
     for _ in range(options.max_iterations):
         u = state.pack()
         image = state_map(u, state.sizes)
         mapped = Overlaps.unpack(image, state.sizes)
-        if not np.isfinite(image).all() or not _weight_size(mapped) < options.max_growth * size:
+        if not np.isfinite(image).all() or not _norm_of_weights(mapped) < options.max_growth * size:
             raise DomainError("the overlaps grow")
-        if _weight_size(mapped) < options.vanishing_ratio * size:
+        if _norm_of_weights(mapped) < options.vanishing_ratio * size:
             # The response vanishes with the weights where the penalty has a corner at zero, as |w|.
             responds = (np.linalg.eigvalsh(mapped.V) > 0).all()
             return replace(state, V=mapped.V) if responds else state, mapped.V
         # The overlaps of the image at the size kept, mixed in with the damping weight that keeps the mean mode stable.
-        gap = _resize_weights(mapped, size).pack() - u
+        gap = _rescale_weights(mapped, size).pack() - u
         moved = np.max(np.abs(gap) / state.block_scales)
-        state = _resize_weights(Overlaps.unpack(u + DEFAULT_DAMPING * gap, state.sizes), size)
+        state = _rescale_weights(Overlaps.unpack(u + DEFAULT_DAMPING * gap, state.sizes), size)
         if moved < options.tolerance:
             break
     return state, state.V
 
 
-def _is_shrinking(state_map: StateMap, state: Overlaps) -> bool:
-    """Return whether q is multiplied by less than one, by more than the replicates differ."""
-    images, _ = state_map.replicate_images(state.pack(), state.sizes)
-    factors = np.array([_weight_size(Overlaps.unpack(image, state.sizes)) for image in images]) / _weight_size(state)
-    spread = float(two_standard_errors(factors)) if len(factors) > 1 else 0.0
+def _is_weight_norm_shrinking(state_map: SaddlePointMap, state: Overlaps) -> bool:
+    """Return whether the map reduces q by more than the spread of the replicates."""
+    images, _ = state_map.replicate_images_with_averages(state.pack(), state.sizes)
+    factors = np.array([_norm_of_weights(Overlaps.unpack(image, state.sizes)) for image in images]) / _norm_of_weights(
+        state
+    )
+    spread = float(replicate_error_bar(factors)) if len(factors) > 1 else 0.0
     return bool(factors.mean() + spread < 1)

@@ -1,4 +1,4 @@
-"""Verify a solution: solve again by a rule of another family.
+"""Verification of a solution: the problem is solved again by a quadrature rule of another family.
 
 Two rules count as different where they place their nodes in different variables (proximal points or fields) or by
 different formulas; both evaluate the same symbolic loss.
@@ -14,9 +14,9 @@ import numpy as np
 from ..base.errors import InputError, NotConvergedError, TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration import Rule, other_families, rule_by_name
+from ..integration import Rule, cross_check_families, rule_by_name
 from ..problems.problem import Problem
-from ..problems.reduced import reduce_to_loss
+from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import name_branch
 from .solution import Solution
@@ -36,30 +36,30 @@ class VerificationOptions(AlgorithmOptions):
     coarsest: float = 0.1
 
 
-def independent_family(problem: Problem, rule: Rule) -> str:
-    """Return the name of the family of rules that checks a solution of a rule independently.
+def independent_rule_family(problem: Problem, rule: Rule) -> str:
+    """Return the name of a family of quadrature rules that checks a solution independently.
 
     It is one with nodes in X if those of the rule are not, or else one that finds jumps and bends of the proximal map
     in another way, or else any that is applicable.
 
     Args:
         problem: the problem that was solved.
-        rule: by which it was solved.
+        rule: quadrature rule by which the problem was solved.
 
     Raises:
         InputError: no other family is applicable.
     """
-    suited = [family for family in other_families(rule) if family.is_applicable(problem)]
+    suited = [family for family in cross_check_families(rule) if family.is_applicable(problem)]
     for family in [*(f for f in suited if f.in_x != rule.in_x), *(f for f in suited if f.splits_jumps), *suited]:
         return family.name
-    fields = reduce_to_loss(problem).solver.channel.FIELDS
-    raise InputError(f"no second rule for {fields} student fields is as good as Sobol sets; name one")
+    fields = reduce_to_fields_of_loss(problem).solver.channel.FIELDS
+    raise InputError(f"no second rule is as accurate as Sobol sets for {fields} student fields; name one as integrator")
 
 
 def verified(
     solution: Solution, integrator: str | None = None, points: int | None = None, seed: int | None = None
 ) -> Solution:
-    """Return the solution with error bars that contain the truth if those of either of two rules do.
+    """Return the solution with its error bars checked by solving again with another quadrature rule.
 
     The problem is solved again with a rule of another family. Error bars become max(own, difference + the other's);
     error_kind becomes "verified" where the difference of every number is within the sum of both error bars, so that the
@@ -67,9 +67,9 @@ def verified(
 
     Args:
         solution: the solution to verify.
-        integrator: of the second rule, as for `solve`; default the one of `independent_family`.
+        integrator: of the second rule, as for `solve`; default the one of `independent_rule_family`.
         points: size of the second rule.
-        seed: of its scramblings.
+        seed: seed of its scramblings.
 
     Raises:
         InputError: the same family twice, no second rule for so many fields, or a failed solution.
@@ -80,12 +80,12 @@ def verified(
         'verified'
     """
     if solution.losses is None:
-        raise InputError(f"there is no solution to verify: {solution.status.words}")
+        raise InputError(f"the solve failed ({solution.status.words}): no solution to verify")
     problem = solution.problem
     problem.require_zero_temperature("solutions are verified by a second rule")
-    integrator = integrator or independent_family(problem, solution.rule)
+    integrator = integrator or independent_rule_family(problem, solution.rule)
     if integrator == "auto" or rule_by_name(integrator).name == solution.rule.name:
-        raise InputError(f"{integrator}: a rule of another family than {solution.rule.name} is expected")
+        raise InputError(f"integrator {integrator}: a rule of another family than {solution.rule.name} is expected")
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": 1 if seed is None else seed}
     options = VerificationOptions.current()
     accuracy = float(np.clip(solution.relative_error, options.finest, options.coarsest))
@@ -93,12 +93,12 @@ def verified(
         other = solve(problem, solution, accuracy=accuracy, **chosen)
     if other.status is Status.TIME_LIMIT:
         raise TimeLimitError(f"the time limit ended the verification by {integrator}")
-    if other.losses is None or name_branch(other.overlaps) != name_branch(solution.overlaps):
+    if other.losses is None or name_branch(problem, other.overlaps) != name_branch(problem, solution.overlaps):
         raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
     names, strengths = list(solution.observed), solution.multipliers_error is not None
 
-    def reported_numbers(one: Solution) -> list[Any]:
-        """Return everything reported, with error bars."""
+    def reported_numbers_with_errors(one: Solution) -> list[Any]:
+        """Return all reported numbers of a solution, each with its error bar."""
         numbers = [
             (one.overlaps.pack(), one.errors),
             (np.array(one.training_loss), np.array(one.training_loss_error)),
@@ -107,7 +107,9 @@ def verified(
         return [*numbers, (one.multipliers, one.multipliers_error)] if strengths else numbers
 
     agree, widths = True, []
-    for (value, width), (second, second_width) in zip(reported_numbers(solution), reported_numbers(other), strict=True):
+    for (value, width), (second, second_width) in zip(
+        reported_numbers_with_errors(solution), reported_numbers_with_errors(other), strict=True
+    ):
         difference = np.abs(value - second)
         agree = agree and not bool(np.any(difference > width + second_width))
         widths.append(np.maximum(width, difference + second_width))

@@ -1,4 +1,4 @@
-"""The part of an error bar that comes from the error bars of the overlaps at which a number is taken."""
+"""The part of a number's error bar that is due to the error bars of the overlaps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 
 
@@ -27,11 +27,11 @@ class DisplacementOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Displacements:
-    """A set of displacements by which other rules, or replicates, would change the overlaps of a solution.
+    """Changes of a solution's overlaps by other quadrature rules or replicates, which carry its error bars.
 
     Attributes:
         at: packed overlaps of the solution, (n,); scales: of their blocks, (n,).
-        shifts: of the packed overlaps, one row another rule or replicate, (k, n).
+        shifts: shifts of the packed overlaps by each other rule or replicate, (k, n).
         replicated: whether rows are independent replicates; else each row is a displacement by itself.
         widening: ratio of the reported error bars to those of the shifts, at least 1.
     """
@@ -54,9 +54,9 @@ class Displacements:
         """Return the displacements behind the error bars (n,) of the packed overlaps.
 
         Args:
-            overlaps: of the solution.
+            overlaps: overlaps of the solution.
             errors: error bars of the packed overlaps, (n,).
-            shifts: as of `Solution`; where they are not known the error bars themselves are taken as one.
+            shifts: shifts as of `Solution`; if None, the error bars themselves are taken as one shift.
             residual_shift: displacement by the remaining residual, (n,).
             replicated: whether the shifts are of independent replicates.
         """
@@ -64,7 +64,7 @@ class Displacements:
         rows = np.zeros((0, len(errors))) if shifts is None else np.asarray(shifts)
         if not len(rows) or not np.any(rows):
             rows, replicated = errors[None], False
-        sizes = two_standard_errors(rows) if replicated else np.abs(rows).max(axis=0)
+        sizes = replicate_error_bar(rows) if replicated else np.abs(rows).max(axis=0)
         largest = float(np.max(sizes / scales))
         widening = float(np.max(errors / scales)) / largest if largest > 0 else 1.0
         negligible = DisplacementOptions.current().negligible_fraction * largest
@@ -74,42 +74,42 @@ class Displacements:
         return cls(overlaps.pack(), scales, rows, replicated, max(1.0, widening))
 
     @property
-    def worst_displacement(self) -> np.ndarray:
-        """The displacement (n,) of the size of the error bars along which the overlaps are known least."""
+    def most_uncertain_displacement(self) -> np.ndarray:
+        """Return the displacement (n,) of the overlaps in which they are least certain."""
         if self.replicated:
             rows, _ = self._principal_directions()
             return self.widening * rows[0]
         return self.widening * self.shifts[np.argmax(np.max(np.abs(self.shifts) / self.scales, axis=1))]
 
-    def propagate(self, function: Callable[[np.ndarray], float], here: float) -> np.ndarray:
-        """Return by how much every shift changes a number, (k,), the widening included; infinite beyond its domain.
+    def changes_at_displacements(self, function: Callable[[np.ndarray], float], here: float) -> np.ndarray:
+        """Return the changes (k,) of a number by every shift of the overlaps; infinite outside the domain.
 
         Args:
             function: the number as a function of packed overlaps.
             here: the number at the overlaps of the solution.
         """
 
-        def _change_by(row: np.ndarray) -> float:
+        def _change_by_shift(row: np.ndarray) -> float:
             try:
                 return function(self.at + row) - here
             except DomainError:
                 return np.inf
 
         if not self.replicated:
-            return self.widening * np.array([_change_by(row) for row in self.shifts])
+            return self.widening * np.array([_change_by_shift(row) for row in self.shifts])
         rows, coefficients = self._principal_directions()
-        return self.widening * coefficients @ np.array([_change_by(row) for row in rows])
+        return self.widening * coefficients @ np.array([_change_by_shift(row) for row in rows])
 
-    def error_of_changes(self, changes: np.ndarray) -> float:
-        """Return the error bar that belongs to changes (k,) of a number."""
+    def error_bar_of_changes(self, changes: np.ndarray) -> float:
+        """Return the error bar that corresponds to the changes (k,) of a number."""
         if not np.all(np.isfinite(changes)):
             return np.inf
-        return float(two_standard_errors(changes)) if self.replicated else float(np.max(np.abs(changes), initial=0.0))
+        return float(replicate_error_bar(changes)) if self.replicated else float(np.max(np.abs(changes), initial=0.0))
 
     def _principal_directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the few directions in which replicates spread, (m, n), and the shifts in units of these, (k, m).
+        """Return the principal directions (m, n) of the shifts, and the shifts as coefficients in these, (k, m).
 
-        Each is as long as two standard errors of the replicates' mean.
+        Each direction is as long as two standard errors of the replicates' mean.
         """
         count = len(self.shifts)
         scaled = (self.shifts - self.shifts.mean(axis=0)) / self.scales

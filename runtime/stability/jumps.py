@@ -19,11 +19,11 @@ import numpy as np
 
 from ..base import presenting
 from ..base.options import AlgorithmOptions
-from ..channel.field_lines import bisect_steepest, evaluate_on_lines, with_coordinate
-from ..channel.fields import Fields, field_law
-from ..channel.nodes import sobol_normal
-from ..channel.points import noise_values, proximal_points_at
-from ..integration.estimates import two_standard_errors
+from ..channel.field_lines import bisect_steepest_intervals, proximal_points_on_lines, replace_coordinate
+from ..channel.fields import FieldLaw, field_law
+from ..channel.nodes import sobol_normal_points
+from ..channel.points import noise_values, proximal_points_at_nodes
+from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
@@ -34,8 +34,8 @@ class JumpSearchOptions(AlgorithmOptions):
 
     Attributes:
         line_reach: half the length of a line in standard deviations; longer lines find rarer jumps.
-        intervals: of a line, each searched for one jump; more find jumps that are close to another.
-        max_bisections: of an interval, until the place of a jump is known.
+        intervals: intervals of a line, each searched for one jump; more find jumps that are close to another.
+        max_bisections: largest number of bisections of an interval, until the place of a jump is known.
         wide_deviation: standard deviation of every other node across the lines; wider finds rarer jumps, with more
             noise.
         min_relative_jump: jumps of X shorter than this fraction of the size of X are neglected.
@@ -52,7 +52,7 @@ class JumpSearchOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Jumps:
-    """A set of jumps found on lines, each of which represents a piece of the surface.
+    """The jumps of the proximal map found on lines in the fields, with weights for surface integrals.
 
     Attributes:
         weights: measure of the piece under delta(F_1 - F_2), label probability included, (N,); its sum over one
@@ -71,61 +71,63 @@ class Jumps:
     fields: np.ndarray
     replicates: int
 
-    def average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return E[delta(F_1 - F_2) h] and two standard errors for values h (N, ...) on the jumps."""
+    def surface_average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the surface average E[delta(F_1 - F_2) h] of values h (N, ...), and two standard errors."""
         sums = np.zeros((self.replicates, *values.shape[1:]))
         np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
-        return sums.mean(axis=0), two_standard_errors(sums)
+        return sums.mean(axis=0), replicate_error_bar(sums)
 
     @property
-    def any(self) -> bool:
-        """Return whether any line crosses the surface."""
+    def is_nonempty(self) -> bool:
+        """Return whether any line crosses the jump surface."""
         return bool(len(self.weights))
 
     @cached_property
-    def steepness(self) -> np.ndarray:
-        """The slope |g_1 - g_2| of F_1 - F_2 across the surface, (N,)."""
+    def gradient_jump_norms(self) -> np.ndarray:
+        """Return the gradient |g_1 - g_2| of F_1 - F_2 across the jump surface, (N,)."""
         return np.sqrt(np.sum(self.field_jump**2, axis=(1, 2)))
 
-    def susceptibility(self, problem: Problem) -> tuple[float, float]:
-        """Return -Tr V^_jump = alpha E[delta |g_1 - g_2|^2], which the derivative form of V^ misses, and its error."""
-        value, error = self.average(self.steepness**2)
+    def susceptibility_from_jumps(self, problem: Problem) -> tuple[float, float]:
+        """Return the contribution of jumps to -Tr V^, alpha E[delta |g_1 - g_2|^2], and its error bar."""
+        value, error = self.surface_average(self.gradient_jump_norms**2)
         return problem.alpha * float(value), problem.alpha * float(error)
 
-    def area(self) -> tuple[float, float]:
-        """Return the Gaussian measure of the surface, E[delta |grad(F_1 - F_2)|], and its error."""
-        value, error = self.average(self.steepness)
+    def surface_area(self) -> tuple[float, float]:
+        """Return the Gaussian measure of the jump surface, E[delta |grad(F_1 - F_2)|], and its error bar."""
+        value, error = self.surface_average(self.gradient_jump_norms)
         return float(value), float(error)
 
     def mean_squared_jump(self) -> tuple[float, float]:
-        """Return the mean of |X_1 - X_2|^2 over the surface, and its error; nan without a surface."""
-        area = self.area()[0]
+        """Return the mean of |X_1 - X_2|^2 over the jump surface, and its error bar; nan without jumps."""
+        area = self.surface_area()[0]
         if not area > 0:
             return np.nan, np.nan
-        squares = self.steepness * np.sum(self.student_jump**2, axis=(1, 2))
-        value, error = self.average(squares)
+        squares = self.gradient_jump_norms * np.sum(self.student_jump**2, axis=(1, 2))
+        value, error = self.surface_average(squares)
         return float(value) / area, float(error) / area
 
     def to_json(self) -> dict[str, Any]:
         """Return the object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
         return presenting.to_json(self)
 
-    def direction(self) -> tuple[np.ndarray, float]:
-        """Return the direction (L, s) of the normal V^{-1}(X_1 - X_2) that most of the surface has, and its share.
+    def principal_normal_direction(self) -> tuple[np.ndarray, float]:
+        """Return the principal direction (L, s) of the normals of the jump surface, and its share of the surface.
 
         The leading eigenvector of the mean of n n^T over the surface, up to sign, and the eigenvalue.
         """
-        size = self.field_jump[0].size if self.any else 0
+        size = self.field_jump[0].size if self.is_nonempty else 0
         if not size:
             return np.zeros((0, 0)), np.nan
-        normals = self.field_jump.reshape(-1, size) / self.steepness[:, None]
-        matrix, _ = self.average(self.steepness[:, None, None] * normals[:, :, None] * normals[:, None, :])
+        normals = self.field_jump.reshape(-1, size) / self.gradient_jump_norms[:, None]
+        matrix, _ = self.surface_average(
+            self.gradient_jump_norms[:, None, None] * normals[:, :, None] * normals[:, None, :]
+        )
         values, vectors = np.linalg.eigh(matrix)
         lead = vectors[:, -1] * np.sign(vectors[np.argmax(np.abs(vectors[:, -1])), -1])
         return lead.reshape(self.field_jump.shape[1:]), float(values[-1] / np.trace(matrix))
 
 
-def find_jumps(
+def find_proximal_jumps(
     problem: Problem,
     overlaps: Overlaps,
     log2: int = 9,
@@ -133,15 +135,15 @@ def find_jumps(
     intervals: int | None = None,
     seed: int = 0,
 ) -> Jumps:
-    """Return the jumps of the proximal map on 2^log2 lines a coordinate, replicate and choice of labels.
+    """Return the jumps of the proximal map on 2^log2 lines per coordinate, replicate and choice of labels.
 
     Args:
         problem: problem with a proximal map.
-        overlaps: of a solution.
+        overlaps: overlaps of a solution.
         log2: logarithm to base 2 of the lines.
         replicates: independent sets of lines.
-        intervals: of a line, each searched for one jump; None for that of `JumpSearchOptions`.
-        seed: of the lines.
+        intervals: intervals of a line, each searched for one jump; None for that of `JumpSearchOptions`.
+        seed: seed of the lines.
 
     Raises:
         DomainError: overlaps outside their domain.
@@ -152,13 +154,15 @@ def find_jumps(
     teacher = problem.tokens * problem.teacher_rank
     for labels, probability in problem.label_choices:
         fields = field_law(problem, overlaps, labels)
-        sets = [sobol_normal(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
+        sets = [sobol_normal_points(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
         size = len(sets[0])
-        nodes = np.tile(np.concatenate([widen_nodes(nodes)[0] for nodes in sets]), (student, 1))
+        nodes = np.tile(np.concatenate([widen_nodes_with_importance_weights(nodes)[0] for nodes in sets]), (student, 1))
         axes = np.repeat(np.arange(student), replicates * size)
         importance = _line_importance_weights(nodes, teacher + axes)
         for choice in noise_values(problem):
-            row, omega, g, x, density = _find_jumps_on_lines(problem, fields, nodes, teacher + axes, intervals, choice)
+            row, omega, g, x, density = _find_proximal_jumps_on_lines(
+                problem, fields, nodes, teacher + axes, intervals, choice
+            )
             slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
@@ -168,8 +172,8 @@ def find_jumps(
     return Jumps(weights, replicate, context, g, x, omega, replicates)
 
 
-def widen_nodes(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes with every other one farther out, where minima compete, and importance weights, below 2.
+def widen_nodes_with_importance_weights(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return normal nodes, every other one scaled outward, and their importance weights, below 2.
 
     Args:
         nodes: standard normal, (N, dimension).
@@ -178,32 +182,32 @@ def widen_nodes(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarr
     nodes = nodes.copy()
     nodes[1::2, :columns] *= JumpSearchOptions.current().wide_deviation
     wide = nodes[:, :columns]
-    return nodes, _mixture_weight(np.sum(wide**2, axis=1), wide.shape[1])
+    return nodes, _mixture_importance_weight(np.sum(wide**2, axis=1), wide.shape[1])
 
 
-def _mixture_weight(squares: np.ndarray, dimension: int) -> np.ndarray:
-    """Return the normal density over that of the mixture of two widths, at given squared norms."""
+def _mixture_importance_weight(squares: np.ndarray, dimension: int) -> np.ndarray:
+    """Return the ratio of the normal density to the density of the widened nodes, at given squared norms."""
     wide = JumpSearchOptions.current().wide_deviation
     return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / wide**2)) / wide**dimension)
 
 
 def _line_importance_weights(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return the normal density over that of the nodes' mixture, in the coordinates across each line; below 2."""
+    """Return importance weights of lines through widened nodes; they are below 2."""
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
-    return _mixture_weight(squares, nodes.shape[1] - 1)
+    return _mixture_importance_weight(squares, nodes.shape[1] - 1)
 
 
-def _find_jumps_on_lines(
-    problem: Problem, fields: Fields, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
+def _find_proximal_jumps_on_lines(
+    problem: Problem, fields: FieldLaw, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return every jump on the lines through the nodes, each parallel to its axis.
+    """Return every jump of the proximal map on lines through nodes, each line parallel to an axis.
 
     Returns:
         line, omega, jump of g, jump of X and density (times the probability of the noise value) of each.
     """
     options = JumpSearchOptions.current()
     ends = np.linspace(-options.line_reach, options.line_reach, intervals + 1)
-    x, minima = evaluate_on_lines(problem, fields, nodes, axes, ends, choice)
+    x, minima = proximal_points_on_lines(problem, fields, nodes, axes, ends, choice)
     steps = np.linalg.norm(np.diff(x, axis=1), axis=2)
     two = minima > 1
     shortest = options.min_relative_jump * max(float(np.abs(x).max()), 1e-300)
@@ -211,15 +215,15 @@ def _find_jumps_on_lines(
     steep = steps > 2 * np.median(steps, axis=1, keepdims=True)
     row, place = np.nonzero((two[:, 1:] | two[:, :-1] | steep) & (steps > shortest))
     found = row, ends[place], ends[place + 1], x[row, place], x[row, place + 1]
-    (row, low, high, x_low, x_high), _ = bisect_steepest(
+    (row, low, high, x_low, x_high), _ = bisect_steepest_intervals(
         problem, fields, nodes, axes, found, options.max_bisections, shortest, choice
     )
     middle = (low + high) / 2
     shape = (len(row), problem.tokens, problem.student_rank)
     if not len(row):
         return row, np.zeros(shape), np.zeros(shape), np.zeros(shape), middle
-    omega, *_, weight = proximal_points_at(
-        problem, fields, with_coordinate(nodes[row], axes[row], middle), choice=choice
+    omega, *_, weight = proximal_points_at_nodes(
+        problem, fields, replace_coordinate(nodes[row], axes[row], middle), choice=choice
     )
     jump = (x_low - x_high).reshape(shape)
     field_jump = np.einsum("lab,nlb->nla", fields.precision, jump)

@@ -1,4 +1,4 @@
-"""Longitudinal spectrum of dG/du at a solution, and the error bar of the eigenvalue that decides the verdict."""
+"""The longitudinal spectrum of dG/du at a solution, and the error bar of its leading eigenvalue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..integration import Rule
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.difference_jacobian import COARSE_NODES, FINE_NODES, difference_settings, jacobian
-from ..saddle_point.generated_jacobian import evaluate_map_slopes
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.difference_jacobian import (
+    COARSE_NODES,
+    FINE_NODES,
+    difference_rule_and_steps,
+    map_jacobian_by_differences,
+)
+from ..saddle_point.generated_jacobian import evaluate_map_derivatives
+from ..saddle_point.state_map import SaddlePointMap
 from .displacement import Displacements
 
 _ROUNDING = 1e-14  # of the map, relative
@@ -36,8 +41,8 @@ class LongitudinalSpectrumOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class MapSpectrum:
-    """A spectrum of dG/du at packed overlaps.
+class LongitudinalJacobian:
+    """The Jacobian dG/du at a solution, with its spectrum.
 
     Attributes:
         printed: whether the printed derivatives are taken; differences else.
@@ -48,16 +53,16 @@ class MapSpectrum:
     at: np.ndarray
     printed: bool
 
-    def jacobian_with_error(self, displacements: Displacements) -> tuple[np.ndarray, float]:
-        """Return the Jacobian, and the error bar of its largest real part; nan where that is far from 1."""
+    def jacobian_with_eigenvalue_error(self, displacements: Displacements) -> tuple[np.ndarray, float]:
+        """Return dG/du and the error bar of its leading eigenvalue; nan if that is far from 1."""
         with progress_step("slopes of the saddle-point map"):
             sample = COARSE_NODES
-            matrix = self._jacobian_at(self.at, sample)
-            if self.rule.replicated and self.leading_real_part(matrix) > 1:
+            matrix = self._jacobian_at_overlaps(self.at, sample)
+            if self.rule.replicated and self.largest_real_part_of_spectrum(matrix) > 1:
                 # Noise over few points may look like an instability: a verdict requires more.
                 sample = FINE_NODES
-                matrix = self._jacobian_at(self.at, sample)
-        lead = self.leading_real_part(matrix)
+                matrix = self._jacobian_at_overlaps(self.at, sample)
+        lead = self.largest_real_part_of_spectrum(matrix)
         options = LongitudinalSpectrumOptions.current()
         distance = options.error_bar_distance_sampled if self.rule.replicated else options.error_bar_distance
         if abs(lead - 1) > distance:
@@ -68,34 +73,37 @@ class MapSpectrum:
             except DomainError:
                 return matrix, np.inf
 
-    def leading_real_part(self, matrix: np.ndarray) -> float:
-        """Return the largest real part of the spectrum."""
+    def largest_real_part_of_spectrum(self, matrix: np.ndarray) -> float:
+        """Return the largest real part of the eigenvalues of a matrix."""
         return float(np.linalg.eigvals(matrix).real.max())
 
     def _leading_eigenvalue_error(
         self, matrix: np.ndarray, lead: float, sample: Rule, displacements: Displacements
     ) -> float:
-        """Return by how much replicates (else finer rule and steps), errors of the overlaps and rounding change it."""
-        elsewhere = self.at + displacements.worst_displacement
+        """Return the error bar of the leading eigenvalue, due to quadrature, overlaps and rounding."""
+        elsewhere = self.at + displacements.most_uncertain_displacement
         if self.printed:
             other = self._analytic_jacobian(self.rule.finer_rule(), elsewhere)
-            return DIFFERENCE_SAFETY * abs(self.leading_real_part(other) - lead) + self._perturbation_bound(
-                matrix, _ROUNDING
-            )
-        used, steps, one_sided = difference_settings(self.problem, self.rule, self._unpack_overlaps(self.at), sample)
-        rounding = self._perturbation_bound(matrix, _ROUNDING / float(np.min(steps)))
+            return DIFFERENCE_SAFETY * abs(
+                self.largest_real_part_of_spectrum(other) - lead
+            ) + self._eigenvalue_perturbation_bound(matrix, _ROUNDING)
+        used, steps, one_sided = difference_rule_and_steps(
+            self.problem, self.rule, self._unpack_overlaps(self.at), sample
+        )
+        rounding = self._eigenvalue_perturbation_bound(matrix, _ROUNDING / float(np.min(steps)))
         if not used.replicated:
             # Steps of half the length to the other side change the remainder of the next order.
             other = self._difference_jacobian(used.finer_rule(), elsewhere, -np.asarray(steps) / 2, one_sided)
-            return DIFFERENCE_SAFETY * abs(self.leading_real_part(other) - lead) + rounding
+            return DIFFERENCE_SAFETY * abs(self.largest_real_part_of_spectrum(other) - lead) + rounding
         leads = [
-            self.leading_real_part(self._difference_jacobian(one, self.at, steps, one_sided)) for one in used.replicates
+            self.largest_real_part_of_spectrum(self._difference_jacobian(one, self.at, steps, one_sided))
+            for one in used.replicates
         ]
-        moved = self.leading_real_part(self._difference_jacobian(used, elsewhere, steps, one_sided)) - lead
-        return float(two_standard_errors(np.array(leads))) + abs(moved) + rounding
+        moved = self.largest_real_part_of_spectrum(self._difference_jacobian(used, elsewhere, steps, one_sided)) - lead
+        return float(replicate_error_bar(np.array(leads))) + abs(moved) + rounding
 
-    def _perturbation_bound(self, matrix: np.ndarray, size: float) -> float:
-        """Return by how much a relative change of the matrix changes the leading eigenvalue, by its condition number.
+    def _eigenvalue_perturbation_bound(self, matrix: np.ndarray, size: float) -> float:
+        """Return a bound for the change of the leading eigenvalue by a relative change of the matrix.
 
         Two that coincide change by the root.
         """
@@ -110,20 +118,22 @@ class MapSpectrum:
             condition = np.inf
         return float(min(condition * size, np.sqrt(size)))
 
-    def _jacobian_at(self, u: np.ndarray, sample: Rule) -> np.ndarray:
+    def _jacobian_at_overlaps(self, u: np.ndarray, sample: Rule) -> np.ndarray:
         if self.printed:
             return self._analytic_jacobian(self.rule, u)
-        used, steps, one_sided = difference_settings(self.problem, self.rule, self._unpack_overlaps(u), sample)
+        used, steps, one_sided = difference_rule_and_steps(self.problem, self.rule, self._unpack_overlaps(u), sample)
         return self._difference_jacobian(used, u, steps, one_sided)
 
     def _analytic_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
-        state_map = StateMap(self.problem, rule)
-        return state_map.project_off_orbit(evaluate_map_slopes(state_map, u).state, u, self.problem.sizes)
+        state_map = SaddlePointMap(self.problem, rule)
+        return state_map.project_jacobian_off_orbit(evaluate_map_derivatives(state_map, u).state, u, self.problem.sizes)
 
     def _difference_jacobian(self, rule: Rule, u: np.ndarray, steps: float | np.ndarray, one_sided: bool) -> np.ndarray:
-        state_map = StateMap(self.problem, rule)
+        state_map = SaddlePointMap(self.problem, rule)
         sizes = self.problem.sizes
-        return state_map.project_off_orbit(jacobian(state_map, u, sizes, steps, one_sided), u, sizes)
+        return state_map.project_jacobian_off_orbit(
+            map_jacobian_by_differences(state_map, u, sizes, steps, one_sided), u, sizes
+        )
 
     def _unpack_overlaps(self, u: np.ndarray) -> Overlaps:
         return Overlaps.unpack(u, self.problem.sizes)

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base.options import AlgorithmOptions
-from ..channel.fields import Fields, field_law
-from ..channel.nodes import sobol_normal
-from ..channel.points import noise_values, proximal_points_at
-from ..integration.estimates import two_standard_errors
+from ..channel.fields import FieldLaw, field_law
+from ..channel.nodes import sobol_normal_points
+from ..channel.points import noise_values, proximal_points_at_nodes
+from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.domain import conditional_covariance
-from .jumps import Jumps, widen_nodes
+from .jumps import Jumps, widen_nodes_with_importance_weights
 
 ABSOLUTE, RELATIVE = 1e-3, 0.2  # error bar asked of the self-overlap loss, whichever is wider
 
@@ -35,7 +35,7 @@ class SelfOverlapOptions(AlgorithmOptions):
     """Options of the largest fixed point of the finite map.
 
     Attributes:
-        max_iterations: of the map, from one number of pairs.
+        max_iterations: largest number of iterations of the map, from one number of pairs.
         step_tolerance: relative change of D at which the iteration stops, unless noise stops it before.
         max_log2_pairs: logarithm to base 2 of the most pairs of fields a set; more reach smaller error bars.
         small_loss: fraction of q: pairs of fields closer than this are hardly ever on two sides of a jump, so that
@@ -51,8 +51,8 @@ class SelfOverlapOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class FiniteMap:
-    """A map D -> D'(D) evaluated by independent Sobol sets of pairs of fields.
+class ReplicaDistanceMap:
+    """The map D -> D'(D) of the replica distance, evaluated by sets of pairs of fields.
 
     Attributes:
         prior: D^ -> D', (C, s, s, C, s, s).
@@ -80,10 +80,10 @@ class FiniteMap:
         for labels, probability in problem.label_choices:
             fields = field_law(problem, self.overlaps, labels)
             context = problem.context_indices(labels)
-            shared, own = _copy_factors(fields, distance[context])
+            shared, own = _shared_and_independent_factors(fields, distance[context])
             for r in range(self.replicates):
-                drawn = sobol_normal(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
-                drawn, weights = widen_nodes(drawn, teacher + student)
+                drawn = sobol_normal_points(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
+                drawn, weights = widen_nodes_with_importance_weights(drawn, teacher + student)
                 parts = drawn[:, teacher : teacher + 3 * student].reshape(len(drawn), 3, tokens, s)
                 pairs = []
                 for copy in (1, 2):
@@ -91,15 +91,15 @@ class FiniteMap:
                     columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
                     pairs.append(np.concatenate(columns, axis=1))
                 for choice in noise_values(problem):
-                    one, two = (proximal_points_at(problem, fields, nodes, choice=choice) for nodes in pairs)
+                    one, two = (proximal_points_at_nodes(problem, fields, nodes, choice=choice) for nodes in pairs)
                     difference = one.g - two.g
                     square = np.einsum("n,nla,nlb->lab", weights * one.weight, difference, difference) / len(drawn)
                     np.add.at(hats[r], context, 0.5 * problem.alpha * probability * square)
         return np.einsum("cabdef,rdef->rcab", self.prior, hats)
 
 
-def _copy_factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of z_i = shared z_0 + own z'_i, of covariance 1 and cross-covariance 1 - F^-1 D F^-T.
+def _shared_and_independent_factors(fields: FieldLaw, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of shared and independent noise that give two replicas at distance D.
 
     The coordinates are those of omega given Y.
     """
@@ -114,7 +114,7 @@ def _copy_factors(fields: Fields, distance: np.ndarray) -> tuple[np.ndarray, np.
 
 @dataclass(frozen=True)
 class SelfOverlap:
-    """A largest fixed point D* of the finite map.
+    """The largest fixed point D* of the replica-distance map, and the drop of the self-overlap.
 
     Attributes:
         distance: D*, (C, s, s); loss: max_c Tr D*_c / Tr q_c, and its error bar `error`.
@@ -132,20 +132,20 @@ class SelfOverlap:
     sampled: bool
 
 
-def relative_trace(distance: np.ndarray, overlaps: Overlaps) -> float:
-    """Return max_c Tr D_c / Tr q_c.
+def relative_replica_distance(distance: np.ndarray, overlaps: Overlaps) -> float:
+    """Return the replica distance relative to q, max_c Tr D_c / Tr q_c.
 
     Args:
         distance: D, (C, s, s).
-        overlaps: of the solution.
+        overlaps: overlaps of the solution.
     """
     return float(np.max(np.trace(distance, axis1=1, axis2=2) / np.trace(overlaps.q, axis1=1, axis2=2)))
 
 
-def leading_jump_map(
+def replica_distance_map_of_jumps(
     problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the leading part of D'(D) due to jumps, (C, s, s), and two standard errors of it.
+    """Return the part of D'(D) due to jumps for small D, (C, s, s), and two standard errors.
 
     D^_jump,c = (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)].
 
@@ -165,18 +165,18 @@ def leading_jump_map(
     sums = np.zeros((jumps.replicates, *distance.shape))
     np.add.at(sums, jumps.replicate, scale * values * jumps.weights[:, None, None, None])
     images = np.einsum("cabdef,rdef->rcab", prior, sums)
-    return images.mean(axis=0), two_standard_errors(images)
+    return images.mean(axis=0), replicate_error_bar(images)
 
 
-def find_largest_fixed_point(
-    finite: FiniteMap,
+def find_largest_replica_distance(
+    finite: ReplicaDistanceMap,
     linear: np.ndarray,
     jumps: Jumps | None,
     slope_error: float = 0.0,
     accuracy: float = ABSOLUTE,
     relative: float = RELATIVE,
 ) -> SelfOverlap:
-    """Return the largest fixed point of the finite map, found from above.
+    """Return the largest fixed point of the replica-distance map, approached from above.
 
     Args:
         finite: the map by pairs of fields.
@@ -196,16 +196,19 @@ def find_largest_fixed_point(
     direction = np.real(vectors[:, lead]).reshape(overlaps.q.shape)
     direction = direction * np.sign(np.trace(direction.sum(axis=0)) or 1.0)
     root = root_error = 0.0
-    if jumps is not None and jumps.any:
-        image, width = leading_jump_map(
-            finite.problem, jumps, finite.prior, direction / relative_trace(direction, overlaps)
+    if jumps is not None and jumps.is_nonempty:
+        image, width = replica_distance_map_of_jumps(
+            finite.problem, jumps, finite.prior, direction / relative_replica_distance(direction, overlaps)
         )
-        root, root_error = relative_trace(image, overlaps), relative_trace(np.abs(width), overlaps)
+        root, root_error = (
+            relative_replica_distance(image, overlaps),
+            relative_replica_distance(np.abs(width), overlaps),
+        )
     elif slope < 1:
         return SelfOverlap(np.zeros_like(overlaps.q), 0.0, 0.0, slope, 0.0, 0.0, False)
     if slope < 1 and jumps is not None:
-        small = _small_fixed_point(finite, linear, jumps, direction)
-        loss = relative_trace(small, overlaps)
+        small = _replica_distance_by_expansion(finite, linear, jumps, direction)
+        loss = relative_replica_distance(small, overlaps)
         if loss < options.small_loss:
             # D* = (b / (1 - a))^2, with independent errors of a and b.
             spread = 2 * float(np.hypot(root_error / max(root, 1e-300), slope_error / (1 - slope)))
@@ -213,9 +216,11 @@ def find_largest_fixed_point(
             return SelfOverlap(small, loss, error, slope, root, root_error, False)
     start = farthest = conditional_covariance(finite.problem, overlaps)
     while True:
-        distance, loss, error = _sampled_fixed_point(finite, start)
-        if loss > relative_trace(farthest, overlaps):  # copies that have only Y in common are as far apart as any
-            distance, loss = farthest, relative_trace(farthest, overlaps)
+        distance, loss, error = _replica_distance_by_sampling(finite, start)
+        if loss > relative_replica_distance(
+            farthest, overlaps
+        ):  # copies that have only Y in common are as far apart as any
+            distance, loss = farthest, relative_replica_distance(farthest, overlaps)
         if error <= max(accuracy, relative * loss) or finite.log2 >= options.max_log2_pairs:
             return SelfOverlap(distance, loss, error, slope, root, root_error, True)
         # Errors fall like one over the root of the number of pairs: these are rare events.
@@ -224,40 +229,44 @@ def find_largest_fixed_point(
         start = 1.5 * distance if np.isfinite(error) else start
 
 
-def _small_fixed_point(finite: FiniteMap, linear: np.ndarray, jumps: Jumps, direction: np.ndarray) -> np.ndarray:
-    """Return D* of D' = a D + b sqrt(D), a below 1, by iterating D = (1 - a)^{-1} b sqrt(D)."""
+def _replica_distance_by_expansion(
+    finite: ReplicaDistanceMap, linear: np.ndarray, jumps: Jumps, direction: np.ndarray
+) -> np.ndarray:
+    """Return the replica distance D* that solves D = a D + b sqrt(D), for a below 1."""
     overlaps = finite.overlaps
-    distance = 1e-6 * direction / relative_trace(direction, overlaps)
+    distance = 1e-6 * direction / relative_replica_distance(direction, overlaps)
     resolvent = np.linalg.inv(np.eye(len(linear)) - linear)
     for _ in range(200):
-        source = leading_jump_map(finite.problem, jumps, finite.prior, distance)[0]
+        source = replica_distance_map_of_jumps(finite.problem, jumps, finite.prior, distance)[0]
         new = (resolvent @ source.ravel()).reshape(distance.shape)
-        change = abs(relative_trace(new, overlaps) / max(relative_trace(distance, overlaps), 1e-300) - 1)
+        change = abs(
+            relative_replica_distance(new, overlaps) / max(relative_replica_distance(distance, overlaps), 1e-300) - 1
+        )
         distance = new
         if change < 1e-6:
             break
     return distance
 
 
-def _sampled_fixed_point(finite: FiniteMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Return D* by iteration from above with secant steps in log |D|, its loss and error bar."""
+def _replica_distance_by_sampling(finite: ReplicaDistanceMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Return the replica distance D*, by iteration from above, its loss and error bar."""
     options, overlaps = SelfOverlapOptions.current(), finite.overlaps
     last: tuple[float, float] | None = None
     gain = 0.0
     for _ in range(options.max_iterations):
         images = finite(distance)
         image = images.mean(axis=0)
-        before, after = relative_trace(distance, overlaps), relative_trace(image, overlaps)
+        before, after = relative_replica_distance(distance, overlaps), relative_replica_distance(image, overlaps)
         if not after > 1e-9:
             return np.zeros_like(distance), 0.0, options.small_loss
         x, y = np.log(before), np.log(after)
         if last is not None and abs(x - last[0]) > 1e-9:
             gain = float(np.clip((y - last[1]) / (x - last[0]), 0.0, 0.95))
-        spread = float(two_standard_errors(np.array([relative_trace(one, overlaps) for one in images])))
+        spread = float(replicate_error_bar(np.array([relative_replica_distance(one, overlaps) for one in images])))
         error = spread / max(1 - gain, 0.05)
         if last is not None and abs(y - x) < max(options.step_tolerance, 0.1 * spread / after):
             return image, after, error + abs(after - before) / max(1 - gain, 0.05)
         last = x, y
         step = float(np.clip((y - x) / (1 - gain), -1.5, 1.5))
         distance = image * np.exp(x + step - y)
-    return distance, relative_trace(distance, overlaps), float(np.nan)
+    return distance, relative_replica_distance(distance, overlaps), float(np.nan)

@@ -15,10 +15,10 @@ from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from .conditions import Condition, parse_condition
-from .independent_check import solution_by_rule
+from .independent_check import solution_by_second_rule
 from .locate import locate_threshold
-from .root import Evaluation
-from .search import ThresholdSearch, finest_accuracy
+from .root import DifferenceEvaluation
+from .search import ThresholdSearch, finest_overlap_accuracy
 from .threshold import Threshold
 
 
@@ -46,18 +46,18 @@ def condition_threshold(
     branch: Branch | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate where a condition on a branch's observables holds, as `test_error = baseline_error`.
+    """Locate the value where a condition on observables of a branch holds, as `test_error = 0.4`.
 
     Args:
-        problem: at any value of the parameter.
+        problem: the problem at any value of the parameter.
         condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
-        parameter: in which the threshold is located.
-        on: the branch, a named start.
+        parameter: name of the parameter in which the threshold is located.
+        on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the threshold.
-        seed: of sampled rules.
-        branch: with known solutions; a new one by default.
-        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+        seed: seed of sampled rules.
+        branch: branch with known solutions; a new one by default.
+        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
 
     Raises:
         InputError: the condition cannot be read.
@@ -65,7 +65,7 @@ def condition_threshold(
     """
     parsed = parse_condition(condition, problem)
     search = ThresholdSearch(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
-    return _locate_condition(search, parsed, branch or Branch(problem, parameter, on, seed=seed))
+    return _locate_condition_along_branch(search, parsed, branch or Branch(problem, parameter, on, seed=seed))
 
 
 def almeida_thouless(
@@ -85,85 +85,87 @@ def almeida_thouless(
     such values count as unstable, and a change of stability that jumps cause, not the replicon, is an error.
 
     Args:
-        problem: at any value of the parameter.
-        parameter: in which the threshold is located.
-        on: the branch, a named start.
+        problem: the problem at any value of the parameter.
+        parameter: name of the parameter in which the threshold is located.
+        on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the threshold.
-        seed: of sampled rules.
-        branch: with known solutions; a new one by default.
-        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+        seed: seed of sampled rules.
+        branch: branch with known solutions; a new one by default.
+        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
 
     Raises:
         NotConvergedError: the replicon does not pass 1 on the branch, or the proximal map jumps at the threshold.
 
     Example:
         >>> problem = sf.problem("tukey_regression", Delta=1)
-        >>> found = sf.almeida_thouless(problem, on="semantic", bracket=(5, 14), accuracy=1e-2)
+        >>> found = sf.almeida_thouless(problem, on="informed", bracket=(5, 14), accuracy=1e-2)
         >>> round(found.value, 3)
         7.298
     """
     jumping: set[float] = set()
 
-    def count_jumps_as_unstable(found: Evaluation) -> Evaluation:
-        if not _has_jumps(found.solutions[0]):
+    def count_jumps_as_unstable(found: DifferenceEvaluation) -> DifferenceEvaluation:
+        if not _has_proximal_jumps(found.solutions[0]):
             return found
         jumping.add(found.value)
         return replace(found, difference=max(found.difference, 1.0))
 
     search = ThresholdSearch("at", problem, parameter, (on,), bracket, accuracy, verify)
     follower = branch or Branch(problem, parameter, on, seed=seed)
-    found = _locate_condition(search, parse_condition("replicon = 1", problem), follower, count_jumps_as_unstable)
+    found = _locate_condition_along_branch(
+        search, parse_condition("replicon = 1", problem), follower, count_jumps_as_unstable
+    )
     ends = found.evidence["bracket"]
     limit = AlmeidaThoulessOptions.current().max_distance
-    if _has_jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > limit):
+    if _has_proximal_jumps(found.solutions[0]) or (jumping and abs(found.evidence["difference"]) > limit):
         raise NotConvergedError(
-            f"at: replica symmetry is lost between {parameter} = {ends[0]:.6g} and {ends[1]:.6g} through jumps of the "
-            "proximal map, not through the replicon, which means nothing where the map jumps"
+            f"no de Almeida-Thouless threshold: replica symmetry is lost between {parameter} = {ends[0]:.6g} and "
+            f"{ends[1]:.6g} through jumps of the proximal map, not where the replicon passes 1"
         )
     return found
 
 
-def _has_jumps(solution: Solution) -> bool:
+def _has_proximal_jumps(solution: Solution) -> bool:
     return solution.averages is not None and solution.averages.bistable > NEGLIGIBLE_JUMPS
 
 
-def _locate_condition(
+def _locate_condition_along_branch(
     search: ThresholdSearch,
     condition: Condition,
     follower: Branch,
-    adjust: Callable[[Evaluation], Evaluation] = lambda found: found,
+    adjust: Callable[[DifferenceEvaluation], DifferenceEvaluation] = lambda found: found,
 ) -> Threshold:
-    """Locate where a condition holds along a branch; overlaps are solved as accurately as the tolerance requires.
+    """Locate the value at which a condition holds along a branch, with overlaps as accurate as required.
 
     `adjust` replaces every evaluation.
     """
     wanted = follower.accuracy
 
-    def _evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+    def _evaluate_difference(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
         nonlocal wanted
-        solution = follower.at(value, None if tolerance is None else wanted)
+        solution = follower.solution_at(value, None if tolerance is None else wanted)
         if solution is None:
             return None
-        found = condition.evaluate(solution, tolerance or np.inf)
-        while tolerance is not None and not found.error <= tolerance and wanted > finest_accuracy(solution):
+        found = condition.evaluate_at_solution(solution, tolerance or np.inf)
+        while tolerance is not None and not found.error <= tolerance and wanted > finest_overlap_accuracy(solution):
             factor = max(0.3 * tolerance / found.error, 1e-6)
-            wanted = max(finest_accuracy(solution), min(wanted, solution.relative_error) * min(1 / 3, factor))
-            finer = follower.at(value, wanted)
+            wanted = max(finest_overlap_accuracy(solution), min(wanted, solution.relative_error) * min(1 / 3, factor))
+            finer = follower.solution_at(value, wanted)
             if finer is None:
                 break
             has_stalled = finer.relative_error > 0.7 * solution.relative_error
             solution = finer
-            found = condition.evaluate(solution, tolerance)
+            found = condition.evaluate_at_solution(solution, tolerance)
             if has_stalled:
                 break
-        return adjust(Evaluation(value, found.value, found.integration, found.residual, None, (solution,)))
+        return adjust(DifferenceEvaluation(value, found.value, found.integration, found.residual, None, (solution,)))
 
-    def _by_second_rule(best: Evaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
-        moved = solution_by_rule(best.solutions[0], rule)
+    def _difference_by_second_rule(best: DifferenceEvaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
+        moved = solution_by_second_rule(best.solutions[0], rule)
         if moved is None:
             raise InputError("the second rule leaves the domain of the overlaps")
-        found = condition.evaluate(moved, tolerance, equidistant=True)
+        found = condition.evaluate_at_solution(moved, tolerance, equidistant=True)
         return found.value, found.integration
 
-    return locate_threshold(search, _evaluate, _by_second_rule, (follower,))
+    return locate_threshold(search, _evaluate_difference, _difference_by_second_rule, (follower,))

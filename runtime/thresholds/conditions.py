@@ -1,4 +1,4 @@
-"""Conditions on observables, as `test_error = baseline_error`: parsed safely, evaluated with error bars."""
+"""Conditions on observables, as `test_error = baseline_error`: safe parsing, and evaluation with error bars."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
-from ..integration import Rule, slope_rules
-from ..integration.estimates import two_standard_errors
-from ..problems.columns import METRIC, OBSERVED, column_name
+from ..integration import Rule, choose_field_jacobian_rules
+from ..integration.estimates import replicate_error_bar
+from ..problems.columns import METRIC, OBSERVED, table_column_name
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
-from ..problems.quantities import find_quantity, overlap_entry, quantity_names
+from ..problems.quantities import overlap_entry_by_name, resolve_quantity_name, solution_quantity_names
 from ..saddle_point import observables
 from ..saddle_point.observables import Observable, find_observable
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 from ..solving.solution import Solution
-from ..stability.assess import ROUNDING, conjugates_error, replicons
+from ..stability.assess import ROUNDING, replicon_error_from_conjugates, replicons_by_replicate
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -48,8 +48,8 @@ class ConditionOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class ConditionValue:
-    """The left side minus the right side of a condition at a solution.
+class ConditionDifference:
+    """The left side minus the right side of a condition at a solution, with error bars.
 
     Attributes:
         integration, residual: error bars from the integrals and from the residual.
@@ -61,7 +61,7 @@ class ConditionValue:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the value: both parts added."""
+        """Return the error bar of the difference: the integration and the residual part added."""
         return self.integration + self.residual
 
 
@@ -74,74 +74,82 @@ class Condition:
     names: tuple[str, ...]
 
     @property
-    def needs_averages(self) -> bool:
-        """Return whether it depends on averages over the channel, not only on functions of the overlaps."""
+    def needs_channel_averages(self) -> bool:
+        """Return whether the condition depends on channel averages, not only on the overlaps."""
         return any(name in _AVERAGED for name in self.names)
 
     def __call__(self, solution: Solution) -> tuple[float, float]:
-        """Return left - right and its error bar, with integrals as accurate as those of the solution."""
-        found = self.evaluate(solution)
+        """Return left side minus right side of the condition at a solution, and its error bar."""
+        found = self.evaluate_at_solution(solution)
         return found.value, found.error
 
-    def evaluate(self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False) -> ConditionValue:
-        """Return left - right with its error bars.
+    def evaluate_at_solution(
+        self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False
+    ) -> ConditionDifference:
+        """Return left side minus right side of the condition at a solution, with error bars.
 
         Args:
-            solution: at which it is evaluated.
+            solution: the solution at which it is evaluated.
             tolerance: of the error bar; integrals beyond those of the solution (test error, baseline, replicon) are
                 refined to it, as far as possible.
             equidistant: whether the test error is integrated with equidistant nodes, not by Gauss-Hermite.
         """
-        observables = {name: _Observable._from_solution(name, solution, equidistant) for name in self.names}
+        observables = {name: _ConditionTerm._observable_of_solution(name, solution, equidistant) for name in self.names}
         values = {name: observable.value for name, observable in observables.items()}
         refined = [name for name in self.names if observables[name].refine is not None]
         for name in refined:
-            own_tolerance = tolerance / (2 * len(refined) * max(abs(self._partial_derivative(values, name)), 1e-300))
-            observables[name] = observables[name].refine_to(own_tolerance)
+            own_tolerance = tolerance / (
+                2 * len(refined) * max(abs(self._partial_derivative_of_difference(values, name)), 1e-300)
+            )
+            observables[name] = observables[name]._refine_to_tolerance(own_tolerance)
             values[name] = observables[name].value
-        centre = self._difference(values)
+        centre = self._left_minus_right(values)
         ends = ({**values, name: values[name] + observables[name].error} for name in self.names)
-        integration = sum(abs(self._difference(end) - centre) for end in ends)
-        integration += ROUNDING * max(abs(_evaluate(side, values)) for side in self.sides)
+        integration = sum(abs(self._left_minus_right(end) - centre) for end in ends)
+        integration += ROUNDING * max(abs(_evaluate_expression(side, values)) for side in self.sides)
 
-        def _change(shift: np.ndarray, names: Sequence[str]) -> float:
+        def _change_by_shift(shift: np.ndarray, names: Sequence[str]) -> float:
             known = {name: move for name in names if (move := observables[name].moved) is not None}
             try:
-                return self._difference({**values, **{name: move(shift) for name, move in known.items()}}) - centre
+                return (
+                    self._left_minus_right({**values, **{name: move(shift) for name, move in known.items()}}) - centre
+                )
             except DomainError:
                 return np.inf
 
         integrated_names = [name for name in self.names if not observables[name].is_entry]
         if solution.shifts is not None and len(solution.shifts):
-            changes = np.array([_change(shift, integrated_names) for shift in solution.shifts])
+            changes = np.array([_change_by_shift(shift, integrated_names) for shift in solution.shifts])
             sampled = solution.rule.replicated
-            integration += float(two_standard_errors(changes)) if sampled else float(np.abs(changes).max())
-        residual = 0.0 if solution.residual_shift is None else abs(_change(solution.residual_shift, self.names))
-        return ConditionValue(centre, float(integration), residual)
+            integration += float(replicate_error_bar(changes)) if sampled else float(np.abs(changes).max())
+        residual = (
+            0.0 if solution.residual_shift is None else abs(_change_by_shift(solution.residual_shift, self.names))
+        )
+        return ConditionDifference(centre, float(integration), residual)
 
-    def evaluate_sides(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
-        """Return both sides, in any precision.
+    def evaluate_condition_sides(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
+        """Return the values of both sides of the condition, in any precision.
 
         Args:
-            values: of the names.
+            values: values by the names in the condition.
             number: makes a number of a decimal string.
         """
-        left, right = (_evaluate(side, values, number) for side in self.sides)
+        left, right = (_evaluate_expression(side, values, number) for side in self.sides)
         return left, right
 
-    def _difference(self, values: Mapping[str, float]) -> float:
-        left, right = (_evaluate(side, values) for side in self.sides)
+    def _left_minus_right(self, values: Mapping[str, float]) -> float:
+        left, right = (_evaluate_expression(side, values) for side in self.sides)
         return left - right
 
-    def _partial_derivative(self, values: Mapping[str, float], name: str) -> float:
+    def _partial_derivative_of_difference(self, values: Mapping[str, float], name: str) -> float:
         step = 1e-6 * max(abs(values[name]), 1e-6)
-        ends = [self._difference({**values, name: values[name] + sign * step}) for sign in (1, -1)]
+        ends = [self._left_minus_right({**values, name: values[name] + sign * step}) for sign in (1, -1)]
         return (ends[0] - ends[1]) / (2 * step)
 
 
 @dataclass(frozen=True)
-class _Observable:
-    """A number in a condition, at a solution.
+class _ConditionTerm:
+    """The value of a named quantity in a condition, at a solution, with its error bar.
 
     Attributes:
         error: error bar of its integral, or of the overlap if it is one.
@@ -153,100 +161,104 @@ class _Observable:
     value: float
     error: float = 0.0
     moved: Callable[[np.ndarray], float] | None = None
-    refine: Callable[[float], _Observable] | None = None
+    refine: Callable[[float], _ConditionTerm] | None = None
     is_entry: bool = False
 
-    def refine_to(self, tolerance: float) -> _Observable:
+    def _refine_to_tolerance(self, tolerance: float) -> _ConditionTerm:
         return self.refine(tolerance) if self.refine and self.error > tolerance else self
 
     @classmethod
-    def _from_solution(cls, name: str, solution: Solution, equidistant: bool) -> _Observable:
+    def _observable_of_solution(cls, name: str, solution: Solution, equidistant: bool) -> _ConditionTerm:
         problem = solution.problem
         if name in ("training_loss", "free_entropy"):
             return cls(getattr(solution, name), solution.training_loss_error)
         if name == "bistable_share":
             return cls(solution.averages.bistable if solution.averages else np.nan)
         if name == "baseline_error":
-            return _baseline_observable(solution)
+            return _baseline_error_of_solution(solution)
         if name == "replicon":
-            return _replicon_observable(solution)
+            return _replicon_of_solution(solution)
         if name in OBSERVED or name.startswith(METRIC):
-            return _overlap_observable(find_observable(problem, name), solution.overlaps, equidistant)
-        if name in verdict_and_parameter_names(problem):
+            return _observable_of_overlaps(find_observable(problem, name), solution.overlaps, equidistant)
+        if name in non_observable_condition_names(problem):
             return cls(problem.value_of(name))
-        return cls._entry_of_overlaps(name, solution)
+        return cls._overlap_entry_of_solution(name, solution)
 
     @classmethod
-    def _entry_of_overlaps(cls, name: str, solution: Solution) -> _Observable:
+    def _overlap_entry_of_solution(cls, name: str, solution: Solution) -> _ConditionTerm:
         u, sizes, scales = solution.overlaps.pack(), solution.overlaps.sizes, solution.overlaps.block_scales
 
-        def entry(vector: np.ndarray) -> float:
-            value = overlap_entry(solution.problem, Overlaps.unpack(vector, sizes), name)
+        def overlap_entry_at(vector: np.ndarray) -> float:
+            value = overlap_entry_by_name(solution.problem, Overlaps.unpack(vector, sizes), name)
             return abs(value) if name in OVERLAPS else value
 
         # Error bars contain the residual, which is counted separately here.
         width = np.maximum(solution.errors - solution.residual * scales, 0.0)
-        return cls(entry(u), entry(width), lambda shift: entry(u + shift), is_entry=True)
+        return cls(
+            overlap_entry_at(u), overlap_entry_at(width), lambda shift: overlap_entry_at(u + shift), is_entry=True
+        )
 
 
-def _overlap_observable(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _Observable:
-    """Return a test error or a formula of the overlaps."""
+def _observable_of_overlaps(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _ConditionTerm:
+    """Return a test error, or another observable of the overlaps, as a term of a condition."""
 
-    def estimate(tolerance: float) -> _Observable:
-        value, error, rule = observable.estimate(overlaps, tolerance, equidistant)
+    def estimate_to_tolerance(tolerance: float) -> _ConditionTerm:
+        value, error, rule = observable.estimate_with_error(overlaps, tolerance, equidistant)
 
-        def value_after(shift: np.ndarray) -> float:
+        def value_at_shifted_overlaps(shift: np.ndarray) -> float:
             there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-            return observable.value(there, rule, equidistant)
+            return observable.value_by_rule(there, rule, equidistant)
 
-        return _Observable(value, error, value_after, estimate if rule else None)
+        return _ConditionTerm(value, error, value_at_shifted_overlaps, estimate_to_tolerance if rule else None)
 
-    return estimate(np.inf)
+    return estimate_to_tolerance(np.inf)
 
 
-def _baseline_observable(solution: Solution) -> _Observable:
+def _baseline_error_of_solution(solution: Solution) -> _ConditionTerm:
     coarser = observables.baseline_error(solution.problem, 36)
-    return _Observable(solution.baseline_error, abs(solution.baseline_error - coarser))
+    return _ConditionTerm(solution.baseline_error, abs(solution.baseline_error - coarser))
 
 
-def _replicon_observable(solution: Solution) -> _Observable:
-    """Return the Perron root of the replicon map, with an error bar by two rules or by replicates."""
+def _replicon_of_solution(solution: Solution) -> _ConditionTerm:
+    """Return the replicon (a Perron root) as a term of a condition, with its error bar."""
     problem, known = solution.problem, solution.averages
     if known is None:
-        return _Observable(np.nan, np.nan)
+        return _ConditionTerm(np.nan, np.nan)
     overlaps = solution.overlaps
-    first = slope_rules(solution.rule, problem, known.bistable)[0]
-    state_map = StateMap(problem, solution.rule)
-    hats = state_map.conjugates(overlaps, known.means)
+    first = choose_field_jacobian_rules(solution.rule, problem, known.bistable)[0]
+    state_map = SaddlePointMap(problem, solution.rule)
+    hats = state_map.conjugates_at_overlaps(overlaps, known.means)
 
-    def _replicon_after(rule: Rule, shift: np.ndarray) -> float:
+    def _replicon_at_shifted_overlaps(rule: Rule, shift: np.ndarray) -> float:
         there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-        moved = state_map.conjugates(there, state_map.averages(there).means)
-        return float(replicons(problem, moved, rule.jacobians(problem, there).square).mean())
+        moved = state_map.conjugates_at_overlaps(there, state_map.channel_averages(there).means)
+        return float(replicons_by_replicate(problem, moved, rule.jacobian_averages(problem, there).square).mean())
 
-    def estimate(tolerance: float) -> _Observable:
-        rule, squares, error = first, first.jacobians(problem, overlaps).square, np.inf
-        found = replicons(problem, hats, squares)
+    def estimate_to_tolerance(tolerance: float) -> _ConditionTerm:
+        rule, squares, error = first, first.jacobian_averages(problem, overlaps).square, np.inf
+        found = replicons_by_replicate(problem, hats, squares)
         for _ in range(ConditionOptions.current().replicon_refinements):
             rule, before = rule.finer_rule(), found
-            squares = rule.jacobians(problem, overlaps).square
-            found = replicons(problem, hats, squares)
-            error = float(two_standard_errors(found)) if rule.replicated else float(abs(found - before)[0])
+            squares = rule.jacobian_averages(problem, overlaps).square
+            found = replicons_by_replicate(problem, hats, squares)
+            error = float(replicate_error_bar(found)) if rule.replicated else float(abs(found - before)[0])
             if error <= tolerance:
                 break
-        error += conjugates_error(problem, overlaps, known, solution.rule, squares.mean(axis=0))
-        return _Observable(float(found.mean()), error, lambda shift: _replicon_after(rule, shift), estimate)
+        error += replicon_error_from_conjugates(problem, overlaps, known, solution.rule, squares.mean(axis=0))
+        return _ConditionTerm(
+            float(found.mean()), error, lambda shift: _replicon_at_shifted_overlaps(rule, shift), estimate_to_tolerance
+        )
 
-    return estimate(np.inf)
+    return estimate_to_tolerance(np.inf)
 
 
-def verdict_and_parameter_names(problem: Problem) -> list[str]:
-    """Return the names of verdicts, alpha and scalar parameters, which a condition may contain besides observables."""
+def non_observable_condition_names(problem: Problem) -> list[str]:
+    """Return the names, besides observables, that a condition may contain: verdicts and parameters."""
     numbers = []
     for name in problem.parameters:
         with suppress(InputError):
             problem.value_of(name)
-            numbers += [name] * (column_name(name) == name.rstrip("_"))
+            numbers += [name] * (table_column_name(name) == name.rstrip("_"))
     return ["replicon", "bistable_share", "alpha", *numbers]
 
 
@@ -255,23 +267,23 @@ def parse_condition(text: str, problem: Problem) -> Condition:
 
     Args:
         text: two expressions in names, numbers and + - * / **.
-        problem: whose quantities and parameters have the names.
+        problem: the problem whose quantities and parameters have the names.
 
     Raises:
-        InputError: as `parse_sides`, or an unknown name; the known ones are listed.
+        InputError: as `parse_condition_sides`, or an unknown name; the known ones are listed.
     """
-    sides, more = parse_sides(text), verdict_and_parameter_names(problem)
+    sides, more = parse_condition_sides(text), non_observable_condition_names(problem)
     used = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)]
     if not used:
-        known = ", ".join(name.rstrip("_") for name in quantity_names(problem, more))
+        known = ", ".join(name.rstrip("_") for name in solution_quantity_names(problem, more))
         raise InputError(f"condition {text!r} contains no observable; known are {known}")
     for node in used:
-        node.id = find_quantity(problem, node.id, f"condition {text!r}", more)
+        node.id = resolve_quantity_name(problem, node.id, f"condition {text!r}", more)
     return Condition(text, sides, tuple(sorted({node.id for node in used})))
 
 
-def parse_sides(text: str) -> tuple[ast.expr, ast.expr]:
-    """Return both sides of a condition as syntax trees, without checking names.
+def parse_condition_sides(text: str) -> tuple[ast.expr, ast.expr]:
+    """Return both sides of a condition as syntax trees; names are not checked.
 
     Raises:
         InputError: not of the form `left = right`.
@@ -279,15 +291,17 @@ def parse_sides(text: str) -> tuple[ast.expr, ast.expr]:
     sides = re.sub(r"\blambda\b", "lambda_", text).split("=")  # a keyword of Python
     if len(sides) != 2:
         raise InputError(f"condition {text!r}: two expressions joined by one '=' are expected, as test_error = 0.1")
-    left, right = (_parse_expression(side, text) for side in sides)
+    left, right = (_parse_condition_expression(side, text) for side in sides)
     return left, right
 
 
-def _parse_expression(text: str, condition: str) -> ast.expr:
+def _parse_condition_expression(text: str, condition: str) -> ast.expr:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
-        raise InputError(f"condition {condition!r}: cannot read {text.strip()!r}") from None
+        raise InputError(
+            f"condition {condition!r}: cannot read {text.strip()!r}; names, numbers and + - * / ** are allowed"
+        ) from None
     allowed = (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.Load, ast.UAdd, ast.USub, *_OPERATIONS)
     for node in ast.walk(tree):
         if not isinstance(node, allowed) or (
@@ -299,13 +313,15 @@ def _parse_expression(text: str, condition: str) -> ast.expr:
     return tree
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Any:
+def _evaluate_expression(node: ast.expr, values: Mapping[str, Any], number: Callable[[str], Any] = float) -> Any:
     if isinstance(node, ast.Constant):
         return number(str(node.value))
     if isinstance(node, ast.Name):
         return values[node.id]
     if isinstance(node, ast.UnaryOp):
-        inner = _evaluate(node.operand, values, number)
+        inner = _evaluate_expression(node.operand, values, number)
         return -inner if isinstance(node.op, ast.USub) else inner
     assert isinstance(node, ast.BinOp)
-    return _OPERATIONS[type(node.op)](_evaluate(node.left, values, number), _evaluate(node.right, values, number))
+    return _OPERATIONS[type(node.op)](
+        _evaluate_expression(node.left, values, number), _evaluate_expression(node.right, values, number)
+    )

@@ -21,7 +21,7 @@ from ..branches.branch import Branch
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.state_map import StateMap
+from ..saddle_point.state_map import SaddlePointMap
 from ..solving.solution import Solution
 from ..solving.solve import solve
 from .threshold import Threshold
@@ -41,20 +41,22 @@ class ContinuousTransitionOptions(AlgorithmOptions):
     log2_points: int = 12
 
 
-def largest_eigenvalue(problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: float) -> float:
-    """Return the largest real part of the eigenvalues of dG_toward / dtoward at overlaps where this block vanishes.
+def largest_eigenvalue_toward_overlap(
+    problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: float
+) -> float:
+    """Return the largest real part of the eigenvalues of a block of dG/du that has vanishing overlaps.
 
     Args:
         problem: the problem.
-        overlaps: where the block vanishes.
-        rule: which integrates.
+        overlaps: overlaps where the block vanishes.
+        rule: quadrature rule of the averages.
         toward: "theta" or "m".
-        step: of the one-sided differences, relative to the scale of the block; G is odd there.
+        step: step of the one-sided differences, relative to the scale of the block; G is odd there.
 
     Raises:
         DomainError: the step leaves the domain of definition.
     """
-    state_map = StateMap(problem, rule)
+    state_map = SaddlePointMap(problem, rule)
     block = getattr(overlaps, toward)
     q = np.sqrt(np.diagonal(overlaps.q, axis1=1, axis2=2).max())
     size = step * q * (np.sqrt(np.abs(problem.law.rho_star).max()) if toward == "theta" else 1.0)
@@ -63,8 +65,8 @@ def largest_eigenvalue(problem: Problem, overlaps: Overlaps, rule: Rule, toward:
         moved = np.zeros_like(block)
         moved[index] = size
         there = replace(overlaps, **{toward: moved})
-        moments = state_map.averages(there).means
-        image = Overlaps.unpack(state_map.image_from_averages(there, moments), there.sizes)
+        moments = state_map.channel_averages(there).means
+        image = Overlaps.unpack(state_map.image_from_channel_averages(there, moments), there.sizes)
         columns.append(getattr(image, toward).ravel() / size)
     return float(np.linalg.eigvals(np.stack(columns, axis=1)).real.max())
 
@@ -85,10 +87,10 @@ def continuous_transition(
     of their mean (95 %, Student's t), plus the change by halving the step of the differences.
 
     Args:
-        branch: on which the block vanishes exactly.
+        branch: branch on which the block vanishes exactly.
         toward: "theta" or "m".
         near: value of the parameter to start from; the eigenvalue must grow with the parameter.
-        width: of the interval over which the eigenvalue is interpolated linearly, at the end.
+        width: width of the interval over which the eigenvalue is interpolated linearly, at the end.
         accuracy: error bar asked for, which decides the status.
         sets: number of independent sets of nodes, at least two.
         start: overlaps of the branch near there; default, the branch's named start.
@@ -101,8 +103,8 @@ def continuous_transition(
     points = options.log2_points
     last: dict[int, Solution] = {}
 
-    def _eigenvalues(value: float, number: int) -> list[float]:
-        """Return the largest eigenvalue by each step of differences, for a set of nodes."""
+    def _largest_eigenvalues_by_step(value: float, number: int) -> list[float]:
+        """Return the largest eigenvalue for each difference step, by one set of nodes."""
         at = branch.problem.with_(**{parameter: value})
         begin = last.get(number) or last.get(0) or start or branch.name
         solution = solve(at, begin, accuracy=0.1, integrator="sobol", points=points, seed=branch.seed + 1 + number)
@@ -112,18 +114,23 @@ def continuous_transition(
             raise InputError(f"{toward} does not vanish on the {branch.name} branch at {parameter} = {value:.4g}")
         last[number] = solution
         try:
-            return [largest_eigenvalue(at, solution.overlaps, solution.rule, toward, step) for step in options.steps]
+            return [
+                largest_eigenvalue_toward_overlap(at, solution.overlaps, solution.rule, toward, step)
+                for step in options.steps
+            ]
         except DomainError as error:
             raise NotConvergedError(f"{parameter} = {value:.4g}: {error}") from error
 
     with progress_bar(f"onset of {toward}", 2 * sets + 4) as task:
-        centre, slope = _find_unit_eigenvalue(lambda value: _eigenvalues(value, 0)[-1], near, width, task.advance)
+        centre, slope = _find_parameter_of_unit_eigenvalue(
+            lambda value: _largest_eigenvalues_by_step(value, 0)[-1], near, width, task.advance
+        )
         ends = np.array([centre - width / 2, centre + width / 2])
         thresholds = []
         for number in range(sets):
             pair = []
             for value in ends:
-                pair.append(_eigenvalues(float(value), number))
+                pair.append(_largest_eigenvalues_by_step(float(value), number))
                 task.advance()
             below, above = np.array(pair)
             thresholds.append(ends[0] + (1 - below) * width / (above - below))
@@ -139,7 +146,7 @@ def continuous_transition(
         "bracket": ends.tolist(),
         "values": values.tolist(),
         "steps": list(options.steps),
-        "integrators": [Sobol(points).describe()],
+        "integrators": [Sobol(points).rule_description()],
     }
     # The linear interpolation holds within the interval only.
     inside = bool(np.all(np.abs(mean - centre) <= width))
@@ -157,10 +164,10 @@ def continuous_transition(
     )
 
 
-def _find_unit_eigenvalue(
+def _find_parameter_of_unit_eigenvalue(
     eigenvalue: Callable[[float], float], near: float, width: float, tick: Callable[[], None], lowest: float = 0.05
 ) -> tuple[float, float]:
-    """Return the value at which the eigenvalue is 1, by secant steps to a third of the width, and the slope there."""
+    """Return the parameter value at which an eigenvalue is 1, by secant steps, and the derivative there."""
     previous, value = near, eigenvalue(near)
     tick()
     current = max(lowest, near + (2 * width if value < 1 else -2 * width))

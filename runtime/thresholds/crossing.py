@@ -12,15 +12,15 @@ from ..base.options import AlgorithmOptions
 from ..branches.branch import Branch
 from ..branches.branch_map import BranchMap
 from ..integration import Rule
-from ..integration.estimates import two_standard_errors
+from ..integration.estimates import replicate_error_bar
 from ..problems.problem import Problem
 from ..saddle_point.difference_jacobian import jacobian_by_differences
 from ..solving.losses import integrate_training_loss, refine_training_loss
 from ..solving.solution import Solution
 from ..stability.assess import ROUNDING
 from .locate import locate_threshold
-from .root import Evaluation
-from .search import ThresholdSearch, finest_accuracy
+from .root import DifferenceEvaluation
+from .search import ThresholdSearch, finest_overlap_accuracy
 from .threshold import Threshold
 
 
@@ -29,7 +29,7 @@ class CrossingOptions(AlgorithmOptions):
     """Options of locating a crossing.
 
     Attributes:
-        slope_step: of the central difference of the training loss in a parameter, in its unit.
+        slope_step: step of the central difference of the training loss in a parameter, in its unit.
     """
 
     slope_step: float = 1e-4
@@ -48,14 +48,14 @@ def replica_symmetric_crossing(
     """Locate where two replica symmetric branches have equal training loss.
 
     Args:
-        problem: at any value of the parameter.
-        parameter: in which the crossing is located.
+        problem: the problem at any value of the parameter.
+        parameter: name of the parameter in which the crossing is located.
         between: the branches, named starts.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the crossing.
-        seed: of sampled rules.
-        branches: with known solutions; new ones by default.
-        verify: whether it is confirmed by a rule of another family; default, if the accuracy is below 1e-6.
+        seed: seed of sampled rules.
+        branches: branches with known solutions; new ones by default.
+        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
 
     Raises:
         InputError: unknown names.
@@ -64,27 +64,33 @@ def replica_symmetric_crossing(
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
     search = ThresholdSearch("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
 
-    def _evaluate(value: float, tolerance: float | None) -> Evaluation | None:
+    def _evaluate_difference(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
         pair: list[Solution] = []
         for follower in (one, other):
-            solution = follower.at(value)
+            solution = follower.solution_at(value)
             if solution is None:
                 return None
             pair.append(solution)
-        refined = [partial(refine_loss_on_branch, follower, value) for follower in (one, other)]
-        if tolerance is not None and not refine_both_losses(refined, pair, tolerance):
+        refined = [partial(refine_training_loss_on_branch, follower, value) for follower in (one, other)]
+        if tolerance is not None and not refine_both_training_losses(refined, pair, tolerance):
             return None
-        slope = loss_slope(pair[0], parameter) - loss_slope(pair[1], parameter) if parameter == "alpha" else None
-        return Evaluation(value, *loss_difference(*pair), sum(s.residual_loss for s in pair), slope, tuple(pair))
+        slope = (
+            training_loss_derivative(pair[0], parameter) - training_loss_derivative(pair[1], parameter)
+            if parameter == "alpha"
+            else None
+        )
+        return DifferenceEvaluation(
+            value, *training_loss_difference(*pair), sum(s.loss_error_from_residual for s in pair), slope, tuple(pair)
+        )
 
-    def _by_second_rule(best: Evaluation, rule: Rule, _: float) -> tuple[float, float]:
-        return loss_difference(*(integrate_training_loss(solution, rule) for solution in best.solutions))
+    def _difference_by_second_rule(best: DifferenceEvaluation, rule: Rule, _: float) -> tuple[float, float]:
+        return training_loss_difference(*(integrate_training_loss(solution, rule) for solution in best.solutions))
 
-    return locate_threshold(search, _evaluate, _by_second_rule, (one, other))
+    return locate_threshold(search, _evaluate_difference, _difference_by_second_rule, (one, other))
 
 
-def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
-    """Return the training loss of one solution minus that of another, and its error bar.
+def training_loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
+    """Return the difference of the training losses of two solutions, and its error bar.
 
     Where both have the same number of replicates, over the same scramblings, the error is the spread of the
     differences: common noise cancels, and independent noise adds in squares.
@@ -96,20 +102,20 @@ def loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     difference = first.training_loss - second.training_loss
     both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (first, second)]
     if len(both[0]) > 1 and len(both[0]) == len(both[1]) and first.problem.alpha == second.problem.alpha:
-        sampled = first.problem.alpha * float(two_standard_errors(both[0] - both[1]))
+        sampled = first.problem.alpha * float(replicate_error_bar(both[0] - both[1]))
         return difference, sampled + first.second_order + second.second_order
     rounding = ROUNDING * abs(first.training_loss)
     return difference, first.training_loss_error + second.training_loss_error + rounding
 
 
-def loss_slope(solution: Solution, parameter: str) -> float:
-    """Return the derivative of the training loss along a branch: that at fixed overlaps, since Phi is stationary.
+def training_loss_derivative(solution: Solution, parameter: str) -> float:
+    """Return the derivative of a branch's training loss with respect to a parameter.
 
     In alpha it is E[M]; in other parameters a central difference by the rule of the loss.
 
     Args:
-        solution: on the branch.
-        parameter: of the derivative.
+        solution: the solution on the branch.
+        parameter: name of the parameter of the derivative.
 
     Raises:
         DomainError, InputError: the parameter is at the edge of its range on both sides.
@@ -118,25 +124,25 @@ def loss_slope(solution: Solution, parameter: str) -> float:
         return float(solution.averages.moreau.mean())
     value = solution.problem.value_of(parameter)
     branch = BranchMap.from_solution(solution, (parameter,), (max(abs(value), 1.0),))
-    x, step = branch.coordinates(solution.overlaps.pack()), CrossingOptions.current().slope_step * branch.span
+    x, step = branch.coordinates_of_state(solution.overlaps.pack()), CrossingOptions.current().slope_step * branch.span
 
-    def training_loss(there: np.ndarray) -> np.ndarray:
-        return -np.atleast_1d(branch.free_entropies(x, there, branch.loss_rule).mean())
+    def training_loss_at(there: np.ndarray) -> np.ndarray:
+        return -np.atleast_1d(branch.free_entropies_by_replicate(x, there, branch.loss_rule).mean())
 
-    return float(jacobian_by_differences(training_loss, np.array([value]), step)[0, 0])
+    return float(jacobian_by_differences(training_loss_at, np.array([value]), step)[0, 0])
 
 
-def refine_both_losses(
+def refine_both_training_losses(
     refined: Sequence[Callable[[Solution, float], Solution | None]], pair: list[Solution], tolerance: float
 ) -> bool:
-    """Refine both training losses in place until the sum of their errors is below a tolerance, as far as possible.
+    """Refine two training losses in place until the sum of their errors is below a tolerance.
 
     The one with the smaller error comes first: the other one gets the rest of the tolerance.
 
     Args:
         refined: for each branch, a function of a solution and a tolerance that returns it with a refined loss.
         pair: the solutions, which are replaced.
-        tolerance: of the sum of both errors.
+        tolerance: tolerance of the sum of both errors.
 
     Returns:
         False where a branch is lost.
@@ -151,19 +157,21 @@ def refine_both_losses(
     return True
 
 
-def refine_loss_on_branch(branch: Branch, value: float, solution: Solution, tolerance: float) -> Solution | None:
-    """Return a solution with the error of its training loss below a tolerance, as far as possible; None if it is lost.
+def refine_training_loss_on_branch(
+    branch: Branch, value: float, solution: Solution, tolerance: float
+) -> Solution | None:
+    """Return a solution with its training loss refined to a tolerance; None if the branch is lost.
 
     Args:
         branch: the branch.
-        value: of the parameter.
-        solution: of the branch there.
-        tolerance: of the training loss.
+        value: value of the parameter.
+        solution: the solution of the branch at this value.
+        tolerance: tolerance of the training loss.
     """
     wanted = branch.accuracy
-    while solution.second_order > tolerance / 2 and wanted > finest_accuracy(solution):
+    while solution.second_order > tolerance / 2 and wanted > finest_overlap_accuracy(solution):
         wanted /= 3
-        finer = branch.at(value, wanted)
+        finer = branch.solution_at(value, wanted)
         if finer is None:
             return None
         solution = finer

@@ -1,4 +1,4 @@
-"""Independent checks of a threshold: the difference that vanishes there, by finer and finer rules of another family.
+"""Independent checks of a threshold by finer and finer quadrature rules of another family.
 
 `solving.verification` solves a problem again; here other rules are evaluated at the solutions of the first rule.
 """
@@ -13,14 +13,14 @@ import numpy as np
 
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
-from ..integration import Rule, other_families
-from ..integration.estimates import two_standard_errors
+from ..integration import Rule, cross_check_families
+from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY
-from ..solving.local import replicate_shifts
+from ..solving.local import overlap_shifts_by_replicates
 from ..solving.losses import integrate_training_loss
-from ..solving.settings import SolveTask
+from ..solving.settings import SolveSettings
 from ..solving.solution import Solution
 
 
@@ -38,25 +38,25 @@ class SecondRuleOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SecondRuleResult:
-    """The difference that vanishes at a threshold by a second rule, with its error bar, 0 for deterministic rules."""
+    """The difference that vanishes at a threshold, evaluated by a second quadrature rule."""
 
     rule: Rule
     difference: float
     error: float
 
 
-def independent_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
-    """Return applicable rules of another family, coarse to fine; empty if there are none.
+def rules_of_independent_family(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
+    """Return quadrature rules of another family that are applicable, coarse to fine; empty without any.
 
     A rule that splits its lines where the proximal map jumps is compared with nodes in X, or else with another rule
     that splits, any other rule with nodes in the fields.
 
     Args:
         problem: the problem.
-        rule: of the solutions.
+        rule: quadrature rule of the solutions.
         bistable: fraction of the measure on which the proximal map jumps.
     """
-    others = other_families(rule)
+    others = cross_check_families(rule)
     preferred = [family for family in others if family.in_x == rule.splits_jumps]
     for family in [*preferred, *(family for family in others if family.splits_jumps)]:
         if results := family.cross_check_rules(problem, bistable):
@@ -64,18 +64,18 @@ def independent_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Ru
     return ()
 
 
-def second_rule_results(
+def differences_by_second_rules(
     solutions: Sequence[Solution], difference: Callable[[Rule], tuple[float, float]], tick: Callable[[], None]
 ) -> Iterator[SecondRuleResult]:
-    """Yield the difference by finer and finer rules of another family.
+    """Yield the difference that vanishes at a threshold, by finer and finer rules of another family.
 
     Args:
-        solutions: at the threshold.
+        solutions: solutions at the threshold.
         difference: returns the difference by a rule at these solutions, and its error bar.
-        tick: reports progress, after every rule.
+        tick: function that reports progress, called after every rule.
     """
     bistable = max(s.averages.bistable if s.averages else 0.0 for s in solutions)
-    for rule in independent_rules(solutions[0].problem, solutions[0].rule, bistable):
+    for rule in rules_of_independent_family(solutions[0].problem, solutions[0].rule, bistable):
         try:
             yield SecondRuleResult(rule, *difference(rule))
         except InputError:
@@ -85,8 +85,8 @@ def second_rule_results(
         tick()
 
 
-def solution_by_rule(solution: Solution, rule: Rule) -> Solution | None:
-    """Return the solution by another rule, to first order; None where its averages leave the domain of definition.
+def solution_by_second_rule(solution: Solution, rule: Rule) -> Solution | None:
+    """Return the solution by another quadrature rule, to first order; None outside the domain of definition.
 
     The overlaps change by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` has
     the spread of the replicates, if any; there are no other error bars.
@@ -100,9 +100,9 @@ def solution_by_rule(solution: Solution, rule: Rule) -> Solution | None:
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     symmetry = solution.symmetry or NO_SYMMETRY
-    task = SolveTask(problem, solution.start, symmetry, solution.relative_error)
+    task = SolveSettings(problem, solution.start, symmetry, solution.relative_error)
     try:
-        shifts, _ = replicate_shifts(task, solution.fixed_point, rule)
+        shifts, _ = overlap_shifts_by_replicates(task, solution.fixed_point, rule)
     except DomainError:
         return None
     shift = shifts.mean(axis=0)
@@ -111,7 +111,7 @@ def solution_by_rule(solution: Solution, rule: Rule) -> Solution | None:
         solution,
         overlaps=Overlaps.unpack(u + shift, sizes),
         rule=rule,
-        errors=two_standard_errors(spread) if len(spread) else np.zeros(len(u)),
+        errors=replicate_error_bar(spread) if len(spread) else np.zeros(len(u)),
         shifts=spread,
         residual_shift=np.zeros(len(u)),
         second_order=0.0,
@@ -123,7 +123,7 @@ def solution_by_rule(solution: Solution, rule: Rule) -> Solution | None:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class SecondRuleComparison:
     """A comparison of the threshold by a second rule with that by the first.
 
     Attributes:
@@ -159,19 +159,19 @@ class Agreement:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the entry `second_rule` of a threshold's evidence, with every rule that was tried."""
+        """Return the entry `second_rule` of the evidence of a threshold, with every rule that was tried."""
         own = {"value": self.value, "gap": self.gap, "spread": self.spread, "verdict": self.verdict}
         return {**own, "integrator": self.rule, "tried": list(self.tried)}
 
 
 def compare_thresholds(
     results: Iterator[SecondRuleResult], value: float, root: Callable[[float], float], enough: float
-) -> Agreement | None:
-    """Compare a threshold with those by finer and finer rules, until the gap is `enough`; None without any rule.
+) -> SecondRuleComparison | None:
+    """Compare a threshold with those by finer and finer second rules; None without any second rule.
 
     Args:
         results: differences by the second rules.
-        value: of the threshold by the first rule.
+        value: value of the threshold by the first rule.
         root: returns the threshold of a difference.
         enough: gap up to which they agree.
     """
@@ -181,20 +181,22 @@ def compare_thresholds(
         other = root(result.difference)
         gap = abs(other - value) + abs(root(result.difference + result.error) - other)
         spread = abs(other - last.value) if last else np.nan
-        tried.append({**result.rule.describe(), "value": other})
-        last = Agreement(other, gap, spread, enough, result.rule.describe(), tuple(tried))
+        tried.append({**result.rule.rule_description(), "value": other})
+        last = SecondRuleComparison(other, gap, spread, enough, result.rule.rule_description(), tuple(tried))
         if last.agrees:
             break
     return last
 
 
-def combined_error(comparison: Agreement | None, error: float) -> tuple[str, float, dict[str, float]]:
-    """Return kind of error, error bar and its part from the second rule.
+def error_bar_with_second_rule(
+    comparison: SecondRuleComparison | None, error: float
+) -> tuple[str, float, dict[str, float]]:
+    """Return kind of error, error bar, and the part of the error bar due to the second rule.
 
     An inconclusive comparison neither verifies the threshold nor widens its error bar.
 
     Args:
-        comparison: with the second rule; None without one.
+        comparison: comparison with the second rule; None without one.
         error: error bar by the first rule.
     """
     if comparison is None or comparison.is_inconclusive:

@@ -1,4 +1,4 @@
-"""Locate a threshold: bracket a zero along a parameter, refine it, add up its error bar, confirm it by another rule.
+"""Location of a threshold: bracket a zero along a parameter, refine it, add up its error bar, confirm it.
 
 The error bar is the sum of the errors of integration, residual and root finder, divided by the slope. For few digits it
 is estimated by one rule; for many, or on demand, a rule of another family confirms it (`independent_check.py`).
@@ -12,12 +12,12 @@ from ..base.errors import NotConvergedError
 from ..base.progress import progress_bar
 from ..branches.branch import Branch
 from ..integration import Rule
-from .independent_check import combined_error, compare_thresholds, second_rule_results
-from .root import Evaluate, Evaluation, bracket_root, find_root
+from .independent_check import compare_thresholds, differences_by_second_rules, error_bar_with_second_rule
+from .root import DifferenceEvaluation, Evaluate, bracket_root_on_grids, find_root_in_bracket
 from .search import ThresholdSearch
 from .threshold import Threshold
 
-SecondRule = Callable[[Evaluation, Rule, float], tuple[float, float]]
+SecondRule = Callable[[DifferenceEvaluation, Rule, float], tuple[float, float]]
 """Returns difference and integration error at an evaluation, by another rule, to a tolerance of the difference."""
 
 
@@ -37,13 +37,13 @@ def locate_threshold(
         NotConvergedError: no sign change, or a branch is lost between the ends.
     """
     kind, parameter, accuracy = search.kind, search.parameter, search.accuracy
-    low, high = search.interval
+    low, high = search.interval_to_search
     solved = all(end in follower.known for follower in followers for end in (low, high))
     with progress_bar(f"{kind}: bracketing", 24) as task:
-        left, right, seen = bracket_root(low, high, solved, evaluate, task.advance)
+        left, right, seen = bracket_root_on_grids(low, high, solved, evaluate, task.advance)
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change_message(kind, parameter, low, high, seen))
-        root = find_root(left, right, accuracy, evaluate, task.advance)
+        root = find_root_in_bracket(left, right, accuracy, evaluate, task.advance)
         best, slope = root.best, root.slope
         parts = {
             "error_integration": best.integration / abs(slope),
@@ -52,13 +52,15 @@ def locate_threshold(
         }
         error = sum(parts.values())
         agreed = None
-        if search.is_verified and not root.out_of_time:
+        if search.requires_second_rule and not root.out_of_time:
             task.describe(f"{kind}: verifying")
             enough = max(error, accuracy)
             tolerance = 0.1 * enough * abs(slope)
-            others = second_rule_results(best.solutions, lambda rule: second(best, rule, tolerance), task.advance)
+            others = differences_by_second_rules(
+                best.solutions, lambda rule: second(best, rule, tolerance), task.advance
+            )
             agreed = compare_thresholds(others, root.value, lambda difference: best.value - difference / slope, enough)
-    error_kind, error, second_part = combined_error(agreed, error)
+    error_kind, error, second_part = error_bar_with_second_rule(agreed, error)
     solutions = best.solutions
     return Threshold(
         kind=kind,
@@ -77,8 +79,8 @@ def locate_threshold(
             **parts,
             **second_part,
             "bracket": list(root.ends),
-            "integrators": [s.rule.describe() for s in solutions],
-            "loss_integrators": [(s.loss_rule or s.rule).describe() for s in solutions],
+            "integrators": [s.rule.rule_description() for s in solutions],
+            "loss_integrators": [(s.loss_rule or s.rule).rule_description() for s in solutions],
             "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
             "residuals": [s.residual for s in solutions],
             "second_rule": agreed.evidence if agreed else None,
@@ -86,22 +88,24 @@ def locate_threshold(
     )
 
 
-def _no_sign_change_message(kind: str, parameter: str, low: float, high: float, seen: list[Evaluation]) -> str:
+def _no_sign_change_message(
+    kind: str, parameter: str, low: float, high: float, seen: list[DifferenceEvaluation]
+) -> str:
     if not seen:
         return f"{kind}: no value of {parameter} in [{low:g}, {high:g}] was found at which the branches exist"
     first, last = seen[0], seen[-1]
-    if all(each.is_zero for each in seen):
+    if all(each.is_zero_within_error for each in seen):
         return (
             f"{kind}: both sides are equal within their errors wherever they were compared, at {len(seen)} values of "
             f"{parameter} from {first.value:.4g} to {last.value:.4g} (at {last.value:.4g} they differ by "
-            f"{last.difference:.2g}, give or take {last.error:.2g}): nothing passes there"
+            f"{last.difference:.2g}, give or take {last.error:.2g}), so that no threshold can be located"
         )
     if kind.startswith("where"):
         sides = "above" if first.difference > 0 else "below"
         return (
             f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the left side is {sides} the right side, "
             f"by {abs(first.difference):.3g} at {first.value:.4g} and {abs(last.difference):.3g} at {last.value:.4g}; "
-            "try another interval, or a value that is reached"
+            "try another interval, or another value in the condition"
         )
     return (
         f"{kind}: no sign change for {parameter} in [{low:g}, {high:g}]; the branches exist from {first.value:.4g} "

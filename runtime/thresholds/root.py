@@ -1,4 +1,4 @@
-"""Bracket a zero along a parameter, and refine it by Newton or secant steps; every value has an error bar."""
+"""A root finder along a parameter, for functions whose values have error bars."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class RootOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The difference whose zero is sought, at one value of the parameter, with its error bar, and slope if known."""
+class DifferenceEvaluation:
+    """The difference whose zero is sought, at one parameter value, with error bars and derivative if known."""
 
     value: float
     difference: float
@@ -42,21 +42,21 @@ class Evaluation:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the difference: both parts added."""
+        """Return the error bar of the difference: the integration and the residual part added."""
         return self.integration + self.residual
 
     @property
-    def is_zero(self) -> bool:
+    def is_zero_within_error(self) -> bool:
         """Return whether the difference is zero within its error bar."""
         return abs(self.difference) <= self.error
 
 
-Evaluate = Callable[[float, float | None], Evaluation | None]
+Evaluate = Callable[[float, float | None], DifferenceEvaluation | None]
 
 
-def bracket_root(
+def bracket_root_on_grids(
     low: float, high: float, solved: bool, evaluate: Evaluate, tick: Callable[[], None]
-) -> tuple[Evaluation | None, Evaluation | None, list[Evaluation]]:
+) -> tuple[DifferenceEvaluation | None, DifferenceEvaluation | None, list[DifferenceEvaluation]]:
     """Return neighbouring evaluations of different signs, or None twice, and all evaluations in ascending order.
 
     Grids are scanned down from the high end, with more and more points. A change of sign does not count if both
@@ -66,10 +66,10 @@ def bracket_root(
         low: end of the interval.
         high: end of the interval.
         solved: whether both ends are solved already, so that they are compared first.
-        evaluate: returns the difference at a value, to a tolerance or None.
-        tick: reports progress, after every evaluation.
+        evaluate: function that returns the difference at a value, to a tolerance or None.
+        tick: function that reports progress, called after every evaluation.
     """
-    evaluations: dict[float, Evaluation] = {}
+    evaluations: dict[float, DifferenceEvaluation] = {}
     tried: set[float] = set()
     for count in (1, 4, 8, 16) if solved else (4, 8, 16):
         for value in np.linspace(high, low, count + 1):
@@ -82,37 +82,41 @@ def bracket_root(
             if found is None:
                 continue
             evaluations[value] = found
-            pair = _find_sign_change(evaluations)
-            if pair and all(each.is_zero for each in pair):
+            pair = _neighbours_with_sign_change(evaluations)
+            if pair and all(each.is_zero_within_error for each in pair):
                 finest = 0.1 * max(abs(each.difference) for each in pair)
                 for each in pair:
                     evaluations[each.value] = evaluate(each.value, finest) or each
-                pair = _find_sign_change(evaluations, clear=True)
+                pair = _neighbours_with_sign_change(evaluations, clear=True)
             if pair:
                 return (*pair, [evaluations[v] for v in sorted(evaluations)])
     return None, None, [evaluations[v] for v in sorted(evaluations)]
 
 
-def _find_sign_change(known: dict[float, Evaluation], clear: bool = False) -> tuple[Evaluation, Evaluation] | None:
-    """Return neighbouring evaluations of different signs; if `clear`, one of them is not zero within its error bar."""
+def _neighbours_with_sign_change(
+    known: dict[float, DifferenceEvaluation], clear: bool = False
+) -> tuple[DifferenceEvaluation, DifferenceEvaluation] | None:
+    """Return neighbouring evaluations of different signs; if `clear`, not both zero within error bars."""
     ordered = [known[value] for value in sorted(known)]
     for left, right in pairwise(ordered):
-        if left.difference * right.difference <= 0 and not (clear and left.is_zero and right.is_zero):
+        if left.difference * right.difference <= 0 and not (
+            clear and left.is_zero_within_error and right.is_zero_within_error
+        ):
             return left, right
     return None
 
 
 @dataclass(frozen=True)
-class Root:
-    """The result of a root finder.
+class LocatedRoot:
+    """The result of the root finder: the root with its error bar and the narrowest bracket.
 
     Attributes:
         best: the last evaluation; value: of the root, a Newton step from there; error: error bar of that step.
-        slope: of the difference; ends: the narrowest interval at whose ends the signs differ.
+        slope: derivative of the difference; ends: the narrowest interval at whose ends the signs differ.
         out_of_time: whether a time limit ended the search: the error is the distance to the farther end.
     """
 
-    best: Evaluation
+    best: DifferenceEvaluation
     value: float
     error: float
     slope: float
@@ -120,10 +124,14 @@ class Root:
     out_of_time: bool = False
 
 
-def find_root(
-    left: Evaluation, right: Evaluation, accuracy: float, evaluate: Evaluate, tick: Callable[[], None]
-) -> Root:
-    """Find the root by Newton or secant steps: coarse ones inside the bracket, then as fine as the accuracy requires.
+def find_root_in_bracket(
+    left: DifferenceEvaluation,
+    right: DifferenceEvaluation,
+    accuracy: float,
+    evaluate: Evaluate,
+    tick: Callable[[], None],
+) -> LocatedRoot:
+    """Find the root by Newton or secant steps: coarse ones inside the bracket, then as fine as required.
 
     Finer integration changes the difference, so that coarse signs no longer bound the root; the outer bracket does. The
     last step is not evaluated: its error is estimated from the change of the slope.
@@ -132,8 +140,8 @@ def find_root(
         left: an end of the bracket.
         right: the other end, with a difference of the other sign.
         accuracy: error bar of the root.
-        evaluate: returns the difference at a value, to a tolerance or None.
-        tick: reports progress, after every evaluation.
+        evaluate: function that returns the difference at a value, to a tolerance or None.
+        tick: function that reports progress, called after every evaluation.
 
     Raises:
         NotConvergedError: a branch is lost.
@@ -144,7 +152,7 @@ def find_root(
     secant = (right.difference - left.difference) / (right.value - left.value)
     slope, slope_error = best.slope or secant, 1.0
     fine, slow_steps = False, 0
-    fine_evaluations: list[Evaluation] = []
+    fine_evaluations: list[DifferenceEvaluation] = []
     for _ in range(options.max_evaluations):
         guess = best.value - best.difference / slope
         near = abs(guess - best.value) < 30 * accuracy or abs(best.difference) < best.error
@@ -165,7 +173,7 @@ def find_root(
         except TimeLimitError:
             value = min(max(best.value - best.difference / slope, left.value), right.value)
             ends = left.value, right.value
-            return Root(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
+            return LocatedRoot(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
         tick()
         if evaluation is None:
             raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
@@ -191,10 +199,18 @@ def find_root(
     last = best.difference / slope
     value = min(max(best.value - last, low), high)
     beyond = abs(best.value - last - value)  # the bracket, whose coarse signs may be wrong
-    return Root(best, value, slope_error * abs(last) + beyond, slope, _narrowest_bracket(fine_evaluations, left, right))
+    return LocatedRoot(
+        best,
+        value,
+        slope_error * abs(last) + beyond,
+        slope,
+        _narrowest_sign_change_interval(fine_evaluations, left, right),
+    )
 
 
-def _narrowest_bracket(fine_evaluations: list[Evaluation], left: Evaluation, right: Evaluation) -> tuple[float, float]:
-    """Return the narrowest interval with a change of sign among the fine evaluations, else the coarse ends."""
-    pair = _find_sign_change({e.value: e for e in fine_evaluations})
+def _narrowest_sign_change_interval(
+    fine_evaluations: list[DifferenceEvaluation], left: DifferenceEvaluation, right: DifferenceEvaluation
+) -> tuple[float, float]:
+    """Return the narrowest interval with a sign change among fine evaluations, else the coarse bracket."""
+    pair = _neighbours_with_sign_change({e.value: e for e in fine_evaluations})
     return (pair[0].value, pair[1].value) if pair else (left.value, right.value)

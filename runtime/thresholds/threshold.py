@@ -1,4 +1,4 @@
-"""A threshold with its error bar: a plain value."""
+"""A threshold with its error bar, as a plain value."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from ..base.numbers import format_with_error
-from ..base.presenting import Result
+from ..base.numbers import format_value_with_error
+from ..base.presenting import PresentableResult
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from ..stability.assess import Stability
 
 
 @dataclass(frozen=True)
-class Threshold(Result):
-    """A threshold with its error bar.
+class Threshold(PresentableResult):
+    """A parameter value at which branches cross, a condition holds or stability changes, with its error bar.
 
     Attributes:
         value, error: parameter value and error bar.
@@ -28,7 +28,7 @@ class Threshold(Result):
         broken: solutions with steps of replica symmetry breaking, if any; `solutions` are the symmetric ones there.
 
     Example:
-        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="semantic", bracket=(1, 6))
+        >>> found = sf.where(sf.problem("ridge_regression"), "test_error = 0.4", on="informed", bracket=(1, 6))
         >>> abs(found.value - 2.4022932) < found.error < 1e-3
         True
         >>> found.kind, found.error_kind
@@ -49,7 +49,7 @@ class Threshold(Result):
 
     @property
     def success(self) -> bool:
-        """Return whether its error bar is no larger than asked for."""
+        """Return whether the error bar of the threshold is no larger than the accuracy."""
         return self.status == "converged"
 
     @property
@@ -60,7 +60,7 @@ class Threshold(Result):
         return " | ".join(f"{branch}: {stability.verdict}" for branch, stability in found if stability)
 
     def _stability_at_threshold(self, stability: Any) -> Any:
-        """Return the stability of a solution; at a threshold of the replicon, extrapolated to the threshold itself."""
+        """Return the stability of a solution, extrapolated to the threshold if the replicon is 1 there."""
         if self.kind != "at" or not isinstance(stability, Stability):
             return stability
         error = stability.replicon_error + abs(self.evidence["slope"]) * self.error
@@ -77,11 +77,11 @@ class Threshold(Result):
 
     @property
     def shown(self) -> str:
-        """Return the value with its error bar, as text for people."""
-        return format_with_error(self.value, self.error)
+        """Return the value with its error bar as text, digits beyond the error bar rounded off."""
+        return format_value_with_error(self.value, self.error)
 
     @property
     def decimals(self) -> tuple[str, str]:
-        """Return value, to two digits beyond its error bar, and error bar as decimal strings."""
+        """Return value and error bar as decimal strings, the value to two digits beyond its error bar."""
         digits = max(0, 2 - int(np.floor(np.log10(self.error)))) if self.error > 0 and np.isfinite(self.error) else 15
         return f"{self.value:.{digits}f}", f"{self.error:.2g}"

@@ -23,12 +23,12 @@ import numpy as np
 
 import saddleforge as sf
 from saddleforge.extensions.comparison.compare import scaling
-from saddleforge.integration import GaussHermite, Lattice, Lines, ProxSpace, Rule, Sobol
+from saddleforge.integration import GaussHermite, LatticeRule, ProxSpaceRule, Rule, Sobol, SplitLinesRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import run_damped_iteration
-from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.solving.solution import agree_within_errors
+from saddleforge.saddle_point.starts import overlaps_of_start
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.solving.solution import solutions_agree_within_errors
 
 # (dimension, what, model, parameters, start)
 CASES = (
@@ -42,21 +42,23 @@ CASES = (
     (12, "attention L = 4, s = 2", "dot_product_attention", {"alpha": 2.0, "tokens": 4, "student_rank": 2}, "semantic"),
 )
 LADDERS: dict[str, tuple[Rule, ...]] = {
-    "prox-space": tuple(ProxSpace(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60), (160, 80))),
-    "lines": tuple(Lines(n) for n in (16, 24, 32, 48, 64)),
+    "prox-space": tuple(
+        ProxSpaceRule(*sizes) for sizes in ((32, 16), (48, 24), (64, 32), (88, 44), (120, 60), (160, 80))
+    ),
+    "lines": tuple(SplitLinesRule(n) for n in (16, 24, 32, 48, 64)),
     "gauss-hermite": tuple(GaussHermite(n) for n in (4, 6, 8, 12, 16, 24, 32, 48)),
-    "lattice": tuple(Lattice(1.0 + digits / 2) for digits in range(20)),
+    "lattice": tuple(LatticeRule(1.0 + digits / 2) for digits in range(20)),
     "sobol": tuple(Sobol(n, 4) for n in (6, 8, 10, 12, 14, 16, 18)),
 }
-LINE = tuple(ProxSpace(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
+LINE = tuple(ProxSpaceRule(*sizes) for sizes in ((48, 24), (96, 48), (144, 72), (216, 108)))
 BUDGETS = (0.01, 0.1, 1.0, 10.0)  # seconds
 
 
 def hats(rule: Rule, problem: sf.Problem, overlaps: Overlaps) -> np.ndarray:
     """The conjugates of every replicate in units of their blocks, (R, n); q^ gives the unit of m^ and theta^."""
-    state_map, rows = StateMap(problem, rule), []
+    state_map, rows = SaddlePointMap(problem, rule), []
     for moments in rule.averages(problem, overlaps).moments:
-        found = state_map.conjugates(overlaps, moments)
+        found = state_map.conjugates_at_overlaps(overlaps, moments)
         field = np.sqrt(np.abs(found.q).max())
         blocks = (found.q / field**2, found.V / np.abs(found.V).max(), found.m / field, found.theta / field)
         rows.append(np.concatenate([block.ravel() for block in blocks]))
@@ -70,11 +72,11 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
     for dimension, what, name, parameters, start in cases:
         problem = sf.problem(name, **parameters)
         point = run_damped_iteration(
-            StateMap(problem, Sobol(10, 4)), start_overlaps(problem, start), 1e-3, max_iterations=200
+            SaddlePointMap(problem, Sobol(10, 4)), overlaps_of_start(problem, start), 1e-3, max_iterations=200
         )
-        overlaps = point.overlaps if point.status.success else start_overlaps(problem, start)
+        overlaps = point.overlaps if point.status.success else overlaps_of_start(problem, start)
         flat = dimension <= 4
-        exact_rule: Rule = ProxSpace(224, 112) if flat else Sobol(15, 32)
+        exact_rule: Rule = ProxSpaceRule(224, 112) if flat else Sobol(15, 32)
         replicates = hats(exact_rule, problem, overlaps)
         exact = replicates.mean(axis=0)
         own = 0.0 if flat else float(np.max(2 * replicates.std(axis=0) / np.sqrt(len(replicates))))
@@ -103,9 +105,9 @@ def integration(cases: Iterable[tuple] = CASES) -> None:
 ONE = """
 import sys, time
 import saddleforge as sf
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.state_map import SaddlePointMap
 from saddleforge.integration import Sobol
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.starts import overlaps_of_start
 name, sizes = sys.argv[1], dict((k, int(v)) for k, v in (pair.split("=") for pair in sys.argv[2:]))
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.emit.writer import generate
@@ -114,10 +116,10 @@ begin = time.perf_counter()
 generated = generate(model, model.structure(**sizes))
 derived = time.perf_counter() - begin
 problem = sf.problem(model, alpha=2.0, **sizes)
-start = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
-state_map, rule = StateMap(problem, Sobol(6, 1)), Sobol(10, 4)
+start = overlaps_of_start(problem, next(iter(problem.solver.model.STARTS)))
+state_map, rule = SaddlePointMap(problem, Sobol(6, 1)), Sobol(10, 4)
 begin = time.perf_counter(); state_map(start.pack(), start.sizes); compiled = time.perf_counter() - begin
-state_map = StateMap(problem, rule); state_map(1.01 * start.pack(), start.sizes)
+state_map = SaddlePointMap(problem, rule); state_map(1.01 * start.pack(), start.sizes)
 begin = time.perf_counter(); state_map(start.pack(), start.sizes); run = time.perf_counter() - begin
 lines = sum(text.count("\\n") for text in generated.files.values())
 labels = len(problem.label_choices)
@@ -205,7 +207,7 @@ def finite_size(names: Sequence[str] = (), threads: int | None = None) -> None:
             row = [", ".join([case.model, *(f"{key} = {value}" for key, value in case.parameters.items())]), start]
             if solution.losses is None:
                 row += ["-", "-", "-", "-", f"theory: {solution.status.value}"]
-            elif twin := next((other for other in known if agree_within_errors(solution, other)), None):
+            elif twin := next((other for other in known if solutions_agree_within_errors(solution, other)), None):
                 row += ["-", "-", "-", "-", f"the solution from {twin.start}"]
             else:
                 known.append(solution)

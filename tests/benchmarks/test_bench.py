@@ -19,22 +19,22 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.base.threads import available_threads, limit_threads, thread_limit
-from saddleforge.channel.fields import Fields, field_law
+from saddleforge.base.threads import available_thread_count, set_thread_limit, thread_limit
+from saddleforge.channel.fields import FieldLaw, field_law
 from saddleforge.channel.nodes import gauss_hermite, tensor_product_rule
-from saddleforge.channel.shared import moment_sums
+from saddleforge.channel.shared import channel_moment_sums
 from saddleforge.following.first_event import spinodal
-from saddleforge.integration import GaussHermite, ProxSpace
+from saddleforge.integration import GaussHermite, ProxSpaceRule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.difference_jacobian import jacobian
-from saddleforge.saddle_point.generated_jacobian import evaluate_map_slopes
-from saddleforge.saddle_point.iteration import FixedPoint, Status, run_newton
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.difference_jacobian import map_jacobian_by_differences
+from saddleforge.saddle_point.generated_jacobian import evaluate_map_derivatives
+from saddleforge.saddle_point.iteration import FixedPoint, Status, run_newton_iteration
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 pytestmark = [pytest.mark.bench, pytest.mark.slow]
 
 TRUTH = {"q": 0.114817306, "V": 12.668402, "theta": 0.15815852}
-CORES = [n for n in (1, 2) if n <= available_threads()]
+CORES = [n for n in (1, 2) if n <= available_thread_count()]
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +63,12 @@ def threads() -> Iterator[Callable[[int], None]]:
     """Sets the number of threads, of Numba's own too: the hand-written loop has those."""
 
     def both(count: int) -> None:
-        limit_threads(count)
+        set_thread_limit(count)
         numba.set_num_threads(count)
 
-    with thread_limit(available_threads()):
+    with thread_limit(available_thread_count()):
         yield both
-    numba.set_num_threads(available_threads())
+    numba.set_num_threads(available_thread_count())
 
 
 def _timed(request: pytest.FixtureRequest) -> bool:
@@ -76,14 +76,16 @@ def _timed(request: pytest.FixtureRequest) -> bool:
     return not request.config.getoption("benchmark_disable") and not getattr(request.config, "workerinput", None)
 
 
-def _generated(problem: Problem, fields: Fields, points: int) -> Callable[[], np.ndarray]:
+def _generated(problem: Problem, fields: FieldLaw, points: int) -> Callable[[], np.ndarray]:
     nodes, weights = tensor_product_rule([gauss_hermite(points)] * 4)
     channel = problem.solver.channel
-    arguments = (*fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
-    return lambda: moment_sums(channel, channel.sample, nodes, weights, *arguments).sum(axis=0)
+    arguments = (*fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
+    return lambda: channel_moment_sums(channel, channel.sample, nodes, weights, *arguments).sum(axis=0)
 
 
-def _by_hand(handwritten: Any, problem: Problem, fields: Fields, points: int, starts: int) -> Callable[[], np.ndarray]:
+def _by_hand(
+    handwritten: Any, problem: Problem, fields: FieldLaw, points: int, starts: int
+) -> Callable[[], np.ndarray]:
     nodes, weights = tensor_product_rule([gauss_hermite(points)] * 4)
     offsets = np.random.default_rng(0).uniform(-1.5, 1.5, (starts, 2))
     arguments = (
@@ -136,7 +138,7 @@ def test_global_proximal_solves(benchmark, request, threads, handwritten, proble
 
 def test_update_of_all_conjugates(benchmark, problem, semantic, points):
     """One map G(u) with Gauss-Hermite, 16^4 nodes."""
-    state_map = StateMap(problem, GaussHermite(points))
+    state_map = SaddlePointMap(problem, GaussHermite(points))
     u = semantic.pack()
     image = benchmark(lambda: state_map(u, semantic.sizes))
     assert image == pytest.approx(u, rel=0.05, abs=1e-9)
@@ -154,7 +156,7 @@ def test_time_to_true_accuracy(benchmark, request, problem, accuracy):
     deviation = max(np.abs(getattr(solution.overlaps, name) / value - 1).max() for name, value in TRUTH.items())
     benchmark.extra_info |= {
         "status": str(solution.status),
-        "rule": str(solution.rule.describe()),
+        "rule": str(solution.rule.rule_description()),
         "relative_deviation_from_truth": float(deviation),
     }
     assert deviation <= max(accuracy, 2e-7)
@@ -212,11 +214,14 @@ def test_time_of_what_users_ask_for(benchmark, request, what):
 
 def test_newton_from_a_near_point(benchmark, problem, semantic):
     """Newton alone with the prox-space rule, from 1 % away (docs/theory.md section 11)."""
-    state_map = StateMap(problem, ProxSpace(48, 20))
+    state_map = SaddlePointMap(problem, ProxSpaceRule(48, 20))
     u = 1.01 * semantic.pack()
     start = FixedPoint(u, semantic.sizes, np.inf, Status.MAX_ITERATIONS, 0, None)
     point = benchmark.pedantic(
-        lambda: run_newton(state_map, start, 1e-10, lambda at: jacobian(state_map, at, semantic.sizes)), rounds=1
+        lambda: run_newton_iteration(
+            state_map, start, 1e-10, lambda at: map_jacobian_by_differences(state_map, at, semantic.sizes)
+        ),
+        rounds=1,
     )
     assert point.status is Status.CONVERGED
 
@@ -232,18 +237,19 @@ def test_slopes_by_formulas_and_by_differences(benchmark, request, branch):
     q, V, m, theta = values[branch]
     state = Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
     u, scales = state.pack(), state.block_scales
-    state_map = StateMap(problem, ProxSpace(64, 32))
-    found = benchmark.pedantic(lambda: evaluate_map_slopes(state_map, u).state, rounds=5 if _timed(request) else 1)
+    state_map = SaddlePointMap(problem, ProxSpaceRule(64, 32))
+    found = benchmark.pedantic(lambda: evaluate_map_derivatives(state_map, u).state, rounds=5 if _timed(request) else 1)
     # One side: half the cost of central ones.
-    by_differences = jacobian(state_map, u, state.sizes, 1e-4, one_sided=True)
+    by_differences = map_jacobian_by_differences(state_map, u, state.sizes, 1e-4, one_sided=True)
     assert np.max(np.abs((found - by_differences) * scales / scales[:, None])) < 5e-3
     if _timed(request):
         mine = benchmark.stats.stats.median
-        one_sided = _seconds(lambda: jacobian(state_map, u, state.sizes, 1e-4, one_sided=True))
+        one_sided = _seconds(lambda: map_jacobian_by_differences(state_map, u, state.sizes, 1e-4, one_sided=True))
         benchmark.extra_info |= {
             "seconds_one_map": _seconds(lambda: state_map(u, state.sizes)),
             "ratio_one_sided_differences": one_sided / mine,
-            "ratio_central_differences": _seconds(lambda: jacobian(state_map, u, state.sizes, 1e-4)) / mine,
+            "ratio_central_differences": _seconds(lambda: map_jacobian_by_differences(state_map, u, state.sizes, 1e-4))
+            / mine,
         }
 
 

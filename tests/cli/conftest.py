@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from saddleforge.base import threads
-from saddleforge.base.progress import set_quiet
+from saddleforge.base.progress import set_quiet_mode
 from saddleforge.cli import main
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
@@ -52,7 +52,7 @@ def run() -> Callable[..., Finished]:
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]]:
     """call(*arguments): the same, inside this process, on one thread (tests share the cores)."""
-    threads.limit_threads(1)
+    threads.set_thread_limit(1)
 
     def inside(*arguments: Any) -> Finished:
         capsys.readouterr()
@@ -63,8 +63,8 @@ def call(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., Finished]
         return Finished(left.value.code, printed.out, printed.err)
 
     yield inside
-    set_quiet(False)
-    threads.limit_threads(threads.available_threads())
+    set_quiet_mode(False)
+    threads.set_thread_limit(threads.available_thread_count())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from saddleforge.problems import cache_contents, solver
-from saddleforge.problems.compiled import code_folder
+from saddleforge.problems.compiled import machine_code_folder
 
 CODE = """
 import sys
@@ -37,7 +37,7 @@ def test_machine_code_of_a_source_that_has_changed_is_old(cache, tmp_path):
     source = tmp_path / "counted.py"
     source.write_text("from numba import njit\n\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
     assert compiled(tmp_path) == ["4.0", "1"]
-    first = code_folder(source)
+    first = machine_code_folder(source)
     assert [(part.path, part.old) for part in cache_contents.cache_entries()] == [(first, False)]
     # Of another length: Python tells bytecode by seconds and size.
     source.write_text(source.read_text().replace("2 * x", "2 * x + x"))

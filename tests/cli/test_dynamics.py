@@ -21,7 +21,7 @@ def test_a_trajectory_is_one_object_and_a_picture(call, tmp_path):
     data = json.loads(done.stdout)
     assert set(data) == KEYS and data["status"] == "converged" and data["parameters"]["alpha"] is None
     assert len(data["times"]) == 21 == len(data["overlaps"]["q"]) == len(data["errors"]["overlaps"]["theta"])
-    assert data["events"][0]["name"] == "theta_1" and data["branch"] == "semantic"
+    assert data["events"][0]["name"] == "theta_1" and data["branch"] == "informed"
     assert call("plot", file).status == 0 and (tmp_path / "descent.png").stat().st_size > 5000
     refused = call(*REGRESSION, "-o", file)
     assert refused.status == 2 and "the file exists" in refused.sentence
@@ -42,12 +42,12 @@ def test_draws_of_finite_d_leave_no_overlap(call):
     assert data["growths"][0]["along"] == "1.00 theta_1" and data["growths"][0]["rate"] > 0
     said = call("dynamics", "phase_retrieval", "--rate", "0.01", "--time", "60", "--d", "1000", "--seeds", "2").stdout
     expected = math.log(1000) / (2 * data["growths"][0]["rate"])
-    assert f"(log(d) / (2 rate) is {expected:.5g})" in said and "at last: 2 semantic" in said
+    assert f"(log(d) / (2 rate) is {expected:.5g})" in said and "at last: 2 informed" in said
 
 
 def test_a_stationary_point_and_the_rate_that_loses_it_are_asked_for(call):
     point = json.loads(call("dynamics", "ridge_regression", "--rate", "0.1", "--ask", "stationary", "--json").stdout)
-    assert point["stable"] and point["branch"] == "semantic" and max(v for v, _ in point["eigenvalues"]) < 0
+    assert point["stable"] and point["branch"] == "informed" and max(v for v, _ in point["eigenvalues"]) < 0
     # docs/dynamics.md: eta gamma^2 / (2 (gamma + lambda)) = 1 at gamma = 1, lambda = 0.1
     said = call("dynamics", "ridge_regression", "--rate", "1.5", "--ask", "rate-limit")
     assert said.status == 0 and re.search(r"stable up to rate 2\.(20000000|19999999)\d+\(\d+\)", said.stdout)
@@ -71,18 +71,18 @@ def test_descent_that_diverges_is_not_converged(call):
         (["ridge_regression", "--rate", "1", "--time", "5:2"], "0 <= BEGIN < END is expected"),
         (["ridge_regression", "--rate", "1", "--time", "0:x"], "BEGIN:END or BEGIN:END:N is expected"),
         (["ridge_regression", "--rate", "1", "--start", "q=0.1,theta=5"], "no such weights exist"),
-        (["ridge_regression", "--rate", "1", "--start", "q=a"], "no number and no JSON array"),
+        (["ridge_regression", "--rate", "1", "--start", "q=a"], "neither a number nor a JSON array"),
         (["ridge_regression", "--rate", "1", "--watch", "theta_1"], "OVERLAP=VALUE is expected"),
         (
             ["ridge_regression", "--rate", "1", "--d", "100", "--start", "semantic"],
-            "growth from no overlap has no start",
+            "--ask escape begins at zero overlap",
         ),
         (["ridge_regression", "--rate", "1", "--ask", "all"], "known are trajectory, stationary, rate-limit, escape"),
         (["ridge_regression", "--rate", "1", "--ask", "stationary", "--d", "9"], "--d draws random starts"),
         (["ridge_regression", "--rate", "1", "--ask", "escape", "--watch", "q_1=1"], "follows no trajectory"),
-        (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no rate"),
-        (["ridge_regression", "--rate", "4,warmup=5", "--ask", "rate-limit"], "fixed points are those of a constant"),
-        (["lasso_regression", "--rate", "1"], "the equations of motion close for a ridge"),
+        (["ridge_regression", "--rate", "flow", "--ask", "rate-limit"], "gradient flow has no learning rate"),
+        (["ridge_regression", "--rate", "4,warmup=5", "--ask", "rate-limit"], "stationary points need a constant rate"),
+        (["lasso_regression", "--rate", "1"], "closed equations for a ridge"),
     ],
 )
 def test_wrong_input_is_named(call, arguments, sentence):
@@ -94,9 +94,9 @@ def test_wrong_input_is_named(call, arguments, sentence):
     ("arguments", "sentence"),
     [
         (["--method", "sgd"], "sgd needs a learning rate"),
-        (["--method", "sgd", "--rate", "flow"], "gradient flow is no pass through data"),
-        (["--method", "sgd", "--rate", "0.1", "--polish", "minima"], "sgd ends at no minimum"),
-        (["--method", "gd", "--batch", "4"], "batches are those of sgd"),
+        (["--method", "sgd", "--rate", "flow"], "gradient flow does not go through samples"),
+        (["--method", "sgd", "--rate", "0.1", "--polish", "minima"], "sgd does not end at a minimum"),
+        (["--method", "gd", "--batch", "4"], "only the method sgd uses batches"),
         (["--method", "gd", "--rate", "fast"], "gd takes a number"),
     ],
 )

@@ -47,12 +47,12 @@ def test_help_names_every_rule_and_method_and_every_figure_that_is_drawn_on_requ
 def test_a_solved_problem_is_0(run):
     done = run("solve", "ridge_regression", "--set", "alpha=2", "--set", "lambda=0.1", "--quiet")
     assert (done.status, done.stderr) == (0, "")
-    assert "reached semantic; converged" in done.stdout
+    assert "reached informed; converged" in done.stdout
     assert "RS stable" in done.stdout
 
 
 def test_a_bug_is_1_with_its_traceback_in_a_log_file(call, begins, monkeypatch, tmp_path):
-    def broken(*_arguments, **_named):
+    def broken(*_arguments_of_compiled_metric, **_named):
         raise RuntimeError("planted")
 
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
@@ -69,7 +69,7 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     ask = ["ridge_regression", "--accuracy", "1e-20", "--proof", "--quiet"]
     done = call("solve", *ask, "--set", "alpha=1")
     assert done.status == 0
-    assert "errors are proved: the printed equations have exactly one solution" in done.stdout
+    assert "errors are proved: the generated equations have exactly one solution" in done.stdout
     done = call(
         "threshold", *ask, "--on", "semantic", "--where", "test_error = 0.44", "--over", "alpha=1.5:3", "--json"
     )
@@ -77,11 +77,11 @@ def test_a_proof_is_0_and_none_is_3_with_the_reason(call, monkeypatch):
     assert (done.status, found["error_kind"], found["status"]) == (0, "proved", "converged")
     assert float(found["error"]) < 1e-20 < found["evidence"]["proof"]["box"]
 
-    def fails(*_arguments):
+    def fails(*_arguments_of_compiled_metric):
         raise NotProvedError("no box was small enough")
 
-    monkeypatch.setattr("saddleforge.extensions.proof.results.prove", fails)
-    monkeypatch.setattr("saddleforge.extensions.digits._solve_by_two_rules", fails)
+    monkeypatch.setattr("saddleforge.extensions.proof.results.prove_solution_exists", fails)
+    monkeypatch.setattr("saddleforge.extensions.digits._solve_by_two_quadrature_rules", fails)
     done = call("solve", *ask, "--set", "alpha=1", "--json")
     found = json.loads(done.stdout)
     assert (done.status, found["status"], found["error_kind"]) == (3, "not_proved", "estimated")
@@ -158,7 +158,7 @@ WRONG = {
         ["solve", "dot_product_attention", "--set", "encodings=[[1,2],[2,1]]"],
         ["positive semidefinite", "-1"],
     ),
-    "unknown start": (["solve", "ridge_regression", "--start", "positional"], ["positional", "semantic, uninformed"]),
+    "unknown start": (["solve", "ridge_regression", "--start", "positional"], ["positional", "informed, uninformed"]),
     "unknown integrator": (
         ["solve", "ridge_regression", "--set", "alpha=2", "--integrator", "monte-carlo"],
         ["monte-carlo", "sobol", "prox-space"],
@@ -183,7 +183,7 @@ WRONG = {
     ),
     "digits of a rule": (
         ["solve", "logistic_regression", "--accuracy", "1e-30", "--integrator", "sobol"],
-        ["--integrator", "1e-12 and above"],
+        ["--integrator", "1e-12 or above"],
     ),
     "threads": (["solve", "ridge_regression", "--threads", "4096"], ["--threads 4096", "1 to"]),
     "a misspelt model": (["solve", "rigde_regression"], ["did you mean ridge_regression?"]),
@@ -195,7 +195,7 @@ WRONG = {
     "a parameter as an option": (["solve", "ridge_regression", "--alpha", "2"], ["--set alpha=VALUE"]),
     "a parameter without --set": (["solve", "ridge_regression", "alpha=2"], ["(alpha=2)", "--set alpha=2"]),
     "two values in one": (["solve", "ridge_regression", "--set", "alpha=2,lambda=1"], ["repeat --set"]),
-    "a range for a value": (["solve", "ridge_regression", "--set", "alpha=1:2"], ["a range goes with --over"]),
+    "a range for a value": (["solve", "ridge_regression", "--set", "alpha=1:2"], ["a range is given to --over"]),
     "missing model file": (["solve", "nowhere/model.py"], ["nowhere/model.py", "No such file"]),
     "no such kind": (
         ["threshold", "dot_product_attention", "--kind", "onset"],
@@ -207,7 +207,7 @@ WRONG = {
     ),
     "a single threshold into a file": (
         ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "-o", "line.nc"],
-        ["-o goes with --along"],
+        ["-o needs --along"],
     ),
     "no way along": (
         ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "--along", "omega=0.3"],
@@ -223,7 +223,7 @@ WRONG = {
     ),
     "deflation of one start": (
         ["solve", "ridge_regression", "--deflate", "3"],
-        ["--deflate goes with --all-branches"],
+        ["--deflate needs --all-branches"],
     ),
     "no branch for the instability line": (
         ["threshold", "tukey_regression", "--kind", "at"],
@@ -231,7 +231,7 @@ WRONG = {
     ),
     "condition of another kind": (
         ["threshold", "tukey_regression", "--kind", "at", "--on", "semantic", "--where", "q = 1"],
-        ["--where goes with --kind where"],
+        ["--where is for --kind where"],
     ),
     "one branch": (
         ["threshold", "dot_product_attention", "--kind", "crossing", "--between", "semantic"],
@@ -239,12 +239,12 @@ WRONG = {
     ),
     "another threshold with a step of breaking": (
         ["threshold", "dot_product_attention", "--kind", "spinodal", "--on", "semantic", "--rsb", "1"],
-        ["--rsb goes with --kind crossing"],
+        ["--rsb needs --kind crossing"],
     ),
     "a critical line with a step of breaking": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--along", "omega=0.3:0.2",
          "--rsb", "1"],
-        ["--rsb goes with --kind crossing", "--along"],
+        ["--rsb needs --kind crossing", "--along"],
     ),
     "a crossing with three steps of breaking": (
         ["threshold", "dot_product_attention", "--between", "semantic,positional", "--rsb", "3"],
@@ -268,21 +268,21 @@ WRONG = {
     ),
     "breaking at a finite temperature": (
         ["solve", "ridge_regression", "--set", "alpha=2", "--inverse-temperature", "2", "--rsb", "1"],
-        ["one-step breaking", "zero temperature only"],
+        ["replica symmetry breaking", "zero temperature only"],
     ),
     "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["--rsb 3", "from 0 to 2"]),
     "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),
     "breaking of all branches": (
         ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--all-branches"],
-        ["--rsb 1 goes with one start"],
+        ["--rsb 1 needs a single start"],
     ),
     "breaking beyond doubles": (
         ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--accuracy", "1e-20"],
-        ["--rsb 1 goes with accuracies of"],
+        ["--rsb 1 needs an --accuracy of"],
     ),
     "verified branches": (
         ["solve", "ridge_regression", "--all-branches", "--verify"],
-        ["--verify go with one start"],
+        ["--verify need a single start"],
     ),
     "nothing to minimise": (
         ["tune", "ridge_regression", "--set", "alpha=2", "--over", "lambda", "--minimise", "heat"],
@@ -290,11 +290,11 @@ WRONG = {
     ),
     "tuned and set": (
         ["tune", "ridge_regression", "--over", "lambda", "--set", "lambda=1"],
-        ["lambda is given by --set"],
+        ["lambda is fixed by --set"],
     ),
     "tuned along what is set": (
         ["tune", "ridge_regression", "--over", "lambda", "--along", "alpha=1:2:2", "--set", "alpha=1"],
-        ["alpha is given by --set and varied by --along"],
+        ["alpha is fixed by --set and varied by --along"],
     ),
     "no interval along": (
         ["tune", "ridge_regression", "--over", "lambda", "--along", "alpha=1:2"],
@@ -323,18 +323,18 @@ WRONG = {
     ),
     "simulated from nowhere": (
         ["simulate", "ridge_regression", "--start", "sideways"],
-        ["sideways", "semantic, uninformed"],
+        ["sideways", "informed, uninformed"],
     ),
     "simulated by prayer": (["simulate", "ridge_regression", "--method", "prayer"], ["prayer", "auto, lbfgs, gd"]),
     "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista, newton, gamp"]),
     "errors counted under given norms": (
         ["simulate", "perceptron", "--set", "alpha=2"],
-        ["given norms", "gradient", "loss of perceptron", "jumps"],
+        ["given norms", "gradient", "loss of perceptron", "discontinuous"],
     ),
     "simulated as text": (["simulate", "ridge_regression", "-o", "runs.csv"], ["runs.csv", ".nc"]),
     "theory of a random start": (
         ["simulate", "ridge_regression", "--start", "random", "--theory"],
-        ["--theory goes with a named start"],
+        ["--theory needs a named start"],
     ),
     "no curve": (["plot", "nowhere.nc"], ["nowhere.nc", "No such file"]),
     "derive a value": (["derive", "ridge_regression", "--set", "alpha=1"], ["alpha", "tokens"]),
@@ -449,9 +449,9 @@ def test_an_interrupted_curve_is_130_and_keeps_its_points(tmp_path):
     assert 4 <= kept < 300
     assert f"the {kept} finished points of 300 are kept in {file}" in stderr
 
-    from saddleforge.report.tables import load_dataset
+    from saddleforge.report.tables import load_netcdf_dataset
 
-    with load_dataset(file) as dataset:
+    with load_netcdf_dataset(file) as dataset:
         assert dataset.sizes["alpha"] == kept
     assert [path.name for path in tmp_path.iterdir()] == ["curve.nc"]
 
@@ -488,9 +488,9 @@ def test_an_interrupted_simulation_is_130_keeps_its_seeds_and_goes_on_from_them(
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGINT to one process is POSIX")
-def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
+def test_the_file_of_an_interrupted_simulation_holds_the_reported_runs(tmp_path):
     """Tiny runs spend their time writing, where Ctrl-C meets them."""
-    from saddleforge.report.tables import load_dataset
+    from saddleforge.report.tables import load_netcdf_dataset
 
     for attempt in range(8):
         file = tmp_path / f"{attempt}.nc"
@@ -498,7 +498,7 @@ def test_what_an_interrupted_simulation_says_is_what_its_file_holds(tmp_path):
         arguments += ["--threads", "1", "-o", str(file)]
         status, _, stderr = interrupted(arguments, rf"\[{attempt}/2000\]")
         assert status == 130 and "Traceback" not in stderr
-        held = load_dataset(file).sizes["seed"] if file.exists() else 0
+        held = load_netcdf_dataset(file).sizes["seed"] if file.exists() else 0
         if held:
             assert stderr.endswith(f"interrupted; {held} of 2000 seeds are kept in {file}\n")
         else:

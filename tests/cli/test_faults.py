@@ -45,7 +45,7 @@ def test_characters_that_a_stream_does_not_have_are_escapes():
     status, stdout, stderr = saddleforge(
         ["derive", "ridge_regression", "--quiet"], PYTHONIOENCODING="ascii", PYTHONUTF8="0"
     )
-    assert (status, stderr) == (0, "") and "\\u03b1 d sentences" in stdout
+    assert (status, stderr) == (0, "") and "\\u03b1 d samples" in stdout
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_characters_that_a_stream_does_not_have_are_escapes():
         ),
     ],
 )
-def test_what_numba_cannot_work_with_is_wrong_input(variable, value, sentence):
+def test_unusable_numba_settings_are_wrong_input(variable, value, sentence):
     assert saddleforge(SOLVE, **{variable: value}) == (2, "", f"saddleforge: {sentence}\n")
 
 
@@ -73,7 +73,10 @@ def test_too_little_address_space_is_said_before_libraries_load():
     line = f"ulimit -v 500000; {PROGRAM} {' '.join(SOLVE)} --json"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert done.returncode == 2 and json.loads(done.stdout)["status"] == "wrong_input"
-    assert done.stderr == "saddleforge: address space is limited to 0.51 GB (ulimit -v); 1 GB or more are needed\n"
+    assert (
+        done.stderr
+        == "saddleforge: address space is limited to 0.51 GB (ulimit -v); 1 GB or more are needed; raise the limit\n"
+    )
 
 
 @pytest.mark.slow
@@ -215,7 +218,7 @@ for deaf in (ctypes.CFUNCTYPE(None)(_raw_object_cache_notify), Closed, forget):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory differ")
-def test_what_needs_more_than_the_memory_allowed_is_a_sentence(tmp_path, call, run):
+def test_a_computation_beyond_the_memory_limit_ends_with_a_message(tmp_path, call, run):
     import resource
 
     done = run(*SOLVE, "--integrator", "sobol", "--points", "22", "--memory", "0.6", "--json")
@@ -267,7 +270,7 @@ def test_a_terminal_that_cannot_write_over_a_line_gets_a_line_a_step(tmp_path, t
     assert (b"[1/2]" in said) == (b"\x1b" not in said) == (terminal == "dumb")
 
 
-def test_a_path_with_blanks_and_umlauts_in_an_ascii_locale(tmp_path):
+def test_paths_with_blanks_and_umlauts_work_in_an_ascii_locale(tmp_path):
     folder = tmp_path / "ein Pfad mit ü"
     folder.mkdir()
     (folder / "mödel x.py").write_text("from saddleforge.derive.models.ridge_regression import ridge_regression\n")
@@ -297,7 +300,7 @@ def test_an_alarm_is_not_lost_in_a_callback_of_the_garbage_collector():
     """Found by drawing command lines: a traceback next to the sentence."""
     code = """
 import gc, signal, time
-from saddleforge.base.interrupts import raise_after
+from saddleforge.base.interrupts import interrupt_after_seconds
 def callback(phase, info):
     if phase == "start":
         signal.raise_signal(signal.SIGALRM)
@@ -305,7 +308,7 @@ def callback(phase, info):
 class Rung(Exception): pass
 def ring(): raise Rung
 try:
-    with raise_after(0.5, ring):
+    with interrupt_after_seconds(0.5, ring):
         gc.callbacks.append(callback)
         gc.collect()
         gc.callbacks.remove(callback)
@@ -349,11 +352,11 @@ def test_a_disk_without_any_room_is_no_bug(tmp_path):
     line = f"ulimit -f 0; cd {tmp_path}; exec {PROGRAM} generate ridge_regression --out made"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.endswith("saddleforge: the system does not allow more: File too large\n")
+    assert done.stderr.endswith("saddleforge: a limit of the system was reached: File too large\n")
 
 
 def test_a_bug_that_no_file_can_be_kept_of_is_reported_with_its_traceback(call, begins, monkeypatch):
-    def broken(*_arguments, **_named):
+    def broken(*_arguments_of_compiled_metric, **_named):
         monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null")
         monkeypatch.setattr("tempfile.tempdir", None)
         monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/dev/null"])

@@ -33,7 +33,7 @@ def test_solving_a_catalogue_model_leaves_sympy_alone():
     assert "sympy" not in loaded
 
 
-def test_what_was_compiled_is_loaded_without_what_compiles():
+def test_compiled_solvers_are_loaded_without_the_compiler():
     code = """
         import sys
         import numpy as np

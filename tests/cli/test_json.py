@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from saddleforge.base.numbers import format_with_error
+from saddleforge.base.numbers import format_value_with_error
 from saddleforge.derive.catalogue import SHIPPED
 
 SOLVE_KEYS = {
@@ -70,7 +70,7 @@ def test_given_norms_are_reported_with_the_ridge_that_keeps_them(solved):
     assert found["overlaps"]["q"][0][0][0][0] == pytest.approx(1, abs=1e-6)
     assert found["training_loss_parts"]["penalty"] == 0
     (strength,), (width,) = found["multipliers"], found["errors"]["multipliers"]
-    assert f"the norms are kept by a ridge of {format_with_error(strength, width)}" in text
+    assert f"the norms are kept by a ridge of {format_value_with_error(strength, width)}" in text
 
 
 @pytest.mark.slow
@@ -81,7 +81,10 @@ def test_a_step_of_breaking_is_compared_with_replica_symmetry(solved):
     assert breaking["energy_moved"] == pytest.approx(found["training_loss"] - symmetric["training_loss"], abs=1e-15)
     q, between, distance = found["overlaps"]["q"], breaking["q_between"], breaking["distances"][0]
     assert q[0][0][0][0] == pytest.approx(between[0][0][0][0] + distance[0][0][0][0], abs=1e-14)
-    assert f"y = {format_with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)" in text
+    assert (
+        f"y = {format_value_with_error(breaking['rates'][0], breaking['errors']['rates'][0])} (Parisi parameter)"
+        in text
+    )
     assert breaking["stability"]["verdict"] in text and symmetric["stability"]["verdict"] in text
 
 
@@ -94,8 +97,12 @@ def test_a_second_step_of_breaking_is_compared_with_the_first(solved):
     assert 0 < breaking["errors"]["energy_moved_further"] < 1e-3 * moved
     low, high = breaking["rates"]
     assert low < once["breaking"]["rates"][0] < high and len(breaking["distances"]) == 2
-    assert f"y = {', '.join(map(format_with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
-    assert f"the second moved it by {format_with_error(moved, breaking['errors']['energy_moved_further'])}" in text
+    assert (
+        f"y = {', '.join(map(format_value_with_error, breaking['rates'], breaking['errors']['rates']))} (Parisi" in text
+    )
+    assert (
+        f"the second moved it by {format_value_with_error(moved, breaking['errors']['energy_moved_further'])}" in text
+    )
 
 
 @pytest.mark.slow
@@ -328,4 +335,4 @@ def test_a_verdict_on_stability_may_be_left_out(call):
     assert found["status"] == "converged" and found["stability"] is None
     assert "no verdict on stability was asked for" in call(*arguments).stdout
     refused = call(*arguments, "--rsb", "1")
-    assert refused.status == 2 and "--no-stability or --rsb 1" in refused.stderr
+    assert refused.status == 2 and "--rsb 1 needs the verdict on stability" in refused.stderr

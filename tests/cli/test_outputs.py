@@ -15,7 +15,7 @@ from saddleforge.base import presenting
 from saddleforge.base.cache import cache_folder
 from saddleforge.base.errors import InputError
 from saddleforge.branches.curve_results import Curve
-from saddleforge.problems.model_file import symbolic_model
+from saddleforge.problems.model_file import load_symbolic_model
 from saddleforge.report import tables
 
 # What a careless model file does on its way, and a careless loss each time it is called.
@@ -49,7 +49,7 @@ def wandering(tmp_path, monkeypatch):
 
 def test_reading_a_model_file_leaves_the_process_as_it_was(wandering, tmp_path):
     path, arguments, environment, cache = list(sys.path), list(sys.argv), dict(os.environ), cache_folder()
-    symbolic_model(wandering)
+    load_symbolic_model(wandering)
     assert Path.cwd() == tmp_path
     assert (sys.path, sys.argv, dict(os.environ), cache_folder()) == (path, arguments, environment, cache)
 
@@ -99,7 +99,7 @@ WRITING = {
 def test_a_file_that_is_there_is_not_written_over_and_nothing_is_computed(
     call, begins, monkeypatch, tmp_path, arguments
 ):
-    def started(*_arguments, **_named):
+    def started(*_arguments_of_compiled_metric, **_named):
         raise AssertionError("the computation has started")
 
     begins(started)
@@ -122,7 +122,7 @@ def test_with_force_a_file_is_written_over(call, tmp_path):
     assert json.loads(file.read_text())["model"] == "ridge_regression"
 
 
-def test_what_is_no_file_is_not_replaced_by_one(call, tmp_path):
+def test_a_pipe_is_never_replaced_by_an_output_file(call, tmp_path):
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     for force in ([], ["--force"]):
@@ -163,7 +163,7 @@ def test_a_picture_is_drawn_again_from_the_same_table_and_spares_any_other_file(
     line.attrs = {"model": "ridge_regression", "parameter": "alpha", "over": "lambda", **words}
     table, other = tmp_path / "line (1).nc", tmp_path / "line.nc"
     for file in (table, other):
-        tables.save_dataset(line, file)
+        tables.save_dataset_as_netcdf(line, file)
     for kind, begins in (("png", b"\x89PNG\r"), ("pdf", b"%PDF-"), ("svg", b"<?xml")):
         picture = tmp_path / f"figure.{kind}"
         assert call("plot", table, "-o", picture).status == 0
@@ -207,16 +207,16 @@ def test_ctrl_c_while_the_file_is_written_waits_for_it(call, monkeypatch, tmp_pa
         signal.raise_signal(signal.SIGINT)
         kept(dataset, path)
 
-    kept = tables.save_dataset
+    kept = tables.save_dataset_as_netcdf
     monkeypatch.setattr(presenting, "save", pressed)
     file = tmp_path / "curve.nc"
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert done.status == 0 and f"wrote {file}" in done.stdout
-    assert tables.load_dataset(file).sizes["alpha"] == 3
+    assert tables.load_netcdf_dataset(file).sizes["alpha"] == 3
 
 
 def test_a_curve_interrupted_before_its_first_point_claims_nothing(call, monkeypatch, tmp_path):
-    def pressed(*_arguments, **_named):
+    def pressed(*_arguments_of_compiled_metric, **_named):
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("saddleforge.extensions.breaking.curve.curve", pressed)
@@ -243,7 +243,7 @@ def test_ctrl_c_that_compiled_code_made_a_system_error_of_keeps_what_is_finished
     done = call("curve", "ridge_regression", "--over", "alpha=1:2:3", "-o", file)
     assert done.status == 130
     assert done.sentence == f"saddleforge: interrupted; the one finished point of 3 is kept in {file}"
-    assert np.array_equal(tables.load_dataset(file)["alpha"].values, [2.0])
+    assert np.array_equal(tables.load_netcdf_dataset(file)["alpha"].values, [2.0])
 
 
 def test_a_full_disk_costs_the_file_and_not_the_result(call, monkeypatch, tmp_path):

@@ -89,7 +89,7 @@ def test_files_of_the_working_directory_stand_for_no_module(here):
 
 
 @pytest.mark.slow
-def test_nor_for_workers_of_a_sweep(here):
+def test_sweep_workers_import_no_modules_from_the_working_directory(here):
     for name in ("multiprocessing", "json", "distributed", "pickle"):
         (here / f"{name}.py").write_text(TRAP)
     arguments = ["sweep", "ridge_regression", "--over", "alpha=1,2", "--over", "lambda=1,2", "--processes", "2"]

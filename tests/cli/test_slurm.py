@@ -66,5 +66,5 @@ def test_jobs_that_slurm_does_not_take_are_said(folder):
     pytest.importorskip("dask_jobqueue")
     (folder / "other.yaml").write_text(json.dumps({**CLUSTER, "queue": "nosuch"}))
     done = ran(folder, "sweep", *ASKED, "--cluster", "other.yaml", "-o", "other.nc", "--quiet")
-    sentence = "saddleforge: other.yaml: SLURM does not take the jobs: sbatch: error: invalid partition"
+    sentence = "saddleforge: other.yaml: SLURM does not accept the jobs: sbatch: error: invalid partition"
     assert done.returncode == 2 and done.stderr.startswith(sentence)

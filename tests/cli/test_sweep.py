@@ -54,10 +54,10 @@ BAD = {
     "no form": (["--over", "alpha=1:2"], "or a list is expected"),
     "an empty range": (["--over", "alpha=1:2:0"], "the number of points must be 1 to 100000"),
     "a range without a way": (["--over", "alpha=1:1:3"], "LO and HI must differ"),
-    "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is swept twice"),
+    "a name twice": (["--over", "alpha=1:2:3", "--over", "alpha=1:2:3"], "alpha is given twice"),
     "too many": (["--over", "alpha=1:2:100000", "--over", "lambda=1:2:10000"], "1e+09 points in all, is too large"),
     "a share that is none": (["--over", "alpha=1:2:3", "--shard", "two", "-o", "s.nc"], "I/N is expected"),
-    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "--shard goes with -o"),
+    "a share without a file": (["--over", "alpha=1:2:3", "--shard", "1/2"], "--shard needs -o"),
     "another suffix": (["--over", "alpha=1:2:3", "-o", "s.csv"], "ends in .nc"),
     "no table": (["--points", "nowhere.csv"], "cannot read nowhere.csv"),
     "a start that is none": (["--over", "alpha=1:2:3", "--start", "up,down"], "unknown start 'up'"),
@@ -97,7 +97,7 @@ def test_a_file_of_something_else_is_spared(call, tmp_path):
     assert call("sweep", *ONE, "--over", "alpha=2:1:2", "-o", target).status == 0
     before = target.read_bytes()
     refused = call("sweep", *ONE, *GRID, "-o", target)
-    assert refused.status == 2 and "contains another sweep, with varied" in refused.sentence
+    assert refused.status == 2 and "contains the records of another sweep, with varied" in refused.sentence
     assert target.read_bytes() == before
     assert call("sweep", *ONE, "--over", "alpha=1:2:2", "-o", target, "--force").status == 0
 

@@ -6,7 +6,7 @@ import pytest
 
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.report.latex import LINE_WIDTH, latex_document
-from saddleforge.derive.report.latex_printer import parameter_symbol
+from saddleforge.derive.report.latex_printer import parameter_latex_symbol
 from saddleforge.derive.report.long_lines import break_formula, formula_width
 
 
@@ -82,9 +82,11 @@ def test_other_models_and_breaking_have_such_documents(name, options):
 
 
 def test_a_parameter_has_a_letter_of_its_own_where_the_theory_has_taken_it():
-    assert parameter_symbol("omega") == r"\varpi" and parameter_symbol("lambda") == r"\lambda"
-    assert parameter_symbol("q") == r"\check{q}" and parameter_symbol("width") == r"\mathrm{width}"
-    assert parameter_symbol("Delta_in") == r"\Delta_{\mathrm{in}}" and parameter_symbol("alpha") == r"\alpha"
+    assert parameter_latex_symbol("omega") == r"\varpi" and parameter_latex_symbol("lambda") == r"\lambda"
+    assert parameter_latex_symbol("q") == r"\check{q}" and parameter_latex_symbol("width") == r"\mathrm{width}"
+    assert (
+        parameter_latex_symbol("Delta_in") == r"\Delta_{\mathrm{in}}" and parameter_latex_symbol("alpha") == r"\alpha"
+    )
 
 
 def test_a_long_formula_is_broken_between_terms_and_its_brackets_are_fixed():

@@ -12,20 +12,20 @@ from saddleforge.derive.calculus.averages import Average
 from saddleforge.derive.calculus.functions import SoftmaxEntry
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas.algebra.objects import n
-from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_derivation
-from saddleforge.derive.theory.bayes import field_weight, gaussian_log_integral, row_integral
-from saddleforge.problems.model_file import read_model_file
+from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_optimal_derivation
+from saddleforge.derive.theory.bayes import gaussian_field_weight, gaussian_log_integral, teacher_row_integral
+from saddleforge.problems.model_file import execute_model_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_check_of_the_derivation_holds():
-    assert [(step.name, check) for step, check in bayes_derivation().check() if not check.passed] == []
+    assert [(step.name, check) for step, check in bayes_optimal_derivation().check() if not check.passed] == []
 
 
 def passes(number, name, change, test):
     """Whether a step with one result changed passes the named check."""
-    step = bayes_derivation()[number]
+    step = bayes_optimal_derivation()[number]
     mutant = replace(step, after={**step.after, name: change(step.after[name])})
     (chosen,) = [t for t in mutant.tests if t.name == test]
     return chosen(mutant.before, mutant.after).passed
@@ -74,7 +74,7 @@ def test_a_quartic_exponent_is_refused():
 
 
 def test_posterior_means_are_gradients():
-    row, gaussian = row_integral(2), field_weight(2, 1)
+    row, gaussian = teacher_row_integral(2), gaussian_field_weight(2, 1)
     assert list(row.moment) == [sp.diff(row.log_integral, b) for b in row.b]
     step = gaussian.Y - gaussian.omega
     precision = sp.diag(*gaussian.precision)
@@ -112,19 +112,19 @@ def test_the_jacobian_is_that_of_the_change_of_coordinates():
         ({"fields": lambda y, sign: sign * y + sp.Symbol("z")}, "uses z, which is not a field"),
         ({"observed": {"y": "positive", "x": "real"}}, "nothing depends on the observed coordinate 'x'|hold 1"),
         ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "contain 0 continuous"),
-        ({"read": lambda Y: [2 * Y[0]]}, "read returns another 'y' than the one given to fields"),
+        ({"read": lambda Y: [2 * Y[0]]}, "does not return the coordinate 'y'"),
         ({"read": lambda Y: [Y[0], Y[0]]}, "read returns 2 values; 1 are expected"),
-        ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "one observed coordinate or more is expected"),
+        ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "must declare at least one observed coordinate"),
     ],
 )
-def test_what_is_no_channel_is_refused(changes, sentence):
+def test_a_model_that_is_no_output_channel_is_refused(changes, sentence):
     with pytest.raises(sf.ModelError, match=sentence):
         channel(**changes)
 
 
 def test_a_channel_is_part_of_the_physics():
     own, other = channel(), channel(hidden={"sign": (1, -1)})
-    assert own.at().digest() != other.at().digest()
+    assert own.at().equations_digest() != other.at().equations_digest()
 
 
 def test_attention_tells_the_teacher_up_to_a_sign_at_rank_one():
@@ -158,7 +158,7 @@ def test_logits_of_two_columns_hold_nothing_that_is_hidden(name, tokens, jacobia
 
 
 def test_the_law_of_a_row_is_an_average():
-    assert {a.kind for a in bayes_derivation()[2].after["free entropy"].atoms(Average)} == {
+    assert {a.kind for a in bayes_optimal_derivation()[2].after["free entropy"].atoms(Average)} == {
         "contexts",
         "coordinate",
         "row field",
@@ -169,7 +169,7 @@ def test_the_law_of_a_row_is_an_average():
 @pytest.mark.parametrize("name", ["deep_attention", "three_layers"])
 def test_the_jacobian_of_layers_is_that_of_differences(name):
     """Hidden fields stand for themselves; the rest follows from what is observed by matrices of the layers."""
-    at = read_model_file(EXAMPLES / f"{name}.py").at()
+    at = execute_model_file(EXAMPLES / f"{name}.py").at()
     symbols = [c.symbol for c in (*at.output.observed, *at.output.hidden) if c.is_continuous]
     others = sorted((at.output.fields.free_symbols | at.output.jacobian.free_symbols) - set(symbols), key=str)
     numbers = np.linspace(0.9, -0.7, len(symbols))
@@ -184,4 +184,7 @@ def test_the_jacobian_of_layers_is_that_of_differences(name):
         columns.append((ends[0] - ends[1]) / (2 * step))
     expected = np.linalg.slogdet(np.array(columns))[1]
     assert jacobian(*numbers, *rest) == pytest.approx(expected, abs=1e-7)
-    assert at.output.is_affine and min(place for place in at.output.field_indices[:-1]) >= 0
+    assert (
+        at.output.has_affine_observations
+        and min(place for place in at.output.hidden_coordinate_field_indices[:-1]) >= 0
+    )

@@ -10,13 +10,13 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.report import compose
-from saddleforge.derive.report.blocks import Relation, Report, Section, Stacked, Words
-from saddleforge.derive.report.latex import typeset_report
+from saddleforge.derive.report.blocks import Relation, Report, Section, TextWithSymbols, WithoutIndices
+from saddleforge.derive.report.latex import render_report_as_latex
 from saddleforge.derive.report.own_symbols import model_symbols
 from saddleforge.derive.report.sections.bayes import TITLE, bayes_sections
 from saddleforge.derive.report.sections.references import Bibliography
 from saddleforge.derive.report.symbols import LATEX, TEXT, THEORY
-from saddleforge.derive.report.text import render_text
+from saddleforge.derive.report.text import render_report_as_text
 
 WITH_CHANNEL = ["phase_retrieval", "ridge_regression", "logistic_regression", "dot_product_attention"]
 # Of the sections before it.
@@ -36,11 +36,12 @@ def alone(name):
 
 @pytest.mark.parametrize(("name", "there"), [("phase_retrieval", True), ("committee_machine", False)])
 def test_it_stands_between_message_passing_and_the_references(name, there, monkeypatch):
-    for part in ("checked_model_equation_section", "gamp_section"):  # which take seconds
+    for part in ("checked_model_equation_section", "message_passing_section"):  # which take seconds
         monkeypatch.setattr(compose, part, lambda *_, part=part: Section(part, ()))
-    monkeypatch.setattr(compose, "step_sections", lambda *_: {n: Section(f"Step {n}", ()) for n in range(1, 10)})
+    steps = {n: Section(f"Step {n}", ()) for n in range(1, 10)}
+    monkeypatch.setattr(compose, "derivation_step_sections", lambda *_: steps)
     titles = [section.title for section in compose.compose_report(catalogue_model(name), steps=True).sections]
-    after = titles[titles.index("gamp_section") + 1 :]
+    after = titles[titles.index("message_passing_section") + 1 :]
     assert after[-1] == "References" and [title[:21] for title in after[1:-1]] == [
         f"Bayes-optimal, step {n}" for n in (1, 2, 3) if there
     ]
@@ -51,7 +52,7 @@ def test_it_stands_between_message_passing_and_the_references(name, there, monke
 def test_checks_hold_and_lines_fit(name):
     content = alone(name)
     for width in (80, 100):
-        text = render_text(content, width=width)
+        text = render_report_as_text(content, width=width)
         assert max(map(len, text.splitlines())) <= width
         assert text.count("Checked:") == 3 and "FAILED" not in text
         for leftover in ("Average", "_bayes", "_hat", "_any", "|", "\u00a0", " c_"):
@@ -60,7 +61,7 @@ def test_checks_hold_and_lines_fit(name):
 
 @pytest.mark.parametrize("name", WITH_CHANNEL)
 def test_latex_is_balanced(name):
-    source = typeset_report(alone(name))
+    source = render_report_as_latex(alone(name))
     assert source.isascii() and not re.search(r"Average|_bayes|_any|\\_hat", source)
     assert len(re.findall(r"(?<!\\)\{", source)) == len(re.findall(r"(?<!\\)\}", source))
     assert len(re.findall(r"\\left\b", source)) == len(re.findall(r"\\right\b", source))
@@ -75,8 +76,8 @@ def test_every_symbol_is_said_in_its_section_or_before(name):
     for section in alone(name).sections:
         held = set()
         for item in section.items:
-            if isinstance(item, Words):
-                given = [a.expression if isinstance(a, Stacked) else a for a in item.objects]
+            if isinstance(item, TextWithSymbols):
+                given = [a.expression if isinstance(a, WithoutIndices) else a for a in item.objects]
                 said |= names(*[a for a in given if isinstance(a, sp.Basic)])
             elif isinstance(item, Relation):
                 said |= names(item.left)
@@ -102,20 +103,23 @@ def test_without_a_channel_there_is_none(name):
 
 
 def test_the_channel_is_that_of_the_model():
-    text = {name: render_text(alone(name)) for name in WITH_CHANNEL}
+    text = {name: render_report_as_text(alone(name)) for name in WITH_CHANNEL}
     assert "Y = (sign_hid y_obs)" in text["phase_retrieval"]
     assert "is an integral over size_hid." in " ".join(text["logistic_regression"].split())
     assert "= -log(2 pi Delta)/2 - (y_obs - z_hid)²/(2 Delta)" in text["ridge_regression"]
     assert "Y = [sign_hid y_1,obs; sign_hid y_2,obs]" in text["dot_product_attention"]
     product = sf.derivation(Path(__file__).parents[2] / "examples" / "product_of_two.py").model.at()
-    written = render_text(Report("product", bayes_sections(product, Bibliography()), model_symbols(product)))
+    written = render_report_as_text(Report("product", bayes_sections(product, Bibliography()), model_symbols(product)))
     assert "log abs(det ∂Y) = u_obs - log(2)" in written
     assert "a sum over e_hid and an integral over v_hid" in " ".join(written.split())
 
 
 def test_symbols_follow_a_new_name():
     names = {"q": r"P^0", "V": r"\chi", "b": "f", "pi": "z_0", "theory.omega": "o"}
-    text, source = render_text(alone("phase_retrieval"), names), typeset_report(alone("phase_retrieval"), names)
+    text, source = (
+        render_report_as_text(alone("phase_retrieval"), names),
+        render_report_as_latex(alone("phase_retrieval"), names),
+    )
     assert "χᴮ_c = ρ⋆_c - P^0ᴮ_c" in text and "⟨z_0⟩ = ∂log(Z_z_0)/∂fᴮ" in text and "E_fᴮ[" in text
     assert not re.search("[πω]", text)
     assert r"{P^0}^{\mathrm{B}}_{c}" in source and r"\langle{z_0}\rangle" in source
@@ -124,4 +128,4 @@ def test_symbols_follow_a_new_name():
 def test_a_notebook_gets_the_steps():
     steps = sf.derivation("ridge_regression", names={"q": "P"}).bayes
     assert [step.number for step in steps] == [1, 2, 3]
-    assert r"\hat{P}^{\mathrm{B}}_{c}: & \quad" in steps[2]._repr_latex_()
+    assert r"\hat{P}^{\mathrm{B}}: & \quad" in steps[2]._repr_latex_()

@@ -4,6 +4,7 @@ One field, no teacher, loss = min over targets t of (x - t)^2 / 2, a ridge: the 
 the targets, M is quadratic on either side, and every average is an integral in one dimension.
 """
 
+import re
 from functools import cache, partial, reduce
 from operator import add, mul
 from types import SimpleNamespace
@@ -231,6 +232,11 @@ def test_blocks_answer_as_a_whole_in_type_i_and_states_singly_in_type_ii(y):
     assert -ALPHA * CHANCES @ response == pytest.approx(values["V_hat"] - y * values["Delta_hat"], rel=1e-6)
 
 
+def with_needed_indices(equation, chosen):
+    """The equation without indices of tokens and contexts where the model has one of them."""
+    return equation if chosen.structure().tokens > 1 else re.sub("Σ_l' |_l'?|_c", "", equation)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dot_product_attention", "lasso_regression", "value_attention", "perceptron"])
 def test_the_document_with_blocks_says_every_step_and_no_failure(name):
@@ -242,7 +248,7 @@ def test_the_document_with_blocks_says_every_step_and_no_failure(name):
         assert leftover not in shown[shown.index("Step 1") :]
     type_one = "D^_c = α E_c[Σ_l' ∂⟨g_l⟩/∂ω⁰_l' D_l' (∂⟨g_l⟩/∂ω⁰_l')ᵀ]"
     for said in ("q^_c = α E_c[⟨g_l⟩ ⟨g_lᵀ⟩]", "Σ(𝔶) = -𝔶² ∂Φ/∂𝔶", type_one):
-        assert said in shown
+        assert with_needed_indices(said, chosen) in shown
 
 
 @pytest.mark.slow
@@ -255,7 +261,7 @@ def test_the_document_with_blocks_of_blocks_says_every_step_and_no_failure(name)
     for leftover in ("Average(", "_hat", "|", "LogIntegral", "parisi", "replicas_of", "Delta_"):
         assert leftover not in shown[shown.index("Step 1") :]
     for said in ("Δ₁q^_c = α E_c[⟨⟨g_l⟩ ⟨g_lᵀ⟩⟩] - α E_c[⟨⟨g_l⟩⟩ ⟨⟨g_lᵀ⟩⟩]", "V₁_c = 𝔶₁ Δ₁q_c + 𝔶₂ Δ₂q_c + V_c"):
-        assert said in shown
+        assert with_needed_indices(said, chosen) in shown
 
 
 def test_breaking_thrice_or_without_steps_is_refused():

@@ -14,14 +14,14 @@ from saddleforge.derive.replicas import dynamics
 from saddleforge.derive.report.latex import latex_document
 from saddleforge.derive.report.text import report_text
 from saddleforge.derive.theory import descent
-from saddleforge.problems.model_file import symbolic_model
+from saddleforge.problems.model_file import load_symbolic_model
 
 KINDS = {"plain": (0, False), "trained numbers and a loss that holds q": (2, True)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_check_holds_at_sizes_that_are_symbols(kind):
-    assert [check for check in dynamics.step(*KINDS[kind]).check() if not check.passed] == []
+    assert [check for check in dynamics.descent_step(*KINDS[kind]).check() if not check.passed] == []
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_every_check_holds_at_sizes_that_are_symbols(kind):
     ids=["noise of first order in the rate", "without noise", "without the eigenvalue"],
 )  # fmt: skip
 def test_a_likely_mistake_is_seen(name, wrong, seen):
-    step = dynamics.step(s=2, t=2)
+    step = dynamics.descent_step(s=2, t=2)
     mutant = replace(step, after={**step.after, name: wrong(step.after[name])})
     assert seen in {check.name for check in mutant.check() if not check.passed}
 
@@ -53,7 +53,7 @@ def test_the_page_has_the_equations_of_the_moments():
 
 
 def test_trained_numbers_move_along():
-    model = symbolic_model(Path(__file__).parents[2] / "examples" / "trained_temperature.py")
+    model = load_symbolic_model(Path(__file__).parents[2] / "examples" / "trained_temperature.py")
     assert "dφ/dt = -η_φ (κ φ + E[∂loss/∂φ])" in report_text(model, dynamics=True)
 
 
@@ -67,6 +67,6 @@ def test_latex_is_balanced(name):
 
 
 @pytest.mark.parametrize("name", ["lasso_regression", "elastic_net_regression"])
-def test_what_does_not_close_is_refused(name):
+def test_models_without_closed_equations_of_motion_are_refused(name):
     with pytest.raises(sf.ModelError, match="the equations of motion close for a ridge"):
         report_text(catalogue_model(name), dynamics=True)

@@ -7,7 +7,14 @@ import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
 from saddleforge.derive.authoring.parameters import Structure
-from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, MatrixAverage, differentiate
+from saddleforge.derive.calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    MatrixAverage,
+    differentiate_averages,
+)
 from saddleforge.derive.theory.free_entropy import free_entropy
 
 STRUCTURES = [Structure(1, 1, 1), Structure(2, 1, 1), Structure(2, 2, 1), Structure(3, 1, 1), Structure(2, 1, 1, 2)]
@@ -40,12 +47,12 @@ def entry(values, element):
     return values[element.parent.name][element.i, element.j]
 
 
-@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.key)
-def test_derivatives_of_the_component_form(structure, numeric):
+@pytest.mark.parametrize("structure", STRUCTURES, ids=lambda structure: structure.folder_name)
+def test_derivatives_of_the_component_form_agree_with_the_equations(structure, numeric):
     phi = free_entropy(structure.student_rank, structure.teacher_rank)
     p = phi.symbols
     values = random_values(structure, np.random.default_rng(3))
-    whole = phi.component_form(structure)
+    whole = phi.free_entropy_in_components(structure)
     averages = {a for a in whole.atoms(Average) if a.kind == COORDINATE}
     explicit = whole.xreplace({a: a.summand for a in averages})
     explicit = explicit.xreplace({a: sp.Integer(0) for a in explicit.atoms(Average)})
@@ -75,7 +82,7 @@ def test_derivatives_of_the_component_form(structure, numeric):
         known |= {p.gamma: float(values[f"gamma_{l}{k}"]), p.tau: float(values[f"tau_{l}{k}"])}
         by_matrices = np.zeros([int(n) for n in variable.shape])
         for part in parts:
-            gradient = differentiate(part, variable, p)
+            gradient = differentiate_averages(part, variable, p)
             gradient = gradient.xreplace({a: a.summand for a in gradient.atoms(MatrixAverage)})
             by_matrices = by_matrices + numeric(gradient, known)
         for (i, j), expected in np.ndenumerate(by_matrices):
@@ -89,7 +96,7 @@ def test_derivatives_of_the_component_form(structure, numeric):
 
 
 def test_every_context_has_its_own_matrices_and_the_channel_appears_once():
-    form = free_entropy(1, 1).component_form(Structure(2, 1, 1, 2))
+    form = free_entropy(1, 1).free_entropy_in_components(Structure(2, 1, 1, 2))
     names = {e.parent.name for e in form.atoms(MatrixElement)}
     for name in ("q", "V", "m", "theta", "q_hat", "V_hat", "m_hat", "theta_hat"):
         assert {f"{name}_{l}{k}" for l in range(2) for k in range(2)} <= names
@@ -97,5 +104,5 @@ def test_every_context_has_its_own_matrices_and_the_channel_appears_once():
 
 
 def test_a_free_entropy_knows_the_sizes_it_was_built_for():
-    with pytest.raises(ValueError, match="built for s, t = 1, 1"):
-        free_entropy(1, 1).component_form(Structure(2, 2, 1))
+    with pytest.raises(ValueError, match="derived for s, t = 1, 1"):
+        free_entropy(1, 1).free_entropy_in_components(Structure(2, 2, 1))

@@ -14,8 +14,8 @@ import sympy as sp
 
 from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from saddleforge.derive.emit.kernel import as_kernel
-from saddleforge.derive.emit.printers.interval import body
-from saddleforge.derive.emit.writer import _environment
+from saddleforge.derive.emit.printers.interval import kernel_body_lines
+from saddleforge.derive.emit.writer import _jinja_environment
 
 COUNTS = {1: 30, 2: 5}  # random polynomials, by fields
 Interval = tuple[float, float]
@@ -33,7 +33,7 @@ def bounds(fields: int) -> str:
     results = ["value", *[f"d_{i}" for i in range(fields)], *[f"h_{i}_{j}" for i, j in pairs]]
     context = {"header": "", "D": fields, "x_names": names, "results": results, "corners": False}
     context |= {name: [] for name in ("w_names", "p_names", "features", "used_constants", "lines")}
-    templates = map(_environment().get_template, ("bounds.py.jinja", "bounds_loops.py.jinja"))
+    templates = map(_jinja_environment().get_template, ("bounds.py.jinja", "bounds_loops.py.jinja"))
     return "\n".join(template.render(context) for template in templates)
 
 
@@ -109,7 +109,7 @@ def test_powers_enclose_their_values(n, intervals):
             assert all(lower <= mp.mpf(point) ** n <= upper for point in points)
 
 
-@pytest.mark.parametrize("name", ["plus", "times", "greatest", "least", "raised", "hull"])
+@pytest.mark.parametrize("name", ["plus", "times", "greatest", "least", "raised", "interval_hull"])
 def test_functions_of_two_enclose_their_values(name, intervals):
     function = {
         "plus": lambda a, b: a + b,
@@ -117,7 +117,7 @@ def test_functions_of_two_enclose_their_values(name, intervals):
         "greatest": max,
         "least": min,
         "raised": lambda a, b: a**b,
-        "hull": lambda a, b: a,
+        "interval_hull": lambda a, b: a,
     }[name]
     generator = random.Random(name)
     with mp.workdps(40):
@@ -165,7 +165,7 @@ def test_logarithms_of_sums_enclose_their_values(intervals):
                     assert lower <= value <= upper
 
 
-def test_what_is_not_a_number_becomes_the_whole_line(intervals):
+def test_an_undefined_interval_operation_returns_the_whole_line(intervals):
     everything = (-math.inf, math.inf)
     assert intervals.times((0.0, 1.0), everything) == everything
     assert intervals.inverse((-1.0, 1.0)) == everything
@@ -203,7 +203,7 @@ def test_printed_kernels_enclose_the_expression(expression, intervals):
     truth = sp.sympify(expression, locals=names)
     kernel = as_kernel({"value": truth})
     space: dict[str, Any] = {"intervals": intervals}
-    exec("def run(x):\n    " + "\n    ".join(body(kernel)) + "\n    return value\n", space)
+    exec("def run(x):\n    " + "\n    ".join(kernel_body_lines(kernel)) + "\n    return value\n", space)
     generator = random.Random(expression)
     for _ in range(15):
         interval, points = draw(generator, -3, 3)

@@ -4,16 +4,16 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.calculus.piecewise import find_zeros, switching_functions
+from saddleforge.derive.calculus.piecewise import closed_form_zeros, switching_functions
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.models.mixture_classification import mixture_classification
-from saddleforge.derive.theory.corners import split_by_signs
+from saddleforge.derive.theory.corners import split_loss_by_signs
 from saddleforge.derive.theory.kinks import (
+    describe_gradient_jump,
     integration_variables,
+    is_metric_piecewise_constant,
     loss_kinks,
-    metric_is_steps,
     metric_kinks,
-    slope_jump,
 )
 from saddleforge.derive.theory.reduced import reduced_loss
 
@@ -47,7 +47,7 @@ def made(loss=None, metric=None, **fields):
         (lambda h, Y: (h[0, 0] - Y[0, 0]) ** 2, set(), 0),
     ],
 )  # fmt: skip
-def test_planes_of_a_metric(metric, planes, curved):
+def test_kink_planes_of_a_metric_are_found(metric, planes, curved):
     found = metric_kinks(made(metric=metric))
     assert {frozenset({e, str(-sp.sympify(e))}) for e in planes} == {
         frozenset({str(sp.expand(e)), str(sp.expand(-e))}) for e in found.planes
@@ -79,7 +79,7 @@ def test_a_metric_of_steps_is_constant_between_its_planes(metric, noise, steps):
     def with_label(X, Y, v):
         return (v - X[0, 0]) ** 2
 
-    assert metric_is_steps(made(with_label if noise else loss, metric, noise=noise)) == steps
+    assert is_metric_piecewise_constant(made(with_label if noise else loss, metric, noise=noise)) == steps
 
 
 def test_planes_hold_parameters_trained_numbers_and_overlaps():
@@ -158,8 +158,8 @@ def test_a_corner_is_found_whichever_of_labels_noise_and_parameters_chooses_it(l
         return loss(X, Y, lambda one, other: one + second * (other - one))
 
     for at in (by_labels.at(), by_noise.at(), by_parameter.at()):
-        assert slope_jump(at).startswith("the slope of the loss in x_0_0 jumps where")
-    assert slope_jump(reduced_loss(by_labels.at()) or by_labels.at())
+        assert describe_gradient_jump(at).startswith("the slope of the loss in x_0_0 jumps where")
+    assert describe_gradient_jump(reduced_loss(by_labels.at()) or by_labels.at())
 
 
 def test_a_slope_that_no_label_makes_jump_is_none():
@@ -167,7 +167,7 @@ def test_a_slope_that_no_label_makes_jump_is_none():
     def smooth(X, Y, k):
         return sf.by_label(k[0], sp.Max(0, X[0]) ** 2, sf.rounded_hinge(Y[0] - X[0], sp.Rational(1, 5)))
 
-    assert slope_jump(smooth.at()) == ""
+    assert describe_gradient_jump(smooth.at()) == ""
 
 
 def test_switches_are_one_only_where_they_are_multiples_at_every_label():
@@ -176,7 +176,7 @@ def test_switches_are_one_only_where_they_are_multiples_at_every_label():
         sign = sf.by_label(k[0], 1, -1)
         return sp.Max(0, 1 - sign * X[0]) + sp.Max(0, 1 + sign * X[0]) / 2 + sp.Abs(X[1]) + sp.Abs(sign * X[1])
 
-    assert len(split_by_signs(crossed.at()).switches) == 3
+    assert len(split_loss_by_signs(crossed.at()).switches) == 3
 
 
 def test_a_root_that_one_label_makes_singular_is_a_kink():
@@ -201,7 +201,7 @@ def test_corners_within_corners_have_places(loss, corners):
     places = [
         zero
         for switch in switching_functions([loss(x, y)])
-        for zero in (find_zeros(switch, x) if switch.has(x) else [])
+        for zero in (closed_form_zeros(switch, x) if switch.has(x) else [])
     ]
     found = {complex(place.subs(y, 2)) for place in places}
     assert {complex(corner) for corner in corners} <= found and not any(place.imag for place in found)
@@ -209,6 +209,6 @@ def test_corners_within_corners_have_places(loss, corners):
 
 def test_the_zero_of_a_line_is_among_those_of_a_parabola_that_may_be_none():
     x, bend = sp.symbols("x bend", real=True)
-    places = find_zeros(bend * x**2 + x - 1, x)
+    places = closed_form_zeros(bend * x**2 + x - 1, x)
     assert sp.Integer(1) in [place.subs(bend, 0) for place in places]
     assert {sp.Rational(1, 2), sp.Integer(-1)} <= {place.subs(bend, 2) for place in places}

@@ -16,8 +16,8 @@ from saddleforge.derive.authoring.language import (
     softmax,
     softplus,
     square,
-    to_exact,
-    token_weight,
+    to_exact_rationals,
+    token_variance_symbol,
 )
 from saddleforge.derive.calculus.chain import two_entry_softmax_to_sigmoid
 from saddleforge.derive.calculus.functions import Softplus
@@ -39,28 +39,30 @@ LOGIT = st.floats(-6, 6)
     ],
 )
 def test_a_decimal_is_the_rational_it_prints_as(decimal, rational):
-    assert to_exact(decimal) == rational
-    assert to_exact(decimal).is_Rational
+    assert to_exact_rationals(decimal) == rational
+    assert to_exact_rationals(decimal).is_Rational
 
 
 @given(st.floats(-1e6, 1e6).filter(lambda value: "e" not in repr(value)))
 @settings(max_examples=50, deadline=None)
 def test_every_decimal_survives_the_round_trip(value):
-    assert float(to_exact(value)) == value
-    assert to_exact(value) == sp.Rational(repr(value))
+    assert float(to_exact_rationals(value)) == value
+    assert to_exact_rationals(value) == sp.Rational(repr(value))
 
 
 def test_lists_matrices_and_expressions_become_exact_as_a_whole():
     x = sp.Symbol("x")
-    assert to_exact([[0.6, 0.4], [0.4, 0.6]]) == to_exact(((sp.Rational(3, 5), "2/5"), ("0.4", 0.6)))
-    assert to_exact(0.1 * x + 0.7) == x / 10 + sp.Rational(7, 10)
+    assert to_exact_rationals([[0.6, 0.4], [0.4, 0.6]]) == to_exact_rationals(
+        ((sp.Rational(3, 5), "2/5"), ("0.4", 0.6))
+    )
+    assert to_exact_rationals(0.1 * x + 0.7) == x / 10 + sp.Rational(7, 10)
     assert Matrix([[0.5]])[0, 0] == sp.Rational(1, 2)
-    assert to_exact(sp.Matrix([[0.1 * x]])) == sp.Matrix([[x / 10]])
+    assert to_exact_rationals(sp.Matrix([[0.1 * x]])) == sp.Matrix([[x / 10]])
 
 
-def test_what_is_no_number_is_refused():
+def test_an_object_that_is_no_number_is_refused():
     with pytest.raises(TypeError, match="not a number"):
-        to_exact(object())
+        to_exact_rationals(object())
 
 
 def finite_difference(function, point, index, step=1e-5):
@@ -72,7 +74,7 @@ def finite_difference(function, point, index, step=1e-5):
 
 @given(st.lists(LOGIT, min_size=2, max_size=3), st.data())
 @settings(max_examples=25, deadline=None)
-def test_derivatives_of_softmax(point, data):
+def test_derivatives_of_softmax_agree_with_differences(point, data):
     index = data.draw(st.integers(0, len(point) - 1))
     entry = data.draw(st.integers(0, len(point) - 1))
     z = sp.symbols(f"z0:{len(point)}", real=True)
@@ -88,7 +90,7 @@ def test_derivatives_of_softmax(point, data):
 
 @given(LOGIT)
 @settings(max_examples=25, deadline=None)
-def test_derivatives_of_sigmoid_and_softplus(point):
+def test_derivatives_of_sigmoid_and_softplus_agree_with_differences(point):
     z = sp.Symbol("z", real=True)
     for function, plain in (
         (sigmoid, lambda a: 1 / (1 + math.exp(-a))),
@@ -108,7 +110,7 @@ def test_derivatives_of_sigmoid_and_softplus(point):
 )
 def test_strings_that_are_no_expression_are_named(text, sentence):
     with pytest.raises(ModelError, match=re.escape(sentence)):
-        to_exact([0.5, text])
+        to_exact_rationals([0.5, text])
 
 
 def test_softmax_rows_are_normalised_and_do_not_overflow():
@@ -124,7 +126,7 @@ def test_squares_weigh_columns():
     a, b, c, d = E
     assert square(E) == a**2 + b**2 + c**2 + d**2
     assert half_square(E, weight=rho) == sp.expand(
-        (token_weight(0) * (a**2 + c**2) + token_weight(1) * (b**2 + d**2)) / 2
+        (token_variance_symbol(0) * (a**2 + c**2) + token_variance_symbol(1) * (b**2 + d**2)) / 2
     )
     assert square(E, weight=[2, "1/2"]) == 2 * (a**2 + c**2) + (b**2 + d**2) / 2
     with pytest.raises(ValueError, match="2 entries"):

@@ -18,7 +18,7 @@ from saddleforge.derive.authoring.parameters import (
 )
 from saddleforge.derive.authoring.regulariser import Ridge, penalty
 from saddleforge.derive.authoring.tokens import Tokens, isotropic_tokens
-from saddleforge.derive.emit.sources.metadata_source import metadata_file
+from saddleforge.derive.emit.sources.metadata_source import metadata_file_text
 from saddleforge.derive.emit.writer import generate
 from saddleforge.derive.errors import ModelError
 
@@ -70,10 +70,13 @@ def test_the_docstring_gives_summary_and_source():
         (lambda X, Y, alpha=1: X[0, 0] * alpha, r"parameter name 'alpha' is not allowed"),
         (lambda X, Y, tokens=1: X[0, 0] * tokens, r"parameter name 'tokens' is not allowed"),
         (lambda X, Y, lambda_=1: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
-        (lambda X, Y, k=0.5: X[0, 0] * k, r"loss declares a parameter 'k', which is the name of something it is given"),
+        (
+            lambda X, Y, k=0.5: X[0, 0] * k,
+            r"loss declares a parameter 'k', a name that is reserved for one of its arguments",
+        ),
         (
             lambda X, Y=2: X[0, 0] * Y,
-            r"loss declares a parameter 'Y', which is the name of something it is given \(X, Y",
+            r"loss declares a parameter 'Y', a name that is reserved for one of its arguments \(X, Y",
         ),
         (lambda X, Q=2: X[0, 0] * Q, r"loss declares a parameter 'Q'"),
         (lambda X, structure=2: X[0, 0] * structure, r"loss declares a parameter 'structure'"),
@@ -85,7 +88,7 @@ def test_the_docstring_gives_summary_and_source():
         (lambda X, Y, lambda_=TRAINED: X[0, 0] * lambda_, r"parameter 'lambda_' is also the regulariser's"),
     ],
 )
-def test_fault_in_the_loss(loss, message):
+def test_an_invalid_loss_is_refused(loss, message):
     with fault(message):
         model(name="broken")(loss)
 
@@ -101,7 +104,7 @@ def test_fault_in_the_loss(loss, message):
         ({"covariance": [[sp.Symbol("stray")]]}, r"law\.covariance uses stray"),
     ],
 )
-def test_fault_in_the_law_of_tokens(field, message):
+def test_an_invalid_law_of_tokens_is_refused(field, message):
     with fault(message):
         model(law=law_with(**field))(ridge)
 
@@ -128,7 +131,9 @@ def test_teacher_means_follow_from_what_is_said_of_the_encodings(overlap, beside
 @pytest.mark.parametrize("means", ["1/3", 0, "-1/2"])
 def test_teacher_means_that_contradict_the_gram_matrix_are_refused(means):
     """A mean that overlaps the teacher in one place and not in the other is another problem than meant."""
-    with fault(rf"law.teacher_means\[0\]\[0\] is {means}, where 1/2 follows: .*, give encodings_taught"):
+    with fault(
+        rf"law.teacher_means\[0\]\[0\] is {means}, but the rest of the law gives 1/2: .*, give encodings_taught"
+    ):
         model(law=overlapping("1/2", teacher_means=[[means]]))(ridge)
 
 
@@ -148,15 +153,15 @@ def test_teacher_means_may_be_written_in_another_form_than_the_one_that_follows(
     [
         (
             {"means": [[1, 0]]},
-            r"law.means has shape \(1, 2\); .*, \(1, 1\), or \(1, 1, 1\) with one matrix a spectral atom",
+            r"law.means has shape \(1, 2\), expected \(1, 1\) .* or \(1, 1, 1\) \(one matrix for each spectral atom",
         ),
         ({"teacher": None}, r"law: teacher is missing"),
-        ({"encodings": sp.eye(2)}, r"law: 1 contexts are no multiple of 2 encodings"),
+        ({"encodings": sp.eye(2)}, r"law: covariance has 1 columns, which are not tokens x clusters for the 2 tokens"),
         ({"gram": [sp.eye(2)]}, r"law.gram contains law.teacher already"),
         ({"taught": [[1, 1]]}, r"law.taught has shape \(1, 2\)"),
     ],
 )
-def test_fault_in_the_products_of_vectors(field, message):
+def test_invalid_products_of_vectors_are_refused(field, message):
     products = {"weights": [1], "covariance": [[1]], "teacher": [[1]]} | field
     with fault(message):
         model(law=lambda structure: Tokens(**products))(ridge)
@@ -175,7 +180,7 @@ def test_the_products_of_vectors_are_those_of_explicit_vectors():
         "encodings_taught": [e * w.T for e, w in zip(p, pi, strict=True)],
     }
     weights = [sp.Rational(1, 3), sp.Rational(2, 3)]
-    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).exact_arrays()
+    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).exact_law_arrays()
     for a in range(2):
         tau = mu[a] + sp.Matrix([p[a][l, :] for l in (0, 0, 1, 1)])
         z = tau.col_join(pi[a])
@@ -204,7 +209,7 @@ def noisy(X, Y, u, *, Delta=0.25):
         ("gaussian", r"noise 'u' must be GaussianNoise\(variance\) or DiscreteNoise"),
     ],
 )
-def test_fault_in_the_noise(noise, message):
+def test_an_invalid_noise_is_refused(noise, message):
     with fault(message):
         model(noise={"u": noise})(noisy)
 
@@ -225,7 +230,7 @@ def test_probabilities_of_many_functions_add_up_to_one(count):
 
 
 def test_a_parameter_called_like_a_noise_is_refused():
-    with fault(r"metric declares a parameter 'u', which is the name of something it is given \(h, Y, u, k"):
+    with fault(r"metric declares a parameter 'u', a name that is reserved for one of its arguments \(h, Y, u, k"):
         model(noise={"u": GaussianNoise(1)}, metric=lambda h, u=0.5: u * h[0])(lambda X, Y: X[0] - Y[0])
 
 
@@ -259,7 +264,10 @@ def test_probabilities_of_a_noise_are_expressions_in_names_of_parameters():
     [
         ({"loss_kinks": lambda X, Y: X[0, 0] ** 2 - 1}, r"loss_kinks: .* must be affine in the fields X and Y"),
         ({"loss_kinks": lambda X, Y: X[0, 0] * Y[0, 0]}, r"loss_kinks: .* must be affine in the fields X and Y"),
-        ({"metric_kinks": lambda h, Y: sp.Integer(1)}, r"metric_kinks: .* must be affine .* and hold one of them"),
+        (
+            {"metric_kinks": lambda h, Y: sp.Integer(1)},
+            r"metric_kinks: .* must be affine .* and contain at least one of them",
+        ),
         ({"metric_kinks": lambda h: h[0, 0] + sp.Symbol("stray")}, r"metric_kinks uses stray"),
         ({"metric": lambda h, Y: h}, None),
         ({"metric": lambda h, Y: sp.Symbol("stray")}, r"metric uses stray"),
@@ -274,7 +282,7 @@ def test_probabilities_of_a_noise_are_expressions_in_names_of_parameters():
         ({"regulariser": "ridge"}, r"regulariser must be Ridge\(0\.1\)"),
     ],
 )
-def test_fault_in_another_field(fields, message):
+def test_another_invalid_field_of_a_model_is_refused(fields, message):
     if message is None:  # a 1 x 1 matrix is a number
         assert model(**fields)(ridge).at().metric == sp.Symbol("x_0_0", real=True)
         return
@@ -285,9 +293,9 @@ def test_fault_in_another_field(fields, message):
 def test_a_start_may_have_a_column_a_token_or_a_column_a_cluster():
     structure = Structure(tokens=2, student_rank=1, teacher_rank=1, clusters=2)
     for columns in (2, 4):
-        assert Start(encodings=((1,) * columns,)).at(structure)["encodings"] == ((1,) * columns,)
+        assert Start(encodings=((1,) * columns,)).exact_coefficients(structure)["encodings"] == ((1,) * columns,)
     with pytest.raises(ModelError, match=r"encodings .* shape \(1, 3\); a number or a 1 x 2 matrix or a 1 x 4 matrix"):
-        Start(encodings=((1, 1, 1),)).at(structure)
+        Start(encodings=((1, 1, 1),)).exact_coefficients(structure)
 
 
 def test_an_error_names_the_model():
@@ -314,15 +322,15 @@ def test_decimals_of_a_model_file_become_exact():
     at = made.at()
     assert not at.loss.has(sp.Float)
     assert at.loss.has(-sp.Rational(7, 10))
-    assert at.parameters["slope"].value(at.structure) == sp.Rational(3, 10)
-    assert at.parameters["lambda_"].value(at.structure) == (sp.Rational(1, 10),)
+    assert at.parameters["slope"].exact_default(at.structure) == sp.Rational(3, 10)
+    assert at.parameters["lambda_"].exact_default(at.structure) == (sp.Rational(1, 10),)
 
 
 def test_the_digest_follows_the_physics_and_not_the_analysis():
-    original = model()(ridge).at().digest()
-    assert model(starts={"other": Start(teacher=1)})(ridge).at().digest() == original
-    assert model(name="ridge")(lambda X, Y: half_square(Y[0, 0] - 2 * X[0, 0])).at().digest() != original
-    assert model(law=law_with(covariance=[[2]]))(ridge).at().digest() != original
+    original = model()(ridge).at().equations_digest()
+    assert model(starts={"other": Start(teacher=1)})(ridge).at().equations_digest() == original
+    assert model(name="ridge")(lambda X, Y: half_square(Y[0, 0] - 2 * X[0, 0])).at().equations_digest() != original
+    assert model(law=law_with(covariance=[[2]]))(ridge).at().equations_digest() != original
 
 
 def test_a_default_changes_no_digest():
@@ -331,7 +339,7 @@ def test_a_default_changes_no_digest():
     def make(value):
         return model(name="scaled")(lambda X, Y, *, slope=value: half_square(Y[0, 0] - slope * X[0, 0])).at()
 
-    assert make(1).digest() == make(Parameter("1/7", 0)).digest()
+    assert make(1).equations_digest() == make(Parameter("1/7", 0)).equations_digest()
 
 
 def with_everything(
@@ -381,14 +389,14 @@ def with_everything(
         {"kinks": {"metric_kinks": lambda Y: Y[0]}},
     ],
 )
-def test_what_a_generated_solver_holds_is_in_the_identity_of_its_model(change):
+def test_the_digest_of_a_model_depends_on_all_inputs_of_its_solver(change):
     """Starts, kinks and noise are functions or classes made again each time: the same physics has the same identity."""
     one, same, other = with_everything(), with_everything(), with_everything(**change)
     assert (one.physics_digest(), one.metadata_digest()) == (same.physics_digest(), same.metadata_digest())
     told = change.keys() & {"doc", "start", "summary", "source"}
     assert (one.physics_digest() == other.physics_digest()) == bool(told)
     assert (one.metadata_digest() == other.metadata_digest()) != bool(told)
-    texts = [metadata_file(model, model.at(), "", "") for model in (one, other)]
+    texts = [metadata_file_text(model, model.at(), "", "") for model in (one, other)]
     assert texts[0] != texts[1]
 
 
@@ -412,7 +420,7 @@ def half_a_power(w, *, strength=1):
         ({"regulariser": penalty(half_a_power)}, lambda X: X[0] ** 2, r"the penalty is complex \(.* at w = "),
     ],
 )
-def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, message):
+def test_expressions_with_complex_values_are_refused_with_the_point(fields, loss, message):
     made = model(name="rooted", **fields)(loss)
     with fault(message):
         generate(made)
@@ -424,7 +432,7 @@ def test_what_is_complex_somewhere_is_refused_with_the_place(fields, loss, messa
         (lambda w: sp.Piecewise((0, sp.Abs(w[0]) < 1), (sp.oo, True)), {}, r"contains infinity; write sf\.box\(w\[0\]"),
         (lambda w: 2 * box(w[0], -1, 1), {}, "one sf.box.* is expected, added to the rest"),
         (lambda w: box(w[0], -1, 1) + box(w[0], 0, 2), {}, "one sf.box.* is expected, added to the rest"),
-        (lambda w: box(2 * w[0], -1, 1), {}, r"must be of w\[0\]"),
+        (lambda w: box(2 * w[0], -1, 1), {}, r"must restrict w\[0\]"),
         (lambda w: box(w[0], -1, 1), {"student": 2}, "the only column of W"),
     ],
 )
@@ -436,9 +444,9 @@ def test_penalties_that_are_infinite_beyond_what_a_box_says_are_refused(function
 def test_the_ends_of_a_box_are_corners_and_signs_of_its_weight_are_seen():
     one = Structure(1, 1, 1, 1)
     at = penalty(lambda w, *, bound=1: box(-w[0], -2 * bound, bound) + sp.Abs(w[0])).at(one)
-    (w,), bound = at.w, at.parameters["bound"].symbols(one)
+    (w,), bound = at.w, at.parameters["bound"].argument_symbols(one)
     assert at.bounds == (-bound, 2 * bound)
     assert set(at.kinks) == {0, -bound, 2 * bound}
-    assert at.finite_part == sp.Abs(w)
+    assert at.expression_where_finite == sp.Abs(w)
     even = penalty(lambda w: box(w[0], -1, 1)).at(one).expression
     assert even.subs(even.args[0], -even.args[0]) == even

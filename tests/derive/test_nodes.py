@@ -10,10 +10,18 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.derive.authoring.parameters import Structure
-from saddleforge.derive.calculus.averages import Symbols
-from saddleforge.derive.calculus.chain import staged_derivatives
+from saddleforge.derive.calculus.averages import OrderParameterSymbols
+from saddleforge.derive.calculus.chain import chain_rule_derivatives
 from saddleforge.derive.catalogue import catalogue_model
-from saddleforge.derive.emit.kernel import Entry, Kernel, as_kernel, entries, model_source, place, upper_entries
+from saddleforge.derive.emit.kernel import (
+    ArrayEntryName,
+    Kernel,
+    array_entries,
+    as_kernel,
+    definition_location,
+    model_function_location,
+    upper_triangle_entries,
+)
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
 from saddleforge.derive.emit.sources import nodes
@@ -23,32 +31,35 @@ x = sp.symbols("x0:2", real=True)
 
 
 def test_a_name_of_an_entry_knows_the_array_and_the_place():
-    entry = Entry("V_hat", 1, 0)
+    entry = ArrayEntryName("V_hat", 1, 0)
     assert (entry, entry.array, entry.place, entry.subscript) == ("V_hat_1_0", "V_hat", (1, 0), "1, 0")
-    assert entry.in_array("d_V_hat") == "d_V_hat_1_0"
+    assert entry.same_entry_of_array("d_V_hat") == "d_V_hat_1_0"
     assert entry.symbol == sp.Symbol("V_hat_1_0", real=True)
-    assert entries("q", 2, 1) == ["q_0_0", "q_1_0"]
-    assert upper_entries("p", 1, 2) == ["p_0_0_0", "p_0_0_1", "p_0_1_1"]
-    kernel = as_kernel({Entry("d", 2): x[0] ** 2})
+    assert array_entries("q", 2, 1) == ["q_0_0", "q_1_0"]
+    assert upper_triangle_entries("p", 1, 2) == ["p_0_0_0", "p_0_0_1", "p_0_1_1"]
+    kernel = as_kernel({ArrayEntryName("d", 2): x[0] ** 2})
     assert [name.place for name, _ in kernel.results] == [(2,)]
 
 
 def test_every_statement_stands_once_before_the_first_result_that_needs_it():
-    kernel = nodes.scores(Structure(2, 2, 1, 1))
-    printed = [statement for statements, _, _ in kernel.result_groups for statement in statements]
+    kernel = nodes.critical_point_score_kernel(Structure(2, 2, 1, 1))
+    printed = [statement for statements, _, _ in kernel.results_with_statements for statement in statements]
     assert sorted(printed, key=kernel.statements.index) == list(kernel.statements)
     assert len(set(printed)) == len(printed)
-    assert [name for _, name, _ in kernel.result_groups] == [name for name, _ in kernel.results]
+    assert [name for _, name, _ in kernel.results_with_statements] == [name for name, _ in kernel.results]
 
 
 def test_printed_code_says_who_built_it_and_what_is_built():
-    kernel = nodes.field_means(Structure(2, 1, 1, 1))
-    assert numba_printer.body(kernel)[0] == "# derive/emit/sources/nodes.py:field_means, docs/theory.md (3.14)"
+    kernel = nodes.conditional_field_mean_kernel(Structure(2, 1, 1, 1))
+    assert (
+        numba_printer.kernel_body_lines(kernel)[0]
+        == "# derive/emit/sources/nodes.py:conditional_field_mean_kernel, docs/theory.md (3.14)"
+    )
     assert as_kernel({"value": x[0]}).builder == ""
     shared = as_kernel(
         {"first": sp.exp(x[0]), "second": sp.exp(x[0]) * x[1], "third": sp.exp(x[1]) + sp.sin(sp.exp(x[1]))}
     )
-    assert numba_printer.body(shared) == [
+    assert numba_printer.kernel_body_lines(shared) == [
         "# -> first",
         "t0 = math.exp(x0)",
         "first = t0",
@@ -60,19 +71,24 @@ def test_printed_code_says_who_built_it_and_what_is_built():
 
 
 def test_a_stamp_names_formulas_where_they_are_and_a_users_model_by_its_name():
-    assert place(staged_derivatives) == "derive/calculus/chain.py:staged_derivatives"
-    assert place(Symbols.composites) == "derive/calculus/averages.py:Symbols.composites"
-    assert place(saddle_point) == "derive/theory/saddle_point.py:saddle_point"  # cached
+    assert definition_location(chain_rule_derivatives) == "derive/calculus/chain.py:chain_rule_derivatives"
+    assert (
+        definition_location(OrderParameterSymbols.composites)
+        == "derive/calculus/averages.py:OrderParameterSymbols.composites"
+    )
+    assert definition_location(saddle_point) == "derive/theory/saddle_point.py:saddle_point"  # cached
     hinge = catalogue_model("hinge")
-    assert model_source(hinge.at()) == "derive/models/hinge.py:hinge"
+    assert model_function_location(hinge.at()) == "derive/models/hinge.py:hinge"
 
     @sf.model()
     def mine(X, Y):
         return sf.half_square(Y[0, 0] - X[0, 0])
 
-    assert model_source(mine.at()) == "model mine"
-    kernel = as_kernel({"value": x[0]}, formulas=[staged_derivatives, mine.loss, model_source(mine.at())])
-    assert kernel.formulas == ("derive/calculus/chain.py:staged_derivatives", "model mine")
+    assert model_function_location(mine.at()) == "model mine"
+    kernel = as_kernel(
+        {"value": x[0]}, formulas=[chain_rule_derivatives, mine.loss, model_function_location(mine.at())]
+    )
+    assert kernel.formulas == ("derive/calculus/chain.py:chain_rule_derivatives", "model mine")
 
 
 def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
@@ -80,53 +96,70 @@ def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
     shared = x[0] * x[1]
     s0, s1 = sp.symbols("s0 s1", real=True)
     kernel = as_kernel({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
-    assert numba_printer.body(kernel) == ["# -> value", "s0 = x0 * x1", "s1 = s0", "value = s0 + s1 + math.exp(s0)"]
+    assert numba_printer.kernel_body_lines(kernel) == [
+        "# -> value",
+        "s0 = x0 * x1",
+        "s1 = s0",
+        "value = s0 + s1 + math.exp(s0)",
+    ]
 
 
 @pytest.mark.parametrize("structure", [Structure(1, 1, 1, 1), Structure(1, 2, 1, 1)], ids=["one field", "two columns"])
 def test_scores_are_the_derivatives_of_the_weight(structure):
     """Of N(omega; m + b (Y - m*), C) det(1 + V H) at omega = X + V grad loss, by differences at 40 digits."""
     L, s = structure.tokens, structure.student_rank
-    columns = nodes.law_entries(structure)
+    columns = nodes.field_law_entries(structure)
 
     def point(moved: str = "", by: float = 0) -> dict[str, mp.mpf]:
         value = {name: mp.mpf(n % 7 - 3) / 10 + mp.mpf(n) / 90 for n, name in enumerate(columns)}
         value |= {name: 2 + value[name] for name in columns if name.array in "CV" and name.place[1] == name.place[2]}
         value[moved] = value.get(moved, 0) + by
-        for n, name in enumerate([*entries("x", L, s), *entries("d", L * s), *entries("dy", L, 1)]):
+        for n, name in enumerate([*array_entries("x", L, s), *array_entries("d", L * s), *array_entries("dy", L, 1)]):
             value[name] = mp.mpf(n % 5 - 2) / 7 + mp.mpf(1) / 9
         for i in range(L * s):
-            value |= {Entry("h", i, j): mp.mpf((i + 2 * j) % 4) / 6 + (i == j) for j in range(i, L * s)}
-        value |= {name.in_array("v"): value[name] for name in columns if name.array == "V"}
+            value |= {ArrayEntryName("h", i, j): mp.mpf((i + 2 * j) % 4) / 6 + (i == j) for j in range(i, L * s)}
+        value |= {name.same_entry_of_array("v"): value[name] for name in columns if name.array == "V"}
         norm = mp.mpf(1)
         for l in range(L):
             C = mp.matrix(s, s)
             for a in range(s):
-                value[Entry("mu", l, a)] = (
-                    value[Entry("m", l, a)] + value[Entry("b", l, a, 0)] * value[Entry("dy", l, 0)]
+                value[ArrayEntryName("mu", l, a)] = (
+                    value[ArrayEntryName("m", l, a)]
+                    + value[ArrayEntryName("b", l, a, 0)] * value[ArrayEntryName("dy", l, 0)]
                 )
                 for b in range(s):
-                    C[a, b] = value[Entry("C", l, min(a, b), max(a, b))]
+                    C[a, b] = value[ArrayEntryName("C", l, min(a, b), max(a, b))]
             r = C**-1
             norm /= mp.sqrt(mp.det(C))
-            value |= {name: r[name.place[1], name.place[2]] for name in upper_entries("r", L, s) if name.place[0] == l}
+            value |= {
+                name: r[name.place[1], name.place[2]]
+                for name in upper_triangle_entries("r", L, s)
+                if name.place[0] == l
+            }
         return value | {"norm": norm, "copies": mp.mpf(3), "density": mp.mpf(0)}
 
-    polynomial = nodes.determinant(structure)
-    slopes = {v.in_array("det"): sp.diff(polynomial, v.symbol) for v in upper_entries("v", L, s)}
-    kernels = [make(structure) for make in (nodes.critical_point, nodes.exponent, nodes.exponent_slopes)]
-    kernels += [as_kernel({"determinant": polynomial, **slopes}), nodes.weight()]
+    polynomial = nodes.response_determinant(structure)
+    slopes = {v.same_entry_of_array("det"): sp.diff(polynomial, v.symbol) for v in upper_triangle_entries("v", L, s)}
+    kernels = [
+        make(structure)
+        for make in (
+            nodes.field_of_critical_point_kernel,
+            nodes.gaussian_exponent_kernel,
+            nodes.gaussian_exponent_gradient_kernel,
+        )
+    ]
+    kernels += [as_kernel({"determinant": polynomial, **slopes}), nodes.critical_point_weight_kernel()]
 
     def evaluated(value: dict[str, mp.mpf]) -> dict[str, mp.mpf]:
         for kernel in kernels:
-            value = value | mpmath_printer.evaluate(kernel, value)
+            value = value | mpmath_printer.evaluate_kernel(kernel, value)
         return value
 
     with mp.workdps(40):
         step = mp.mpf(10) ** -12
-        kernel = nodes.scores(structure)
+        kernel = nodes.critical_point_score_kernel(structure)
         plain = Kernel(kernel.statements, tuple((f"s{n}", node) for n, (_, node) in enumerate(kernel.results)))
-        scores = mpmath_printer.evaluate(plain, evaluated(point()))
+        scores = mpmath_printer.evaluate_kernel(plain, evaluated(point()))
         for n, name in enumerate(columns):
             up, down = (evaluated(point(name, by))["weight"] for by in (step, -step))
             assert mp.almosteq(scores[f"s{n}"], (up - down) / (2 * step), 1e-18, 1e-18), name
@@ -145,17 +178,17 @@ def test_the_smoothed_step_keeps_the_digits_of_a_small_share():
 def run(kernel: Kernel, names: dict) -> dict:
     """What is printed of a kernel, run as plain Python."""
     scope = {"math": math, **names}
-    exec("\n".join(numba_printer.body(kernel)), scope)
+    exec("\n".join(numba_printer.kernel_body_lines(kernel)), scope)
     return scope
 
 
 def upper_named(array: str, matrix: np.ndarray) -> dict[str, float]:
     size = len(matrix)
-    return {Entry(array, i, j): float(matrix[i, j]) for i in range(size) for j in range(i, size)}
+    return {ArrayEntryName(array, i, j): float(matrix[i, j]) for i in range(size) for j in range(i, size)}
 
 
 def blocks_named(array: str, blocks: np.ndarray) -> dict[str, float]:
-    names = upper_entries(array, len(blocks), len(blocks[0]))
+    names = upper_triangle_entries(array, len(blocks), len(blocks[0]))
     return {name: float(blocks[name.place]) for name in names}
 
 
@@ -178,13 +211,13 @@ SIZES = [(1, 1), (2, 1), (1, 3), (3, 2)]
 
 
 @pytest.mark.parametrize(("tokens", "student"), SIZES)
-def test_slopes_of_the_proximal_map(tokens, student):
+def test_the_jacobian_of_the_proximal_map_solves_its_linear_system(tokens, student):
     """dg/domega = -(I + H V)^(-1) H, which solves (x - omega) V^(-1) + grad = 0 differentiated."""
     rng, size = np.random.default_rng(3), tokens * student
     hessian, (blocks, V) = symmetric(rng, size), positive(rng, tokens, student)
     arrays = {"work": np.empty((size, size)), "slopes": np.empty((size, size))}
     names = upper_named("h", hessian) | blocks_named("v", blocks) | arrays
-    run(nodes.linear_response(Structure(tokens, student, 1)), names)
+    run(nodes.linear_response_kernel(Structure(tokens, student, 1)), names)
     slopes = np.linalg.solve(arrays["work"], arrays["slopes"])
     moved = np.linalg.solve(np.linalg.inv(V) + hessian, np.linalg.inv(V))  # dx/domega
     assert np.linalg.det(arrays["work"]) == pytest.approx(np.linalg.det(np.eye(size) + hessian @ V), rel=1e-11)
@@ -197,13 +230,13 @@ def test_the_field_answers_by_the_spread_of_the_boltzmann_law(tokens, student):
     (blocks, P), (_, spread) = positive(rng, tokens, student), positive(rng, 1, size)
     out = np.empty((1, size, size))
     names = upper_named("spread", spread) | blocks_named("p", blocks) | {"slopes": out, "row": 0}
-    run(nodes.thermal_response(Structure(tokens, student, 1)), names)
+    run(nodes.thermal_response_kernel(Structure(tokens, student, 1)), names)
     assert out[0] == pytest.approx(P @ (spread @ P - np.eye(size)), rel=1e-11, abs=1e-12)
 
 
 @cache
 def step_kernel() -> Kernel:
-    return nodes.share_of_one(Structure(1, 1, 1))["share"]
+    return nodes.lower_minimum_step_kernels(Structure(1, 1, 1))["share"]
 
 
 def step_between_minima(difference: float, width: float) -> tuple[float, float]:
@@ -229,9 +262,9 @@ def test_the_step_is_as_wide_as_blurs_in_x_are_in_the_difference(tokens, student
     hessian, (blocks, V) = symmetric(rng, size), positive(rng, tokens, student)
     jump, blur = rng.normal(size=size), rng.uniform(0.1, 1, size)
     names = upper_named("h", hessian) | blocks_named("v", blocks)
-    names |= dict(zip(entries("jump", tokens, student), jump, strict=True))
-    names |= dict(zip(entries("blur", size), blur, strict=True))
-    width = run(nodes.share_of_one(Structure(tokens, student, 1))["width"], names)["width"]
+    names |= dict(zip(array_entries("jump", tokens, student), jump, strict=True))
+    names |= dict(zip(array_entries("blur", size), blur, strict=True))
+    width = run(nodes.lower_minimum_step_kernels(Structure(tokens, student, 1))["width"], names)["width"]
     assert width == pytest.approx(np.linalg.norm(jump @ (np.eye(size) + V @ hessian) * blur), rel=1e-11)
 
 

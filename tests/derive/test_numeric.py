@@ -4,7 +4,7 @@ import mpmath as mp
 import pytest
 import sympy as sp
 
-from saddleforge.derive.calculus.numeric import BoundedFunctions, find_nonzero_point, is_identically_zero
+from saddleforge.derive.calculus.numeric import OverflowSafeFunctions, find_nonzero_point, is_identically_zero
 from saddleforge.derive.calculus.subexpressions import factor_if_short
 
 x, y = sp.symbols("x y", real=True)
@@ -27,7 +27,7 @@ def logistic(z):
     ],
     ids=str,
 )
-def test_what_is_zero_vanishes(expression):
+def test_identically_zero_expressions_are_recognised(expression):
     assert is_identically_zero(expression)
 
 
@@ -43,7 +43,7 @@ def test_what_is_zero_vanishes(expression):
     ],
     ids=str,
 )
-def test_what_is_not_zero_or_has_no_value_does_not(expression):
+def test_nonzero_and_undefined_expressions_are_not_taken_for_zero(expression):
     assert not is_identically_zero(expression)
 
 
@@ -53,7 +53,7 @@ def test_a_counterexample_is_a_point_and_its_value():
 
 
 def test_functions_that_would_take_for_ever_take_their_limits():
-    functions, large = BoundedFunctions(), mp.mpf(2) ** 10**6
+    functions, large = OverflowSafeFunctions(), mp.mpf(2) ** 10**6
     assert functions.exp(-functions.exp(large)) == 0
     assert functions.exp(functions.exp(mp.mpf(10) ** 6)) == mp.inf
     assert (functions.erfc(large), functions.erfc(-large), functions.tanh(-large)) == (0, 2, -1)

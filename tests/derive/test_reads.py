@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import saddleforge as sf
-from saddleforge.derive.authoring.language import token_weight
-from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
+from saddleforge.derive.authoring.language import token_variance_symbol
+from saddleforge.derive.catalogue import SHIPPED, catalogue_model, structures_with_shipped_solver
 from saddleforge.derive.report.text import report_text
 from saddleforge.derive.theory.active_subspace import active_subspace, metric_active_subspace
 
@@ -43,7 +43,7 @@ CATALOGUE = {
     ("untied_attention", "l2_s2_t1_k1"): ((6, 3, (WHOLE, WHOLE)), (6, 3, (WHOLE, WHOLE))),
     ("value_attention", "l2_s2_t2_k1"): ((8, 4, (WHOLE,) * 4), (8, 4, (WHOLE,) * 4)),
 }  # fmt: skip
-MODELS = [(name, structure) for name in SHIPPED for structure in shipped_structures(name)]
+MODELS = [(name, structure) for name in SHIPPED for structure in structures_with_shipped_solver(name)]
 
 
 def made(loss, **fields):
@@ -76,7 +76,9 @@ def agree(at, found, integrand, points=6, seed=0):
         for _ in range(points):
             fields = {v: sp.Float(generator.gauss(0, 1.5)) for v in found.variables}
             values = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.parameter_symbols()}
-            values |= {token_weight(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
+            values |= {
+                token_variance_symbol(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)
+            }
             values |= {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.solution_symbols}
             values |= {
                 u: generator.choice(law.values)
@@ -90,11 +92,11 @@ def agree(at, found, integrand, points=6, seed=0):
             assert abs(direct - written) < 1e-9 * (1 + abs(direct))
 
 
-@pytest.mark.parametrize(("name", "structure"), MODELS, ids=[f"{name}-{s.key}" for name, s in MODELS])
-def test_what_the_catalogue_reads(name, structure):
+@pytest.mark.parametrize(("name", "structure"), MODELS, ids=[f"{name}-{s.folder_name}" for name, s in MODELS])
+def test_active_subspaces_of_catalogue_models_have_known_dimensions(name, structure):
     at = catalogue_model(name).at(structure)
     for found, known in zip(
-        (active_subspace(at), metric_active_subspace(at)), CATALOGUE[name, structure.key], strict=True
+        (active_subspace(at), metric_active_subspace(at)), CATALOGUE[name, structure.folder_name], strict=True
     ):
         assert all((found.dimension, len(case.z), case.by_sign) == known for case in found.assignments)
         before, students, signs = known
@@ -241,7 +243,7 @@ def test_a_piece_that_is_hardly_ever_visited_is_read():
     assert combinations(active_subspace(made(loss, tokens=2))) == symbols("x_0_0 x_1_0 y_0_0")
 
 
-def test_what_a_law_of_labels_reads_is_read():
+def test_fields_in_a_law_of_labels_belong_to_the_active_subspace():
     def flips(Y):
         return [sf.sigmoid(Y[0, 0] - Y[0, 1]), 1 - sf.sigmoid(Y[0, 0] - Y[0, 1])]
 
@@ -331,10 +333,10 @@ def test_a_function_without_a_derivative_is_read_as_it_is_written():
 
 def test_the_derivation_says_what_is_read_where_that_is_less():
     shown = report_text(catalogue_model("ridge_regression"))
-    for line in ("r_1 = x - u - y", "loss(X, Y, k, u) = r_1²/2", "Of the 3 dimensions of its average 1 is left."):
+    for line in ("r_1 = x - u - y", "loss(X, Y, u) = r_1²/2", "Of the 3 dimensions of its average 1 is left."):
         assert line in shown
     shown = report_text(catalogue_model("logistic_regression"))
-    assert "loss(X, Y, k, u) = softplus(-r_1 sign(r_2))" in shown and "Of r_2 the sign alone is read" in shown
+    assert "loss(X, Y, u) = softplus(-r_1 sign(r_2))" in shown and "Of r_2 the sign alone is read" in shown
     assert "What the loss reads" not in report_text(catalogue_model("dot_product_attention"))
 
 
@@ -343,12 +345,12 @@ def test_the_derivation_tells_labels_apart():
         return sf.by_label(k[0], *[(r * Y[0, b] - X[0, 0]) ** 2 for b in (0, 1)])
 
     shown = report_text(sf.model(teacher=2, clusters=2, law=two_clusters)(groups))
-    first, second = shown.index("Where k_1 is 0:"), shown.index("Where k_1 is 1:")
+    first, second = shown.index("Where k is 0:"), shown.index("Where k is 1:")
     assert first < shown.index("v_1 = x - r y_1") < second < shown.index("v_1 = x - r y_2")
 
 
 @pytest.mark.parametrize("width", [1e-2, 1e-4])
-def test_what_is_narrow_is_read_though_it_vanishes_at_all_other_points(width):
+def test_a_field_of_a_narrow_bump_belongs_to_the_active_subspace(width):
     """A bump in the second teacher field, and a metric that is nothing but a bump."""
 
     def loss(X, Y):

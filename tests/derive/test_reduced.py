@@ -6,10 +6,10 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.authoring.language import token_weight
+from saddleforge.derive.authoring.language import token_variance_symbol
 from saddleforge.derive.authoring.parameters import Structure
-from saddleforge.derive.catalogue import SHIPPED, catalogue_model, shipped_structures
-from saddleforge.derive.emit.sources.channel import constant_names
+from saddleforge.derive.catalogue import SHIPPED, catalogue_model, structures_with_shipped_solver
+from saddleforge.derive.emit.sources.channel import channel_constant_names
 from saddleforge.derive.errors import ModelError
 from saddleforge.derive.theory.reduced import reduced_loss, reduced_metric
 
@@ -38,7 +38,7 @@ def assert_the_same(at, reduced, integrand, seed=3):
     for number, case in enumerate(reduced.cases):
         for _ in range(4):
             known = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in (*at.parameter_symbols(), *at.solution_symbols)}
-            known |= {token_weight(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
+            known |= {token_variance_symbol(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
             known |= dict(zip(at.labels, map(sp.Integer, case.labels), strict=True))
             held = [u for u, law in at.noise.values() if isinstance(law, sf.DiscreteNoise)]
             noise = dict(zip(held, case.noise, strict=True)) if case.noise else {u: sp.Integer(1) for u in held}
@@ -55,14 +55,14 @@ def assert_the_same(at, reduced, integrand, seed=3):
 def test_which_models_of_the_catalogue_are_averaged_over_fewer_fields(name):
     at = catalogue_model(name).at()
     reduced = reduced_loss(at)
-    assert (reduced.structure.key if reduced else None) == LOSSES.get(name)
+    assert (reduced.structure.folder_name if reduced else None) == LOSSES.get(name)
     if reduced is not None:
         assert_the_same(at, reduced, "loss")
 
 
 def test_all_structures_of_the_catalogue_have_their_test_error():
     for name in SHIPPED:
-        for structure in shipped_structures(name):
+        for structure in structures_with_shipped_solver(name):
             at = catalogue_model(name).at(structure)
             reduced = reduced_metric(at)
             if reduced is not None:
@@ -72,7 +72,7 @@ def test_all_structures_of_the_catalogue_have_their_test_error():
 def test_constants_are_those_of_the_model_and_the_case():
     at = catalogue_model("untied_attention").at()
     reduced = reduced_loss(at)
-    assert constant_names(reduced) == (*constant_names(at), "case")
+    assert channel_constant_names(reduced) == (*channel_constant_names(at), "case")
 
 
 def test_cases_that_read_less_have_single_fields_next_to_it():

@@ -152,7 +152,7 @@ def test_every_wrong_term_with_blocks_fails_a_named_check(kind, number):
 @pytest.mark.parametrize("kind", KINDS)
 def test_message_passing_holds(kind):
     """Fixed points are stationary points of the risk for any V and A; state evolution is the saddle point."""
-    assert [check for check in message_passing.step(*KINDS[kind]).check() if not check.passed] == []
+    assert [check for check in message_passing.message_passing_step(*KINDS[kind]).check() if not check.passed] == []
 
 
 def message_mutants(step):
@@ -175,7 +175,7 @@ def message_mutants(step):
     ids=["sign of the Onsager term", "without A w"],
 )
 def test_a_wrong_reaction_is_no_fixed_point(name, wrong):
-    step = message_passing.step(s=2, t=2)
+    step = message_passing.message_passing_step(s=2, t=2)
     mutant = replace(step, after={**step.after, name: wrong(step.after[name])})
     failed = {check.name for check in mutant.check() if not check.passed}
     assert failed == {"fixed points of message passing", "minimum of a risk is a fixed point"}
@@ -184,7 +184,7 @@ def test_a_wrong_reaction_is_no_fixed_point(name, wrong):
 @pytest.mark.parametrize("kind", ["ridge", pytest.param("penalty", marks=pytest.mark.slow)])
 def test_a_wrong_term_of_message_passing_fails_a_named_check(kind):
     every = 4 if kind == "ridge" else 1
-    assert undetected(message_passing.step(*KINDS[kind], s=2, t=2), every, message_mutants) == []
+    assert undetected(message_passing.message_passing_step(*KINDS[kind], s=2, t=2), every, message_mutants) == []
 
 
 ONE_PASS = {"plain": (0, False), "trained numbers and a loss that holds q": (2, True)}
@@ -192,13 +192,13 @@ ONE_PASS = {"plain": (0, False), "trained numbers and a loss that holds q": (2, 
 
 @pytest.mark.parametrize("kind", ONE_PASS)
 def test_a_wrong_term_of_one_pass_descent_fails_a_named_check(kind):
-    assert undetected(dynamics.step(*ONE_PASS[kind], s=2, t=2), 20, message_mutants) == []
+    assert undetected(dynamics.descent_step(*ONE_PASS[kind], s=2, t=2), 20, message_mutants) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_PASS)
 def test_every_wrong_term_of_one_pass_descent_fails_a_named_check(kind):
-    assert undetected(dynamics.step(*ONE_PASS[kind], s=2, t=2), 1, message_mutants) == []
+    assert undetected(dynamics.descent_step(*ONE_PASS[kind], s=2, t=2), 1, message_mutants) == []
 
 
 def written_mutants(step):
@@ -232,11 +232,11 @@ WRITTEN = ["dot_product_attention", "lasso_regression", "mixture_classification"
 
 @pytest.mark.parametrize("name", [*WRITTEN[:2], *[pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN[2:]]])
 def test_the_equations_of_a_model_agree_with_the_matrix_form(name):
-    step = specialisation.step(catalogue_model(name).at())
+    step = specialisation.specialisation_step(catalogue_model(name).at())
     assert [check for check in step.check() if not check.passed] == []
 
 
 @pytest.mark.parametrize("name", [WRITTEN[0], *[pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN[1:]]])
 def test_a_wrong_term_in_the_equations_of_a_model_fails_a_named_check(name):
     every = 30 if name == WRITTEN[0] else 1
-    assert undetected(specialisation.step(catalogue_model(name).at()), every, written_mutants) == []
+    assert undetected(specialisation.specialisation_step(catalogue_model(name).at()), every, written_mutants) == []

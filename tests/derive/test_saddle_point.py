@@ -14,8 +14,8 @@ from saddleforge.derive.calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
-    Symbols,
-    trace_gradient,
+    OrderParameterSymbols,
+    gradient_of_trace,
 )
 from saddleforge.derive.theory.free_entropy import FreeEntropy, free_entropy
 from saddleforge.derive.theory.saddle_point import SaddlePoint, channel_averages, saddle_point
@@ -37,7 +37,7 @@ def coordinate(matrix: sp.MatrixExpr) -> MatrixAverage:
     return MatrixAverage(COORDINATE, matrix)
 
 
-def expected_equations(p: Symbols) -> dict[str, sp.MatrixExpr]:
+def expected_equations(p: OrderParameterSymbols) -> dict[str, sp.MatrixExpr]:
     """docs/theory.md (5.2) to (5.11), typed from arXiv 2402.03902 and independent of the derivation."""
     R = (p.Lambda + p.G).inv()
     schur = (p.rho_star - p.theta.T * p.q.inv() * p.theta).inv()
@@ -58,7 +58,7 @@ def expected_equations(p: Symbols) -> dict[str, sp.MatrixExpr]:
 
 @pytest.mark.parametrize("name", ["q_hat", "V_hat", "m_hat", "theta_hat", "q", "V", "m", "theta"])
 @pytest.mark.parametrize("sizes", SIZES, ids=["any", "1x1", "2x1"])
-def test_equation_of_state_evolution(sizes, name):
+def test_derived_equations_are_those_of_state_evolution(sizes, name):
     saddle = derived(*sizes)
     expected = expected_equations(saddle.symbols)[name]
     assert saddle[name].value.expand().doit() == expected.doit().expand().doit()
@@ -202,12 +202,12 @@ def test_stein_blocks_hold_for_a_random_covariance_and_a_cubic_field(numeric):
 
 
 def test_the_gradient_of_a_sum_of_traces_is_the_sum_of_gradients():
-    p = Symbols(3, 1)
+    p = OrderParameterSymbols(3, 1)
     scalar = sp.Trace(p.V * p.V) / 2 + sp.Trace(p.V)
-    assert trace_gradient(scalar, p.V, p) == p.V + sp.Identity(3)
+    assert gradient_of_trace(scalar, p.V, p) == p.V + sp.Identity(3)
 
 
 def test_sympy_still_drops_the_gradient_of_such_a_sum():
-    """Should this fail after an upgrade, `trace_gradient` need not take sums apart any more."""
+    """Should this fail after an upgrade, `gradient_of_trace` need not take sums apart any more."""
     V = sp.MatrixSymbol("V", 3, 3)
     assert (sp.Trace(V * V) / 2 + sp.Trace(V)).diff(V) != V.T + sp.Identity(3)

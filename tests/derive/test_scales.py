@@ -36,7 +36,7 @@ def shown(expressions):
         (lambda h, Y: sp.Abs(h[0, 0]), [], [], []),
     ],
 )  # fmt: skip
-def test_arguments_and_places_of_a_metric(metric, arguments, bases, places):
+def test_nonlinear_arguments_of_a_metric_are_found(metric, arguments, bases, places):
     found = metric_scales(sf.model(metric=metric)(default).at())
     assert shown(found.arguments) == shown(arguments)
     assert shown(found.bases) == shown(bases)
@@ -61,6 +61,6 @@ def test_functions_of_arrays_have_the_values_of_their_expressions():
     ]  # fmt: skip
     kernel = as_kernel({f"value_{n}": e for n, e in enumerate(shapes)})
     known = {"np": np, "x": np.linspace(-2.1, 2.3, 7)}
-    exec("\n".join(ARRAYS.body(kernel)), known)
+    exec("\n".join(ARRAYS.kernel_body_lines(kernel)), known)
     for n, e in enumerate(shapes):
         assert known[f"value_{n}"] == pytest.approx([float(e.subs(x, z).evalf()) for z in known["x"]], rel=1e-12)

@@ -15,10 +15,10 @@ from saddleforge.derive.theory.saddle_point import channel_averages, saddle_poin
 from saddleforge.derive.theory.stability import (
     TOKENS,
     covariance,
-    differential,
-    extract_coefficient,
+    extract_linear_coefficient,
     field_response,
     longitudinal,
+    matrix_differential,
     prior_response,
     replicon,
     replicon_eigenvalue,
@@ -87,7 +87,7 @@ def test_field_response_in_closed_form():
     assert response.condition == V.inv() * (response.x - response.omega) + response.loss_gradient
 
 
-def test_replicon_map_of_the_theory():
+def test_the_derived_replicon_map_is_that_of_the_theory():
     operator = replicon()
     p = operator.symbols
     response = Jacobian(p.g, p.omega)
@@ -100,7 +100,7 @@ def test_replicon_map_of_the_theory():
     )
 
 
-def test_replicon_eigenvalue_of_ridge_regression():
+def test_the_replicon_eigenvalue_of_ridge_regression_has_its_closed_form():
     """dg/domega = -1/(1+V) for the square loss, gamma = 1: alpha / ((1+V)^2 (lambda + V^)^2)."""
     g, omega = sp.Function("g"), sp.Symbol("omega")
     alpha, V, V_hat, strength = sp.symbols("alpha V V_hat lambda", positive=True)
@@ -125,9 +125,9 @@ def test_covariance_wants_a_linear_map():
 def test_differential_says_what_it_cannot_do():
     p = free_entropy(2, 1).symbols
     with pytest.raises(TypeError, match="no rule"):
-        differential(MatrixAverage(CHANNEL, p.g), {p.g: p.omega})
+        matrix_differential(MatrixAverage(CHANNEL, p.g), {p.g: p.omega})
     with pytest.raises(ValueError, match="not of the form"):
-        extract_coefficient(p.omega, p.omega * p.omega.T * p.g)
+        extract_linear_coefficient(p.omega, p.omega * p.omega.T * p.g)
 
 
 def test_prior_response_is_the_resolvent():
@@ -155,7 +155,7 @@ def bare(expression):
 
 
 @pytest.mark.parametrize("name", ["q", "V", "m", "theta"])
-def test_change_of_the_overlaps_with_the_composites(name, numeric):
+def test_the_linearised_overlaps_agree_with_differences(name, numeric):
     saddle, operator = linearised()
     p = saddle.symbols
     generator = np.random.default_rng(11)
@@ -174,7 +174,7 @@ def test_change_of_the_overlaps_with_the_composites(name, numeric):
 
 
 @pytest.mark.parametrize("name", ["q_hat", "V_hat", "m_hat", "theta_hat"])
-def test_change_of_the_conjugates_with_the_averages_and_the_law(name, numeric):
+def test_the_linearised_conjugates_agree_with_differences(name, numeric):
     saddle, operator = linearised()
     p = saddle.symbols
     generator = np.random.default_rng(5)
@@ -195,7 +195,7 @@ def test_change_of_the_conjugates_with_the_averages_and_the_law(name, numeric):
     np.testing.assert_allclose(numeric(operator.conjugates[name], point | changes), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_change_of_the_channel_averages_of_ridge_regression(numeric):
+def test_the_linearised_averages_of_ridge_regression_have_their_closed_form(numeric):
     """L = 1, g = (Y - omega)/(1 + V): every average is known, and so is its change with V, m, q and theta."""
     saddle = saddle_point(free_entropy(1, 1))
     operator = longitudinal(saddle)

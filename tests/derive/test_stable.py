@@ -11,7 +11,7 @@ import sympy as sp
 from sympy import Rational, cosh, erf, erfc, exp, log, sinh, sqrt, tanh
 
 import saddleforge as sf
-from saddleforge.derive.calculus.chain import staged_derivatives
+from saddleforge.derive.calculus.chain import chain_rule_derivatives
 from saddleforge.derive.calculus.functions import (
     GumbelTerm,
     LogGumbelCdf,
@@ -22,11 +22,11 @@ from saddleforge.derive.calculus.functions import (
     SoftmaxEntry,
     Softplus,
 )
-from saddleforge.derive.calculus.numeric import evaluate_at
-from saddleforge.derive.calculus.stable_functions import stabilise
+from saddleforge.derive.calculus.numeric import evaluate_expression_at
+from saddleforge.derive.calculus.stable_functions import rewrite_without_overflow
 from saddleforge.derive.emit.kernel import as_kernel
 from saddleforge.derive.emit.printers import interval, numba
-from saddleforge.derive.emit.printers.mpmath import evaluate
+from saddleforge.derive.emit.printers.mpmath import evaluate_kernel
 
 x, y = sp.symbols("x y", real=True)
 z = x * y
@@ -106,7 +106,7 @@ def exact(expression: sp.Expr, at: dict[sp.Symbol, sp.Expr]) -> Any:
     last = mp.nan
     for digits in (60, 200, 1000):
         try:
-            value = evaluate_at(expression, at, digits)
+            value = evaluate_expression_at(expression, at, digits)
         except ZeroDivisionError:
             value = mp.nan
         if mp.isfinite(value) and abs(value - last) <= mp.mpf(10) ** -40 * (abs(value) + mp.mpf(10) ** -60):
@@ -119,12 +119,15 @@ def exact(expression: sp.Expr, at: dict[sp.Symbol, sp.Expr]) -> Any:
 def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
     """Printed for doubles, mpmath and intervals, with two derivatives."""
     loss = LOSSES[name]
-    stages = staged_derivatives(stabilise(loss), [x])
+    stages = chain_rule_derivatives(rewrite_without_overflow(loss), [x])
     results = dict(zip(ORDERS, (stages.value, stages.gradient[0], stages.hessian[0, 0]), strict=True))
     kernel, raw = as_kernel(results, stages.definitions), [sp.diff(loss, x, order) for order in range(3)]
     monkeypatch.setitem(loops["intervals"].exp.__globals__, "math", Doubles())
     space: dict[str, Any] = {**loops, "math": Doubles()}
-    for called, body in (("doubles", numba.body(kernel)), ("enclosures", interval.body(kernel))):
+    for called, body in (
+        ("doubles", numba.kernel_body_lines(kernel)),
+        ("enclosures", interval.kernel_body_lines(kernel)),
+    ):
         exec(f"def {called}(x, y):\n    " + "\n    ".join(body) + f"\n    return {', '.join(ORDERS)}\n", space)
     compared = 0
     for a, b in POINTS:
@@ -132,7 +135,7 @@ def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
         found = space["doubles"](float(a), float(b))
         bounds = space["enclosures"]((float(a),) * 2, (float(b),) * 2)
         with mp.workdps(80):
-            many = evaluate(kernel, {"x": mp.mpf(float(a)), "y": mp.mpf(float(b))})
+            many = evaluate_kernel(kernel, {"x": mp.mpf(float(a)), "y": mp.mpf(float(b))})
             for order, value, double, (low, high) in zip(ORDERS, expected, found, bounds, strict=True):
                 if value is not None:
                     compared += 1
@@ -159,11 +162,11 @@ def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
     ],
     ids=str,
 )
-def test_what_is_recognised(expression, expected):
-    assert stabilise(expression) == expected
+def test_unstable_expressions_are_rewritten_without_overflow(expression, expected):
+    assert rewrite_without_overflow(expression) == expected
 
 
-def test_what_a_logarithm_says_of_a_sign_is_kept():
+def test_logarithms_are_expanded_only_over_factors_of_known_sign():
     """Factors of unknown sign stay under one logarithm, which is complex where their product is negative."""
-    assert stabilise(log(y * exp(x))) == x + log(y)
-    assert stabilise(log(-y / (1 + exp(x)))) == log(-y) - Softplus(x)
+    assert rewrite_without_overflow(log(y * exp(x))) == x + log(y)
+    assert rewrite_without_overflow(log(-y / (1 + exp(x)))) == log(-y) - Softplus(x)

@@ -6,17 +6,17 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive.authoring.regulariser import Ridge, penalty
-from saddleforge.derive.calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
+from saddleforge.derive.calculus.averages import CONTEXTS, COORDINATE, Average, OrderParameterSymbols
 from saddleforge.derive.replicas.algebra.objects import (
     FIELD,
     LogDet,
     LogIntegral,
     extract_scalars,
-    is_equal,
+    is_equal_up_to_trace_cycles,
     merge_averages,
 )
 from saddleforge.derive.replicas.steps.derivation import replica_calculation
-from saddleforge.derive.replicas.steps.zero_temperature import rescaling
+from saddleforge.derive.replicas.steps.zero_temperature import growth_exponents_in_beta
 from saddleforge.derive.theory import thermal
 from saddleforge.derive.theory.free_entropy import free_entropy
 from saddleforge.derive.theory.thermal import beta, thermal_corrections
@@ -39,7 +39,7 @@ def equals_step_6(kind, corrections=thermal_corrections):
     finite = replica_calculation(kind)[6].after["Phi_beta"]
     phi = free_entropy(regulariser=REGULARISERS[kind])
     p = phi.symbols
-    derived = extract_scalars(named_integrals(extract_scalars(finite.xreplace(rescaling(p))), p) / beta)
+    derived = extract_scalars(named_integrals(extract_scalars(finite.xreplace(growth_exponents_in_beta(p))), p) / beta)
     extra = corrections(p, ridge=kind == "ridge")
     log_det = extra.log_det * LogDet(p.Lambda + p.G)
     expected = phi.expression + Average(CONTEXTS, extra.trace) + Average(COORDINATE, extra.log_volume + log_det)
@@ -47,7 +47,7 @@ def equals_step_6(kind, corrections=thermal_corrections):
     difference = difference.replace(
         lambda e: isinstance(e, Average), lambda e: Average(e.kind, sp.expand_log(sp.expand(e.summand), force=True))
     )
-    return is_equal(merge_averages(extract_scalars(difference)), sp.Integer(0), p)
+    return is_equal_up_to_trace_cycles(merge_averages(extract_scalars(difference)), sp.Integer(0), p)
 
 
 KINDS = ["ridge", pytest.param("penalty", marks=pytest.mark.slow)]
@@ -75,7 +75,7 @@ def test_the_saddle_point_reads_as_at_zero_temperature(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", REGULARISERS)
 def test_so_it_does_with_trained_numbers_and_overlaps_in_the_loss(kind):
-    phi = free_entropy(regulariser=REGULARISERS[kind], trained=2, loss_holds_q=True)
+    phi = free_entropy(regulariser=REGULARISERS[kind], trained=2, loss_depends_on_q=True)
     assert thermal.equals_zero_temperature_theory(phi, kind == "ridge")
 
 
@@ -95,7 +95,7 @@ def test_it_does_not_with_a_wrong_correction(wrong, monkeypatch):
 
 def test_fluctuations_of_the_ridge_are_its_slope_in_the_strength():
     """The average of r = Lambda w^2 / 2 is -Lambda d/dLambda of the free entropy per beta."""
-    p = Symbols(1, 1)
+    p = OrderParameterSymbols(1, 1)
     own = thermal_corrections(p, ridge=True)
     strength, stiffness = sp.symbols("strength stiffness", positive=True)
     spread = own.penalty.xreplace({p.Lambda: sp.Matrix([[strength]]), p.G: sp.Matrix([[stiffness]])}).doit()

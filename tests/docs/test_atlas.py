@@ -256,7 +256,7 @@ def test_every_row_says_where_it_is_executed():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", COMPUTED)
-def test_theirs_next_to_ours(number):
+def test_computed_transitions_agree_with_the_table_of_the_atlas(number):
     (row,) = [row for row in table("Transitions") if row[0] == number]
     found = COMPUTED[number]()
     for (value, error), (said, half_width) in zip(

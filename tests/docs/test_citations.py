@@ -107,15 +107,15 @@ def theory() -> str:
     return (ROOT / "docs/theory.md").read_text(encoding="utf-8")
 
 
-def test_what_is_cited_is_there():
+def test_every_cited_equation_and_section_exists():
     assert wrong_citations(ROOT) == []
 
 
-def test_links_lead_somewhere():
+def test_every_link_of_the_pages_has_a_target():
     assert broken_links(ROOT) == []
 
 
-def test_the_code_cites():
+def test_citations_in_the_code_have_the_form_that_is_searched_for():
     """The form in which citations are searched for is the one that they have."""
     code = [p for p in files(ROOT) if p.suffix == ".py"]
     assert sum(len(re.findall(r"docs/theory\.md \(", plain(p.read_text(encoding="utf-8")))) for p in code) > 30

@@ -14,7 +14,7 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.cli import main
 from saddleforge.derive.authoring.model import Model
-from saddleforge.problems.model_file import read_model_file
+from saddleforge.problems.model_file import execute_model_file
 from saddleforge.solving.solution import Solution
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def example(name: str) -> Path:
 
 def written(name: str) -> Model:
     """The model of an example, as an object whose fields a test may replace."""
-    return read_model_file(example(name))
+    return execute_model_file(example(name))
 
 
 def solved(model: Any, start: str = "semantic", *, integrator: str = "auto", points: int | None = None,

@@ -76,7 +76,7 @@ def test_the_first_look_of_the_readme_is_what_is_printed(capsys):
         assert same(line[: len(begin)] if dots else line, begin), expected
 
 
-def test_the_python_runs(monkeypatch):
+def test_the_python_of_the_walkthrough_runs(monkeypatch):
     monkeypatch.chdir(ROOT)
     (block,) = [b for b in python_blocks() if "sf.solutions" in b]
     exec(compile(block, "docs/derive-your-own-model.md", "exec"), {})

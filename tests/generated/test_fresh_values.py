@@ -22,7 +22,7 @@ AMONG = {"value": x * y + 2, "slope": sp.exp(x) - 3 * y}
 
 
 def committed(name: str) -> dict[str, values.Values]:
-    return values.parse_values((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+    return values.parse_values_file((FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
 
 
 def frozen(model: str) -> tuple[RecordedKernel, ...]:
@@ -32,9 +32,11 @@ def frozen(model: str) -> tuple[RecordedKernel, ...]:
 def test_every_kernel_has_its_committed_values(solvers):
     found: dict[str, dict[str, values.Values]] = {}
     for solver in solvers:
-        found.setdefault(solver.model, {})[solver.structure.key] = values.kernel_values(solver.frozen)
+        found.setdefault(solver.model, {})[solver.structure.folder_name] = values.kernel_result_values(solver.frozen)
     said = [
-        f"{name}, {sentence}" for name in found for sentence in values.describe_changes(committed(name), found[name])
+        f"{name}, {sentence}"
+        for name in found
+        for sentence in values.describe_value_changes(committed(name), found[name])
     ]
     assert not said, "not the committed values (`make values` rewrites them, if this is meant): " + "; ".join(said)
 
@@ -50,12 +52,12 @@ def test_every_model_and_the_theory_have_values():
     [pytest.param(title, marks=pytest.mark.slow if "trained" in title else ()) for title in committed("theory")],
 )
 def test_the_matrix_expressions_have_their_committed_values(title):
-    found = {title: values.theory_values(*values.model_kinds()[title])}
-    assert values.describe_changes({title: committed("theory")[title]}, found) == []
+    found = {title: values.theory_expression_values(*values.kinds_of_catalogue_models()[title])}
+    assert values.describe_value_changes({title: committed("theory")[title]}, found) == []
 
 
 def test_the_kinds_of_model_are_those_committed():
-    assert set(values.model_kinds()) == set(committed("theory"))
+    assert set(values.kinds_of_catalogue_models()) == set(committed("theory"))
 
 
 def test_a_value_is_that_of_the_expression():
@@ -63,19 +65,24 @@ def test_a_value_is_that_of_the_expression():
     with record_kernels() as record:
         as_kernel({"value": AMONG["value"]})
     with mp.workdps(50):
-        points = [(values.symbol_number("x", n), values.symbol_number("y", n)) for n in range(values.POINTS)]
+        points = [
+            (values.pseudo_random_symbol_value("x", n), values.pseudo_random_symbol_value("y", n))
+            for n in range(values.POINTS)
+        ]
         mean = mp.fsum(a * b + 2 for a, b in points) / values.POINTS
-    assert values.kernel_values(record) == {"value": (mp.nstr(mean, 30),)}
+    assert values.kernel_result_values(record) == {"value": (mp.nstr(mean, 30),)}
 
 
 def test_numbers_depend_on_names_only_and_keep_to_their_symbols_domain():
-    numbers = [values.symbol_number(name, point) for name in "abcdefgh" for point in range(values.POINTS)]
-    assert numbers == [values.symbol_number(name, point) for name in "abcdefgh" for point in range(values.POINTS)]
+    numbers = [values.pseudo_random_symbol_value(name, point) for name in "abcdefgh" for point in range(values.POINTS)]
+    assert numbers == [
+        values.pseudo_random_symbol_value(name, point) for name in "abcdefgh" for point in range(values.POINTS)
+    ]
     assert len(set(numbers)) == len(numbers)
     assert {int(mp.sign(number)) for number in numbers} == {-1, 1}
     assert all(0.25 <= abs(number) <= 1.75 for number in numbers)
-    assert {int(values.symbol_number(f"k_{n}", integer=True)) for n in range(9)} == {0, 1}
-    assert all(values.symbol_number(name, positive=True) > 0 for name in "abcdefgh")
+    assert {int(values.pseudo_random_symbol_value(f"k_{n}", integer=True)) for n in range(9)} == {0, 1}
+    assert all(values.pseudo_random_symbol_value(name, positive=True) > 0 for name in "abcdefgh")
 
 
 def mutated(record: RecordedKernel, result: str) -> RecordedKernel:
@@ -88,7 +95,7 @@ def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
     """For a kernel that decides no other value, the kernels with a result of its name are evaluated, too."""
     model = "lasso_regression"
     (solver,) = [s for s in solvers if s.model == model]
-    key = solver.structure.key
+    key = solver.structure.folder_name
     listed = committed(model)[key]
     for record in solver.frozen:
         own = {name for name, _ in record.kernel.results}
@@ -96,9 +103,9 @@ def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
 
         def told(kernels, record=record, own=own):
             """What has changed of all values, or of this record's."""
-            found = values.kernel_values(kernels)
+            found = values.kernel_result_values(kernels)
             known, found = ({n: v for n, v in of.items() if record.inner or n in own} for of in (listed, found))
-            return values.describe_changes({key: known}, {key: found})
+            return values.describe_value_changes({key: known}, {key: found})
 
         assert told(beside) == []
         for name, node in record.kernel.results:
@@ -116,8 +123,8 @@ def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
     wrong = replace(right, expression=right.expression.xreplace({sp.Trace(p.V_hat * p.q): -sp.Trace(p.V_hat * p.q)}))
     assert wrong != right
     monkeypatch.setattr(values, "free_entropy", lambda **_: wrong)
-    said = values.describe_changes(
-        {"ridge": committed("theory")["ridge"]}, {"ridge": values.theory_values(Ridge(), False, False)}
+    said = values.describe_value_changes(
+        {"ridge": committed("theory")["ridge"]}, {"ridge": values.theory_expression_values(Ridge(), False, False)}
     )
     named = {sentence.split(" was ")[0] for sentence in said}
     assert {"ridge: Phi", "ridge: q [0, 0]", "ridge: d Phi / d q [0, 0]"} <= named
@@ -129,7 +136,11 @@ def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
 )
 def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch, solvers):
     (solver,) = [s for s in solvers if s.model == model]
-    terms, factors, extract = sp.Expr.as_ordered_terms, sp.Mul.as_ordered_factors, subexpressions.extract_subexpressions
+    terms, factors, extract = (
+        sp.Expr.as_ordered_terms,
+        sp.Mul.as_ordered_factors,
+        subexpressions.extract_maximal_subexpressions,
+    )
 
     def backwards(expressions, inside, outside, prefix):
         """Features counted from the other end."""
@@ -140,37 +151,44 @@ def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch
 
     monkeypatch.setattr(sp.Expr, "as_ordered_terms", lambda e, *a, **k: terms(e, *a, **k)[::-1])
     monkeypatch.setattr(sp.Mul, "as_ordered_factors", lambda e, *a, **k: list(factors(e, *a, **k))[::-1])
-    monkeypatch.setattr(channel, "extract_subexpressions", backwards)
+    monkeypatch.setattr(channel, "extract_maximal_subexpressions", backwards)
     monkeypatch.setattr(
-        kernel, "_lower_all", kernel._lower_all.__wrapped__
+        kernel, "_lower_expressions", kernel._lower_expressions.__wrapped__
     )  # what is known was lowered in the usual order
     other = writer.generate(catalogue_model(model))
     assert other.files["channel.py"] != solver.files["channel.py"]
-    assert values.describe_changes(committed(model), {solver.structure.key: values.kernel_values(other.frozen)}) == []
+    assert (
+        values.describe_value_changes(
+            committed(model), {solver.structure.folder_name: values.kernel_result_values(other.frozen)}
+        )
+        == []
+    )
 
 
 def test_values_survive_being_written_and_read():
     parts = {"first": {"a [0, 1]": ("1.5", "2.25"), "b": ("-3.0e-7",)}, "second": {"a": ("1.0",)}}
-    assert values.parse_values(values.format_values(parts)) == parts
-    assert values.describe_changes(parts, parts) == []
+    assert values.parse_values_file(values.format_values_file(parts)) == parts
+    assert values.describe_value_changes(parts, parts) == []
 
 
 def test_a_changed_missing_or_new_value_is_named_and_rounding_is_not():
     digits = "1.00000000000000000000000000001"
-    assert values.describe_changes({"m": {"a": ("1.0",)}}, {"m": {"a": (digits,)}}) == []
-    assert values.describe_changes({"m": {"a": ("1.0",)}}, {"m": {"a": ("1.0000000001",)}}) == [
+    assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {"a": (digits,)}}) == []
+    assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {"a": ("1.0000000001",)}}) == [
         "m: a was 1.0; it is 1.0000000001"
     ]
-    assert values.describe_changes({"m": {"a": ("1.0",)}}, {"m": {}}) == ["m: a was 1.0; it is zero or gone"]
-    assert values.describe_changes({}, {"m": {"a": ("1.0", "2.0")}}) == ["m: a was zero or absent; it is 1.0, 2.0"]
+    assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {}}) == ["m: a was 1.0; it is zero or gone"]
+    assert values.describe_value_changes({}, {"m": {"a": ("1.0", "2.0")}}) == [
+        "m: a was zero or absent; it is 1.0, 2.0"
+    ]
 
 
 def test_writing_mends_the_folder_and_touches_nothing_else(tmp_path, solvers, monkeypatch):
-    monkeypatch.setattr(values, "all_theory_values", lambda: {"ridge": {"Phi": ("1.0",)}})
+    monkeypatch.setattr(values, "theory_values_of_all_model_kinds", lambda: {"ridge": {"Phi": ("1.0",)}})
     few = [s for s in solvers if s.model in ("hinge", "dot_product_attention")]
-    assert sorted(values.write_values(tmp_path, few)) == ["dot_product_attention.txt", "hinge.txt", "theory.txt"]
+    assert sorted(values.write_values_files(tmp_path, few)) == ["dot_product_attention.txt", "hinge.txt", "theory.txt"]
     assert (tmp_path / "hinge.txt").read_text() == (FOLDER / "hinge.txt").read_text()
     (tmp_path / "hinge.txt").write_text("")
     (tmp_path / "perceptron.txt").write_text("")
-    assert sorted(values.write_values(tmp_path, few)) == ["hinge.txt", "perceptron.txt"]
-    assert values.write_values(tmp_path, few) == []
+    assert sorted(values.write_values_files(tmp_path, few)) == ["hinge.txt", "perceptron.txt"]
+    assert values.write_values_files(tmp_path, few) == []

@@ -30,7 +30,7 @@ RIDGE_REFERENCE = {"resolvents", "overlaps", "free_entropy"}
 
 def absent_from_channel(solver: Solver) -> set[str]:
     channel = solver.proximal
-    own = solver.tangent.OWN if hasattr(solver.tangent, "OWN") else False
+    own = solver.linear_response.OWN if hasattr(solver.linear_response, "OWN") else False
     absent = set() if channel.FIELDS == 1 else {"panels"}
     absent |= set() if channel.FIELDS == 1 and channel.TEACHER_STEPS else {"steps"}
     absent |= set() if channel.HAS_PROX_SPACE else PROX_SPACE
@@ -41,42 +41,52 @@ def absent_from_channel(solver: Solver) -> set[str]:
 def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     """Every part of a solver, its type, and what of it this solver need not have."""
     model, kind = solver.model, solver.model.REGULARISER
-    yield model, solver_types.ModelFacts, REDUCED
+    yield model, solver_types.ModelMetadata, REDUCED
     yield (
-        solver.thermal,
-        solver_types.ThermalChannel,
-        set() if solver.thermal.HAS_AVERAGES else {"averages", "field_slopes"},
+        solver.thermal_channel,
+        solver_types.ThermalChannelFunctions,
+        set() if solver.thermal_channel.HAS_AVERAGES else {"averages", "field_slopes"},
     )
     of_others = set().union(*PRIOR_BY_KIND.values()) - PRIOR_BY_KIND.get(kind, set())
-    yield solver.prior, solver_types.Prior, of_others
-    yield solver.bounds, solver_types.Bounds, set()
+    yield solver.prior_functions, solver_types.PriorFunctions, of_others
+    yield solver.moreau_bounds, solver_types.MoreauBoundFunctions, set()
     if not model.NO_PROXIMAL_MAP:
-        yield solver.proximal, solver_types.ProximalChannel, absent_from_channel(solver)
-        yield solver.tangent, solver_types.Tangent, set() if kind != "penalty" else {"overlaps"}
-    if solver.part_path("flow").exists():
-        yield solver.flow, solver_types.FlowEquations, set() if model.TRAINED else {"trained_slope"}
-    metric, reference = solver.metric, solver.reference
+        yield solver.proximal, solver_types.ProximalChannelFunctions, absent_from_channel(solver)
+        yield solver.linear_response, solver_types.LinearResponseFunctions, set() if kind != "penalty" else {"overlaps"}
+    if solver.part_source_file("flow").exists():
+        yield solver.flow_equations, solver_types.FlowEquations, set() if model.TRAINED else {"trained_slope"}
+    metric, reference = solver.metric_functions, solver.multiprecision_functions
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}
-    yield metric, solver_types.Metric, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
+    yield metric, solver_types.MetricFunctions, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
     absent = set() if "loss" in reference.DRIVES else set(PRECISE)
     absent |= set() if kind != "penalty" else RIDGE_REFERENCE
     absent |= set() if metric.HAS_METRIC else {"metric"}
-    yield reference, solver_types.Reference, absent | (set() if reference.NOISE_VALUES else {"probabilities"})
-    if solver.has_output:
-        yield solver.bayes, solver_types.Bayes, {"observed_at"} | (set() if metric.HAS_METRIC else {"errors_at"})
+    yield (
+        reference,
+        solver_types.MultiprecisionFunctions,
+        absent | (set() if reference.NOISE_VALUES else {"probabilities"}),
+    )
+    if solver.has_output_channel:
+        yield (
+            solver.bayes_functions,
+            solver_types.BayesFunctions,
+            {"observed_at"} | (set() if metric.HAS_METRIC else {"errors_at"}),
+        )
 
 
 def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     """The same of the problems that averages are those of."""
-    facts = {name for name in declared(solver_types.ModelFacts) if name.isupper() or name in ("law", "noise_variances")}
-    for reduced in solver.reduced.values():
+    facts = {
+        name for name in declared(solver_types.ModelMetadata) if name.isupper() or name in ("law", "noise_variances")
+    }
+    for reduced in solver.reduced_solvers.values():
         kept = {"STRUCTURE", "LABELS", "TRAINED", "NOISE", "HOLDS_Q", "NO_PROXIMAL_MAP", "CURVED", "METRIC_IS_STEPS"}
-        yield reduced.model, solver_types.ModelFacts, facts - kept
-    if loss := solver.reduced.get("loss"):
-        yield loss.thermal, solver_types.ThermalChannel, set()
-        yield loss.proximal, solver_types.ProximalChannel, absent_from_channel(loss)
-    if metric := solver.reduced.get("metric"):
-        yield metric.metric, solver_types.Metric, {"baseline_terms"}
+        yield reduced.model, solver_types.ModelMetadata, facts - kept
+    if loss := solver.reduced_solvers.get("loss"):
+        yield loss.thermal_channel, solver_types.ThermalChannelFunctions, set()
+        yield loss.proximal, solver_types.ProximalChannelFunctions, absent_from_channel(loss)
+    if metric := solver.reduced_solvers.get("metric"):
+        yield metric.metric_functions, solver_types.MetricFunctions, {"baseline_terms"}
 
 
 def declared(protocol: type) -> dict[str, Any]:
@@ -92,7 +102,11 @@ def missing(part: Any, protocol: type, absent: set[str]) -> list[str]:
 def fits(value: Any, hint: Any) -> bool:
     if hint in (int, bool, str):
         return type(value) is hint
-    return inspect.isfunction(getattr(value, "py_func", None)) if hint is solver_types.Compiled else value is not None
+    return (
+        inspect.isfunction(getattr(value, "py_func", None))
+        if hint is solver_types.CompiledFunction
+        else value is not None
+    )
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
@@ -104,8 +118,10 @@ def test_a_committed_solver_has_what_its_types_declare(folder):
 
 def test_a_part_that_lacks_a_function_is_reported():
     ridge, lasso = (sf.problem(name).solver for name in ("ridge_regression", "lasso_regression"))
-    assert missing(lasso.tangent, solver_types.Tangent, set()) == ["overlaps"]
-    assert {"KNOWN", "slopes", "minimisers_at"} <= set(missing(ridge.prior, solver_types.Prior, set()))
+    assert missing(lasso.linear_response, solver_types.LinearResponseFunctions, set()) == ["overlaps"]
+    assert {"KNOWN", "slopes", "minimisers_at"} <= set(
+        missing(ridge.prior_functions, solver_types.PriorFunctions, set())
+    )
 
 
 @pytest.mark.slow
@@ -132,6 +148,6 @@ def test_without_a_proximal_map_only_a_finite_temperature_is_offered():
         model = SimpleNamespace(NO_PROXIMAL_MAP="its loss jumps in X")
 
     solver = Jumping("hinge", FOLDERS[0].name, next(f for f in FOLDERS if f.parent.name == "hinge"))
-    assert solver.channel is solver.thermal
+    assert solver.channel is solver.thermal_channel
     with pytest.raises(InputError, match=r"model hinge: its loss jumps in X; .* give inverse_temperature"):
         _ = solver.proximal

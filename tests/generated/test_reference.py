@@ -13,7 +13,7 @@ import pytest
 import saddleforge as sf
 import saddleforge.generated
 from saddleforge.channel.fields import field_law
-from saddleforge.channel.shared import moment_sums, proximal_columns
+from saddleforge.channel.shared import channel_moment_sums, proximal_point_table
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.problems.problem import Problem
 
@@ -26,7 +26,7 @@ POINTS = 4
 @pytest.fixture
 def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    files_of = problem.solver.part_files
+    files_of = problem.solver.part_source_files
     return lambda name: SimpleNamespace(**plain("\n".join(file.read_text() for file in files_of(name))))
 
 
@@ -69,20 +69,20 @@ def thirty_digits() -> Any:
 def test_channel_kernels_agree(problem, part):
     """Loss with gradient and Hessian, and the summands of the averages at proximal points of random fields."""
     rng = np.random.default_rng(11)
-    channel, reference = part("channel"), problem.solver.reference
+    channel, reference = part("channel"), problem.solver.multiprecision_functions
     for n in range(POINTS):
         overlaps = state_of(problem, rng)
         labels, _ = problem.label_choices[n % len(problem.label_choices)]
         fields = field_law(problem, overlaps, labels)
         nodes = rng.normal(size=(1, problem.dimension))
-        given = *fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants
-        sums = moment_sums(channel, channel.sample, nodes, np.ones(1), *given, 1).sum(axis=0)
+        given = *fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants
+        sums = channel_moment_sums(channel, channel.sample, nodes, np.ones(1), *given, 1).sum(axis=0)
         c, expected = as_mpf(fields.constants), np.zeros(problem.tokens * channel.ROW, object)
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         z, noise = nodes[0, : L * t].reshape(L, t), nodes[0, L * (s + t) :] * problem.noise_scale
         dy = np.einsum("lbe,le->lb", fields.teacher_factor, z)
         for choice in range(max(1, len(channel.LABELLED_NOISE))):
-            row = proximal_columns(channel, nodes, *given, 1, choice)[0]
+            row = proximal_point_table(channel, nodes, *given, 1, choice)[0]
             if row[-1] == 0:
                 continue
             w, f, x = np.split(row[: 2 * L * s + channel.FEATURES], [L * s, L * s + channel.FEATURES])
@@ -112,7 +112,7 @@ def test_channel_kernels_agree(problem, part):
 
 def test_metrics_agree(problem, part):
     rng = np.random.default_rng(12)
-    metric, reference = part("metric"), problem.solver.reference
+    metric, reference = part("metric"), problem.solver.multiprecision_functions
     assert hasattr(reference, "metric") == metric.HAS_METRIC
     for labels, _ in problem.label_choices if metric.HAS_METRIC else ():
         c = problem.constants(labels)
@@ -124,7 +124,7 @@ def test_metrics_agree(problem, part):
 def test_prior_and_free_entropy_agree(problem, part):
     """Averages to conjugates; with a ridge, conjugates to overlaps and the free entropy."""
     rng = np.random.default_rng(13)
-    prior, reference, row = part("prior"), problem.solver.reference, problem.solver.channel.ROW
+    prior, reference, row = part("prior"), problem.solver.multiprecision_functions, problem.solver.channel.ROW
     law = problem.law
     for _ in range(POINTS):
         u = state_of(problem, rng)
@@ -159,7 +159,7 @@ def test_prior_and_free_entropy_agree(problem, part):
 
 
 def test_laws_agree(problem):
-    reference, model = problem.solver.reference, problem.solver.model
+    reference, model = problem.solver.multiprecision_functions, problem.solver.model
     flat = as_mpf(problem.parameter_vector)
     assert all(agree(value, reference.law(flat)[name]) for name, value in model.law(problem.parameter_vector).items())
     assert agree(model.noise_variances(problem.parameter_vector), reference.noise_variances(flat))
@@ -172,7 +172,7 @@ ONE_TOKEN = [folder for folder in FOLDERS if folder.endswith(("l1_s1_t1_k1", "l1
 def test_every_kink_of_a_loss_is_listed(folder):
     """Where slope or curvature change by a step, not gradually, a listed place lies between."""
     problem = problem_of(folder)
-    reference, rng = problem.solver.reference, np.random.default_rng(14)
+    reference, rng = problem.solver.multiprecision_functions, np.random.default_rng(14)
     assert set(reference.DRIVES) == {"loss", "metric"}
     c = as_mpf(problem.constants(problem.label_choices[0][0]))
     grid, seen = as_mpf(np.linspace(-5.01, 5.02, 401)), 0

@@ -15,7 +15,7 @@ import saddleforge.derive
 import saddleforge.generated
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.emit import line_origins, writer
-from saddleforge.problems.catalogue import generated_file
+from saddleforge.problems.catalogue import resolve_shared_file
 
 ROOT = Path(saddleforge.generated.__path__[0])
 DERIVE = Path(saddleforge.derive.__path__[0])
@@ -113,11 +113,11 @@ def test_every_function_names_what_it_is_written_by_and_equations():
                 assert any(re.fullmatch(pattern, name) for pattern in patterns(origin["source"])), f"{path}: {name}"
 
 
-def test_what_a_source_names_is_there():
+def test_every_function_named_as_a_source_exists():
     for path in SOLVERS:
         for source in {source for _, source in sources_of(path)}:
             assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), f"{path}: {source}"
-            assert missing(line_origins.LineOrigin.read(source)) == [], f"{path}: {source}"
+            assert missing(line_origins.LineOrigin.from_source_text(source)) == [], f"{path}: {source}"
 
 
 def test_a_comment_names_a_source_at_the_head_of_a_function_alone():
@@ -143,7 +143,7 @@ def labelled(X, Y, u, *, Q, flip=0.1, shift=sf.trained(0)):
 )
 def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_builders(models, monkeypatch):
     """All text of templates is tagged in them."""
-    preprocess = line_origins.StampExtension.preprocess
+    preprocess = line_origins.OriginCommentExtension.preprocess
 
     def tagging(self, source, name, filename=None):
         lines, quoted = [], False
@@ -155,12 +155,12 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             lines.append(f"{line}  # by {name}" if own else line)
         return preprocess(self, "\n".join(lines) + "\n", name, filename)
 
-    monkeypatch.setattr(line_origins.StampExtension, "preprocess", tagging)
-    writer._environment.cache_clear()
+    monkeypatch.setattr(line_origins.OriginCommentExtension, "preprocess", tagging)
+    writer._jinja_environment.cache_clear()
     try:
         solvers = [writer.generate(labelled if name == "labelled" else catalogue_model(name)) for name in models]
     finally:
-        writer._environment.cache_clear()
+        writer._jinja_environment.cache_clear()
     seen = set()
     for files in (solver.files for solver in solvers):
         known = json.loads(files[line_origins.SOURCES_FILE])
@@ -171,7 +171,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             writer_of, inside = "", False
             for number, line in enumerate(text.splitlines(), 1):
                 if number in changes:
-                    writer_of = line_origins.LineOrigin.read(known["sources"][changes[number]]).writer
+                    writer_of = line_origins.LineOrigin.from_source_text(known["sources"][changes[number]]).writer
                 inside = line.startswith("def ") or (inside and line.startswith("    "))
                 _, tagged, template = line.partition("  # by ")
                 seen.add(writer_of)
@@ -180,7 +180,8 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
                 elif inside and line.strip() and number not in words:
                     assert not writer_of.endswith(".jinja"), f"{name}:{number}: {line}"
     assert {
-        f"derive/emit/sources/channel_source.py:{name}" for name in ("_factor_lines", "_solve_lines", "_keep")
+        f"derive/emit/sources/channel_source.py:{name}"
+        for name in ("_ldl_factorisation_lines", "_newton_step_lines", "_lowest_minimum_update_lines")
     } <= seen
     assert {
         f"{line_origins.TEMPLATES}/{name}.py.jinja" for name in ("nodes", "boltzmann", "penalty", "proximal")
@@ -198,7 +199,7 @@ def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the
         *(f"    # {builder}", "    # -> a", "    t = 2", "    a = t", "    b = 1"),
         *(f"{line_origins.MARK}{template}", "    a += b", f"    # {builder}", "    c = 2", "    return a", "N = 1"),
     ]
-    assert line_origins.split_sources("\n".join(text)) == [
+    assert line_origins.lines_with_origins("\n".join(text)) == [
         *(("import math", template), ("def f(c):", template), (f"    # {own}", own)),
         *(("    t = 2", f"{builder} -> a"), ("    a = t", f"{builder} -> a"), ("    b = 1", builder)),
         *(("    a += b", own), ("    c = 2", builder), ("    return a", own), ("N = 1", template)),
@@ -206,14 +207,14 @@ def test_a_line_is_that_of_the_last_mark_or_stamp_above_and_a_return_that_of_the
 
 
 def test_the_origin_of_a_line_is_found_by_file_and_line(tmp_path):
-    lines = line_origins.source_runs(
+    lines = line_origins.runs_of_equal_origin(
         [("a", "derive/emit/x.py:f < model m, docs/theory.md (1.3) -> b"), ("b", "derive/emit/x.py:g")]
     )
-    (tmp_path / line_origins.SOURCES_FILE).write_text(line_origins.sources_json({"reduced/channel.py": lines}))
-    found = [line_origins.find_origin(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
+    (tmp_path / line_origins.SOURCES_FILE).write_text(line_origins.sources_json_text({"reduced/channel.py": lines}))
+    found = [line_origins.find_line_origin(tmp_path / "reduced" / "channel.py", line) for line in (1, 2, 7)]
     assert found[0] == ("derive/emit/x.py:f", ("model m",), "docs/theory.md (1.3)", "b")
     assert found[1] == found[2] == ("derive/emit/x.py:g", (), "", "")
-    assert line_origins.find_origin(tmp_path / "other.py", 1) is None
+    assert line_origins.find_line_origin(tmp_path / "other.py", 1) is None
 
 
 def test_templates_lay_out_no_line_without_its_comment():
@@ -225,7 +226,7 @@ def test_common_subexpressions_stand_before_what_they_build():
     for path in SOLVERS:
         lines = sources_of(path)
         for n, (line, source) in enumerate(lines):
-            result = line_origins.LineOrigin.read(source).result
+            result = line_origins.LineOrigin.from_source_text(source).result
             if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
                 assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 
@@ -236,7 +237,7 @@ def test_no_staged_derivative_is_another_name_of_a_temporary():
 
 
 @pytest.mark.parametrize("model", SHIPPED)
-def test_what_evaluates_the_loss_names_the_model(model):
+def test_lines_that_evaluate_the_loss_name_the_model_as_source(model):
     for path in (ROOT / model).glob("*/channel.py"):
         sources = sources_of(path.relative_to(ROOT).as_posix())
         lines = [line for line, _ in sources]
@@ -250,8 +251,8 @@ def test_what_evaluates_the_loss_names_the_model(model):
 @pytest.mark.parametrize(
     ("path", "origin"),
     [
-        ("attention_on_mixture/*/metric.py", "dot_product_attention.py:metric"),
-        ("attention_on_mixture/*/reference.py", "dot_product_attention.py:metric"),
+        ("attention_on_mixture/*/metric.py", "dot_product_attention.py:attention_test_error"),
+        ("attention_on_mixture/*/reference.py", "dot_product_attention.py:attention_test_error"),
         ("hinge/*/metric.py", "logistic_regression.py:zero_one"),
         ("ridge_regression/*/reduced_metric/metric.py", "ridge_regression.py"),
     ],
@@ -292,14 +293,14 @@ def test_where_a_reach_bounds_the_minimum_its_equation_is_cited(path):
 
 
 def test_summands_of_the_averages_are_named_by_what_they_average():
-    text = generated_file(ROOT / "dot_product_attention/l2_s1_t1_k1/channel_loops.py").read_text()
+    text = resolve_shared_file(ROOT / "dot_product_attention/l2_s1_t1_k1/channel_loops.py").read_text()
     assert "row_g_g_1_0_0 = g_1_0 * g_1_0" in text
     assert "row_g_dY_0_0_0 = dy_0_0 * g_0_0" in text
     prior = solver_text("ridge_regression/l1_s1_t1_k1/prior.py")
     assert "q_hat[n, 0, 0] = alpha * mean_g_g_0_0" in prior
 
 
-def test_what_a_temperature_adds_has_names_of_its_own():
+def test_terms_of_a_finite_temperature_have_separate_names():
     """`thermal_free_entropy` adds to what `free_entropy` returns."""
     text = solver_text("ridge_regression/l1_s1_t1_k1/prior.py").partition("def thermal_free_entropy(")[2]
     text = text.partition("\ndef ")[0]

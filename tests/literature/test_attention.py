@@ -36,12 +36,12 @@ def test_semantic_branch_converges_at_the_accuracy_asked(semantic):
 
 
 @pytest.mark.parametrize("name", SEMANTIC)
-def test_semantic_overlaps(semantic, name):
+def test_semantic_overlaps_have_their_known_values(semantic, name):
     value, bracket = SEMANTIC[name]
     assert np.all(np.abs(getattr(semantic.overlaps, name) - value) <= bracket)
 
 
-def test_semantic_losses(semantic):
+def test_semantic_losses_have_their_known_values(semantic):
     assert semantic.training_loss == pytest.approx(0.003590618, rel=0, abs=1e-9)
     assert semantic.test_error == pytest.approx(0.001404203, rel=0, abs=1e-9)
 
@@ -72,7 +72,7 @@ def test_rules_with_the_prox_agree_within_their_own_error_bars(semantic, integra
 
 
 @pytest.mark.parametrize(("alpha", "start", "name"), OVERLAPS)
-def test_overlaps(attention, alpha, start, name):
+def test_overlaps_along_both_branches_have_their_known_values(attention, alpha, start, name):
     solution = attention(alpha, start, 1e-3)
     value, bracket = STATES[alpha, start][name]
     assert solution.branch == start
@@ -80,7 +80,7 @@ def test_overlaps(attention, alpha, start, name):
 
 
 @pytest.mark.parametrize(("alpha", "start", "name"), [(*state, name) for state, n in LOSSES.items() for name in n])
-def test_losses(attention, alpha, start, name):
+def test_losses_along_both_branches_have_their_known_values(attention, alpha, start, name):
     value, bracket = LOSSES[alpha, start][name]
     assert getattr(attention(alpha, start, 1e-3), name) == pytest.approx(value, rel=0, abs=bracket)
 
@@ -91,7 +91,7 @@ def test_encodings_of_opposite_sign_are_learned_with_opposite_sign(attention):
     assert second == pytest.approx(-first, rel=1e-9)
 
 
-def test_linear_baseline():
+def test_the_linear_baseline_has_its_known_error():
     found = baseline_error(sf.problem("dot_product_attention", alpha=1.0))
     assert found == pytest.approx(0.00197138433467, rel=0, abs=1e-14)
 
@@ -111,7 +111,7 @@ def test_semantic_attention_beats_the_linear_baseline_at_two_but_positional_does
 
 
 @pytest.mark.slow
-def test_rank_two_student_of_a_rank_one_teacher():
+def test_columns_of_a_rank_two_student_follow_teacher_and_positions():
     """Mixed branch at alpha = 1.5, omega = 0.3: one column follows the teacher, the other the positions."""
     solution = sf.solve(sf.problem("dot_product_attention", student_rank=2, alpha=1.5), "mixed", accuracy=3e-3)
     overlaps = solution.overlaps

@@ -5,13 +5,13 @@ import pytest
 from scipy.optimize import minimize
 
 import saddleforge as sf
-from saddleforge.integration import Pieces
-from saddleforge.integration.penalised_rows import RowMinimum, row_averages
+from saddleforge.integration import SmoothPiecesRule
+from saddleforge.integration.penalised_rows import WeightRowMinimum, one_column_row_averages
 
 
 @pytest.mark.parametrize(("strength", "published"), [(0.0, 0.2918448), (0.13317552342239194, 0.3724407)])
 @pytest.mark.slow
-def test_amplitudes_without_a_signal(strength, published):
+def test_broken_amplitude_retrieval_without_signal_has_the_published_energy(strength, published):
     """(|Y| - |X|)^2 and lambda w^2 / 2 at zero overlap with the teacher, alpha = 3: tables of GASP.jl."""
     problem = sf.problem("amplitude_retrieval", alpha=3.0, **{"lambda": strength})
     found = sf.solve(problem, "uninformed", rsb=1, accuracy=1e-6)
@@ -25,13 +25,15 @@ def test_amplitudes_without_a_signal(strength, published):
 
 def spins(b, known):
     """Rows +-1 at fields b: N = |b|."""
-    return RowMinimum(np.sign(b), 0 * b[:, 0], np.zeros((*b.shape, 1)), np.abs(b[:, 0]))
+    return WeightRowMinimum(np.sign(b), 0 * b[:, 0], np.zeros((*b.shape, 1)), np.abs(b[:, 0]))
 
 
 def averages_of_spins(q, y, points):
     """At overlaps q (K,) of the levels outside q_K = 1 and Parisi parameters y (K,)."""
     apart = np.diff([*q, 1.0])
-    return row_averages(spins, np.array([[q[0]]]), np.zeros((1, 1)), apart, np.array(y), Pieces(points))
+    return one_column_row_averages(
+        spins, np.array([[q[0]]]), np.zeros((1, 1)), apart, np.array(y), SmoothPiecesRule(points)
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def averages_of_spins(q, y, points):
     ],
     ids=["one step", "two", "three"],
 )
-def test_spins_in_the_place_of_rows(begin, published):
+def test_breaking_of_spin_rows_gives_the_energies_of_sherrington_and_kirkpatrick(begin, published):
     """Sherrington and Kirkpatrick's model at T = 0: rows +-1, N = |b|, and q^ = q in the place of sentences.
 
     The energy sum_k y_k (q_k^2 - q_(k-1)^2) / 4 - E f_1 is greatest in all q and y. Replica symmetric -(2 / pi)^(1/2);

@@ -17,7 +17,7 @@ from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.models.logistic_regression import zero_one_error
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.solution import describe_finite_limits
+from saddleforge.report.solution import describe_limits_not_taken
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:
@@ -120,10 +120,10 @@ def test_error_bars_of_a_rounded_hinge_hold_the_hinge():
     """Also where a branch was followed to the point: error bars take its slopes, not those of where it began."""
     sharp = solved("hinge", alpha=2.0, accuracy=1e-9)
     branch = Branch(sf.problem(rounded, rounding=1e-2), "alpha", "semantic", accuracy=1e-6)
-    branch.at(4.0)
-    followed, alone = branch.at(2.0), sf.solve(sf.problem(rounded, alpha=2.0, rounding=1e-2), accuracy=1e-6)
+    branch.solution_at(4.0)
+    followed, alone = branch.solution_at(2.0), sf.solve(sf.problem(rounded, alpha=2.0, rounding=1e-2), accuracy=1e-6)
     assert followed.errors == pytest.approx(alone.errors, rel=0.15, abs=1e-8)
-    assert (alone.start, alone.rule, followed.rule) == ("semantic", sharp.rule, sharp.rule)
+    assert (alone.start, alone.rule, followed.rule) == ("informed", sharp.rule, sharp.rule)
     moved = np.abs(alone.overlaps.pack() - sharp.overlaps.pack())
     assert np.all(moved <= alone.errors) and np.all(alone.errors <= 2 * moved + 1e-8)
     assert abs(alone.training_loss - sharp.training_loss) <= alone.training_loss_error
@@ -141,8 +141,8 @@ def test_a_threshold_of_the_rounded_hinge_holds_that_of_the_hinge():
 def test_digits_beyond_double_precision_say_at_which_rounding_they_hold():
     assert sf.problem(rounded).limits_not_taken == {"not_in_the_limit": {"rounding": 1e-7}}
     assert sf.problem("hinge").limits_not_taken == {}
-    assert "at rounding = 1e-07 as it stands" in describe_finite_limits(sf.problem(rounded).limits_not_taken)
-    assert describe_finite_limits(sf.problem("hinge").limits_not_taken) == ""
+    assert "at rounding = 1e-07 as it stands" in describe_limits_not_taken(sf.problem(rounded).limits_not_taken)
+    assert describe_limits_not_taken(sf.problem("hinge").limits_not_taken) == ""
 
 
 # Gaussian mixtures
@@ -266,7 +266,7 @@ def test_attention_is_well_posed_at_any_length_and_rank(sizes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["semantic", "positional"])
-def test_three_tokens_with_encodings_at_120_degrees(start):
+def test_three_exchangeable_tokens_have_equal_semantic_overlaps(start):
     """Tokens are exchangeable: semantic overlaps are equal; no stable positional solution was found at alpha = 1.5."""
     solution = sf.solve(sf.problem("dot_product_attention", tokens=3, alpha=1.5), start, accuracy=5e-3)
     assert solution.problem.law.gram[0, :3, :3] == pytest.approx(1.5 * np.eye(3) - 0.5)
@@ -281,7 +281,7 @@ def test_three_tokens_with_encodings_at_120_degrees(start):
 
 
 @pytest.mark.slow
-def test_four_tokens_solve():
+def test_four_exchangeable_tokens_have_equal_semantic_overlaps():
     solution = sf.solve(sf.problem("dot_product_attention", tokens=4, alpha=2.0), "semantic", accuracy=1e-2)
     assert solution.success
     theta = solution.overlaps.theta.ravel()

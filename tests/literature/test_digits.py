@@ -16,7 +16,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.extensions.digits import refine_threshold
 from saddleforge.extensions.reference.improve import AccurateRoot, solve_to_accuracy
-from saddleforge.extensions.reference.system import System
+from saddleforge.extensions.reference.system import SaddlePointSystem
 
 ROUNDING = 1e-40  # of the hinge's corner, which moves the solution by about as much
 
@@ -57,7 +57,9 @@ def at_margin(kappa: float, penalty: float) -> AccurateRoot:
     start = np.array([q, (1 - alpha * float(mp.ncdf(kappa))) / penalty, 0.0, 0.0, alpha])
     scales = np.array([q, start[1], np.sqrt(q), q, alpha])
     problem = sf.problem(RANDOM_LABELS, alpha=1.0, rounding=ROUNDING, **{"lambda": penalty})
-    system = System(problem, scales, "alpha", lambda state: state.observable("q") * mp.mpf(kappa) ** 2 - 1)
+    system = SaddlePointSystem(
+        problem, scales, "alpha", lambda state: state.evaluate_observable("q") * mp.mpf(kappa) ** 2 - 1
+    )
     return solve_to_accuracy(system, start, 1e-34, lambda errors: errors[-1], f"margin {kappa:g}")
 
 
@@ -67,7 +69,7 @@ def test_the_norm_of_the_maximum_margin_solution_is_gardners():
     assert found.status.success
     with mp.workdps(50):
         assert mp.nstr(found.root.z[-1], 14) == "0.96120505280154"
-        assert abs(found.root.z[-1] - capacity(mp.mpf(1) / 2)) < found.errors[-1] + 1e-39
+        assert abs(found.root.z[-1] - capacity(mp.mpf(1) / 2)) < found.error_bars[-1] + 1e-39
 
 
 @pytest.mark.slow
@@ -129,7 +131,7 @@ def logistic_image(q: Any, V: Any, theta: Any, alpha: Any, penalty: Any, nodes: 
 
 
 @pytest.mark.slow
-def test_logistic_regression_to_thirty_digits_against_another_rule():
+def test_thirty_digits_of_logistic_regression_agree_with_another_rule():
     """alpha = 2, lambda = 0.1: numbers of tests/literature/test_logistic.py, twice as long."""
     found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-32)
     assert (found.status, found.error_kind) == ("converged", "verified")
@@ -144,7 +146,7 @@ def test_logistic_regression_to_thirty_digits_against_another_rule():
 
 
 @pytest.mark.slow
-def test_ridge_regression_to_forty_digits():
+def test_forty_digits_of_ridge_regression_agree_with_the_closed_form():
     """The closed form of tests/literature/test_ridge.py, with decimals taken as they print."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     found = sf.solve_precisely(problem, accuracy=1e-40)

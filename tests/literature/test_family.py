@@ -8,8 +8,8 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.integration import Lines, Rule, Sobol
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.integration import Rule, Sobol, SplitLinesRule
+from saddleforge.saddle_point.state_map import SaddlePointMap
 from saddleforge.solving.solution import Solution
 
 
@@ -22,7 +22,9 @@ def solved(name: str, start: str = "semantic", accuracy: float = 1e-4, **paramet
 def gap_under(rule: Rule, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
     """G(u) - u under another rule at a solution, relative to the blocks: mean and error bar."""
     overlaps = solution.overlaps
-    images, _ = StateMap(solution.problem, rule, solution.symmetry).replicate_images(overlaps.pack(), overlaps.sizes)
+    images, _ = SaddlePointMap(solution.problem, rule, solution.symmetry).replicate_images_with_averages(
+        overlaps.pack(), overlaps.sizes
+    )
     gaps = (images - overlaps.pack()) / overlaps.block_scales
     return gaps.mean(axis=0), 2 * gaps.std(axis=0, ddof=1) / np.sqrt(len(gaps))
 
@@ -104,7 +106,7 @@ def test_the_first_token_of_causal_attention_is_certain(assert_agrees):
 
 
 @pytest.mark.slow
-def test_linear_attention_by_a_second_rule(assert_agrees):
+def test_linear_attention_agrees_with_a_second_rule(assert_agrees):
     assert_agrees(solved("linear_attention", alpha=2.0, accuracy=3e-3), Sobol(13))
 
 
@@ -122,7 +124,7 @@ def test_untying_moves_the_transition_to_larger_alpha(agree):
 
 
 @pytest.mark.slow
-def test_value_attention_on_the_positional_branch():
+def test_positional_value_attention_learns_teacher_in_the_value_column():
     """The value column follows the teacher, the query column the positions."""
     solution = solved("value_attention", "positional", 5e-3, alpha=2.0)
     theta, m = solution.overlaps.theta[0], solution.overlaps.m[0]
@@ -235,14 +237,18 @@ def test_squared_hinge_solves_its_equations_written_by_hand():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.5, 3.0])
-def test_phase_retrieval_by_two_rules(assert_agrees, alpha):
+def test_phase_retrieval_agrees_by_two_rules(assert_agrees, alpha):
     solution = solved("phase_retrieval", alpha=alpha, accuracy=1e-3)
     assert_agrees(solution, LinesTwice())
     assert solution.overlaps.theta.item() > 0.9
 
 
-class LinesTwice(Lines):
+class LinesTwice(SplitLinesRule):
     """Lines through two numbers of nodes in the place of replicates, for a law too narrow to sample well."""
 
-    def node_sets(self, problem, fields, reduction, of="averages"):
-        return [s for points in (96, 128) for s in Lines(points).node_sets(problem, fields, reduction)]
+    def nodes_and_weights_by_replicate(self, problem, fields, reduction, of="averages"):
+        return [
+            s
+            for points in (96, 128)
+            for s in SplitLinesRule(points).nodes_and_weights_by_replicate(problem, fields, reduction)
+        ]

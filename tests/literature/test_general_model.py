@@ -98,7 +98,7 @@ def test_the_test_error_uses_the_trained_numbers(trained):
 
 
 def test_a_trained_number_belongs_to_the_loss():
-    with pytest.raises(sf.ModelError, match="scale is trained; declare it in the loss"):
+    with pytest.raises(sf.ModelError, match="declares the trained number scale; declare it in the loss"):
         sf.model(metric=lambda h, Y, scale=sf.trained(1): h[0] * scale)(lambda X, Y: (X[0] - Y[0]) ** 2)
 
 
@@ -184,7 +184,7 @@ def test_ridge_on_two_atoms_solves_the_equations_of_a_general_covariance():
     [
         (
             [0.5, 0.25],
-            r"spectrum has shape \(2,\); rows of a weight and 1 eigenvalue are expected, .* and 2 \(one a context\)",
+            r"spectrum has shape \(2,\); every row must be a weight and an eigenvalue, .* and 2 \(one per context\)",
         ),
         ([[0.5, 0.2, 0.2, 0.2, 1]], r"spectrum has shape \(1, 5\)"),
         ([[0.5, 0.25], [0.4, 0.25]], r"spectral weights must be non-negative and add up to 1; they add up to 0.9"),
@@ -264,7 +264,7 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
     law = sf.law_of_data(x, encodings=p, teacher=w, atoms=4).law
     assert law.encodings_taught == pytest.approx(p @ w / np.sqrt(60), abs=1e-12)
     tokens = sf.Tokens.from_arrays(x, encodings=p, teacher=w, atoms=4)
-    assert np.array(tokens.exact_arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
+    assert np.array(tokens.exact_law_arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_a_law_of_another_structure_is_refused():
     with pytest.raises(sf.InputError, match=r"law has 1 contexts and Gram matrices \(2, 2\); 2 contexts and \(3, 3\)"):
         sf.problem("dot_product_attention", law=law)
     with pytest.raises(
-        sf.InputError, match=r"law.teacher_means\[0\]\[0\] is 0, where 1/2 follows: .* encodings_taught"
+        sf.InputError, match=r"law.teacher_means\[0\]\[0\] is 0, but the rest of the law gives 1/2: .* encodings_taught"
     ):
         sf.problem("ridge_regression", law=sf.Tokens([1], [[1]], [[[1, 0.5], [0.5, 1]]], teacher_means=[[0]]))
     with pytest.raises(sf.InputError, match="law must be Tokens whose entries are numbers"):
@@ -356,7 +356,9 @@ def test_a_law_of_another_structure_is_refused():
 
 @pytest.mark.parametrize("loss", [lambda X, Y: -(X[0] ** 2), lambda X, Y: X[0] ** 3, lambda X, Y: -X[0] * Y[0]])
 def test_a_loss_without_a_lower_bound_is_refused(loss):
-    with pytest.raises(sf.InputError, match=r"the loss has no lower bound \(.* at x_0_0 = .*declare @model\(unbounded"):
+    with pytest.raises(
+        sf.InputError, match=r"the loss has no lower bound \(.* at x_0_0 = .*declare @sf.model\(unbounded"
+    ):
         sf.problem(sf.model(name="falling")(loss))
 
 

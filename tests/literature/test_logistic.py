@@ -20,7 +20,7 @@ def solution() -> Solution:
 @pytest.mark.parametrize(
     ("name", "value"), [("theta", 1.720313092592676), ("q", 4.145803620747950), ("V", 3.976545789103861)]
 )
-def test_overlaps(solution, name, value):
+def test_overlaps_have_their_known_values(solution, name, value):
     assert getattr(solution.overlaps, name).item() == pytest.approx(value, rel=0, abs=EXACT)
 
 
@@ -30,7 +30,7 @@ def test_zero_one_error_is_the_angle_between_student_and_teacher(solution):
     assert solution.test_error == pytest.approx(angle, rel=0, abs=EXACT)
 
 
-def test_replicon(solution):
+def test_the_replicon_has_its_known_value(solution):
     assert 1 - solution.stability.replicon == pytest.approx(0.784563721326404, rel=0, abs=EXACT)
 
 

@@ -72,7 +72,7 @@ def test_closed_form_is_that_of_a_finite_system():
     assert loss == pytest.approx(expected.training_loss, rel=0.05)
 
 
-def test_solution_converges(case):
+def test_the_ridge_solution_converges_to_a_tiny_residual(case):
     _, solution = case
     assert solution.status == "converged"
     assert solution.residual < 1e-13

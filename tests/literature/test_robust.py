@@ -86,7 +86,7 @@ def assert_is(solution: Solution, expected: np.ndarray, agreement: float) -> Non
         pytest.param("l1_regression", ABSOLUTE, 6.0, 1.0, {}, marks=pytest.mark.slow),
     ],
 )
-def test_state_evolution_without_outliers(name, loss, alpha, strength, width):
+def test_solutions_without_outliers_agree_with_state_evolution(name, loss, alpha, strength, width):
     solution = solved(name, alpha=alpha, Delta=0.25, lambda_=strength, **width)
     expected = state_evolution(loss, alpha, strength, [(1.0, 1.0, 0.25)], **width)
     assert_is(solution, expected, 1e-9)
@@ -129,7 +129,7 @@ POINTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "strength", "width", "share", "beta", "Delta_out"), POINTS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_state_evolution_with_outliers(loss, alpha, strength, width, share, beta, Delta_out):
+def test_solutions_with_outliers_agree_with_state_evolution(loss, alpha, strength, width, share, beta, Delta_out):
     """Square, Huber's and absolute loss: overlaps to nine digits, and the excess of the test error."""
     given = {"share": share, "beta": beta, "Delta_out": Delta_out, "width": width}
     used = {name: value for name, value in given.items() if name != "width" or loss == HUBER}

@@ -14,12 +14,12 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import Solution
-from saddleforge.base.numbers import format_with_error
+from saddleforge.base.numbers import format_value_with_error
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.problems.overlaps import Conjugates
 from saddleforge.saddle_point import observables
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.stability.assess import replicons
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.stability.assess import replicons_by_replicate
 
 
 def solved(model: Any, start: str = "semantic", accuracy: float = 1e-10, **parameters: Any) -> Solution:
@@ -154,7 +154,7 @@ def test_error_bars_of_multipliers_hold_them(rule):
     assert 0 < found.multipliers_error < 0.02
     assert abs(found.multipliers - precise.multipliers) <= found.multipliers_error + precise.multipliers_error
     width = found.multipliers_error.item()
-    assert f"kept by a ridge of {format_with_error(found.multipliers.item(), width)}" in found.table()
+    assert f"kept by a ridge of {format_value_with_error(found.multipliers.item(), width)}" in found.table()
     assert found.to_json()["errors"]["multipliers"] == found.multipliers_error
 
 
@@ -180,13 +180,16 @@ def assert_kept_by_its_ridge(kept: Solution, ridge: Any, **parameters: Any) -> N
     """A solution under given norms is one of the ridge at the multipliers, by the same rule."""
     strengths, hats = kept.multipliers, kept.conjugates
     free = sf.problem(ridge, **parameters, lambda_=strengths)
-    images = [StateMap(problem, kept.rule)(kept.overlaps.pack(), free.sizes) for problem in (kept.problem, free)]
+    images = [SaddlePointMap(problem, kept.rule)(kept.overlaps.pack(), free.sizes) for problem in (kept.problem, free)]
     assert images[0] == pytest.approx(images[1], rel=1e-12, abs=1e-12)
     assert images[1] == pytest.approx(kept.overlaps.pack(), abs=2 * kept.residual * kept.overlaps.block_scales.max())
-    squares = [kept.rule.jacobians(problem, kept.overlaps).square for problem in (kept.problem, free)]
-    both = [replicons(problem, hats, square) for problem, square in zip((kept.problem, free), squares, strict=True)]
+    squares = [kept.rule.jacobian_averages(problem, kept.overlaps).square for problem in (kept.problem, free)]
+    both = [
+        replicons_by_replicate(problem, hats, square)
+        for problem, square in zip((kept.problem, free), squares, strict=True)
+    ]
     assert both[0] == pytest.approx(both[1], rel=1e-12)
-    losses = observables.losses(free, kept.overlaps, hats, kept.averages)
+    losses = observables.free_entropy_and_losses(free, kept.overlaps, hats, kept.averages)
     assert kept.losses.data == losses.data
     assert kept.training_loss == pytest.approx(
         losses.training_loss - strengths @ kept.problem.strengths**2 / 2, abs=1e-12
@@ -320,9 +323,9 @@ def test_moduli_without_a_trace_of_the_teacher(strength, energy):
 # What does not know given norms
 
 
-def test_what_does_not_keep_norms_says_so():
+def test_functions_that_cannot_fix_norms_refuse_with_the_reason():
     problem = sf.problem("perceptron", alpha=2.0)
-    with pytest.raises(sf.InputError, match="the loss of perceptron jumps"):
+    with pytest.raises(sf.InputError, match="the loss of perceptron is discontinuous"):
         sf.simulate(problem, d=20)
     with pytest.raises(sf.InputError, match="perceptron fixes norms"):
         sf.solve_precisely(problem, accuracy=1e-20)

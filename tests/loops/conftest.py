@@ -4,11 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from saddleforge.problems.compiled import load_loops
+from saddleforge.problems.compiled import load_compiled_loops
 
-FILES = ("between", "boltzmann", "intervals", "matrices", "pieces", "posterior", "proximal", "special", "weight_rows")
+FILES = ("boltzmann", "intervals", "matrices", "posterior", "proximal", "smooth_pieces", "special", "truncated_normal",
+         "weight_rows")  # fmt: skip
 
 
 @pytest.fixture(scope="session")
 def compiled() -> SimpleNamespace:
-    return SimpleNamespace(**{name: load_loops(name) for name in FILES})
+    return SimpleNamespace(**{name: load_compiled_loops(name) for name in FILES})

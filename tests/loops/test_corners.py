@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from saddleforge.problems.compiled import load_loops
+from saddleforge.problems.compiled import load_compiled_loops
 
-corners = load_loops("corners")
+corners = load_compiled_loops("corners")
 
 
 def surface(normals, held):
     """Rank, basis, triangle and switches chosen."""
     size = normals.shape[1]
     basis, triangle, chosen = np.empty((size, size)), np.zeros((size, size)), np.empty(size, np.int64)
-    rank = corners.frame(normals, np.array(held), len(held), basis, triangle, chosen)
+    rank = corners.fill_surface_frame(normals, np.array(held), len(held), basis, triangle, chosen)
     return rank, basis, triangle, chosen
 
 
@@ -33,7 +33,7 @@ def test_frames_are_orthonormal_and_multipliers_give_the_slope_back(held, expect
     across = basis[:rank]
     assert normals[held] @ basis[rank:].T == pytest.approx(np.zeros((len(held), 3 - rank)), abs=1e-12)
     slope, found = np.array([0.3, -1.0, 2.0]), np.zeros(3)
-    corners.multipliers(slope, basis, triangle, rank, found)
+    corners.fill_lagrange_multipliers(slope, basis, triangle, rank, found)
     assert found[:rank] @ normals[chosen[:rank]] == pytest.approx(slope @ across.T @ across, abs=1e-12)
 
 
@@ -42,10 +42,10 @@ def test_rays_keep_as_many_switches_as_can_stay():
     normals, held = normals_of(5), np.array([0, 1, 2])
     rank, basis, _, _ = surface(normals, held)
     rays = np.empty((8, 3))
-    assert corners.rays(normals, held, 3, rank, basis, rays) == 3
+    assert corners.fill_normal_rays(normals, held, 3, rank, basis, rays) == 3
     assert np.sum(np.abs(rays[:3] @ normals[:3].T) < 1e-12, axis=1) == pytest.approx([1, 1, 1])
     side = np.zeros(4)
-    assert corners.turn(normals, held, 3, rays[0], -1.0, side) == 1
+    assert corners.set_sides_along_ray(normals, held, 3, rays[0], -1.0, side) == 1
     changes = -(normals @ rays[0])
     assert all(side[j] == np.sign(changes[j]) for j in held[1:])
 
@@ -57,7 +57,7 @@ def test_responses_are_those_of_a_quadratic_minimum_on_the_surface(held):
     H, P = (m @ m.T + np.eye(3) for m in random.normal(size=(2, 3, 3)))
     rank, basis, _, chosen = surface(normals, held)
     found = np.empty((3, 3))
-    determinant = corners.response(H, P, basis, rank, found)
+    determinant = corners.fill_proximal_response(H, P, basis, rank, found)
     A = normals[chosen[:rank]]
     system = np.block([[H, A.T], [A, np.zeros((rank, rank))]])
     moved = np.linalg.solve(system, np.vstack([P, np.zeros((rank, 3))]))[:3]

@@ -63,14 +63,14 @@ def test_slopes_of_the_complementary_log_log_hold_in_the_tails(n, loops):
 
 
 @pytest.mark.parametrize("row", [(0.3,), (1.0, -2.0), (1e8, 1e8 - 1.0, -1e8), (-750.0, -750.0, -751.0)])
-def test_a_logarithm_of_a_sum_of_exponentials(loops, row):
+def test_log_sum_exp_is_exact_to_double_precision(loops, row):
     with mp.workdps(30):
         expected = float(mp.log(mp.fsum(mp.exp(mp.mpf(z)) for z in row)))
     assert loops["special"].log_sum_exp(*row) == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize("row", [(0.3,), (1.0, -2.0), (800.0, 799.0, -800.0), (0.0, 0.0, 0.0, 0.0)])
-def test_a_row_of_softmax(loops, row):
+def test_softmax_is_exact_to_double_precision(loops, row):
     with mp.workdps(30):
         weights = [mp.exp(mp.mpf(z) - max(row)) for z in row]
         exact = [float(weight / mp.fsum(weights)) for weight in weights]
@@ -104,7 +104,7 @@ def hessian_of(centre, half):
 
 def test_convex_are_enclosures_of_positive_definite_matrices_alone(loops):
     rng = np.random.default_rng(4)
-    convex, verdicts = loops["intervals"].convex, []
+    convex, verdicts = loops["intervals"].is_hessian_positive_definite, []
     for size in (1, 2, 3, 4):
         for _ in range(40):
             root = rng.normal(size=(size, size))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from saddleforge.problems.compiled import load_loops
+from saddleforge.problems.compiled import load_compiled_loops
 
-tilted_on_grids = load_loops("tilted_grid").tilted_on_grids
+fill_tilted_sums_on_grids = load_compiled_loops("tilted_grid").fill_tilted_sums_on_grids
 
 RATE, SOFT, JUMP, PLACE = 3.0, 0.7, 0.5, 0.21
 SPREAD, LAW = 0.3, 0.9  # deviations of z and of omega_0
@@ -63,7 +63,7 @@ def on_grid(normal, density, rates=(RATE,), spreads=(SPREAD**2,)):
     plane = np.diag([size - 1.0, 1.0])
     levels = len(rates)
     out = np.zeros((1, levels + 3 + size + (levels + 2) * size**2 + size**4))
-    tilted_on_grids(
+    fill_tilted_sums_on_grids(
         0, 1, np.array([0, len(omega)]), counts[None], np.full(2, step), corner[None], cost + STIFF * t**2 / 2, fields,
         np.ones((len(omega), 1)), np.array(rates), np.multiply.outer(spreads, plane), np.zeros((1, 2)), plane / LAW**2,
         (2 * np.pi * LAW**2) ** (-size / 2), np.zeros(2), True, out,
@@ -71,7 +71,7 @@ def on_grid(normal, density, rates=(RATE,), spreads=(SPREAD**2,)):
     return out[0]
 
 
-def test_one_field_across_a_kink():
+def test_tilted_sums_of_one_field_across_a_kink_are_accurate():
     mass, value, cost, g, with_field, between, within, more, slope = on_grid(np.ones(1), 3.0)
     assert mass == pytest.approx(1, abs=1e-10)  # beyond the grid
     assert more == pytest.approx(1, abs=2e-4)  # carried back over a kink as it is
@@ -80,7 +80,7 @@ def test_one_field_across_a_kink():
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.4, np.pi / 4, 1.2])
-def test_two_fields_across_a_kink_at_any_angle(angle):
+def test_tilted_sums_of_two_fields_across_a_kink_are_accurate_at_any_angle(angle):
     normal = np.array([np.cos(angle), np.sin(angle)])
     out = on_grid(normal, 2.0)
     free, cost, g, with_field, between, within, slope = across()

@@ -9,7 +9,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base import deprecation
-from saddleforge.base.deprecation import DeprecatedName, renamed_arguments
+from saddleforge.base.deprecation import DeprecatedName, accept_renamed_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 GONE = DeprecatedName("solve", "0.2.0", "0.4.0")
@@ -70,7 +70,7 @@ def test_oldest_dependencies_are_the_lower_bounds(release):
 
 def test_an_old_name_works_and_says_what_to_write(monkeypatch):
     monkeypatch.setitem(deprecation.NAMES, "saddle", GONE)
-    sentence = "saddleforge.saddle is called solve since saddleforge 0.2.0, and is an error from 0.4.0 on"
+    sentence = "saddleforge.saddle was renamed solve in saddleforge 0.2.0, and is an error from 0.4.0 on"
     with pytest.warns(DeprecationWarning, match=sentence) as said:
         assert sf.saddle is sf.solve
     assert said[0].filename == __file__
@@ -80,22 +80,22 @@ def test_an_old_name_works_and_says_what_to_write(monkeypatch):
 
 
 def test_an_old_argument_is_passed_on_and_not_next_to_its_new_name():
-    @renamed_arguments(tol=DeprecatedName("accuracy", "0.2.0", "0.4.0"))
+    @accept_renamed_arguments(tol=DeprecatedName("accuracy", "0.2.0", "0.4.0"))
     def solved(accuracy=1.0):
         return accuracy
 
-    with pytest.warns(DeprecationWarning, match=r"solved\(tol=...\) is called accuracy") as said:
+    with pytest.warns(DeprecationWarning, match=r"solved\(tol=...\) was renamed accuracy") as said:
         assert solved(tol=2.0) == 2.0
     assert said[0].filename == __file__
-    with pytest.raises(TypeError, match="tol and accuracy are one argument"):
+    with pytest.raises(TypeError, match="tol was renamed accuracy"):
         solved(tol=1, accuracy=1)
     with pytest.raises(TypeError, match="no argument accuracy"):
-        renamed_arguments(tol=DeprecatedName("accuracy", "", ""))(lambda x: x)
+        accept_renamed_arguments(tol=DeprecatedName("accuracy", "", ""))(lambda x: x)
 
 
 def test_an_old_attribute_leads_to_the_new_one():
     solved = sf.problem("perceptron", alpha=2)
-    with pytest.warns(DeprecationWarning, match=r"Problem.has_sphere is called regulariser.keeps_norms") as said:
+    with pytest.warns(DeprecationWarning, match=r"Problem.has_sphere was renamed regulariser.keeps_norms") as said:
         assert solved.has_sphere
     assert said[0].filename == __file__
 
@@ -104,7 +104,7 @@ def test_an_old_option_is_read_as_the_new_one(monkeypatch):
     monkeypatch.setitem(deprecation.OPTIONS, "solve --tol", DeprecatedName("--accuracy", "0.2.0", "0.4.0"))
     new, said = deprecation.replace_deprecated_options(["solve", "m.py", "--tol=1e-3", "--tol", "2"])
     assert new == ["solve", "m.py", "--accuracy=1e-3", "--accuracy", "2"]
-    assert said[0] == "--tol is called --accuracy since saddleforge 0.2.0, and is an error from 0.4.0 on"
+    assert said[0] == "--tol was renamed --accuracy in saddleforge 0.2.0, and is an error from 0.4.0 on"
     assert deprecation.replace_deprecated_options(["curve", "--tol", "2"]) == (["curve", "--tol", "2"], [])
 
 

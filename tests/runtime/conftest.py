@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from saddleforge.branches.branch import Branch
-from saddleforge.channel.exchange import Reduction
+from saddleforge.channel.exchange import SymmetryReduction
 
 
 @pytest.fixture
 def branch_at() -> Callable[[Callable[..., Any]], AbstractContextManager[None]]:
-    """branch_at(answer): a context in which `Branch.at` is answer(at, branch, value, ...), `at` being the method."""
+    """branch_at(answer): a context in which `Branch.solution_at` is answer(method, branch, value, ...)."""
 
     @contextmanager
     def answered(answer: Callable[..., Any]) -> Iterator[None]:
-        at = Branch.at
+        at = Branch.solution_at
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Branch, "at", lambda *given, **named: answer(at, *given, **named))
+            patch.setattr(Branch, "solution_at", lambda *given, **named: answer(at, *given, **named))
             yield
 
     return answered
@@ -31,7 +31,7 @@ def without_symmetry() -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def context() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Reduction, "of_fields", classmethod(lambda cls, *_: cls(())))
+            patch.setattr(SymmetryReduction, "from_field_law", classmethod(lambda cls, *_: cls(())))
             yield
 
     return context

@@ -9,18 +9,18 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.problems.compiled import load_loops
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.problems.compiled import load_compiled_loops
+from saddleforge.saddle_point.starts import overlaps_of_start
 from saddleforge.solving import compilation
 from saddleforge.solving.solve import solve
 
 
 def compiled(problem: sf.Problem) -> dict[str, int]:
     """How many signatures there are of every function of a solver, and of the library of loops."""
-    solvers = [problem.solver, *problem.solver.reduced.values()]
+    solvers = [problem.solver, *problem.solver.reduced_solvers.values()]
     parts = [part for each in solvers for part in vars(each).values() if isinstance(part, ModuleType)]
     found = {}
-    for module in (*parts, load_loops("matrices")):
+    for module in (*parts, load_compiled_loops("matrices")):
         for name, function in vars(module).items():
             found[f"{module.__name__}.{name}"] = len(getattr(function, "overloads", ()))
     return found
@@ -40,7 +40,7 @@ def test_all_that_is_called_ahead_is_what_a_solution_calls(name, start):
     assert solution.success and solution.stability is not None
     before = compiled(problem)
     assert sum(before.values()) > 10
-    for call in compilation.compilation_calls(problem, start_overlaps(problem, start)):
+    for call in compilation.calls_that_compile_solver(problem, overlaps_of_start(problem, start)):
         call()
     assert compiled(problem) == before
 
@@ -69,20 +69,20 @@ def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", noted)
     with (
         pytest.raises(NotConvergedError),
-        compilation.compiling_in_second_process(problem, start_overlaps(problem, "semantic"), True),
+        compilation.compiling_in_second_process(problem, overlaps_of_start(problem, "semantic"), True),
     ):
         raise NotConvergedError("as it may")
     (process,) = begun
     assert process.poll() is not None
-    with compilation.compiling_in_second_process(problem, start_overlaps(problem, "semantic"), False):
+    with compilation.compiling_in_second_process(problem, overlaps_of_start(problem, "semantic"), False):
         pass
     assert len(begun) == 1
 
 
-def test_what_it_is_sent_it_can_read():
+def test_the_second_process_can_unpickle_its_problem_and_overlaps():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    sent = pickle.loads(pickle.dumps((problem, start_overlaps(problem, "semantic"))))
+    sent = pickle.loads(pickle.dumps((problem, overlaps_of_start(problem, "semantic"))))
     assert sent[0].parameters.keys() == problem.parameters.keys()
-    assert len(compilation.compilation_calls(*sent)) == len(
-        compilation.compilation_calls(problem, start_overlaps(problem, "semantic"))
+    assert len(compilation.calls_that_compile_solver(*sent)) == len(
+        compilation.calls_that_compile_solver(problem, overlaps_of_start(problem, "semantic"))
     )

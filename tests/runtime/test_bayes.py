@@ -15,12 +15,17 @@ import saddleforge as sf
 from saddleforge.base.options import options_in_force
 from saddleforge.channel.nodes import tensor_product_rule
 from saddleforge.extensions.bayes import sampling
-from saddleforge.extensions.bayes.averages import Directions, Truncation, averages_by_products, weighted_squares
-from saddleforge.extensions.bayes.channel import Channel, OutputChannelOptions, find_shift
-from saddleforge.extensions.bayes.prediction import errors_by_metric, is_squared_distance
-from saddleforge.extensions.bayes.prior import Prior
-from saddleforge.extensions.bayes.sampling import Preimages, find_half_lines
-from saddleforge.extensions.bayes.state_evolution import State, observed_dimension
+from saddleforge.extensions.bayes.averages import (
+    IndependentDirections,
+    SumTruncation,
+    average_by_matrix_products,
+    weighted_second_moments,
+)
+from saddleforge.extensions.bayes.channel import OutputChannel, OutputChannelOptions, find_field_shift
+from saddleforge.extensions.bayes.prediction import is_metric_squared_distance, least_errors_by_metric
+from saddleforge.extensions.bayes.prior import TeacherRowPrior
+from saddleforge.extensions.bayes.sampling import PreimageRule, find_field_half_lines
+from saddleforge.extensions.bayes.state_evolution import StateEvolutionMap, noiseless_observed_dimension
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -32,8 +37,8 @@ def nine_digits(found, expected):
 
 @pytest.fixture(scope="module")
 def phase_retrieval():
-    state = State(sf.problem("phase_retrieval"))
-    state.refine_rule(0.4 * state.rho, 1.0, 1e-10)
+    state = StateEvolutionMap(sf.problem("phase_retrieval"))
+    state.refine_quadrature(0.4 * state.rho, 1.0, 1e-10)
     return state
 
 
@@ -48,18 +53,20 @@ def test_the_update_is_the_gradient_of_the_free_entropy(phase_retrieval, share):
         return (8 * near - far) / (12 * step)
 
     q = share * state.rho
-    slope = fourth_order(lambda e: state.channel.averages(q + e * unit).log_evidence)
-    assert 2 * slope == pytest.approx(state.channel.averages(q).outer.item(), rel=1e-8)
-    slope = fourth_order(lambda e: state.prior.averages(q + e * unit)[1])
-    assert 2 * slope == pytest.approx(state.prior.overlaps(q).item(), rel=1e-8)
+    slope = fourth_order(lambda e: state.channel.channel_averages(q + e * unit).log_evidence)
+    assert 2 * slope == pytest.approx(state.channel.channel_averages(q).outer.item(), rel=1e-8)
+    slope = fourth_order(lambda e: state.prior.overlaps_and_log_partition(q + e * unit)[1])
+    assert 2 * slope == pytest.approx(state.prior.posterior_overlaps(q).item(), rel=1e-8)
 
 
 def test_the_response_is_the_derivative_of_the_averages(phase_retrieval):
     """d E g^2 / dq = E (dg/domega)^2, docs/theory.md (13.9)."""
     state, step = phase_retrieval, 1e-4
     q = 0.4 * state.rho
-    slope = (state.channel.averages(q + step).outer - state.channel.averages(q - step).outer) / (2 * step)
-    assert state.channel.averages(q, curved=True).response.item() == pytest.approx(slope.item(), rel=1e-6)
+    slope = (state.channel.channel_averages(q + step).outer - state.channel.channel_averages(q - step).outer) / (
+        2 * step
+    )
+    assert state.channel.channel_averages(q, curved=True).response.item() == pytest.approx(slope.item(), rel=1e-6)
 
 
 DEEP = EXAMPLES / "deep_attention.py"
@@ -73,11 +80,11 @@ def deep():
 @pytest.mark.slow
 def test_products_and_draws_agree_where_fields_stay_hidden(deep):
     """Second column known to 0.3: two ways to integrate that share no nodes."""
-    state = State(deep)
+    state = StateEvolutionMap(deep)
     q = np.repeat(np.diag([0.0, 0.3])[None], deep.contexts, axis=0)
     state.channel.counts = [24, 18, 18, 16, 16]
-    product = state.channel.averages(q, curved=True)
-    drawn = state.channel.planted.averages(q, curved=True)
+    product = state.channel.channel_averages(q, curved=True)
+    drawn = state.channel.planted.channel_averages(q, curved=True)
     assert product.norm == pytest.approx(1, abs=1e-3)
     for one, other in (
         (product.outer[0, 1, 1], [sample.outer[0, 1, 1] for sample in drawn.samples]),
@@ -88,7 +95,7 @@ def test_products_and_draws_agree_where_fields_stay_hidden(deep):
 
 
 def _by_sums(fields, measure, log_weights, known, unknown, nodes, weights):
-    """The averages of `averages_by_products` by the sum over all hidden nodes at every omega."""
+    """The averages of `average_by_matrix_products` by the sum over all hidden nodes at every omega."""
     t = known.shape[1]
     precision = block_diag(*np.linalg.inv(unknown))
     log_norm = -np.linalg.slogdet(2 * np.pi * unknown)[1].sum() / 2
@@ -102,7 +109,7 @@ def _by_sums(fields, measure, log_weights, known, unknown, nodes, weights):
         spread = np.einsum("mh,mhi,mhj->mij", posterior, step, step) - mean[:, :, None] * mean[:, None]
         share = weights * np.exp(value + log_weight)
         curvature = precision @ spread @ precision - precision
-        rows.append([share.sum(), share @ value, *weighted_squares(share, mean @ precision, curvature, t)])
+        rows.append([share.sum(), share @ value, *weighted_second_moments(share, mean @ precision, curvature, t)])
     return np.sum(rows, axis=0)
 
 
@@ -114,15 +121,15 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     known = turn @ np.diag(columns) @ turn.T
     unknown = turn @ (np.eye(2) - np.diag(columns)) @ turn.T
     fields, measure, log_weights = random.normal(size=(5, 300, 2)), random.normal(size=(5, 300)), np.full(5, -3.0)
-    found = Directions.from_covariances(known[None], unknown[None])
-    grid = found.plain_grid(30, Truncation())
+    found = IndependentDirections.from_covariances(known[None], unknown[None])
+    grid = found.omega_grid(30, SumTruncation())
     axes = [a for a in (grid.first, *grid.others)]
     nodes, weights = tensor_product_rule([(a.nodes, a.weights) for a in axes])
     omega = nodes @ found.to_fields[:, [a.direction for a in axes]].T
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     assert np.cov(omega.T, aweights=weights, bias=True) == pytest.approx(known, abs=1e-6)
-    whole = averages_by_products(
-        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), Truncation(), curved=True
+    whole = average_by_matrix_products(
+        fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), SumTruncation(), curved=True
     )
     assert whole == pytest.approx(
         _by_sums(fields, measure, log_weights, known[None], unknown[None], omega, weights), rel=1e-9, abs=1e-12
@@ -133,12 +140,15 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     """All nodes are shifted by + m: on a grid of both signs, and of the one that is there."""
     random = np.random.default_rng(5)
     fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
-    found, shifts = Directions.from_covariances(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)), np.ones(40)
-    cut = Truncation()
+    found, shifts = (
+        IndependentDirections.from_covariances(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)),
+        np.ones(40),
+    )
+    cut = SumTruncation()
     both, one = (
-        averages_by_products(
+        average_by_matrix_products(
             fields, measure, np.zeros(4), measure, shifts, found,
-            found.shifted_grid(0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
+            found.shifted_omega_grid(0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
         )
         for factors in ((-1.0, 1.0), (1.0,))
     )  # fmt: skip
@@ -148,11 +158,11 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
 @pytest.mark.parametrize("share", [1e-4, 1e-7])
 @pytest.mark.slow
 def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
-    channel, q = Channel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
+    channel, q = OutputChannel(deep), np.repeat(np.diag([0.2, 0.9])[None], deep.contexts, axis=0)
     channel.counts = [10] * len(channel.counts)
-    whole = channel.averages(q, curved=True)
-    channel.cut = Truncation(share)
-    less = channel.averages(q, curved=True)
+    whole = channel.channel_averages(q, curved=True)
+    channel.cut = SumTruncation(share)
+    less = channel.channel_averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         lost = np.abs(getattr(less, name) - getattr(whole, name)).max() / np.abs(getattr(whole, name)).max()
         assert lost < share, name
@@ -162,11 +172,11 @@ def test_no_more_is_left_out_of_sums_by_products_than_is_said(deep, share):
 def test_labels_with_the_same_sums_are_summed_once(monkeypatch):
     """Two clusters with opposite means: what is observed tells no common sign, so that two of four choices are new."""
     problem = sf.problem("attention_on_mixture", taught=[[-0.2], [0.2]] * 2)
-    channel, q = Channel(problem), np.full((4, 1, 1), 0.1)
-    assert len({channel._equivalence_key(q, labels) for labels, _ in problem.label_choices}) == 2
-    once = channel.averages(q, curved=True)
-    monkeypatch.setattr(Channel, "_equivalence_key", lambda self, q, labels: labels)
-    each = Channel(problem).averages(q, curved=True)
+    channel, q = OutputChannel(problem), np.full((4, 1, 1), 0.1)
+    assert len({channel._equal_averages_key(q, labels) for labels, _ in problem.label_choices}) == 2
+    once = channel.channel_averages(q, curved=True)
+    monkeypatch.setattr(OutputChannel, "_equal_averages_key", lambda self, q, labels: labels)
+    each = OutputChannel(problem).channel_averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         assert getattr(once, name) == pytest.approx(getattr(each, name), rel=1e-12), name
 
@@ -187,16 +197,16 @@ def test_a_solution_is_known_as_well_as_asked_and_as_is_said(deep, accuracy):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("curved", [False, True])
-def test_what_shifts_the_fields_need_not_be_a_coordinate_of_the_sum(deep, curved):
+def test_a_shift_of_the_fields_is_integrated_with_or_without_a_coordinate(deep, curved):
     """Mean of u with the sign of u open, known of the second column to one half: on a grid of omega - v m, and with m a
     coordinate like all others."""
     q = np.repeat(np.diag([0.0, 0.5])[None], deep.contexts, axis=0)
     found = []
     for little in (0.01, np.inf):
         with options_in_force(OutputChannelOptions(min_known_variance=little)):
-            channel = Channel(deep)
+            channel = OutputChannel(deep)
             channel.counts = [20, 26, 26, 20, 20]
-            found.append(channel.averages(q, curved))
+            found.append(channel.channel_averages(q, curved))
     shifted, plain = found
     assert shifted.norm == pytest.approx(1, abs=1e-5) and plain.norm == pytest.approx(1, abs=1e-5)
     assert shifted.outer == pytest.approx(plain.outer, rel=1e-4, abs=1e-12)
@@ -209,20 +219,20 @@ def test_shifts_are_found_where_there_are_any(deep):
     """The mean of u moves both fields of the second layer alike, with the sign of u; half the difference is divided by
     what stays hidden, and the output of phase retrieval is multiplied with a sign."""
     (labels, _), *_ = deep.label_choices
-    shift = find_shift(deep, labels)
-    assert deep.solver.bayes.OBSERVED[shift.axis][0] == "mean"
+    shift = find_field_shift(deep, labels)
+    assert deep.solver.bayes_functions.OBSERVED[shift.axis][0] == "mean"
     assert np.abs(shift.direction) == pytest.approx([0, 0.5, 0, 0.5])  # 1 / (1 + c)
     assert sorted(shift.factors) == [-1, 1]
     other = sf.problem("phase_retrieval")
-    assert find_shift(other, other.label_choices[0][0]) is None
+    assert find_field_shift(other, other.label_choices[0][0]) is None
 
 
 def test_the_least_error_of_a_field_is_the_variance_that_is_left():
     """Metric (h - Y)^2 of ridge regression without its noise: rho* - q; error bars of q move it one to one."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, width = 0.3 * problem.law.rho_star, np.full_like(problem.law.rho_star, 1e-3)
-    known = is_squared_distance(problem)
-    found = errors_by_metric(problem, q, width)
+    known = is_metric_squared_distance(problem)
+    found = least_errors_by_metric(problem, q, width)
     assert known is bool(found)
     for value, error in found.values():
         assert value == pytest.approx(0.7 * problem.law.rho_star.item(), rel=1e-9)
@@ -232,8 +242,8 @@ def test_the_least_error_of_a_field_is_the_variance_that_is_left():
 def test_errors_against_a_target_that_no_student_reaches_are_no_distances():
     """Attention next to a positional target errs at h = Y, too."""
     problem = sf.problem("dot_product_attention", alpha=1.0)
-    assert not is_squared_distance(problem)
-    assert errors_by_metric(problem, 0 * problem.law.rho_star, 0 * problem.law.rho_star) == {}
+    assert not is_metric_squared_distance(problem)
+    assert least_errors_by_metric(problem, 0 * problem.law.rho_star, 0 * problem.law.rho_star) == {}
 
 
 @pytest.mark.slow
@@ -241,7 +251,7 @@ def test_errors_of_layers_are_those_of_nested_draws(deep):
     """Second layer known to 0.486: variances of what layers read, given what is known, by draws within draws."""
     q, nothing = np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
     q[:, 1, 1] = 0.486
-    found, before = errors_by_metric(deep, q, nothing), errors_by_metric(deep, nothing, nothing)
+    found, before = least_errors_by_metric(deep, q, nothing), least_errors_by_metric(deep, nothing, nothing)
     assert list(found) == ["y", "first", "second"]
     assert found["first"] == before["first"] and before["first"][0] == pytest.approx(before["second"][0], rel=1e-3)
 
@@ -268,7 +278,7 @@ def test_a_line_of_thresholds_keeps_what_is_not_there():
     noisy = sf.bayes_line(sf.problem("logistic_regression"), "information_theoretic", over=("sigma", 1.0, 2.0, 2))
     assert not noisy.success and np.isnan(noisy.values).all()
     assert "never reached" in noisy.evidence[1]["reason"] and "never reached" in noisy.table()
-    with pytest.raises(sf.InputError, match="in alpha"):
+    with pytest.raises(sf.InputError, match="value of alpha"):
         sf.bayes_line(sf.problem("phase_retrieval"), "weak_recovery", over=("alpha", 0.5, 2.0, 3))
 
 
@@ -293,16 +303,18 @@ def test_above_the_algorithmic_threshold_messages_find_all_binary_weights():
 
 def test_a_length_that_stays_hidden_is_integrated_in_closed_form():
     """The sign of a field: log Z, g and dg/domega compared with sums over nodes, on both sides."""
-    planted = Channel(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.0)).planted
+    planted = OutputChannel(sf.problem(EXAMPLES / "binary_perceptron.py", alpha=1.0)).planted
     observed, omega = np.array([[1.0], [-1.0], [1.0], [-1.0]]), np.array([[0.3], [0.3], [-2.0], [1.5]])
     q = np.full((1, 1, 1), 0.6)
-    closed = planted.posterior(observed, omega, q, (0,), curved=True)
-    assert not planted.has_node_sum
-    planted._half_lines[(0,)] = None
+    closed = planted.log_evidence_and_derivatives(observed, omega, q, (0,), curved=True)
+    assert not planted.has_sum_over_hidden_nodes
+    planted._half_lines_by_labels[(0,)] = None
     planted.inner = 0.02
-    for one, other in zip(closed, planted.posterior(observed, omega, q, (0,), curved=True), strict=True):
+    for one, other in zip(
+        closed, planted.log_evidence_and_derivatives(observed, omega, q, (0,), curved=True), strict=True
+    ):
         assert one == pytest.approx(other, rel=1e-7)
-    assert planted.has_node_sum
+    assert planted.has_sum_over_hidden_nodes
 
 
 LENGTHS = {
@@ -323,7 +335,7 @@ def test_half_lines_are_found_by_what_the_channel_does(name, tmp_path):
         "read=lambda Y: [sp.sign(Y[0])])\n\n"
         "@sf.model(output=output)\ndef lengths(X, Y):\n    return sf.half_square(Y - X)\n"
     )
-    found = find_half_lines(sf.problem(tmp_path / "lengths.py", alpha=1.0), (0,))
+    found = find_field_half_lines(sf.problem(tmp_path / "lengths.py", alpha=1.0), (0,))
     assert (found is not None) == there
 
 
@@ -337,14 +349,16 @@ def test_next_to_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_pat
         "read=lambda Y: [sp.sign(Y[0]), abs(Y[1])])\n\n"
         "@sf.model(tokens=2, output=output)\ndef beside(X, Y):\n    return sf.half_square(Y[0] - X[0])\n"
     )
-    planted = Channel(sf.problem(tmp_path / "beside.py", alpha=1.0)).planted
+    planted = OutputChannel(sf.problem(tmp_path / "beside.py", alpha=1.0)).planted
     observed = np.array([[1.0, 0.4], [-1.0, 0.2], [1.0, 1.5]])
     omega, q = np.array([[0.3, 0.1], [0.6, -0.5], [-2.0, 1.0]]), np.array([[[0.6]], [[0.3]]])
-    assert not planted.has_node_sum
-    closed = planted.posterior(observed, omega, q, (0, 0), curved=True)
-    planted._half_lines[(0, 0)] = None
+    assert not planted.has_sum_over_hidden_nodes
+    closed = planted.log_evidence_and_derivatives(observed, omega, q, (0, 0), curved=True)
+    planted._half_lines_by_labels[(0, 0)] = None
     planted.inner = 0.02
-    for one, other in zip(closed, planted.posterior(observed, omega, q, (0, 0), curved=True), strict=True):
+    for one, other in zip(
+        closed, planted.log_evidence_and_derivatives(observed, omega, q, (0, 0), curved=True), strict=True
+    ):
         assert one == pytest.approx(other, rel=1e-6)
 
 
@@ -353,7 +367,7 @@ def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
     """Binary rows far above the threshold, with the closed form taken away."""
     problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "find_half_lines", lambda problem, labels: None)
+        patch.setattr(sampling, "find_field_half_lines", lambda problem, labels: None)
         passed = sf.bayes_messages(problem, 200, seeds=2)
     assert not passed.success and {run.status for run in passed.runs} == {"unresolved"}
 
@@ -416,14 +430,14 @@ def folded(X, Y):
 
 
 @pytest.mark.slow
-def test_what_is_left_of_a_field_are_the_roots_of_a_polynomial(tmp_path):
+def test_preimages_of_a_polynomial_output_are_its_roots(tmp_path):
     """y = z2 (z1^4 - 2 z1^2) at a known z2: of density exp(-z1^2 / 2) / |slope| at two or four roots."""
     (tmp_path / "folded.py").write_text(FOLDED)
     problem = sf.problem(tmp_path / "folded.py", alpha=1)
-    rule, counts = Preimages(problem, 0, even=True, starts=12), set()
+    rule, counts = PreimageRule(problem, 0, even=True, starts=12), set()
     for z1, z2 in ((0.4, 1.3), (1.2, -0.7), (1.7, 0.9), (-0.9, 2.0)):
         value = z1**4 - 2 * z1**2
-        _, values, weights = rule.compatible_values(np.array([[z1, z2]]), problem.label_choices[0][0])
+        _, values, weights = rule.compatible_field_values(np.array([[z1, z2]]), problem.label_choices[0][0])
         roots = np.roots([1, 0, -2, 0, -value])
         roots = np.sort(roots[np.abs(roots.imag) < 1e-9].real)
         density = np.exp(-(roots**2) / 2) / np.abs(4 * roots**3 - 4 * roots)
@@ -478,7 +492,7 @@ def test_the_first_layer_is_learned_after_the_second_alone(deep):
 
 
 def test_probabilities_of_outputs_add_up_to_one(phase_retrieval):
-    assert phase_retrieval.channel.averages(0.4 * phase_retrieval.rho).norm == pytest.approx(1, abs=1e-12)
+    assert phase_retrieval.channel.channel_averages(0.4 * phase_retrieval.rho).norm == pytest.approx(1, abs=1e-12)
 
 
 def test_phase_retrieval_begins_at_one_half_and_jumps_at_the_published_alpha():
@@ -513,9 +527,9 @@ def test_the_free_entropy_grows_with_alpha_like_the_evidence():
     problem, step = sf.problem("phase_retrieval", alpha=0.9), 1e-3
     high, low = (sf.bayes_optimal(problem.with_(alpha=0.9 + s), accuracy=1e-9) for s in (step, -step))
     middle = sf.bayes_optimal(problem, accuracy=1e-9)
-    state = State(problem)
-    state.refine_rule(middle.q, 0.9, 1e-10)
-    evidence = state.channel.averages(middle.q).log_evidence
+    state = StateEvolutionMap(problem)
+    state.refine_quadrature(middle.q, 0.9, 1e-10)
+    evidence = state.channel.channel_averages(middle.q).log_evidence
     assert (high.free_entropy - low.free_entropy) / (2 * step) == pytest.approx(evidence, rel=1e-5)
 
 
@@ -550,7 +564,7 @@ def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_distinguished(
         sf.bayes_optimal(plain).q.item(), rel=1e-7
     )
     spread = sf.problem("ridge_regression", alpha=2.0, Delta=0.25, lambda_=0.25, spectrum=[[0.5, 0.5], [0.5, 1.5]])
-    assert len(Prior(spread).groups) == 2
+    assert len(TeacherRowPrior(spread).coordinate_groups) == 2
     assert sf.bayes_optimal(spread).q.item() == pytest.approx(sf.solve(spread).overlaps.q.item(), rel=1e-6)
 
 
@@ -722,17 +736,17 @@ def drawn_by_hand(share, count, seed=7):
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_attention_of_two_columns_tells_what_draws_by_hand_say(share):
-    state = State(sf.problem("dot_product_attention", teacher_rank=2))
+    state = StateEvolutionMap(sf.problem("dot_product_attention", teacher_rank=2))
     planted, q = state.channel.planted, share * state.rho
-    planted.refine_rule(q, 1e-3)
+    planted.refine_quadrature(q, 1e-3)
     planted.log2 = 11
-    drawn = planted.averages(q)
+    drawn = planted.channel_averages(q)
     spread = np.std([sample.outer for sample in drawn.samples], axis=0) / np.sqrt(7)
     expected, error = drawn_by_hand(share, 60_000)
     assert np.abs(drawn.outer - expected).max() < 4 * np.hypot(spread, error).max()
     assert np.hypot(spread, error).max() < 0.02 * np.abs(expected).max()
-    assert not state.channel.is_sampled(q)
-    found, change = state.channel.refine_rule(q, 1e-3)
+    assert not state.channel.is_averaged_by_sampling(q)
+    found, change = state.channel.refine_quadrature(q, 1e-3)
     assert change < 5e-3 and np.abs(found.outer - expected).max() < 4 * error.max() + 2e-3 * expected.max()
 
 
@@ -757,11 +771,11 @@ def test_of_both_layers_products_say_what_draws_do(deep):
     first, second = best.q[0].diagonal()
     assert abs(first - 0.20007) <= best.error_bars[0, 0, 0] + 6e-5
     assert abs(second - 0.985554) <= best.error_bars[0, 1, 1] + 4e-6
-    state = State(problem)
+    state = StateEvolutionMap(problem)
     planted = state.channel.planted
-    planted.refine_rule(best.q, 1e-3)
+    planted.refine_quadrature(best.q, 1e-3)
     planted.log2 = 12
-    outer = np.array([sample.outer for sample in planted.averages(best.q).samples])
+    outer = np.array([sample.outer for sample in planted.channel_averages(best.q).samples])
     spread = outer.std(axis=0, ddof=1) / np.sqrt(len(outer))
     assert np.abs(outer.mean(axis=0) - best.q_hat / 0.8)[:, [0, 1], [0, 1]] == pytest.approx(
         0, abs=4 * spread.max() + 1e-3 * outer.max()
@@ -772,8 +786,8 @@ def test_of_both_layers_products_say_what_draws_do(deep):
 def test_messages_about_two_columns_are_right_up_to_a_rotation():
     """alpha = 0.6: overlaps with the teacher, turned, are those of state evolution, 0.05455 each."""
     problem = sf.problem("dot_product_attention", teacher_rank=2, alpha=0.6)
-    assert State(problem).channel.is_rotation_invariant
-    assert not State(sf.problem("linear_attention")).channel.is_rotation_invariant
+    assert StateEvolutionMap(problem).channel.is_rotation_invariant
+    assert not StateEvolutionMap(sf.problem("linear_attention")).channel.is_rotation_invariant
     passed = sf.bayes_messages(problem, 1000, seeds=2)
     assert passed.success
     overlaps = passed.estimate("overlaps")[0][0]
@@ -806,12 +820,12 @@ def test_attention_of_three_tokens_is_an_integral_over_a_length_and_a_projection
 @pytest.mark.slow
 def test_draws_and_products_agree_on_mixtures():
     """Attention of one column on two clusters: fields first and omega given them, or both drawn."""
-    state = State(sf.problem("attention_on_mixture"))
+    state = StateEvolutionMap(sf.problem("attention_on_mixture"))
     q = 0.6 * state.rho
-    state.channel.refine_rule(q, 1e-5)
-    product = state.channel.averages(q, curved=True)
+    state.channel.refine_quadrature(q, 1e-5)
+    product = state.channel.channel_averages(q, curved=True)
     state.channel.planted.log2 = 10
-    drawn = state.channel.planted.averages(q, curved=True)
+    drawn = state.channel.planted.channel_averages(q, curved=True)
     for name in ("outer", "log_evidence", "response"):
         values = np.array([getattr(sample, name) for sample in drawn.samples])
         spread = values.std(axis=0) / np.sqrt(7)
@@ -825,15 +839,16 @@ def test_means_along_one_column_are_means_along_any_direction_of_both():
     turn = np.array([[np.cos(0.6), -np.sin(0.6)], [np.sin(0.6), np.cos(0.6)]])
     means = np.array([[-0.25, 0.0], [0.25, 0.0]] * 2)
     along, turned = (
-        Channel(sf.problem("attention_on_mixture", teacher_rank=2, taught=taught)) for taught in (means, means @ turn.T)
+        OutputChannel(sf.problem("attention_on_mixture", teacher_rank=2, taught=taught))
+        for taught in (means, means @ turn.T)
     )
-    assert along.sign_symmetric_columns == [1] and turned.sign_symmetric_columns == []
+    assert along.sign_symmetric_teacher_columns == [1] and turned.sign_symmetric_teacher_columns == []
     q = np.repeat(np.diag([0.11339, 0.05866])[None], 4, axis=0)
     found = []
     for channel, known in ((along, q), (turned, turn @ q @ turn.T)):
         channel.counts = [16, 18, 16, 16, 16]
-        channel.truncate_sums(1e-3)
-        found.append(channel.averages(known))
+        channel.truncate_sums_to_accuracy(1e-3)
+        found.append(channel.channel_averages(known))
     one, other = found
     assert turn @ one.outer @ turn.T == pytest.approx(other.outer, abs=1e-3)
     assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-4)
@@ -880,14 +895,14 @@ def test_signs_are_predicted_with_the_angle():
 
 def test_of_the_second_layer_alone_no_number_is_seen_without_noise(deep):
     """Two numbers are seen of four fields; what is unknown of the first layer is noise to who looks at the second."""
-    assert observed_dimension(State(deep)) == 2
-    assert observed_dimension(State(deep, [1])) == 0
+    assert noiseless_observed_dimension(StateEvolutionMap(deep)) == 2
+    assert noiseless_observed_dimension(StateEvolutionMap(deep, [1])) == 0
 
 
 def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():
     """z1 z2 is the same of (z2, z1); a first and a second layer are distinguished, as are columns of other length."""
     told = {
-        name: Channel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).column_permutations
+        name: OutputChannel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).symmetric_column_permutations
         for name in ("product_of_two", "deep_attention")
     }
     assert [exchange.tolist() for exchange in told["product_of_two"]] == [[[1, 0], [0, 1]], [[0, 1], [1, 0]]]

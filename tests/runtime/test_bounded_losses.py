@@ -36,7 +36,7 @@ def test_a_loss_that_falls_without_end_is_seen_with_its_power(name):
     loss, size, power = FALLING[name]
     found = find_unbounded_rays(loss, size, np.random.default_rng(0))
     assert max(fall.power for fall in found) == pytest.approx(power, rel=0.05)
-    assert any(fall.is_beyond_quadratic for fall in found) == (power > 2)
+    assert any(fall.is_faster_than_quadratic for fall in found) == (power > 2)
 
 
 @pytest.mark.parametrize("name", BOUNDED)

@@ -11,21 +11,21 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.base.errors import TimeLimitError
 from saddleforge.extensions.breaking import zero_complexity
-from saddleforge.extensions.breaking.newton import solve_newton
-from saddleforge.extensions.breaking.rows import row_statistics
+from saddleforge.extensions.breaking.newton import solve_states_by_newton
+from saddleforge.extensions.breaking.rows import weight_row_averages
 from saddleforge.extensions.breaking.second_step import add_second_step
 from saddleforge.extensions.breaking.solve import break_replica_symmetry
 from saddleforge.extensions.breaking.state import BrokenState
 from saddleforge.extensions.breaking.state_map import BreakingMap
-from saddleforge.integration.estimates import two_standard_errors
-from saddleforge.integration.tilted import PANELS, TiltedPieces
-from saddleforge.integration.tilted_grid import Grids
-from saddleforge.integration.tilted_samples import Samples
+from saddleforge.integration.estimates import replicate_error_bar
+from saddleforge.integration.tilted import PANELS, TiltedPiecesRule
+from saddleforge.integration.tilted_grid import TiltedGridRule
+from saddleforge.integration.tilted_samples import NestedSobolRule
 from saddleforge.problems.overlaps import Conjugates, Overlaps
 from saddleforge.saddle_point.iteration import Status
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.stability.assess import prior_map
-from saddleforge.stability.self_overlap import FiniteMap
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.stability.assess import prior_part_of_replicon_map
+from saddleforge.stability.self_overlap import ReplicaDistanceMap
 
 
 @cache
@@ -56,7 +56,7 @@ def test_a_quadratic_loss_has_closed_forms():
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, V, theta, apart, y = 0.6, 0.7, 0.5, 0.3, 2.5
     at = state(q, V, theta, apart)
-    found = TiltedPieces(16).tilted_averages(problem, at.between, at.distances, np.array([y]), slopes=True)
+    found = TiltedPiecesRule(16).tilted_averages(problem, at.between, at.distances, np.array([y]), slopes=True)
     residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2  # E (omega_0 - Y - u)^2
     stiff, soft = 1 + V, 1 + V + y * apart
     places = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
@@ -76,7 +76,7 @@ def test_a_quadratic_loss_has_closed_forms_in_two_steps():
     problem = sf.problem("ridge_regression", alpha=2.0)
     q, V, theta, apart, y = 0.6, 0.7, 0.5, np.array([0.2, 0.1]), np.array([1.5, 4.0])
     at = state(q, V, theta, apart)
-    found = TiltedPieces(16).tilted_averages(problem, at.between, at.distances, y)
+    found = TiltedPiecesRule(16).tilted_averages(problem, at.between, at.distances, y)
     residual = 1 - 2 * theta + q + float(problem.noise_scale[0]) ** 2
     stiff = 1 + V + np.array([y @ apart, y[1] * apart[1], 0.0])  # of omega_0, omega_1 and omega
     steps = np.log(stiff[:-1] / stiff[1:]) / (2 * y)
@@ -96,7 +96,9 @@ def test_averages_over_the_teacher_hold_where_two_minima_of_the_loss_merge():
     """(Y^2 - X^2)^2 / 2 at V = 3.7 has one well where Y^2 < 1 / (2 V), and two beyond."""
     problem = sf.problem("phase_retrieval", alpha=1.0)
     at = state(0.2, 3.7, 0.1, 0.4)
-    one, other = (TiltedPieces(n).tilted_averages(problem, at.between, at.distances, np.array([16.0])) for n in (8, 12))
+    one, other = (
+        TiltedPiecesRule(n).tilted_averages(problem, at.between, at.distances, np.array([16.0])) for n in (8, 12)
+    )
     assert one.moments == pytest.approx(other.moments, rel=1e-6)
     assert (*one.free, one.moreau, one.mass) == pytest.approx((*other.free, other.moreau, 1.0), rel=1e-8)
 
@@ -109,7 +111,7 @@ def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
     distances = 1e-6 * rs.overlaps.q[None]
-    answer = BreakingMap(rs.problem, TiltedPieces(16))(BrokenState(rs.overlaps, distances), np.array([3.0]))
+    answer = BreakingMap(rs.problem, TiltedPiecesRule(16))(BrokenState(rs.overlaps, distances), np.array([3.0]))
     assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
     assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
     assert abs(answer.slopes[0]) < 1e-6
@@ -120,12 +122,14 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     rs = symmetric("perceptron", **PERCEPTRON)
     y, distance = 1e-6, 0.1 * rs.overlaps.q
     at = BrokenState(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
-    answer = BreakingMap(rs.problem, TiltedPieces(16))(at, np.array([y]))
-    image = StateMap(rs.problem, TiltedPieces(16))(rs.overlaps.pack(), rs.overlaps.sizes)
-    assert answer.image.within.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
+    answer = BreakingMap(rs.problem, TiltedPiecesRule(16))(at, np.array([y]))
+    image = SaddlePointMap(rs.problem, TiltedPiecesRule(16))(rs.overlaps.pack(), rs.overlaps.sizes)
+    assert answer.image.minimiser_overlaps.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
     _, responses = answer.rows.squares()
-    copies = FiniteMap(rs.problem, rs.overlaps, prior_map(rs.problem, responses), log2=14)(distance)
-    assert answer.image.distance.item() == pytest.approx(
+    copies = ReplicaDistanceMap(rs.problem, rs.overlaps, prior_part_of_replicon_map(rs.problem, responses), log2=14)(
+        distance
+    )
+    assert answer.image.total_distance.item() == pytest.approx(
         copies.mean(), abs=4 * copies.std() / np.sqrt(len(copies)) + 1e-4
     )
 
@@ -141,8 +145,10 @@ def test_two_steps_of_one_parisi_parameter_are_one(name):
     two = breaking_map(state(q, V, theta, [0.1, 0.2]), rates)
     assert two.free_entropy == pytest.approx(one.free_entropy, rel=1e-11)
     assert two.slopes.sum() == pytest.approx(one.slopes[0], rel=1e-9)
-    assert two.image.within.pack() == pytest.approx(one.image.within.pack(), rel=1e-9, abs=1e-12)
-    assert two.image.distance == pytest.approx(one.image.distance, rel=1e-9)
+    assert two.image.minimiser_overlaps.pack() == pytest.approx(
+        one.image.minimiser_overlaps.pack(), rel=1e-9, abs=1e-12
+    )
+    assert two.image.total_distance == pytest.approx(one.image.total_distance, rel=1e-9)
     assert np.concatenate(two.rows.squares()) == pytest.approx(np.concatenate(one.rows.squares()), rel=1e-4)
 
 
@@ -151,7 +157,7 @@ def test_grids_have_the_averages_of_panels():
     """Amplitudes, whose proximal map jumps: the same averages by either rule."""
     problem, at, y = sf.problem("amplitude_retrieval", alpha=1.0), state(0.5, 0.6, 0.1, 0.1), np.array([2.0])
     exact = PANELS[2].tilted_averages(problem, at.between, at.distances, y, slopes=True)
-    found = Grids(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
+    found = TiltedGridRule(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
     for name in ("free", "moreau", "loss"):
         assert getattr(found, name) == pytest.approx(getattr(exact, name), abs=6e-5)
@@ -177,7 +183,7 @@ def test_grids_have_the_averages_of_panels_in_two_steps():
         np.array([1.5, 3.0]),
     )
     exact = PANELS[1].tilted_averages(problem, at.between, at.distances, y, slopes=True)
-    found = Grids(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
+    found = TiltedGridRule(48, 4.0, 6.5).tilted_averages(problem, at.between, at.distances, y, slopes=True)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=6e-5)
     assert np.allclose(found.free, exact.free, rtol=0, atol=6e-5)
     assert found.moreau == pytest.approx(exact.moreau, abs=6e-5)
@@ -202,7 +208,7 @@ def test_of_two_fields_one_combination_is_averaged_over():
     overlaps = Overlaps(*(np.concatenate([getattr(both.between, name)] * 2) for name in ("q", "V", "m", "theta")))
     distances = np.concatenate([both.distances] * 2, axis=1)
     exact = PANELS[1].tilted_averages(problem, overlaps, distances, y, slopes=True)
-    found = Grids(48, 4.0, 6.5).tilted_averages(problem, overlaps, distances, y, slopes=True)
+    found = TiltedGridRule(48, 4.0, 6.5).tilted_averages(problem, overlaps, distances, y, slopes=True)
     assert found.moments.shape == (2, 2, problem.solver.channel.ROW)
     assert np.allclose(found.moments, exact.moments, rtol=0, atol=2e-4)
     assert found.free[0] == pytest.approx(exact.free[0], abs=2e-4)
@@ -228,17 +234,19 @@ def of_sets(rule, problem, overlaps, apart, y):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "grids"), [(TOKENS, Grids(16, 1.3, 5.0)), (COLUMNS, Grids(20, 1.5, 5.5))], ids=["tokens", "columns"]
+    ("model", "grids"),
+    [(TOKENS, TiltedGridRule(16, 1.3, 5.0)), (COLUMNS, TiltedGridRule(20, 1.5, 5.5))],
+    ids=["tokens", "columns"],
 )
 def test_samples_have_the_averages_of_grids(model, grids):
     """Within twice their error bars, which are below 2 % of the largest."""
     name, values, y, apart, overlaps = model
     problem, y = sf.problem(name, **values), np.array([y])
     exact = grids.tilted_averages(problem, overlaps, apart, y)
-    moments, totals = of_sets(Samples(7), problem, overlaps, apart, y)
+    moments, totals = of_sets(NestedSobolRule(7), problem, overlaps, apart, y)
     pairs = (exact.moments.mean(axis=1), moments), ((*exact.free, exact.moreau, exact.loss), totals[:, :3])
     for known, found in pairs:
-        width, largest = two_standard_errors(found), np.abs(known).max()
+        width, largest = replicate_error_bar(found), np.abs(known).max()
         assert np.all(np.abs(found.mean(axis=0) - known) < 2 * width + 1e-4 * largest)
         assert np.all(width < 2e-2 * largest)
 
@@ -247,25 +255,25 @@ def test_samples_of_a_state_know_its_slope_along_omega():
     """E[Tr Delta d<g>/domega_0] by Stein's lemma in z, and in omega_0: - Tr Delta V~^ / alpha."""
     name, values, y, apart, overlaps = TOKENS
     problem, y = sf.problem(name, **values), np.array([y])
-    rule = Samples(7)
+    rule = NestedSobolRule(7)
     _, totals = of_sets(rule, problem, overlaps, apart, y)
     state = BrokenState(overlaps, apart)
     steins = [
         -np.sum(BreakingMap(problem, one)(state, y).hats[0].V * apart[0]) / problem.alpha for one in rule.replicates
     ]
     apart_by = totals[:, 3] - np.array(steins)
-    assert abs(apart_by.mean()) < 2 * two_standard_errors(apart_by[:, None])[0] < 0.2 * abs(np.mean(steins))
+    assert abs(apart_by.mean()) < 2 * replicate_error_bar(apart_by[:, None])[0] < 0.2 * abs(np.mean(steins))
 
 
 def test_twice_the_samples_a_node_change_little():
     """Delta^ and f_1 by less than what the outer sets leave open."""
     name, values, y, apart, overlaps = TOKENS
-    problem, y, rule = sf.problem(name, **values), np.array([y]), Samples(6)
+    problem, y, rule = sf.problem(name, **values), np.array([y]), NestedSobolRule(6)
     (one, totals), (other, deeper) = (
         of_sets(each, problem, overlaps, apart, y) for each in (rule, rule.with_more_samples())
     )
-    assert np.all(np.abs((one - other).mean(axis=0)) < two_standard_errors(one) + 1e-12)
-    assert np.all(np.abs((totals - deeper).mean(axis=0)) < two_standard_errors(totals))
+    assert np.all(np.abs((one - other).mean(axis=0)) < replicate_error_bar(one) + 1e-12)
+    assert np.all(np.abs((totals - deeper).mean(axis=0)) < replicate_error_bar(totals))
 
 
 @pytest.fixture(scope="module")
@@ -283,18 +291,19 @@ def test_error_bars_of_samples_hold_states_and_energies_of_grids(monkeypatch, by
     rs, exact = by_grids
     for module in ("solve", "refinement"):
         monkeypatch.setattr(
-            f"saddleforge.extensions.breaking.{module}.rules_for", lambda problem: [Samples(6, seed=seed)]
+            f"saddleforge.extensions.breaking.{module}.integration_rules_for",
+            lambda problem: [NestedSobolRule(6, seed=seed)],
         )
     found = break_replica_symmetry(rs, exact.parisi, 1e-2)
     assert exact.success and found.state is not None
     assert np.all(np.abs(found.state.pack() - exact.state.pack()) <= found.errors + exact.errors)
-    assert np.all(found.within_errors < 0.2 * found.state.within.block_scales)
+    assert np.all(found.within_errors < 0.2 * found.state.minimiser_overlaps.block_scales)
     assert abs(found.energy_moved[0] - exact.energy_moved[0]) < found.energy_moved[1]
     assert abs(found.test_error - exact.test_error) < found.test_error_error + exact.test_error_error
     assert abs(found.complexity) < found.complexity_error
 
 
-SAMPLES = [Samples(6), Samples(8), Samples(10)]
+SAMPLES = [NestedSobolRule(6), NestedSobolRule(8), NestedSobolRule(10)]
 
 
 @pytest.fixture
@@ -303,7 +312,9 @@ def at_given(monkeypatch):
     within an error bar, V = 20 - log y, and sets half as large know it half as well."""
     perceptron = solved("perceptron", **PERCEPTRON)
     block, asked = np.ones((1, 1, 1)), []
-    begun = solve_newton(BreakingMap(perceptron.problem, TiltedPieces(8)), perceptron.state, np.array([3.0]), 1e-3)
+    begun = solve_states_by_newton(
+        BreakingMap(perceptron.problem, TiltedPiecesRule(8)), perceptron.state, np.array([3.0]), 1e-3
+    )
     begun = replace(begun, rates=np.array([2500.0]))
     given = SimpleNamespace(start=(perceptron.symmetric, begun, SAMPLES), asked=asked, in_time=np.inf)
 
@@ -318,37 +329,37 @@ def at_given(monkeypatch):
         asked.append((rule.log2, y))
         return replace(
             perceptron, state=at, rates=(y,), given=True, rule=rule, residual=0.0, status=Status.ACCURACY_NOT_REACHED,
-            errors=1e-3 * at.block_scales, within_errors=1e-3 * at.within.block_scales, energy=1.0 - slope,
+            errors=1e-3 * at.block_scales, within_errors=1e-3 * at.minimiser_overlaps.block_scales, energy=1.0 - slope,
             complexity=-y * slope, complexity_error=y * width,
         )  # fmt: skip
 
-    monkeypatch.setattr(zero_complexity, "refine_solution", refined)
+    monkeypatch.setattr(zero_complexity, "refine_broken_solution", refined)
     return given
 
 
 def test_where_the_complexity_vanishes_lies_within_its_error_bar_and_moves_the_overlaps(at_given):
-    found = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-1)
+    found = zero_complexity.find_zero_complexity_by_samples(*at_given.start, 1e-1)
     assert found.success and not found.given and found.complexity == 0
     assert abs(found.parisi - 700) < found.parisi_error < 700
     V, width = found.overlaps.V.item(), found.error_bars.V.item()
     assert abs(V - (20 - np.log(700))) < width
     assert width > np.log1p(found.parisi_error / found.parisi) / 2  # V moves by one where y grows e-fold
-    finer = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-2)
+    finer = zero_complexity.find_zero_complexity_by_samples(*at_given.start, 1e-2)
     assert finer.parisi_error < found.parisi_error and abs(finer.parisi - 700) < finer.parisi_error
 
 
 def test_where_sets_are_too_small_to_tell_y_the_states_are_those_at_a_given_one(at_given):
     rs, begun, _ = at_given.start
-    found = zero_complexity.find_lowest_by_samples(rs, begun, [Samples(1)], 1e-1)
+    found = zero_complexity.find_zero_complexity_by_samples(rs, begun, [NestedSobolRule(1)], 1e-1)
     assert found.status is Status.ACCURACY_NOT_REACHED and found.given
-    assert found.found.startswith("where the complexity vanishes is not resolved (for y in ")
+    assert found.found.startswith("samples do not resolve where in y = [")
     assert abs(found.complexity) < found.complexity_error and found.found in repr(found)
     assert len(at_given.asked) == 2
 
 
 def test_a_time_limit_keeps_what_is_known_of_y(at_given):
     at_given.in_time = 3  # solutions
-    found = zero_complexity.find_lowest_by_samples(*at_given.start, 1e-9)
+    found = zero_complexity.find_zero_complexity_by_samples(*at_given.start, 1e-9)
     assert found.status is Status.TIME_LIMIT and found.state is not None
 
 
@@ -371,7 +382,7 @@ def test_a_value_matrix_breaks():
 def test_averages_of_two_fields_are_derivatives_of_their_free_entropy(name, values, y, apart, overlaps):
     """Of E f_1 in y: -(<M> + f_1) / y; in V: <g g^T> / 2, since dM/dV = -g g^T / 2."""
     problem, step = sf.problem(name, **values), 1e-3
-    rule = Grids(10, 1.3, 4.5).with_grids_of(overlaps, apart, np.array([y]))
+    rule = TiltedGridRule(10, 1.3, 4.5).with_grids_of_state(overlaps, apart, np.array([y]))
 
     def free(scale=1.0, rate=y):
         return rule.tilted_averages(problem, replace(overlaps, V=scale * overlaps.V), apart, np.array([rate])).free[0]
@@ -394,7 +405,7 @@ def test_attention_breaks_as_the_prototype_had_it():
     assert found.success
     assert found.overlaps.q[0].item() == pytest.approx(0.05094, abs=5e-5)
     assert found.overlaps.m[0].item() == pytest.approx(0.25852, abs=3e-4)
-    assert found.state.distance[0].item() == pytest.approx(6.0e-4, rel=0.15)
+    assert found.state.total_distance[0].item() == pytest.approx(6.0e-4, rel=0.15)
     moved, width = found.energy_moved
     assert width < 0.1 * moved
     assert moved == pytest.approx(2.0e-7, abs=0.05e-7 + width)
@@ -409,7 +420,7 @@ def test_a_ridge_written_as_a_penalty_is_a_ridge():
     written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
     ridge = sf.problem("ridge_regression", alpha=2.0, **{"lambda": 0.1})
     at = state(0.6, 0.7, 0.5, 0.3)
-    one, other = (BreakingMap(problem, TiltedPieces(12))(at, np.array([2.5])) for problem in (written, ridge))
+    one, other = (BreakingMap(problem, TiltedPiecesRule(12))(at, np.array([2.5])) for problem in (written, ridge))
     assert one.image.pack() == pytest.approx(other.image.pack(), rel=1e-10, abs=1e-12)
     assert (one.free_entropy, *one.slopes) == pytest.approx((other.free_entropy, *other.slopes), rel=1e-10)
     assert one.rows.penalty() == pytest.approx(other.rows.penalty(), rel=1e-10)
@@ -427,13 +438,13 @@ def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy(bare, y):
         squares = q + np.cumsum([0.0, *np.diff(bare) / y])
         outer = Conjugates(block, block, np.zeros((1, 1)), theta * block)
         hats = [replace(outer, q=square * block, V=V * block) for square, V in zip(squares, bare, strict=True)]
-        return row_statistics(problem, hats, y, TiltedPieces(16))
+        return weight_row_averages(problem, hats, y, TiltedPiecesRule(16))
 
     def slope(name, at, unit=1.0):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
 
     here = rows()
-    V = BrokenState(here.between, here.distances).variances(y)[:, 0, 0, 0]
+    V = BrokenState(here.between, here.distances).level_variances(y)[:, 0, 0, 0]
     assert slope("q", 0.5) == pytest.approx(V[0] / 2, rel=1e-7)
     assert slope("theta", 0.4) == pytest.approx(here.between.theta.item(), rel=1e-7)
     inverse = np.array([0.0, *1 / y, 0.0])
@@ -448,8 +459,10 @@ def test_states_of_rows_that_coincide_are_replica_symmetric():
     """Delta^ to zero, of the lasso: the generated overlaps of replica symmetry, rows on the corner included."""
     problem, block = sf.problem("lasso_regression", alpha=2.0), np.ones((1, 1, 1))
     hats = Conjugates(0.5 * block, 1.2 * block, np.zeros((1, 1)), 0.4 * block)
-    found = row_statistics(problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), TiltedPieces(16))
-    symmetric = StateMap(problem, TiltedPieces(16)).overlaps(hats, np.zeros(0))
+    found = weight_row_averages(
+        problem, [hats, replace(hats, q=(0.5 + 1e-7) * block)], np.array([2.0]), TiltedPiecesRule(16)
+    )
+    symmetric = SaddlePointMap(problem, TiltedPiecesRule(16)).overlaps_from_conjugates(hats, np.zeros(0))
     assert found.between.pack() == pytest.approx(symmetric.pack(), rel=1e-5)
     assert found.distances.item() == pytest.approx(0, abs=1e-6)
 
@@ -489,9 +502,9 @@ def hats_of(q, V, theta, apart, y):
 @pytest.mark.slow
 def test_rows_of_two_columns_that_do_not_know_of_each_other_are_two_of_one():
     (one, two), y = bowls(), 1.5
-    alone = row_statistics(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), TiltedPieces(20))
-    pair = row_statistics(
-        two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), Grids()
+    alone = weight_row_averages(one, hats_of(0.5, 1.0, 0.4, 0.4, y), np.array([y]), TiltedPiecesRule(20))
+    pair = weight_row_averages(
+        two, hats_of(0.5 * np.eye(2), np.eye(2), [0.4, 0.4], 0.4 * np.eye(2), y), np.array([y]), TiltedGridRule()
     )
     close = partial(pytest.approx, rel=1e-8)
     assert pair.free == close(2 * alone.free) and pair.slopes == close(2 * alone.slopes)
@@ -515,7 +528,7 @@ def test_overlaps_of_two_columns_are_derivatives_of_what_rows_add_to_the_free_en
 
     def rows(q=q, outer=bare, inner=bare + y * apart, theta=theta, y=y):
         hats = hats_of(q, outer, theta, (inner - outer) / y, y)
-        return row_statistics(two, hats, np.array([y]), Grids())
+        return weight_row_averages(two, hats, np.array([y]), TiltedGridRule())
 
     def slope(name, at, unit=1.0):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
@@ -561,12 +574,12 @@ def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
 )
 def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values):
     found = solved(name, **values)
-    breaking_map, u, y = BreakingMap(found.problem, TiltedPieces(16)), found.state.pack(), found.parisi
+    breaking_map, u, y = BreakingMap(found.problem, TiltedPiecesRule(16)), found.state.pack(), found.parisi
     here = breaking_map(found.state, np.array([y]))
     for i, scale in enumerate(found.state.block_scales):
         shift = np.zeros(len(u))
         shift[i] = 1e-4 * scale
-        there = breaking_map(BrokenState.unpack(u + shift, found.state.sizes), np.array([y]))
+        there = breaking_map(BrokenState.unpack(u + shift, found.state.overlap_sizes), np.array([y]))
         assert abs(there.free_entropy - here.free_entropy) < 1e-6 * abs(here.free_entropy)
     low, high = (solved(name, parisi=factor * 0.5 * y, **values) for factor in (0.999, 1.001))
     middle = solved(name, parisi=0.5 * y, **values)
@@ -598,7 +611,7 @@ def test_norms_are_those_of_one_minimiser():
     assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
     spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
     start = state(2.0, 0.4, 1.0, 1.2)
-    answer = BreakingMap(spread, TiltedPieces(8))(start, np.array([3.0]))
+    answer = BreakingMap(spread, TiltedPiecesRule(8))(start, np.array([3.0]))
     assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 
@@ -620,7 +633,7 @@ def test_a_scale_of_the_loss_is_one_of_energies():
     wide = solved("tukey_regression", sigma=2.0, Delta=1.0, alpha=2.0, width=1.0, lambda_=0.4)
     assert wide.parisi == pytest.approx(one.parisi / k, rel=1e-6)
     assert wide.energy == pytest.approx(k * one.energy, rel=1e-8)
-    assert wide.state.distance.item() == pytest.approx(k * one.state.distance.item(), rel=1e-6)
+    assert wide.state.total_distance.item() == pytest.approx(k * one.state.total_distance.item(), rel=1e-6)
     assert wide.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-6)
 
 
@@ -702,10 +715,10 @@ def test_the_free_entropy_of_two_steps_is_stationary_at_any_y():
     """And its slopes are those at given overlaps, which then are the total ones."""
     found, (_, rule, *_) = twice("perceptron", **PERCEPTRON), PANELS
     breaking_map, rates = BreakingMap(found.problem, rule, found.symmetric.symmetry), np.array([3.5, 7.0])
-    at = solve_newton(breaking_map, found.state, rates, 1e-11)
+    at = solve_states_by_newton(breaking_map, found.state, rates, 1e-11)
     assert at.residual < 1e-11 and abs(at.answer.slopes).min() > 1e-6
-    sizes, u = at.state.sizes, at.state.pack()
-    directions = breaking_map.directions(at.state)
+    sizes, u = at.state.overlap_sizes, at.state.pack()
+    directions = breaking_map.symmetric_directions(at.state)
     for along in directions * at.state.block_scales:
         there = breaking_map(BrokenState.unpack(u + 1e-4 * along, sizes), rates)
         assert abs(there.free_entropy - at.answer.free_entropy) < 1e-6 * abs(at.answer.free_entropy)
@@ -724,7 +737,7 @@ def test_error_bars_of_two_steps_hold_what_finer_rules_say():
 
 
 def test_without_a_second_step_the_first_is_returned(monkeypatch):
-    monkeypatch.setattr("saddleforge.extensions.breaking.second_step._find_initial_states", lambda *_: None)
+    monkeypatch.setattr("saddleforge.extensions.breaking.second_step._find_initial_two_step_states", lambda *_: None)
     once = solved("perceptron", **PERCEPTRON)
     found = add_second_step(once)
     assert found.steps == 1 and found.success and found.energy == once.energy
@@ -741,7 +754,7 @@ def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
     """They are reported by what lies between them, in whose error bar it has no part."""
     found = solved("perceptron", **PERCEPTRON)
     rs = replace(found.symmetric, training_loss_error=1e-3)
-    apart, beside = (replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, Grids()))
+    apart, beside = (replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, TiltedGridRule()))
     assert (apart.energy_error, beside.energy_error) == pytest.approx((1e-6, 1e-3 + 1e-6))
     assert (apart.energy_moved[1], beside.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
 
@@ -808,7 +821,7 @@ def test_convex_losses_are_not_broken(name):
         ("ridge_regression", {"inverse_temperature": 2.0}, "at zero temperature only"),
     ],
 )
-def test_what_is_out_of_reach_is_said(name, values, words):
+def test_problems_without_a_method_for_breaking_are_refused_with_the_reason(name, values, words):
     with pytest.raises(sf.InputError, match=words):
         sf.solve(sf.problem(name, alpha=2.0, **values), rsb=1)
 

@@ -9,7 +9,7 @@ import pytest
 import saddleforge as sf
 from saddleforge.base import budget
 from saddleforge.base.errors import InputError, TimeLimitError
-from saddleforge.integration import Pieces, ProxSpace, Sobol, durations
+from saddleforge.integration import ProxSpaceRule, SmoothPiecesRule, Sobol, durations
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import error_bars
 
@@ -18,7 +18,7 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """From now on a second passes whenever anybody looks at the clock; the seconds to come."""
     seconds = count()
     monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr(durations, "predicted_seconds", lambda problem, rule: 0.0)
+    monkeypatch.setattr(durations, "predicted_evaluation_seconds", lambda problem, rule: 0.0)
     return seconds
 
 
@@ -53,7 +53,7 @@ def test_a_limit_ends_in_its_context_and_an_outer_one_ends_an_inner_one():
             budget.check_time_limit(101.0)
         with budget.time_limit(1000.0):
             assert budget.remaining_seconds() <= 100.0
-        with budget.allow_overtime(), budget.allow_overtime():
+        with budget.allow_step_overtime(), budget.allow_step_overtime():
             budget.check_time_limit(105.0)
             with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
                 budget.check_time_limit(111.0)
@@ -85,7 +85,7 @@ def test_a_finished_level_is_handed_over_with_its_error_bars(monkeypatch):
     which pieces give to machine precision at once."""
     bent = sf.problem("huber_regression", alpha=2.0, width=0.3)
     truth = sf.solve(bent)
-    assert isinstance(truth.rule, Pieces) and truth.relative_error < 1e-10
+    assert isinstance(truth.rule, SmoothPiecesRule) and truth.relative_error < 1e-10
     needed = evaluations(lambda: sf.solve(bent, accuracy=1e-4, integrator="sobol"), monkeypatch)
     ticks(monkeypatch)
     solution = sf.solve(bent, accuracy=1e-4, integrator="sobol", time_limit=0.8 * needed)
@@ -117,10 +117,10 @@ def no_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_step_that_would_overrun_is_not_started(no_pace, monkeypatch):
     for _ in range(2):  # the first waits for the compiler
-        durations.record_duration(problem(), Pieces(1), 50.0)
+        durations.record_evaluation_duration(problem(), SmoothPiecesRule(1), 50.0)
     visited = []
-    averages = Pieces.averages
-    monkeypatch.setattr(Pieces, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
+    averages = SmoothPiecesRule.averages
+    monkeypatch.setattr(SmoothPiecesRule, "averages", lambda self, *at: visited.append(self) or averages(self, *at))
     solution = sf.solve(problem(), time_limit=40.0)
     assert solution.status is Status.TIME_LIMIT
     assert not visited
@@ -128,12 +128,12 @@ def test_a_step_that_would_overrun_is_not_started(no_pace, monkeypatch):
 
 def test_the_pace_of_a_rule_is_that_of_smaller_ones_of_its_family(no_pace):
     at = sf.problem("phase_retrieval", alpha=2.0)  # two dimensions
-    small, large = ProxSpace(100, 50), ProxSpace(10000, 500)
+    small, large = ProxSpaceRule(100, 50), ProxSpaceRule(10000, 500)
     for seconds in (9.0, 0.01, 0.02):  # the first waits for the compiler
-        durations.record_duration(at, small, seconds)
-    assert durations.predicted_seconds(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
-    assert durations.predicted_seconds(at, Sobol(12)) == 0.0
-    assert durations.describe_with_duration(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
+        durations.record_evaluation_duration(at, small, seconds)
+    assert durations.predicted_evaluation_seconds(at, large) == pytest.approx(0.01 * (10000 * 500) / (100 * 50))
+    assert durations.predicted_evaluation_seconds(at, Sobol(12)) == 0.0
+    assert durations.describe_rule_with_duration(at, large) == "prox-space, 10000 x 500 nodes, about 10 s an evaluation"
 
 
 def test_a_curve_keeps_its_finished_points(ticking):

@@ -10,8 +10,8 @@ from scipy.optimize import brentq
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
 from saddleforge.extensions.planes import codim2_points
-from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Row
-from saddleforge.extensions.planes.codim2_points import UNCONFIRMED, find_candidates, locate_codim2_point
+from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, DiagramRow
+from saddleforge.extensions.planes.codim2_points import UNCONFIRMED, find_codim2_candidates, locate_codim2_point
 from saddleforge.thresholds import crossing
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -27,7 +27,7 @@ class Solved:
     training_loss: float
     averages: SimpleNamespace
     training_loss_error: float = 5e-6
-    residual_loss: float = 0.0
+    loss_error_from_residual: float = 0.0
     second_order: float = 0.0
     losses: None = None
 
@@ -62,7 +62,7 @@ class Plane:
         records = {name: tuple(record(n, name, x) for n, x in enumerate(VALUES)) for name in self.losses}
         problem = sf.problem("dot_product_attention", alpha=1.0, omega=y)
         row = PlaneRow(problem, "alpha", "omega", y, VALUES, records, plane=self)
-        return row, {change: self.boundary(row, change) for change in row.changes()}
+        return row, {change: self.boundary(row, change) for change in row.branch_changes()}
 
     def boundary(self, row, change):
         if change.kind == "spinodal":
@@ -82,10 +82,10 @@ class Plane:
         slope = loss(x + 0.5, y) - loss(x - 0.5, y)
         return Solved((name, x, y), loss(x, y), SimpleNamespace(moreau=np.array([slope])))
 
-    def branch_from_points(self, row, name, numbers):
+    def restore_branch_at_points(self, row, name, numbers):
         return Followed(self, name, row.at, [VALUES[n] for n in numbers])
 
-    def locate_end(self, row, name, accuracy):
+    def locate_branch_end(self, row, name, accuracy):
         value = self.edges[name](row.at)
         return Event("spinodal", (name,), value, (self.solved(name, value, row.at),))
 
@@ -98,36 +98,36 @@ class Followed:
     def __init__(self, plane, name, y, values):
         self.plane, self.name, self.y, self.known = plane, name, y, {}
         for x in values:
-            self.at(x)
+            self.solution_at(x)
 
-    def at(self, x, accuracy=None, guess=None):
+    def solution_at(self, x, accuracy=None, guess=None):
         if not self.plane.there(self.name, x, self.y):
             return None
         return self.known.setdefault(x, self.plane.solved(self.name, x, self.y))
 
 
 @dataclass(frozen=True)
-class PlaneRow(Row):
+class PlaneRow(DiagramRow):
     """A row on which events are where the losses of a plane say."""
 
     plane: Plane | None = None
 
-    def branch_from_points(self, name, numbers, seed):
-        return self.plane.branch_from_points(self, name, numbers)
+    def restore_branch_at_points(self, name, numbers, seed):
+        return self.plane.restore_branch_at_points(self, name, numbers)
 
-    def locate_crossing(self, branches, bracket, accuracy, seed):
+    def locate_branch_crossing(self, branches, bracket, accuracy, seed):
         names = tuple(branch.name for branch in branches)
         value = self.plane.crossing_of(*names, self.at)
         if not bracket[0] <= value <= bracket[1]:
             raise NotConvergedError("no sign change")
         return Event("crossing", names, value)
 
-    def locate_end(self, name, inside, outside, accuracy, seed):
-        return self.plane.locate_end(self, name, accuracy)
+    def locate_branch_end(self, name, inside, outside, accuracy, seed):
+        return self.plane.locate_branch_end(self, name, accuracy)
 
 
 def between(plane, *heights):
-    return find_candidates([plane.row(y) for y in heights])
+    return find_codim2_candidates([plane.row(y) for y in heights])
 
 
 THREE = Plane(
@@ -292,7 +292,7 @@ def test_a_reference_boundary_is_located_as_finely_as_the_losses_on_it_ask():
     asked = []
 
     class Rough(Plane):
-        def locate_end(self, row, name, accuracy):
+        def locate_branch_end(self, row, name, accuracy):
             asked.append(accuracy)
             value = self.begins[name](row.at) + accuracy / 2
             return Event("spinodal", (name,), value, (self.solved(name, value, row.at),), accuracy)
@@ -309,9 +309,9 @@ def test_a_codimension_2_point_that_finer_solutions_do_not_have_is_unconfirmed(f
     accuracies = []
 
     class Finer(Plane):
-        def locate_end(self, row, name, accuracy):
+        def locate_branch_end(self, row, name, accuracy):
             accuracies.append(row.accuracy)
-            found = super().locate_end(row, name, accuracy)
+            found = super().locate_branch_end(row, name, accuracy)
             if row.accuracy < 1e-3 and finer == "no end":
                 raise NotConvergedError("none")
             if row.accuracy < 1e-3 and finer == "an end elsewhere":
@@ -330,11 +330,11 @@ def test_between_rows_a_branch_starts_where_it_is_found_again():
     refused = []
 
     class Soft(Plane):
-        def branch_from_points(self, row, name, numbers):
+        def restore_branch_at_points(self, row, name, numbers):
             if numbers == (1,):  # the point nearest to the crossing
                 refused.append(row.at)
                 raise NotConvergedError("no definite tangent")
-            return super().branch_from_points(row, name, numbers)
+            return super().restore_branch_at_points(row, name, numbers)
 
     (found,) = between(Soft(THREE.losses), 0.15, 0.3)
     point = locate_codim2_point(found, (1e-3, 1e-3), 0)
@@ -345,10 +345,10 @@ def test_a_branch_that_leaves_the_reference_boundary_while_losses_still_come_clo
     """Without semantic's place known well enough to say that it leaves first."""
 
     class Leaving(Plane):
-        def branch_from_points(self, row, name, numbers):
+        def restore_branch_at_points(self, row, name, numbers):
             if name == "semantic" and row.at > 0.05:
                 raise NotConvergedError("it is gone")
-            return super().branch_from_points(row, name, numbers)
+            return super().restore_branch_at_points(row, name, numbers)
 
     plane = Leaving(
         {"semantic": lambda x, y: x - AT + y - 0.01, "positional": lambda x, y: 0.0, "mixed": lambda x, y: 5.0},
@@ -367,9 +367,9 @@ def test_where_boundaries_only_approach_nothing_meets():
     assert not between(plane, 0.0, 0.15, 0.3)
 
 
-def test_what_is_not_located_is_bracketed():
+def test_an_unlocated_codim2_point_is_bracketed():
     class Lost(Plane):
-        def branch_from_points(self, row, name, numbers):
+        def restore_branch_at_points(self, row, name, numbers):
             raise NotConvergedError("lost")
 
     (found,) = between(Lost(THREE.losses), 0.15, 0.3)
@@ -378,7 +378,7 @@ def test_what_is_not_located_is_bracketed():
     assert abs(point.value - AT) <= point.error
 
 
-def test_what_does_not_meet_is_dropped():
+def test_boundaries_that_do_not_meet_give_no_codim2_point():
     class Apart(Plane):
         def solved(self, name, x, y):
             found = super().solved(name, x, y)

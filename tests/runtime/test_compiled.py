@@ -130,8 +130,8 @@ def test_a_disk_without_room_costs_a_compilation_and_says_so_once(both, tmp_path
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
     assert done.stdout.split() == ["14.0", "2"]
     assert done.stderr == (
-        f"what is compiled cannot be kept in {tmp_path / 'cache' / 'numba'} (File too large): the next run compiles it "
-        "again, unless SADDLEFORGE_CACHE names a folder that can be written\n"
+        f"compiled code cannot be saved in {tmp_path / 'cache' / 'numba'} (File too large): the next run compiles it "
+        "again, unless SADDLEFORGE_CACHE is set to a folder that can be written\n"
     )
 
 
@@ -201,7 +201,7 @@ def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
     with use_numba_cache():
         import slow_here
     said = []
-    monkeypatch.setattr(progress, "_publish_activity", lambda: said.append(progress.current_activity()))
+    monkeypatch.setattr(progress, "_display_current_steps", lambda: said.append(progress.describe_current_steps()))
     with pytest.raises(TimeLimitError), budget.time_limit(0.3):
         slow_here._many_sums(np.ones(40))
     assert "Numba compiles many sums, once on this machine" in said and not said[-1]

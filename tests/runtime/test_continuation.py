@@ -11,62 +11,70 @@ import pytest
 from saddleforge import InputError
 from saddleforge.base.errors import DomainError
 from saddleforge.branches.branch_map import orthogonal_complement
-from saddleforge.branches.continuation import StepControl, correct, first_point, next_point, step_from
+from saddleforge.branches.continuation import (
+    StepLengthControl,
+    correct_predicted_point,
+    first_curve_point,
+    next_curve_point,
+    step_along_curve,
+)
 from saddleforge.branches.equations import BranchEquations, SingularEquations
 from saddleforge.following.critical import find_cusp
-from saddleforge.integration import ProxSpace
+from saddleforge.integration import ProxSpaceRule
 from saddleforge.saddle_point.difference_jacobian import jacobian_by_differences
 
 
 class Explicit:
     """A branch map given by a formula: G(u) of u (n,) and parameters, invariant states the first k components."""
 
-    rule = ProxSpace(16, 8)
+    rule = ProxSpaceRule(16, 8)
 
     def __init__(self, formula: Any, size: int, odd: int, parameters: int = 1) -> None:
-        self.formula, self.size = formula, size
+        self.formula, self.coordinate_count = formula, size
         self.basis = np.eye(size + odd)[:size]
         self.span = np.ones(parameters)
 
-    def state(self, x: np.ndarray) -> np.ndarray:
+    def state_from_coordinates(self, x: np.ndarray) -> np.ndarray:
         return x @ self.basis
 
-    def scales(self, x: np.ndarray) -> np.ndarray:
+    def block_scales_at(self, x: np.ndarray) -> np.ndarray:
         return np.ones(self.basis.shape[1])
 
-    def units(self, x: np.ndarray) -> np.ndarray:
-        return np.ones(self.size)
+    def coordinate_units(self, x: np.ndarray) -> np.ndarray:
+        return np.ones(self.coordinate_count)
 
-    def images(self, u: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
+    def images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
         return np.asarray(self.formula(u, values), float)[None]
 
-    def residuals(self, x: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
-        return self.images(self.state(x), values)[:, : self.size] - x
+    def residuals_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
+        return self.images_by_replicate(self.state_from_coordinates(x), values)[:, : self.coordinate_count] - x
 
-    def slopes(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+    def residual_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         z = np.concatenate([x, values])
         return jacobian_by_differences(
-            lambda at: self.residuals(at[: self.size], at[self.size :])[0], z, np.full(len(z), 1e-5)
+            lambda at: self.residuals_by_replicate(at[: self.coordinate_count], at[self.coordinate_count :])[0],
+            z,
+            np.full(len(z), 1e-5),
         )
 
-    def slope_formulas(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
+    def generated_map_derivatives(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
         """There are none: differences are taken."""
 
-    def slope_rule(self, x: np.ndarray, values: np.ndarray) -> Any:
+    def rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Any:
         return self.rule
 
-    def symmetry_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return np.empty((self.size, 0))
+    def symmetry_orbit_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+        return np.empty((self.coordinate_count, 0))
 
 
 def followed(branch: Any, z: list[float], toward: list[float], count: int, **stride: float) -> list[Any]:
     equations = BranchEquations(branch)
-    first = first_point(equations, np.array(z, float), 1e-12, np.array(toward, float))
+    first = first_curve_point(equations, np.array(z, float), 1e-12, np.array(toward, float))
     assert first is not None
-    places, steps = [first], StepControl(**stride)
-    while len(places) < count and not steps.is_exhausted:
-        place = step_from(equations, places[-1], steps.step, 1e-12)
-        steps.adapt(place)
+    places, steps = [first], StepLengthControl(**stride)
+    while len(places) < count and not steps.is_step_too_short:
+        place = step_along_curve(equations, places[-1], steps.step, 1e-12)
+        steps.adapt_step_length(place)
         if place is not None:
             places.append(place)
     return places
@@ -90,9 +98,9 @@ def test_a_circle_is_followed_through_both_of_its_folds() -> None:
 def test_a_step_can_end_at_a_given_value_of_the_parameter() -> None:
     circle = Explicit(lambda u, p: [u[0] + (1 - u[0] ** 2 - p[0] ** 2) / 2], size=1, odd=0)
     equations = BranchEquations(circle)
-    first = first_point(equations, np.array([1.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
+    first = first_curve_point(equations, np.array([1.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
     assert first is not None
-    place = step_from(equations, first, 0.25, 1e-12, along=1)
+    place = step_along_curve(equations, first, 0.25, 1e-12, along=1)
     assert place is not None
     np.testing.assert_allclose(place.z, [np.sqrt(1 - 0.0625), 0.25], atol=1e-11)
 
@@ -106,16 +114,16 @@ def test_a_step_that_would_leave_the_interval_ends_at_its_edge() -> None:
         return [2 * p[0]]
 
     equations = BranchEquations(Explicit(line, 1, 0))
-    place = first_point(equations, np.array([0.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
+    place = first_curve_point(equations, np.array([0.0, 0.0]), 1e-12, np.array([0.0, 1.0]))
     edge = None
     for _ in range(20):
         assert place is not None
-        place, edge = next_point(equations, place, 0.1, 1e-12, (0.0, 0.3))
+        place, edge = next_curve_point(equations, place, 0.1, 1e-12, (0.0, 0.3))
         if edge is not None:
             break
     assert edge == 0.3 and place is not None
     np.testing.assert_allclose(place.z, [0.6, 0.3], atol=1e-12)
-    assert next_point(equations, place, 0.1, 1e-12, (0.0, 0.3)) == (None, 0.3)
+    assert next_curve_point(equations, place, 0.1, 1e-12, (0.0, 0.3)) == (None, 0.3)
 
 
 def test_the_curve_ends_where_the_equations_lose_their_meaning() -> None:
@@ -140,8 +148,8 @@ def test_a_fold_is_located_to_ten_digits(q: float) -> None:
     equations = SingularEquations(branch, np.eye(1))
     x, p = -np.sqrt(q / 3), 2 * (q / 3) ** 1.5
     z = np.array([x * 1.05, p * 1.05])
-    equations.update_borders(z)
-    found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-11, most=30)
+    equations.update_bordering_vectors(z)
+    found = correct_predicted_point(equations, z, equations.residual_jacobian(z), np.zeros(2), 1e-11, most=30)
     assert found is not None
     np.testing.assert_allclose(found[0], [x, p], atol=1e-10)
 
@@ -150,14 +158,14 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
     """Folds of the cubic lie on p^2 = 4 (q/3)^3; both branches of the line meet at q = 0."""
     equations = SingularEquations(Explicit(cubic, 1, 0, parameters=2), np.eye(1))
     z = np.array([np.sqrt(1 / 3), -2 * (1 / 3) ** 1.5, 1.0])
-    equations.update_borders(z)
-    place = first_point(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
+    equations.update_bordering_vectors(z)
+    place = first_curve_point(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
     assert place is not None
-    places, stride = [place], StepControl(largest=0.1)
-    while not stride.is_exhausted and (places[-1].z[-1] < 1.0 or len(places) < 5):
-        equations.update_borders(places[-1].z)
-        following = step_from(equations, places[-1], stride.step, 1e-11)
-        stride.adapt(following)
+    places, stride = [place], StepLengthControl(largest=0.1)
+    while not stride.is_step_too_short and (places[-1].z[-1] < 1.0 or len(places) < 5):
+        equations.update_bordering_vectors(places[-1].z)
+        following = step_along_curve(equations, places[-1], stride.step, 1e-11)
+        stride.adapt_step_length(following)
         if following is not None:
             places.append(following)
     lines = np.array([p.z for p in places])
@@ -169,13 +177,13 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
     np.testing.assert_allclose(cusps[0], [0.0, 0.0], atol=2e-3)
 
 
-def test_a_loss_of_stability_across_the_invariant_states() -> None:
+def test_an_instability_across_invariant_states_is_located() -> None:
     """G = (p, u_1 u_2 (1 - u_2^2)) at u_2 = 0: its slope across is u_1 = p, which passes 1 at p = 1."""
     branch = Explicit(lambda u, p: [p[0] ** 3, u[0] * u[1] * (1 - u[1] ** 2)], size=1, odd=1)
     equations = SingularEquations(branch, orthogonal_complement(branch.basis))
     z = np.array([0.5, 0.8])
-    equations.update_borders(z)
-    found = correct(equations, z, equations.slopes(z), np.zeros(2), 1e-12, most=30)
+    equations.update_bordering_vectors(z)
+    found = correct_predicted_point(equations, z, equations.residual_jacobian(z), np.zeros(2), 1e-12, most=30)
     assert found is not None
     # The slope across is a central difference over 1e-4: its error is the square.
     np.testing.assert_allclose(found[0], [1.0, 1.0], atol=3e-8)

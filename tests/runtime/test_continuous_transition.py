@@ -8,10 +8,10 @@ import pytest
 import saddleforge as sf
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
-from saddleforge.integration import ProxSpace
+from saddleforge.integration import ProxSpaceRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.thresholds import continuous_transition as module
-from saddleforge.thresholds.continuous_transition import continuous_transition, largest_eigenvalue
+from saddleforge.thresholds.continuous_transition import continuous_transition, largest_eigenvalue_toward_overlap
 
 
 def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begins():
@@ -22,7 +22,9 @@ def test_theta_grows_out_of_the_uninformed_branch_where_the_semantic_branch_begi
             sf.problem("dot_product_attention", alpha=alpha), "uninformed", accuracy=1e-2, integrator="sobol", points=10
         )
         assert solution.branch == "uninformed"
-        eigenvalues.append(largest_eigenvalue(solution.problem, solution.overlaps, ProxSpace(40, 20), "theta", 0.02))
+        eigenvalues.append(
+            largest_eigenvalue_toward_overlap(solution.problem, solution.overlaps, ProxSpaceRule(40, 20), "theta", 0.02)
+        )
     assert eigenvalues[0] < 1 < eigenvalues[1]
 
 
@@ -42,7 +44,7 @@ def made(monkeypatch):
         return 1 + found.rate * (at.alpha - 0.57 - shifts[rule - 1] + 0.1 * (step - 0.05))
 
     monkeypatch.setattr(module, "solve", solve)
-    monkeypatch.setattr(module, "largest_eigenvalue", eigenvalue)
+    monkeypatch.setattr(module, "largest_eigenvalue_toward_overlap", eigenvalue)
     branch = Branch(sf.problem("dot_product_attention"), "alpha", "positional")
     found = SimpleNamespace(theta=theta, branch=branch, rate=0.9)
     return found

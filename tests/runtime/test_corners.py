@@ -8,9 +8,9 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.derive.theory.corners import split_by_signs
-from saddleforge.derive.theory.kinks import slope_jump
-from saddleforge.integration import GaussHermite, Lattice, ProxSpace, rule_by_name
+from saddleforge.derive.theory.corners import split_loss_by_signs
+from saddleforge.derive.theory.kinks import describe_gradient_jump
+from saddleforge.integration import GaussHermite, LatticeRule, ProxSpaceRule, rule_by_name
 
 NOISE = {"u": sf.GaussianNoise("Delta"), "v": sf.GaussianNoise("Delta")}
 STATE = 0.7, 1.2  # q and V of every token
@@ -95,9 +95,9 @@ def lowest(channel, omega, known, c, start):
 
 def test_switches_of_one_place_are_one():
     """Rows of two softmax entries have one zero set, products those of their factors, moduli inside are decided."""
-    assert len(split_by_signs(attention.at(attention.default_structure())).switches) == 2
+    assert len(split_loss_by_signs(attention.at(attention.default_structure())).switches) == 2
     x, y = [sp.Symbol(f"x_{i}_0", real=True) for i in range(2)], sp.Symbol("y_0_0", real=True)
-    found = split_by_signs(nested.at(nested.default_structure())).switches
+    found = split_loss_by_signs(nested.at(nested.default_structure())).switches
     ratios = [[sp.simplify(switch / known) for switch in found] for known in (*x, x[0] - x[1] * y, x[0] + x[1] * y)]
     assert all(any(ratio.is_number for ratio in row) for row in ratios)
     assert len(found) == 7
@@ -106,7 +106,7 @@ def test_switches_of_one_place_are_one():
 @pytest.mark.parametrize("model", [*MODELS.values(), clipped], ids=lambda model: model.name)
 def test_sides_give_the_loss_back_by_comparisons_of_numbers(model):
     at = model.at(model.default_structure())
-    found = split_by_signs(at)
+    found = split_loss_by_signs(at)
     assert not found.loss.has(sp.ITE) and not any(
         e.has(sp.Piecewise) for e in found.loss.atoms(sp.core.relational.Relational)
     )
@@ -128,9 +128,9 @@ def test_corners_of_conditions_are_found():
         return model.at(model.default_structure())
 
     kinked = at(lambda r: sp.Piecewise((r, (r > 0) & (r < 1)), (2 * r - 1, r >= 1), (-r / 2, True)))
-    assert slope_jump(kinked).startswith("the slope of the loss")
-    assert slope_jump(at(lambda r: sf.rounded_hinge(r, sp.Rational(1, 10)))) == ""
-    assert slope_jump(at(lambda r: sp.Piecewise((r, r > 1), (0, True)))).startswith("the loss jumps")
+    assert describe_gradient_jump(kinked).startswith("the slope of the loss")
+    assert describe_gradient_jump(at(lambda r: sf.rounded_hinge(r, sp.Rational(1, 10)))) == ""
+    assert describe_gradient_jump(at(lambda r: sp.Piecewise((r, r > 1), (0, True)))).startswith("the loss jumps")
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -164,9 +164,9 @@ def test_responses_at_corners_are_differences(name):
 @pytest.mark.slow
 def test_rules_that_know_no_corners_are_refused_or_left_out():
     problem = sf.problem(separable, alpha=1.5)
-    assert not ProxSpace.is_applicable(problem)
-    assert not GaussHermite.cross_check_rules(problem, 0.0) and not Lattice.cross_check_rules(problem, 0.0)
-    with pytest.raises(InputError, match="slope does not jump; use sobol"):
+    assert not ProxSpaceRule.is_applicable(problem)
+    assert not GaussHermite.cross_check_rules(problem, 0.0) and not LatticeRule.cross_check_rules(problem, 0.0)
+    with pytest.raises(InputError, match="without jumps of its derivative; use sobol"):
         sf.solve(problem, integrator="prox-space")
     with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
         sf.solve(problem, integrator="pieces")
@@ -200,7 +200,7 @@ def test_averages_of_two_tokens_are_those_of_one():
     assert two.moreau.mean() == pytest.approx(2 * one.moreau.mean(), rel=1e-3)
     assert two.unconverged == 0 and two.bistable == 0
     # The replicon counts slopes of g at corners and next to them.
-    one, two = found.rule.jacobians(alone, found.overlaps), rule.jacobians(both, there)
+    one, two = found.rule.jacobian_averages(alone, found.overlaps), rule.jacobian_averages(both, there)
     for k in range(2):
         assert two.square[:, 0, k, k].mean() == pytest.approx(one.square.mean(), rel=2e-2)
     assert np.abs(two.square[:, 0, 0, 1].mean()) < 1e-12

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 import saddleforge as sf
 from saddleforge import Problem, Solution
-from saddleforge.problems.reduced import reduce_to_loss
+from saddleforge.problems.reduced import reduce_to_fields_of_loss
 
 OBSERVABLES = ("q", "V", "theta", "training_loss", "test_error")
 CASES = {
@@ -416,7 +416,11 @@ def two_opinions() -> Problem:
 def test_bars_of_grids_hold_where_kinks_move_with_the_labels():
     """Pieces between the kinks, which know where they are, are exact to ten digits: lines agree with them to eight."""
     exact = sf.solve(two_opinions(), accuracy=1e-11)
-    assert exact.success and reduce_to_loss(exact.problem).dimension == 2 and exact.rule.describe()["rule"] == "pieces"
+    assert (
+        exact.success
+        and reduce_to_fields_of_loss(exact.problem).dimension == 2
+        and exact.rule.rule_description()["rule"] == "pieces"
+    )
     found, known = [], {observable: number(exact, observable) for observable in OBSERVABLES}
     for integrator, sizes in (("lines", (200,)), ("prox-space", range(32, 216, 4))):
         for points in sizes:

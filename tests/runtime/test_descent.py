@@ -10,22 +10,22 @@ import sympy as sp
 from scipy.linalg import expm
 
 import saddleforge as sf
-from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, Symbols
+from saddleforge.derive.calculus.averages import CHANNEL, CONTEXTS, COORDINATE, MatrixAverage, OrderParameterSymbols
 from saddleforge.derive.replicas import dynamics as derivation
 from saddleforge.derive.replicas.algebra.exact import ExactValues
 from saddleforge.derive.theory import descent as equations
-from saddleforge.extensions.descent.averages import SlopeAverages, average_rules_for
-from saddleforge.extensions.descent.escape import draw_moments
-from saddleforge.extensions.descent.flow import Flow
-from saddleforge.extensions.descent.schedule import parse_batch, parse_schedule
-from saddleforge.extensions.descent.state import Moments, named_moments
-from saddleforge.extensions.descent.stationary import find_stationary, solve_newton
+from saddleforge.extensions.descent.averages import LossGradientAverages, gradient_average_rules
+from saddleforge.extensions.descent.escape import draw_moments_of_gaussian_weights
+from saddleforge.extensions.descent.flow import EquationsOfMotion
+from saddleforge.extensions.descent.schedule import parse_batch_size, parse_learning_rate
+from saddleforge.extensions.descent.state import Moments, moments_of_start
+from saddleforge.extensions.descent.stationary import find_stationary_moments, find_stationary_moments_by_newton
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import draw_weights, one_pass
+from saddleforge.extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
 from saddleforge.integration import GaussHermite
 from saddleforge.report.plots.dynamics import plot_one_pass_runs
-from saddleforge.report.simulation_tables import add_theory_dynamics, load_runs
-from saddleforge.report.tables import load_dataset
+from saddleforge.report.simulation_tables import add_theory_dynamics, load_simulation_runs
+from saddleforge.report.tables import load_netcdf_dataset
 
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
 START = {"q": 0.125, "theta": 0.025, "m_1": 0.1}
@@ -117,10 +117,10 @@ def test_noise_halves_with_two_sentences_a_step():
 def test_a_map_of_small_steps_is_the_flow(rate):
     """A step of a share beta of d against a unit of time of batches of beta sentences: the rest is of second order."""
     problem = regression()
-    rule = average_rules_for(problem)[1]
-    moments = named_moments(problem, {"q": 0.5, "theta": 0.2})[1]
-    moved = Flow(problem, rule).step(moments, rate, 0.5).pack() - moments.pack()
-    slope = Flow(problem, rule, 0.5).slope(moments, rate).pack()
+    rule = gradient_average_rules(problem)[1]
+    moments = moments_of_start(problem, {"q": 0.5, "theta": 0.2})[1]
+    moved = EquationsOfMotion(problem, rule).moments_after_step(moments, rate, 0.5).pack() - moments.pack()
+    slope = EquationsOfMotion(problem, rule, 0.5).moment_derivatives(moments, rate).pack()
     assert np.abs(moved - slope).max() < 20 * rate**2 and np.abs(slope).max() > 0.1 * rate
 
 
@@ -131,7 +131,7 @@ def random_averages(problem, seed=3):
     C, s, t, P = problem.sizes
     r = np.random.default_rng(seed)
     square = r.normal(size=(C, s, s))
-    return SlopeAverages(
+    return LossGradientAverages(
         mean=r.normal(size=(C, s)), square=square @ np.swapaxes(square, 1, 2), with_fields=r.normal(size=(C, s, s)),
         with_teacher=r.normal(size=(C, s, t)), loss=0.0, in_q=np.zeros((C, s, s)), in_phi=np.zeros(P),
     )  # fmt: skip
@@ -150,8 +150,8 @@ class Fixed:
 def evaluated(problem, moments, averages, rate, share, batch):
     """The derivation's equations in numbers, for the only atom of the law."""
     s, t, contexts = problem.student_rank, problem.teacher_rank, problem.contexts
-    step = derivation.step(s=s, t=t)
-    rows = equations.RowMoments(Symbols(s, t))
+    step = derivation.descent_step(s=s, t=t)
+    rows = equations.RowMoments(OrderParameterSymbols(s, t))
     p, law = rows.p, problem.law
     gram, gamma = law.gram[0], law.gamma[0]
     named = {
@@ -211,12 +211,12 @@ def evaluated(problem, moments, averages, rate, share, batch):
 @pytest.mark.parametrize("name", ["dot_product_attention", "committee_machine"])
 def test_the_equations_are_those_of_the_derivation(name):
     problem = sf.problem(name)
-    moments = draw_moments(problem, 20, 1)
+    moments = draw_moments_of_gaussian_weights(problem, 20, 1)
     averages = random_averages(problem)
     rate, share, batch = 0.7, 0.4, 3.0
-    flow = Flow(problem, Fixed(averages), batch)
+    flow = EquationsOfMotion(problem, Fixed(averages), batch)
     value = evaluated(problem, moments, averages, rate, share, batch)
-    slope, moved = flow.slope(moments, rate), flow.step(moments, rate, share)
+    slope, moved = flow.moment_derivatives(moments, rate), flow.moments_after_step(moments, rate, share)
     for state, names in (
         (slope, ("dS", "dT", "dP")),
         (moved, ("S after a batch", "T after a batch", "P after a batch")),
@@ -228,8 +228,8 @@ def test_the_equations_are_those_of_the_derivation(name):
 
 def test_overlaps_are_averages_over_the_atoms():
     problem = regression()
-    moments = draw_moments(problem, 40, 2)
-    step = derivation.step(s=1, t=1)
+    moments = draw_moments_of_gaussian_weights(problem, 40, 2)
+    step = derivation.descent_step(s=1, t=1)
     states = tuple(
         (
             float(weight),
@@ -256,13 +256,13 @@ def test_overlaps_are_averages_over_the_atoms():
 def test_averages_are_those_of_the_saddle_point_for_small_V(name):
     """g = -D at X = omega where the proximal map has no room; the rest is of first order in V."""
     problem = sf.problem(name)
-    moments = draw_moments(problem, 12, 4)
+    moments = draw_moments_of_gaussian_weights(problem, 12, 4)
     overlaps = moments.overlaps(problem)
     rule = GaussHermite(10)
     size = 1e-5
     at_small_V = replace(overlaps, V=size * np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape))
     static = rule.averages(problem, at_small_V).means
-    own = average_rules_for(problem)[-1 if name == "mixture_classification" else 2](overlaps)
+    own = gradient_average_rules(problem)[-1 if name == "mixture_classification" else 2](overlaps)
     blocks = {"g": -own.mean, "g*g.T": own.square, "g*domega.T": -own.with_fields, "g*dY.T": -own.with_teacher}
     scale = np.abs(static).max()
     for text, shape, offset in problem.solver.channel.MOMENTS:
@@ -353,7 +353,7 @@ def test_escape_takes_half_the_logarithm_of_d_over_the_rate():
 def test_draws_have_the_law_of_a_random_start():
     problem = regression()
     d = 400
-    every = np.array([draw_moments(problem, d, seed).pack() for seed in range(600)])
+    every = np.array([draw_moments_of_gaussian_weights(problem, d, seed).pack() for seed in range(600)])
     moments = Moments.unpack(every.mean(axis=0), problem)
     np.testing.assert_allclose(moments.S.ravel(), 1, atol=0.02)
     shares = problem.law.weights * d
@@ -376,12 +376,14 @@ def test_a_rate_that_falls_is_followed():
 
 @pytest.mark.parametrize("text", ["4", "4,power=0.5,scale=10", "4,warmup=5", "flow"])
 def test_schedules_are_said_as_they_are_read(text):
-    assert parse_schedule(text).words == text and parse_schedule(parse_schedule(text).words) == parse_schedule(text)
+    assert parse_learning_rate(text).option_text == text and parse_learning_rate(
+        parse_learning_rate(text).option_text
+    ) == parse_learning_rate(text)
 
 
 @pytest.mark.parametrize("text", ["1", "8", "0.5d"])
 def test_batches_are_said_as_they_are_read(text):
-    assert parse_batch(text).words == text
+    assert parse_batch_size(text).option_text == text
 
 
 # Simulations
@@ -390,11 +392,13 @@ def test_batches_are_said_as_they_are_read(text):
 def z_scores(problem, rate, times, start, d, seeds, batch="1"):
     """Of q, m and theta of one-pass descent at d against theory, in standard errors."""
     theory = sf.dynamics(problem, rate, times, start, batch=batch, accuracy=1e-5)
-    schedule, size = parse_schedule(rate), parse_batch(batch)
-    begin = named_moments(problem, start)[1]
+    schedule, size = parse_learning_rate(rate), parse_batch_size(batch)
+    begin = moments_of_start(problem, start)[1]
     share = size.share or size.sentences / 1.0
     instances = [Instance(problem.with_(alpha=times[-1] * share + 1), d, seed) for seed in range(seeds)]
-    runs = np.array([one_pass(i, draw_weights(i, begin), schedule, size, np.array(times)).path for i in instances])
+    runs = np.array(
+        [run_one_pass_sgd(i, draw_weights(i, begin), schedule, size, np.array(times)).path for i in instances]
+    )
     expected = np.array([o.pack() for o in theory.overlaps])
     known = np.isfinite(runs).all(axis=(0, 1)) & (runs.std(axis=0)[-1] > 1e-12)
     error = runs.std(axis=0, ddof=1)[1:, known] / np.sqrt(seeds)
@@ -474,14 +478,14 @@ def test_simulate_makes_one_pass():
 def test_passes_are_kept_in_time_and_drawn_next_to_the_dynamics(tmp_path):
     found = passes()
     found.save(tmp_path / "passes.nc")
-    for one, other in zip(load_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
+    for one, other in zip(load_simulation_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
         np.testing.assert_array_equal(one.path, other.path)
-    theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.times, accuracy=1e-3)
+    theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.recording_times, accuracy=1e-3)
     (axes,) = plot_one_pass_runs(add_theory_dynamics(found, theory)).axes
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 101 and line.get_linewidth() > 1]
     expected = [[getattr(o, name).ravel()[0] for o in theory.overlaps] for name in ("theta", "q")]
     assert [list(line.get_ydata()) for line in drawn] == expected
-    (alone,) = plot_one_pass_runs(load_dataset(tmp_path / "passes.nc")).axes
+    (alone,) = plot_one_pass_runs(load_netcdf_dataset(tmp_path / "passes.nc")).axes
     assert len([line for line in alone.lines if line.get_linewidth() == 0.5]) == 2 * 3
 
 
@@ -548,8 +552,8 @@ def test_bad_input_is_one_sentence(arguments, sentence):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"batch": 0}, "a whole number of samples from 1"),
-        ({"batch": "0d"}, "times d, as 0.5d"),
+        ({"batch": 0}, "a whole number of samples, at least 1"),
+        ({"batch": "0d"}, "the fraction of d must be positive"),
         ({"method": "Euler"}, "unknown method 'Euler'"),
         ({"events": {"theta_9": 0.1}}, "unknown overlap 'theta_9' of events"),
         ({"accuracy": 0}, "accuracy = 0 is out of range"),
@@ -561,8 +565,8 @@ def test_a_bad_option_is_one_sentence(options, sentence):
 
 
 @pytest.mark.parametrize("name", ["lasso_regression", "perceptron"])
-def test_what_does_not_close_is_refused(name):
-    with pytest.raises(sf.InputError, match=r"the equations of motion close for a ridge|jumps"):
+def test_models_without_closed_equations_of_motion_are_refused(name):
+    with pytest.raises(sf.InputError, match=r"closed equations for a ridge|is discontinuous"):
         sf.dynamics(sf.problem(name), 0.1, 5)
 
 
@@ -572,8 +576,10 @@ ALIKE = {"q": [[[0.4, 0.35], [0.35, 0.4]]], "theta": [[[0.42, 0.41], [0.41, 0.42
 def test_newtons_method_stays_with_moments_that_rows_can_have():
     """Where there are no means m is zero; equations followed to m = -9, where erf is flat, are solved by anything."""
     problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
-    flow = Flow(problem, average_rules_for(problem)[0], np.inf)
-    found = Moments.unpack(solve_newton(flow, named_moments(problem, ALIKE)[1].pack(), 1.0), problem)
+    flow = EquationsOfMotion(problem, gradient_average_rules(problem)[0], np.inf)
+    found = Moments.unpack(
+        find_stationary_moments_by_newton(flow, moments_of_start(problem, ALIKE)[1].pack(), 1.0), problem
+    )
     assert np.all(found.T == 0)
     np.testing.assert_allclose(found.S, 1 / 3, atol=2e-4)
     np.testing.assert_allclose(found.P, 1 / np.sqrt(6), atol=2e-4)
@@ -581,9 +587,9 @@ def test_newtons_method_stays_with_moments_that_rows_can_have():
 
 def test_rows_that_run_off_reach_no_stationary_point():
     problem = sf.problem("committee_machine", Delta=0.0, **{"lambda": 0.0})
-    flow = Flow(problem, average_rules_for(problem)[0], np.inf)
-    start = named_moments(problem, ALIKE | {"q": [[[0.5, 0.34], [0.34, 0.5]]]})[1].pack()
-    assert find_stationary(flow, start, 1.0) is None
+    flow = EquationsOfMotion(problem, gradient_average_rules(problem)[0], np.inf)
+    start = moments_of_start(problem, ALIKE | {"q": [[[0.5, 0.34], [0.34, 0.5]]]})[1].pack()
+    assert find_stationary_moments(flow, start, 1.0) is None
 
 
 @pytest.mark.slow

@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import chi2, f
 
 import saddleforge as sf
-from saddleforge.extensions.descent.schedule import parse_batch, parse_schedule
-from saddleforge.extensions.descent.state import named_moments
+from saddleforge.extensions.descent.schedule import parse_batch_size, parse_learning_rate
+from saddleforge.extensions.descent.state import moments_of_start
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import draw_weights, one_pass
+from saddleforge.extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
 
 SIZES = 500, 1000
 TIMES, SEEDS = 10, 16  # so many times so many seeds
@@ -51,7 +51,9 @@ def passes(problem, d, rate, times, begin, seeds=TIMES * SEEDS):
         instance = Instance(problem, d, seed, memory=0.0)
         weights = draw_weights(instance, begin)
         found.append(
-            one_pass(instance, weights, parse_schedule(rate), parse_batch("1"), np.array(times, float)).path[1:]
+            run_one_pass_sgd(
+                instance, weights, parse_learning_rate(rate), parse_batch_size("1"), np.array(times, float)
+            ).path[1:]
         )
     return np.array(found)
 
@@ -97,7 +99,7 @@ def set_up(case, times=None):
     theory = sf.dynamics(problem, rate, times, start, accuracy=1e-5)
     assert theory.success
     expected = np.array([overlaps.pack() for overlaps in theory.overlaps])[1:]
-    return problem, rate, times, named_moments(problem, start)[1], expected
+    return problem, rate, times, moments_of_start(problem, start)[1], expected
 
 
 @pytest.mark.slow
@@ -111,7 +113,7 @@ def test_overlaps_at_finite_d_are_those_of_the_dynamics_jointly(case):
 
 
 @pytest.mark.slow
-def test_the_base_case_at_large_d():
+def test_simulations_of_the_base_case_at_large_d_agree_with_theory():
     """Without extrapolation: of sixteen seeds Hotelling's T^2, whose law is known."""
     problem, rate, times, begin, expected = set_up("base case", [0, 1, 2])
     runs = passes(problem, 4000, rate, times, begin, SEEDS)

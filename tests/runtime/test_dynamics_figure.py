@@ -5,8 +5,8 @@ import json
 import pytest
 
 import saddleforge as sf
-from saddleforge.extensions.descent.averages import average_rules_for
-from saddleforge.extensions.descent.flow import Flow
+from saddleforge.extensions.descent.averages import gradient_average_rules
+from saddleforge.extensions.descent.flow import EquationsOfMotion
 from saddleforge.reproduce import dynamics
 from saddleforge.reproduce.jobs import reproduce
 from saddleforge.reproduce.pages.dynamics import count_agreeing_runs, deviations_from_theory
@@ -19,7 +19,9 @@ from saddleforge.reproduce.pages.dynamics import count_agreeing_runs, deviations
 )
 def test_starts_are_followed_to_what_has_one_overlap_or_none(omega, theta, m, reached):
     problem = sf.problem("dot_product_attention", omega=omega, **{"lambda": dynamics.RIDGE_PER_SAMPLE})
-    assert dynamics.final_state(Flow(problem, average_rules_for(problem)[1]), 1.0, theta, m) == reached
+    assert (
+        dynamics.final_state(EquationsOfMotion(problem, gradient_average_rules(problem)[1]), 1.0, theta, m) == reached
+    )
 
 
 @pytest.mark.slow

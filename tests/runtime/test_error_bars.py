@@ -11,37 +11,39 @@ from saddleforge import Solution
 from saddleforge.base.errors import DomainError
 from saddleforge.branches.branch_map import BranchMap
 from saddleforge.branches.equations import BranchEquations
-from saddleforge.following.events import integration_errors
-from saddleforge.integration import Averages, GaussHermite, Lattice, Lines, ProxSpace, Rule
+from saddleforge.following.events import integration_error_bars_of_unknowns
+from saddleforge.integration import GaussHermite, LatticeRule, ProxSpaceRule, Rule, SaddlePointAverages, SplitLinesRule
 from saddleforge.integration.estimates import (
     RuleComparison,
     compare_rules,
-    difference_weights,
-    error_bar,
+    error_bar_from_comparisons,
     finest_rule_error,
+    rule_difference_factors,
 )
 from saddleforge.report.branches import curve_table
-from saddleforge.saddle_point.observables import observables_of
+from saddleforge.saddle_point.observables import all_observables_of_problem
 from saddleforge.solving import error_bars
 from saddleforge.thresholds.conditions import parse_condition
 
 
-def averages(mass: float = 1.0, bistable: float = 0.0) -> Averages:
-    return Averages(np.zeros((1, 1, 1)), np.ones(1), np.ones(1), bistable, np.nan, 0.0, mass)
+def averages(mass: float = 1.0, bistable: float = 0.0) -> SaddlePointAverages:
+    return SaddlePointAverages(np.zeros((1, 1, 1)), np.ones(1), np.ones(1), bistable, np.nan, 0.0, mass)
 
 
-def counts(rule: Rule, *differences: float, known: tuple[Averages, ...] = (), derivative: bool = False) -> list[float]:
+def counts(
+    rule: Rule, *differences: float, known: tuple[SaddlePointAverages, ...] = (), derivative: bool = False
+) -> list[float]:
     steps = [np.array(difference) for difference in differences]
-    return difference_weights(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
+    return rule_difference_factors(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
 
 
 def test_where_errors_fall_by_a_rate_two_differences_tell_it():
-    for rule in (GaussHermite(8), Lines(32), ProxSpace(32, 16)):
+    for rule in (GaussHermite(8), SplitLinesRule(32), ProxSpaceRule(32, 16)):
         assert counts(rule, 1e-4, 1e-3) == pytest.approx([1.5 * 1.1 / 0.9, 0.1 * 1.5 * 1.1 / 0.9])
         assert counts(rule, 1e-3, 1e-4)[0] == pytest.approx(1.5 * 1.9 / 0.1)  # no faster than can be allowed for
 
 
-@pytest.mark.parametrize("rule", [GaussHermite(8), Lattice(5.0)])
+@pytest.mark.parametrize("rule", [GaussHermite(8), LatticeRule(5.0)])
 def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
     jumping = (averages(bistable=1e-3),) * 4
     assert counts(rule, 1e-8, 1e-3, 1e-2, known=jumping) == [1.5, 1.5, 1.5]
@@ -49,7 +51,7 @@ def test_nodes_that_know_nothing_of_jumps_have_no_rate_there(rule):
 
 def test_jumps_cost_a_grid_no_more_than_the_share_that_sees_them():
     """A slope of the averages the root of a negligible one, and more than can be reported of others."""
-    rule, jumping = ProxSpace(32, 16), (averages(bistable=1e-4),) * 3
+    rule, jumping = ProxSpaceRule(32, 16), (averages(bistable=1e-4),) * 3
     assert counts(rule, 1e-8, 1e-4, known=jumping) == [1.5, 0.35]
     assert counts(rule, 1e-8, 1e-2, known=jumping) == [1.5, pytest.approx(1e-2)]
     assert counts(rule, 1e-8, 1.0, known=jumping, derivative=True) == [1.5, 0.35]
@@ -61,13 +63,13 @@ def test_of_a_ladder_of_grids_the_last_step_and_a_share_of_the_one_before_count_
     """What grids coarser than these say of jumps is no matter of the finest."""
     jumping = (averages(bistable=1e-3),) * 4
     steps = [np.array(step) for step in (1e-6, 1e-5, 1e-2)]
-    assert finest_rule_error(ProxSpace(32, 16), steps, jumping) == pytest.approx(0.35e-5)
-    assert finest_rule_error(ProxSpace(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
+    assert finest_rule_error(ProxSpaceRule(32, 16), steps, jumping) == pytest.approx(0.35e-5)
+    assert finest_rule_error(ProxSpaceRule(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
 
 
 def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
     """Differences that agree by chance, while the weight is off by as much as it differs between the grids."""
-    rule, agreed = ProxSpace(32, 16), (1e-9, 1e-9)
+    rule, agreed = ProxSpaceRule(32, 16), (1e-9, 1e-9)
     off = (averages(1 + 1e-6), averages(1 + 5e-7), averages(1 - 1e-6))
     assert counts(rule, 1e-12, 1e-9, known=off) == pytest.approx([1.5 * 1.001 / 0.999, 0.75], rel=1e-5)
     assert counts(rule, *agreed, known=(off[0], off[1], off[0]))[1] == pytest.approx(1.5 * 1.9 / 0.1 * 0.9)
@@ -91,7 +93,7 @@ def test_rules_too_coarse_to_see_a_kink_agree_and_finer_ones_are_asked():
 
     known = compare_rules([rule], [averages()], ask)
     assert asked[0] == rule.finer_rule().points and max(asked) > rule.finer_rule().finer_rule().points
-    assert error_bar(known, 0) >= 1e-2
+    assert error_bar_from_comparisons(known, 0) >= 1e-2
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +106,9 @@ def test_a_followed_branch_has_the_error_bars_of_solve(logistic, agree, rule, po
     solution = sf.solve(logistic, integrator=rule, points=points, accuracy=0.5)
     equations = BranchEquations(BranchMap.from_solution(solution, ("alpha",), [1.0]))
     branch, u = equations.branch, solution.overlaps.pack()
-    z = np.append(branch.coordinates(u), 2.0)
-    matrix = equations.slopes(z)[:, :-1]
-    widths = integration_errors(equations, z, matrix)
+    z = np.append(branch.coordinates_of_state(u), 2.0)
+    matrix = equations.residual_jacobian(z)[:, :-1]
+    widths = integration_error_bars_of_unknowns(equations, z, matrix)
     # `solve` adds what its residual leaves, and weights that do not add up to one.
     mass = abs(solution.averages.mass - 1)
     scales = solution.overlaps.block_scales
@@ -120,8 +122,8 @@ def error_bars_of(problem: sf.Problem) -> dict[str, float]:
     solution: Solution = sf.solve(problem, integrator="gauss-hermite", points=10, accuracy=0.5)
     slope = sf.sensitivities(solution, "alpha")["alpha"]
     equations = BranchEquations(BranchMap.from_solution(solution, ("alpha",), [1.0]))
-    z = np.append(equations.branch.coordinates(solution.overlaps.pack()), 2.0)
-    shift = integration_errors(equations, z, equations.slopes(z)[:, :-1])
+    z = np.append(equations.branch.coordinates_of_state(solution.overlaps.pack()), 2.0)
+    shift = integration_error_bars_of_unknowns(equations, z, equations.residual_jacobian(z)[:, :-1])
     return {
         "solve: q": solution.errors[0],
         "solve: training loss": solution.training_loss_error,
@@ -137,7 +139,7 @@ def test_everyone_asks_the_rule_what_differences_count_for(logistic, monkeypatch
     """A rule that trusts nothing makes every error bar as much larger."""
     usual = error_bars_of(logistic)
     monkeypatch.setattr(
-        GaussHermite, "least_difference_weights", lambda self, steps, averages, derivative: (1e4,) * len(steps)
+        GaussHermite, "minimum_difference_factors", lambda self, steps, averages, derivative: (1e4,) * len(steps)
     )
     doubted = error_bars_of(logistic)
     assert {name: width for name, width in usual.items() if not doubted[name] > 50 * width} == {}
@@ -165,7 +167,9 @@ def test_an_error_bar_that_leaves_the_domain_is_infinite():
     """A change of the test error that is not known is no change of zero."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     solution = sf.solve(problem)
-    estimate = error_bars.ObservableEstimate.from_overlaps(observables_of(problem)[0], solution.overlaps, 1e-4)
+    estimate = error_bars.ObservableEstimate.from_overlaps(
+        all_observables_of_problem(problem)[0], solution.overlaps, 1e-4
+    )
     u = solution.overlaps.pack()
-    assert np.isfinite(estimate.change(u, 1e-3 * u))
-    assert estimate.change(u, -2 * u) == np.inf
+    assert np.isfinite(estimate.change_by_shift(u, 1e-3 * u))
+    assert estimate.change_by_shift(u, -2 * u) == np.inf

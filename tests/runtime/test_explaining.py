@@ -16,7 +16,7 @@ def test_dimensions_and_what_the_loss_reads_of_them_are_reported():
     assert "1 of the student, 1 of the teacher, 1 of noise, 3 dimensions in all" in text
     assert "1 of the student, 1 dimension in all" in text  # a residual
     assert "the loss is smooth" in text and "does not jump" in text
-    assert solution.explanation[-1].startswith(f"{solution.rule.name}, {solution.rule.size}: Newton's method")
+    assert solution.explanation[-1].startswith(f"{solution.rule.name}, {solution.rule.size_in_words}: Newton's method")
 
 
 def test_kinks_and_corners_are_reported():

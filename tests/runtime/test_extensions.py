@@ -66,8 +66,8 @@ def without_solving():
     with pytest.MonkeyPatch.context() as patch:
         for module in (base_case, extensions):
             patch.setattr(module, "curve", curve)
-            patch.setattr(module, "threshold_near", located)
-        patch.setattr(extensions, "onset_result", lambda at, guess, start, setting: made_threshold(at, 0.57))
+            patch.setattr(module, "locate_threshold_near", located)
+        patch.setattr(extensions, "stored_instability", lambda at, guess, start, setting: made_threshold(at, 0.57))
         yield
 
 
@@ -82,7 +82,7 @@ def finished(without_solving, tmp_path_factory):
 
     out = tmp_path_factory.mktemp("results")
     with pytest.raises(KeyboardInterrupt):
-        Interrupted(out, ("extensions",)).run_all(page.write_report)
+        Interrupted(out, ("extensions",)).run_all_tasks(page.write_report)
     kept = {path.name: path.read_bytes() for path in (out / "steps").iterdir()}
     return reproduce(out, ["extensions"]), kept
 
@@ -105,7 +105,7 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(finished):
     before = {name: (out / name).read_bytes() for name in names}
 
     second = extensions.ExtensionsRun(out, ("extensions",))
-    assert second.run_all(page.write_report).results == finished[0].results and not second.steps.computed
+    assert second.run_all_tasks(page.write_report).results == finished[0].results and not second.steps.computed
     assert {name: (out / name).read_bytes() for name in names} == before
 
 

@@ -8,41 +8,50 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import DomainError
-from saddleforge.integration import Pieces, ProxSpace, Rule
+from saddleforge.integration import ProxSpaceRule, Rule, SmoothPiecesRule
 from saddleforge.problems.overlaps import Overlaps, Sizes
-from saddleforge.problems.symmetry import NO_SYMMETRY, Symmetry
-from saddleforge.saddle_point.difference_jacobian import jacobian
-from saddleforge.saddle_point.domain import explain_invalid_fields, step_within_domain
+from saddleforge.problems.symmetry import NO_SYMMETRY, StateSymmetry
+from saddleforge.saddle_point.difference_jacobian import map_jacobian_by_differences
+from saddleforge.saddle_point.domain import explain_indefinite_covariances, step_within_domain
 from saddleforge.saddle_point.iteration import (
     DEFAULT_DAMPING,
     FixedPoint,
     Status,
-    optimal_damping,
+    optimal_damping_weight,
     run_damped_iteration,
-    run_newton,
+    run_newton_iteration,
 )
-from saddleforge.saddle_point.pseudo_transient import RelativeCoordinates, RelativeMap, pseudo_transient_continuation
-from saddleforge.saddle_point.state_map import StateMap, residual_of
+from saddleforge.saddle_point.pseudo_transient import (
+    RelativeCoordinates,
+    RelativeSaddlePointMap,
+    pseudo_transient_continuation,
+)
+from saddleforge.saddle_point.state_map import SaddlePointMap, relative_residual
 
 SIZES = (1, 1, 1, 0)
 TRUTH = np.array([0.8, 1.5, 0.3, 0.5])  # q, V, m, theta
 
 
-class Map(StateMap):
+class Map(SaddlePointMap):
     """A constructed map u -> G(u) without symmetries."""
 
     def __init__(self, function: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.function, self.evaluations, self.symmetry, self.rotations = function, 0, NO_SYMMETRY, np.empty((0, 1, 1))
+        self.function, self.evaluations, self.symmetry, self.student_rotation_generators = (
+            function,
+            0,
+            NO_SYMMETRY,
+            np.empty((0, 1, 1)),
+        )
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
         assert sizes == SIZES
         self.evaluations += 1
         return self.function(u)
 
-    def step_inside_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    def step_inside_field_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
         return u + move
 
-    def explain_outside(self, u: np.ndarray, sizes: Sizes) -> str:
+    def explain_undefined_image(self, u: np.ndarray, sizes: Sizes) -> str:
         return "V is not positive definite"
 
 
@@ -62,29 +71,29 @@ def at(u: np.ndarray) -> FixedPoint:
 
 
 def by_differences(function: Map) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda u: jacobian(function, u, SIZES)  # type: ignore[arg-type]
+    return lambda u: map_jacobian_by_differences(function, u, SIZES)  # type: ignore[arg-type]
 
 
 def test_averages_are_known_of_the_map_that_gave_them_only():
     """Those at the state where Newton's method ends are kept, by its problem and rule; elsewhere they are not known."""
-    problem, rule = sf.problem("ridge_regression", alpha=2.0), Pieces(12)
-    state_map = StateMap(problem, rule)
+    problem, rule = sf.problem("ridge_regression", alpha=2.0), SmoothPiecesRule(12)
+    state_map = SaddlePointMap(problem, rule)
     begun = sf.solve(problem, accuracy=1e-3).overlaps
-    point = run_newton(
+    point = run_newton_iteration(
         state_map,
         FixedPoint(begun.pack(), begun.sizes, np.inf, Status.MAX_ITERATIONS, 0, None),
         1e-10,
-        lambda u: jacobian(state_map, u, begun.sizes),
+        lambda u: map_jacobian_by_differences(state_map, u, begun.sizes),
     )
 
     def evaluated(at: sf.Problem, by: Rule, u: np.ndarray) -> int:
-        again = StateMap(at, by)
-        found = again.averages(Overlaps.unpack(u, point.sizes))
+        again = SaddlePointMap(at, by)
+        found = again.channel_averages(Overlaps.unpack(u, point.sizes))
         assert np.array_equal(found.moments, by.averages(at, Overlaps.unpack(u, point.sizes)).moments)
         return again.evaluations
 
     assert evaluated(problem, rule, point.u) == 0
-    assert evaluated(problem, Pieces(13), point.u) == 1
+    assert evaluated(problem, SmoothPiecesRule(13), point.u) == 1
     assert evaluated(problem.with_(alpha=2.1), rule, point.u) == 1
     assert evaluated(problem, rule, 1.01 * point.u) == 1
 
@@ -107,7 +116,7 @@ def test_damping_adapts_to_the_mean_mode(eigenvalue):
 def test_the_weight_from_the_spectrum_contracts_fastest(low, high):
     """For a real spectrum between low and high the best weight is 2 / (2 - low - high), at most 1."""
     spectrum = np.array([low, 0.0 if low < 0 else 0.5, high])
-    weight = optimal_damping(spectrum)
+    weight = optimal_damping_weight(spectrum)
     assert weight == pytest.approx(min(1.0, 2 / (2 - low - high)), abs=0.005)
     rate = np.max(np.abs(1 - weight * (1 - spectrum)))
     point = run_damped_iteration(linear(low, low / 2, high / 2, high), start(), 1e-9, weight=weight)
@@ -117,7 +126,7 @@ def test_the_weight_from_the_spectrum_contracts_fastest(low, high):
 
 def test_without_a_contracting_weight_damping_stays_cautious():
     for eigenvalues in ([1.2, -3.0], [0.9 + 5j, 0.9 - 5j], [-200.0]):
-        assert optimal_damping(np.array(eigenvalues)) == DEFAULT_DAMPING
+        assert optimal_damping_weight(np.array(eigenvalues)) == DEFAULT_DAMPING
 
 
 def test_an_eigenvalue_above_one_is_not_damped_away():
@@ -162,7 +171,7 @@ def test_a_start_outside_the_domain_is_said_so():
 
     for point in (
         run_damped_iteration(Map(outside), start(), 1e-9),
-        run_newton(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4)),
+        run_newton_iteration(Map(outside), at(TRUTH), 1e-9, lambda u: np.eye(4)),
     ):
         assert point.status is Status.LEFT_DOMAIN
         assert point.outside == "V is not positive definite" and "domain" in point.status.advice
@@ -199,7 +208,7 @@ def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
     function = Map(lambda u: np.array([bad, 1.0, 0.0, 0.0]))
     for point in (
         run_damped_iteration(function, start(), 1e-9),
-        run_newton(function, at(TRUTH), 1e-9, lambda u: np.eye(4)),
+        run_newton_iteration(function, at(TRUTH), 1e-9, lambda u: np.eye(4)),
     ):
         assert point.status is Status.NOT_FINITE
         assert not point.status.success
@@ -207,7 +216,7 @@ def test_numbers_that_are_not_finite_have_a_status_of_their_own(bad):
 
 def test_newton_solves_a_linear_map_in_one_step():
     function = linear(0.9, -6.0, 3.0, 0.2)
-    point = run_newton(function, at(TRUTH + 0.02), 1e-12, by_differences(function))
+    point = run_newton_iteration(function, at(TRUTH + 0.02), 1e-12, by_differences(function))
     assert point.status is Status.CONVERGED
     assert point.iterations <= 3
     assert point.u == pytest.approx(TRUTH, abs=1e-12)
@@ -218,7 +227,9 @@ def test_newton_solves_a_nonlinear_map_faster_than_linearly():
     function = Map(lambda u: 0.9 * np.cos(u) + 0.2 * u[::-1] ** 2)
     residuals = []
     for iterations in (2, 3, 4, 5, 6, 7, 8):
-        point = run_newton(function, at(np.full(4, 0.6)), 1e-14, by_differences(function), max_iterations=iterations)
+        point = run_newton_iteration(
+            function, at(np.full(4, 0.6)), 1e-14, by_differences(function), max_iterations=iterations
+        )
         residuals.append(point.residual)
     assert residuals[-1] < 1e-12
     drops = np.diff(np.log10(np.maximum(residuals, 1e-17)))
@@ -228,7 +239,7 @@ def test_newton_solves_a_nonlinear_map_faster_than_linearly():
 def test_newton_reaches_a_saddle_that_damping_leaves():
     """An unstable branch (eigenvalue 1.3) is a solution too."""
     function = linear(1.3, 0.3, 0.0, 0.1)
-    point = run_newton(function, at(TRUTH + 0.01), 1e-12, by_differences(function))
+    point = run_newton_iteration(function, at(TRUTH + 0.01), 1e-12, by_differences(function))
     assert point.status is Status.CONVERGED
     assert point.u == pytest.approx(TRUTH, abs=1e-11)
 
@@ -237,7 +248,7 @@ def test_newton_reports_the_floor_of_a_map_that_jumps():
     """Nodes that swap minima move the image by 1e-5 and there is no fixed point below that."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     function = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = run_newton(function, at(TRUTH + 0.02), 1e-9, by_differences(smooth), max_iterations=30)
+    point = run_newton_iteration(function, at(TRUTH + 0.02), 1e-9, by_differences(smooth), max_iterations=30)
     assert point.status is Status.FLOOR
     assert 1e-9 < point.residual < 1e-4
     assert "sampling error" in point.status.advice
@@ -247,11 +258,13 @@ def test_newton_counts_what_it_did_where_it_gives_up_early():
     """A residual that does not fall is left after a few evaluations, however many are allowed."""
     smooth = linear(0.5, 0.3, -0.2, 0.1)
     stuck = Map(lambda u: smooth.function(u) + 1e-5 * np.sign(TRUTH - u + 1e-9))
-    point = run_newton(stuck, at(TRUTH + 0.02), 1e-9, lambda u: jacobian(smooth, u, SIZES), max_iterations=200)
+    point = run_newton_iteration(
+        stuck, at(TRUTH + 0.02), 1e-9, lambda u: map_jacobian_by_differences(smooth, u, SIZES), max_iterations=200
+    )
     assert point.status is Status.FLOOR
     assert point.iterations == stuck.evaluations < 200
     singular = Map(lambda u: u + 1.0)
-    point = run_newton(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
+    point = run_newton_iteration(singular, at(TRUTH), 1e-9, lambda u: np.eye(4), max_iterations=200)
     assert not point.status.success
     assert point.iterations == singular.evaluations < 10
 
@@ -261,8 +274,8 @@ def test_the_reported_residual_is_that_of_the_reported_point():
     for point in (
         run_damped_iteration(function, start(), 1e-3),
         run_damped_iteration(function, start(), 1e-12, max_iterations=3),
-        run_newton(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
-        run_newton(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
+        run_newton_iteration(function, at(TRUTH + 0.05), 1e-12, by_differences(function)),
+        run_newton_iteration(function, at(TRUTH + 0.05), 1e-12, lambda u: np.zeros((4, 4)), max_iterations=2),
     ):
         scales = Overlaps.unpack(point.u, SIZES).block_scales
         expected = np.max(np.abs(function.function(point.u) - point.u) / scales)
@@ -275,22 +288,22 @@ def test_residuals_are_measured_in_units_of_their_block():
     for i in (0, 1):
         image = u.copy()
         image[i] *= 1.01
-        assert residual_of(image, u, SIZES) == pytest.approx(0.01)
+        assert relative_residual(image, u, SIZES) == pytest.approx(0.01)
 
 
 def test_jacobian_is_that_of_the_map():
     function = linear(0.9, -6.0, 3.0, 0.2)
     basis = np.array([function.function(TRUTH + e) - TRUTH for e in np.eye(4)]).T
-    assert jacobian(function, TRUTH, SIZES) == pytest.approx(basis, abs=1e-9)
+    assert map_jacobian_by_differences(function, TRUTH, SIZES) == pytest.approx(basis, abs=1e-9)
 
 
 def test_frozen_components_stay_exactly_zero():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    rule = ProxSpace(24, 12)
+    rule = ProxSpaceRule(24, 12)
     overlaps = Overlaps(np.full((2, 1, 1), 0.11), np.full((2, 1, 1), 12.0), np.zeros((2, 1)), np.full((2, 1, 1), 0.15))
     frozen = np.array([False] * 6 + [True] * 2)
-    free = StateMap(problem, rule)(overlaps.pack(), overlaps.sizes)
-    kept = StateMap(problem, rule, Symmetry(frozen))(overlaps.pack(), overlaps.sizes)
+    free = SaddlePointMap(problem, rule)(overlaps.pack(), overlaps.sizes)
+    kept = SaddlePointMap(problem, rule, StateSymmetry(frozen))(overlaps.pack(), overlaps.sizes)
     assert np.all(free[frozen] != 0.0)
     assert np.all(kept[frozen] == 0.0)
     assert np.array_equal(kept[~frozen], free[~frozen])
@@ -325,9 +338,9 @@ def test_every_failure_names_the_next_thing_to_try(status):
 def test_slopes_are_not_learnt_from_the_noise_of_a_floor():
     """Steps as small as what swapping nodes change would turn any Jacobian into nonsense."""
     smooth, noise = linear(0.6, 0.3, 0.0, -2.0), np.random.default_rng(3)
-    exact = jacobian(smooth, TRUTH, SIZES)  # type: ignore[arg-type]
+    exact = map_jacobian_by_differences(smooth, TRUTH, SIZES)  # type: ignore[arg-type]
     rough = Map(lambda u: smooth(u, SIZES) + 1e-5 * noise.standard_normal(4))
-    point = run_newton(rough, at(start().pack()), 1e-12, lambda u: exact)
+    point = run_newton_iteration(rough, at(start().pack()), 1e-12, lambda u: exact)
     assert point.status is Status.FLOOR
     assert point.jacobian == pytest.approx(exact, abs=1e-2)
 
@@ -343,13 +356,13 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
     u, move = here.pack(), np.random.default_rng(0).standard_normal(len(here.pack()))
     for size in (1e-2, 1.0, 1e2):
         moved = Overlaps.unpack(step_within_domain(problem, u, size * move, here.sizes), here.sizes)
-        assert explain_invalid_fields(problem, moved) == ""
+        assert explain_indefinite_covariances(problem, moved) == ""
         assert np.allclose(moved.theta, theta + size * Overlaps.unpack(move, here.sizes).theta, rtol=1e-12)
-    beyond = explain_invalid_fields(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
+    beyond = explain_indefinite_covariances(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
     assert beyond.startswith("q - theta rho*^(-1) theta^T has") and beyond.endswith(
         "along the teacher (measured overlaps are divided by d)"
     )
-    alone = explain_invalid_fields(problem, replace(here, q=-here.q, theta=0 * theta))
+    alone = explain_indefinite_covariances(problem, replace(here, q=-here.q, theta=0 * theta))
     assert alone.startswith("q has the eigenvalue -") and "teacher" not in alone
     errors = [np.abs(step_within_domain(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
     assert errors[1] < 0.015 * errors[0]
@@ -364,10 +377,14 @@ def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order
         np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
     )  # fmt: skip
     relative, x = RelativeCoordinates(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
-    assert relative.coordinates_of(relative.state(x)) == pytest.approx(x, rel=1e-9)
-    assert explain_invalid_fields(problem, Overlaps.unpack(relative.state(10 * x), here.sizes)) == ""
+    assert relative.relative_coordinates_of_state(relative.state_at_coordinates(x)) == pytest.approx(x, rel=1e-9)
+    assert (
+        explain_indefinite_covariances(problem, Overlaps.unpack(relative.state_at_coordinates(10 * x), here.sizes))
+        == ""
+    )
     errors = [
-        np.abs(relative.state(s * x) - here.pack() - relative.linearised_change(s * x)).max() for s in (1e-3, 1e-4)
+        np.abs(relative.state_at_coordinates(s * x) - here.pack() - relative.linearised_state_change(s * x)).max()
+        for s in (1e-3, 1e-4)
     ]
     assert errors[1] < 0.015 * errors[0]
 
@@ -378,7 +395,7 @@ def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order
 def test_relaxation_ends_where_newton_does_with_the_same_slopes(name, given):
     """With a teacher, and with two clusters and none: from far off, and by steps relative to the state."""
     solution = sf.solve(sf.problem(name, **given))
-    state_map = StateMap(solution.problem, solution.rule, solution.symmetry)
+    state_map = SaddlePointMap(solution.problem, solution.rule, solution.symmetry)
     u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
     far = replace(solution.overlaps, q=4 * solution.overlaps.q, V=100 * solution.overlaps.V)
     point = pseudo_transient_continuation(
@@ -386,6 +403,8 @@ def test_relaxation_ends_where_newton_does_with_the_same_slopes(name, given):
     )
     assert point.status is Status.CONVERGED and point.residual < 1e-9
     assert point.u == pytest.approx(u, rel=1e-7, abs=1e-9)
-    relative = RelativeMap(state_map, u, sizes)
-    expected = jacobian(state_map, u, sizes, 1e-5)
-    assert relative.jacobian(relative.slopes()) == pytest.approx(expected, rel=1e-5, abs=1e-6 * np.abs(expected).max())
+    relative = RelativeSaddlePointMap(state_map, u, sizes)
+    expected = map_jacobian_by_differences(state_map, u, sizes, 1e-5)
+    assert relative.map_jacobian(relative.gap_jacobian()) == pytest.approx(
+        expected, rel=1e-5, abs=1e-6 * np.abs(expected).max()
+    )

@@ -12,20 +12,20 @@ import pytest
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError, Solution
 from saddleforge.branches.branch_map import BranchMap
-from saddleforge.branches.continuation import correct
+from saddleforge.branches.continuation import correct_predicted_point
 from saddleforge.branches.equations import BranchEquations, CrossingEquations
 from saddleforge.following.branch_continuation import BranchContinuation
-from saddleforge.following.critical import as_unsolved_solution, critical_line
-from saddleforge.following.events import relocate_event
+from saddleforge.following.critical import critical_line, solution_without_error_bars
+from saddleforge.following.events import relocate_event_for_nearby_problem
 from saddleforge.following.first_event import instability, spinodal
 from saddleforge.following.follow import follow
-from saddleforge.integration import Lines, ProxSpace, Rule
-from saddleforge.problems.overlaps import block_slices
-from saddleforge.report.plots.branches import plot_dataset
-from saddleforge.report.tables import load_dataset
+from saddleforge.integration import ProxSpaceRule, Rule, SplitLinesRule
+from saddleforge.problems.overlaps import packed_overlap_slices
+from saddleforge.report.plots.branches import plot_branch
+from saddleforge.report.tables import load_netcdf_dataset
 from saddleforge.saddle_point.difference_jacobian import jacobian_by_differences
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.solving.deflation import agree_up_to_symmetry, find_by_deflation
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.solving.deflation import find_solutions_by_deflation, solutions_agree_up_to_symmetry
 from saddleforge.thresholds.conditions import parse_condition
 
 Solved = Callable[[float, str, float], Solution]
@@ -53,22 +53,22 @@ def test_slopes_of_the_branch_equations_are_those_of_the_map(
     """Printed derivatives on a grid that integrates them to 1e-6; the coarse one, for tangents, is close."""
     solution = attention(2.0, "semantic", 1e-4)
     branch = BranchMap.from_solution(solution, ("alpha", "omega"), [1.0, 1.0])
-    x, at = branch.coordinates(solution.overlaps.pack()), np.array([2.0, 0.3])
-    units = np.concatenate([branch.units(x), [1.0, 1.0]])
-    by_coarse = branch.slopes(x, at) * units
+    x, at = branch.coordinates_of_state(solution.overlaps.pack()), np.array([2.0, 0.3])
+    units = np.concatenate([branch.coordinate_units(x), [1.0, 1.0]])
+    by_coarse = branch.residual_jacobian(x, at) * units
     assert branch.slopes_by == {"printed derivatives"}
 
     def wide(rule: Rule) -> np.ndarray:
         def gap(z: np.ndarray) -> np.ndarray:
-            return branch.residuals(z[:-2], z[-2:], rule)[0] * branch.units(z[:-2])
+            return branch.residuals_by_replicate(z[:-2], z[-2:], rule)[0] * branch.coordinate_units(z[:-2])
 
         columns = jacobian_by_differences(gap, np.concatenate([x, at]), 3e-4 * units)
         return columns / units[:-2, None] * units
 
     np.testing.assert_allclose(wide(solution.rule), by_coarse, atol=2e-2)
-    fine = ProxSpace(88, 44)
-    monkeypatch.setattr(branch, "_slope_settings", lambda *_: (fine, 1e-6))
-    np.testing.assert_allclose(wide(fine), branch.slopes(x, at) * units, atol=1e-5)
+    fine = ProxSpaceRule(88, 44)
+    monkeypatch.setattr(branch, "_derivative_rule_and_steps", lambda *_: (fine, 1e-6))
+    np.testing.assert_allclose(wide(fine), branch.residual_jacobian(x, at) * units, atol=1e-5)
 
 
 def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
@@ -76,14 +76,16 @@ def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
     found = [sf.solve(sf.problem("ridge_regression", alpha=2.0, **{"lambda": size}), accuracy=1e-3) for size in (1, 2)]
     one, other = maps = [BranchMap.from_solution(solution, ("alpha",), [1.0]) for solution in found]
     at = np.array([2.0])
-    states = [branch.coordinates(s.overlaps.pack()) for branch, s in zip(maps, found, strict=True)]
+    states = [branch.coordinates_of_state(s.overlaps.pack()) for branch, s in zip(maps, found, strict=True)]
     own, loss_rule = one.rule, one.rule.finer_rule()
     for rules in ((own, own), (loss_rule, own), (loss_rule, loss_rule)):
         one.loss_rule, other.loss_rule = rules
         rows = CrossingEquations(one, other, 0.5).replicate_residuals(np.concatenate([*states, at]))
-        phis = [branch.free_entropies(x, at, branch.loss_rule) for branch, x in zip(maps, states, strict=True)]
+        phis = [
+            branch.free_entropies_by_replicate(x, at, branch.loss_rule) for branch, x in zip(maps, states, strict=True)
+        ]
         expected = [
-            *(branch.residuals(x, at) for branch, x in zip(maps, states, strict=True)),
+            *(branch.residuals_by_replicate(x, at) for branch, x in zip(maps, states, strict=True)),
             (phis[0] - phis[1]) / 0.5,
         ]
         np.testing.assert_array_equal(rows[0], np.concatenate([np.ravel(part) for part in expected]))
@@ -96,10 +98,11 @@ def test_a_condition_on_a_line_averages_only_for_what_it_asks(name: str) -> None
     condition = parse_condition(f"{name} = 0.1", solution.problem)
     at = solution.problem, solution.overlaps, solution.rule
     spared, whole = (
-        condition(as_unsolved_solution(*at, needs_averages))[0] for needs_averages in (condition.needs_averages, True)
+        condition(solution_without_error_bars(*at, needs_channel_averages))[0]
+        for needs_channel_averages in (condition.needs_channel_averages, True)
     )
     np.testing.assert_array_equal(spared, whole)
-    assert condition.needs_averages == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
+    assert condition.needs_channel_averages == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
 
 
 @pytest.mark.slow
@@ -121,11 +124,11 @@ def test_a_step_onto_the_branch_that_a_walk_merges_with_is_where_it_ends(attenti
     """Newton's method across a pitchfork may lead onto the trunk, and the walk does not turn back."""
     solution = attention(2.0, "semantic", 1e-4)
     walk = BranchContinuation(solution.problem, solution, "alpha", (2.0, 1.85), 1e-3, 0)
-    first = next(walk.points(1))
+    first = next(walk.continuation_points(1))
 
     def beside(theta: float) -> None:
         overlaps = replace(solution.overlaps, theta=theta * solution.overlaps.theta)
-        z = np.append(walk.branch.coordinates(overlaps.pack()), 1.99)
+        z = np.append(walk.branch.coordinates_of_state(overlaps.pack()), 1.99)
         walk.points_so_far = [first, replace(first, point=replace(first.point, z=z), value=1.99)]
 
     beside(0.5)
@@ -134,7 +137,7 @@ def test_a_step_onto_the_branch_that_a_walk_merges_with_is_where_it_ends(attenti
     (passage,) = walk.detect_events()
     assert passage.kind == "spinodal" and passage.merges and sorted(passage.between) == [1.99, 2.0]
     (moved,) = np.abs(passage.equations.sector)
-    theta = moved[block_slices(walk.branch.sizes)["theta"]]
+    theta = moved[packed_overlap_slices(walk.branch.sizes)["theta"]]
     assert np.all(theta > 0.5) and np.sum(moved) == pytest.approx(np.sum(theta))
 
 
@@ -156,11 +159,14 @@ def test_a_fold_is_where_alpha_is_least_along_the_branch_to_twelve_digits() -> N
     assert end.success and end.evidence["type"] == "fold"
     assert end.error < 1e-12
     branch = BranchMap.from_solution(end.solutions[0], ("alpha",), [2.0])
-    equations, V = BranchEquations(branch), block_slices(branch.sizes)["V"]
-    z = np.append(branch.coordinates(end.solutions[0].overlaps.pack()), end.value)
+    equations, V = BranchEquations(branch), packed_overlap_slices(branch.sizes)["V"]
+    z = np.append(branch.coordinates_of_state(end.solutions[0].overlaps.pack()), end.value)
     held = np.append(branch.basis[:, V].ravel(), 0.0)
     steps = 2e-3 * np.arange(-3, 4)
-    places = [correct(equations, z, equations.slopes(z), held, 3e-14, step, most=20) for step in steps]
+    places = [
+        correct_predicted_point(equations, z, equations.residual_jacobian(z), held, 3e-14, step, most=20)
+        for step in steps
+    ]
     alpha = np.polynomial.Polynomial.fit(steps, [point[0][-1] - end.value for point in places if point], 6)
     assert np.all(alpha(steps[:3]) > 1e-8) and np.all(alpha(steps[4:]) > 1e-8)
     least = min(alpha(np.linspace(-1e-4, 1e-4, 2001)))
@@ -179,7 +185,9 @@ def test_semantic_phase_retrieval_ends_in_a_fold(agree: Callable[..., None]) -> 
     assert finer.error < 1e-9 and end.error < 1e-6
     # A rule that treats jumps in another way finds the same overlaps there.
     (fold,) = end.solutions
-    by_lines = StateMap(fold.problem, Lines(140), fold.symmetry)(fold.overlaps.pack(), fold.overlaps.sizes)
+    by_lines = SaddlePointMap(fold.problem, SplitLinesRule(140), fold.symmetry)(
+        fold.overlaps.pack(), fold.overlaps.sizes
+    )
     assert np.max(np.abs(by_lines - fold.overlaps.pack()) / fold.overlaps.block_scales) < 1e-5
     assert "RS unstable" in end.rs_verdict
 
@@ -251,18 +259,18 @@ def test_a_line_of_crossings_agrees_with_crossings_located_one_by_one() -> None:
 
 def test_deflation_of_a_convex_problem_finds_nothing() -> None:
     problem = sf.problem("ridge_regression", alpha=2.0)
-    assert not find_by_deflation(problem, [sf.solve(problem)], attempts=3)
+    assert not find_solutions_by_deflation(problem, [sf.solve(problem)], attempts=3)
 
 
 @pytest.mark.slow
 def test_deflation_finds_what_the_starts_were_asked_to_leave_out(attention: Solved) -> None:
     """From the semantic solution alone, of semantic, positional and uninformed start, at least one other is found."""
     known = attention(2.0, "semantic", 1e-4)
-    new = find_by_deflation(known.problem, [known], attempts=3, accuracy=1e-2)
+    new = find_solutions_by_deflation(known.problem, [known], attempts=3, accuracy=1e-2)
     assert new
     for solution in new:
         assert solution.losses is not None
-        assert not agree_up_to_symmetry(solution, known)
+        assert not solutions_agree_up_to_symmetry(solution, known)
         assert solution.residual < 1e-6
 
 
@@ -271,16 +279,16 @@ def test_a_followed_branch_as_a_table_and_a_figure(tmp_path: Path) -> None:
     found = follow(problem, start="semantic", over="alpha", between=(2.0, 2.3), accuracy=1e-3)
     path = tmp_path / "branch.nc"
     found.save(path)
-    dataset = load_dataset(path)
+    dataset = load_netcdf_dataset(path)
     np.testing.assert_array_equal(dataset["alpha"].values, found.values)
     np.testing.assert_array_equal(dataset["arclength"].values, found.arclength)
     assert dataset.attrs["events"] == "[]"
     assert np.all(dataset["replicon"].values < 1)
-    plot_dataset(dataset, tmp_path / "branch.png")
+    plot_branch(dataset, tmp_path / "branch.png")
     assert (tmp_path / "branch.png").stat().st_size > 10_000
 
 
-def test_what_cannot_be_followed_says_why() -> None:
+def test_an_invalid_continuation_is_refused_with_the_reason() -> None:
     problem = sf.problem("ridge_regression")
     with pytest.raises(InputError, match="an interval is expected"):
         follow(problem, over="alpha", between=(1.0, 1.0))
@@ -288,7 +296,7 @@ def test_what_cannot_be_followed_says_why() -> None:
         follow(problem, over="beta", between=(1.0, 2.0))
     with pytest.raises(InputError, match="out of range"):
         follow(problem, over="alpha", between=(1.0, -2.0))
-    with pytest.raises(NotConvergedError, match=r"spinodal: none on the semantic branch for alpha in \[1, 1.5\]"):
+    with pytest.raises(NotConvergedError, match=r"spinodal: none on the informed branch for alpha in \[1, 1.5\]"):
         spinodal(problem, on="semantic", bracket=(1.0, 1.5))
     with pytest.raises(InputError, match="known are crossing, spinodal"):
         critical_line(problem, "onset", over=("lambda_", 0.1, 1.0))
@@ -300,11 +308,11 @@ def test_what_cannot_be_followed_says_why() -> None:
 def test_an_event_is_located_again_from_where_a_problem_nearby_has_it(agree: Callable[..., None]) -> None:
     problem, there = (sf.problem("tukey_regression", Delta=0.0025, lambda_=0.1, width=width) for width in (0.5, 0.51))
     event = spinodal(problem, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
-    again = relocate_event(event, there, 1e-6, 1e-3)
+    again = relocate_event_for_nearby_problem(event, there, 1e-6, 1e-3)
     known = spinodal(there, on="semantic", bracket=(1.0, 3.0), accuracy=1e-6)
     assert again.status == "converged" and abs(again.value - event.value) > 1e-3
     agree((again.value, again.error), (known.value, known.error), "error bars")
     assert again.evidence["type"] == known.evidence["type"] == "fold"
     other = replace(event, evidence={**event.evidence, "toward": "toward theta"})
     with pytest.raises(NotConvergedError, match="is another event"):
-        relocate_event(other, there, 1e-6, 1e-3)
+        relocate_event_for_nearby_problem(other, there, 1e-6, 1e-3)

@@ -23,8 +23,8 @@ import saddleforge as sf
 from saddleforge import Problem
 from saddleforge.integration import GaussHermite
 from saddleforge.problems.overlaps import Conjugates, Overlaps
-from saddleforge.saddle_point.observables import losses
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.observables import free_entropy_and_losses
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 BLOCKS = ("q", "V", "m", "theta")
 STEP = 1e-4
@@ -135,7 +135,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Any:
         os.environ["SADDLEFORGE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
         try:
             problem = sf.problem(made, alpha=1.7)
-            _ = problem.solver.channel, problem.solver.prior
+            _ = problem.solver.channel, problem.solver.prior_functions
         finally:
             if previous is None:
                 del os.environ["SADDLEFORGE_CACHE"]
@@ -179,8 +179,8 @@ def random_conjugates(
 
 
 def channel_conjugates(case: Case, overlaps: Overlaps) -> Conjugates:
-    state_map = StateMap(case.problem, case.rule)
-    return state_map.conjugates(overlaps, state_map.averages(overlaps).moments.mean(axis=0))
+    state_map = SaddlePointMap(case.problem, case.rule)
+    return state_map.conjugates_at_overlaps(overlaps, state_map.channel_averages(overlaps).moments.mean(axis=0))
 
 
 def random_point(case: Case, rng: np.random.Generator) -> tuple[Overlaps, Conjugates, Conjugates]:
@@ -197,7 +197,7 @@ def energetic(case: Case, overlaps: Overlaps) -> float:
 
 def prior_part(case: Case, overlaps: Overlaps, hats: Conjugates) -> float:
     problem = case.problem
-    trace, entropic, _ = problem.solver.prior.free_entropy(
+    trace, entropic, _ = problem.solver.prior_functions.free_entropy(
         *problem.prior_law,
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
@@ -224,7 +224,7 @@ def shifted(blocks: Any, name: str, index: tuple[int, ...], by: float) -> Any:
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("which", MARKED)
-def test_gradient_in_the_overlaps(cases, which, name):
+def test_the_gradient_in_the_overlaps_agrees_with_differences(cases, which, name):
     case = cases(which)
     overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
     partner, factor = {"q": ("V", 0.5), "V": ("q", -0.5), "m": ("m", -1.0), "theta": ("theta", -1.0)}[name]
@@ -242,11 +242,11 @@ def test_gradient_in_the_overlaps(cases, which, name):
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("which", MARKED)
-def test_gradient_in_the_conjugates(cases, which, name):
+def test_the_gradient_in_the_conjugates_agrees_with_differences(cases, which, name):
     case = cases(which)
     rng = np.random.default_rng(40 + CASES.index(which))
     overlaps, hats = random_overlaps(case, rng), random_conjugates(case, rng)
-    computed = StateMap(case.problem, case.rule).overlaps(hats, overlaps.phi)
+    computed = SaddlePointMap(case.problem, case.rule).overlaps_from_conjugates(hats, overlaps.phi)
     partner, factor = {"q": ("V", -0.5), "V": ("q", 0.5), "m": ("m", -1.0), "theta": ("theta", -1.0)}[name]
     gradient = factor * (getattr(overlaps, partner) - getattr(computed, partner))
     scale = np.abs(gradient).max()
@@ -262,11 +262,11 @@ def test_gradient_in_the_conjugates(cases, which, name):
 def test_gradient_in_the_trained_numbers(cases):
     case = cases("own q and phi")
     overlaps, hats, _ = random_point(case, np.random.default_rng(5))
-    state_map = StateMap(case.problem, case.rule)
-    averages = state_map.averages(overlaps)
+    state_map = SaddlePointMap(case.problem, case.rule)
+    averages = state_map.channel_averages(overlaps)
 
     def phi_of(at: Overlaps) -> float:
-        return losses(case.problem, at, hats, state_map.averages(at)).free_entropy
+        return free_entropy_and_losses(case.problem, at, hats, state_map.channel_averages(at)).free_entropy
 
     offset = {text: start for text, _, start in case.problem.solver.channel.MOMENTS}["loss_phi"]
     for n, number in enumerate(case.problem.trained):
@@ -282,7 +282,7 @@ def test_the_points_are_not_stationary(cases, which):
     case = cases(which)
     overlaps, hats, computed = random_point(case, np.random.default_rng(60 + CASES.index(which)))
     hats_there = random_conjugates(case, np.random.default_rng(1))
-    images = StateMap(case.problem, case.rule).overlaps(hats_there, overlaps.phi)
+    images = SaddlePointMap(case.problem, case.rule).overlaps_from_conjugates(hats_there, overlaps.phi)
     for name in BLOCKS:
         assert np.abs(getattr(hats, name) / getattr(computed, name) - 1).max() > 0.02
         assert (

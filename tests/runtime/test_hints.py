@@ -6,7 +6,7 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.base.hints import AttributeHints
+from saddleforge.base.hints import AttributeErrorHints
 
 
 def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():
@@ -15,14 +15,14 @@ def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():
         _ = solution.theta
     with pytest.raises(AttributeError, match=r"no 'testerror' \(did you mean test_error\?\); it has .*training_loss"):
         _ = solution.testerror
-    with pytest.raises(AttributeError, match=r"Solution has no 'plot': a curve has, as sf\.curve\(problem"):
+    with pytest.raises(AttributeError, match=r"Solution has no 'plot': a curve has it, as sf\.curve\(problem"):
         solution.plot("x.png")
     assert not hasattr(solution, "_repr_html_")
     assert pickle.loads(pickle.dumps(solution.overlaps)).q == solution.overlaps.q
 
 
 def test_an_attribute_that_fails_says_why():
-    class Failing(AttributeHints):
+    class Failing(AttributeErrorHints):
         @property
         def value(self):
             return self.missing_inside.real
@@ -54,7 +54,7 @@ def test_a_type_error_from_inside_is_left_as_it_is():
 
 def test_a_problem_that_is_assigned_to_names_another_one():
     problem = sf.problem("ridge_regression", alpha=2)
-    with pytest.raises(AttributeError, match=r"problem\.with_\(alpha=3\) is another one"):
+    with pytest.raises(AttributeError, match=r"problem\.with_\(alpha=3\) returns a changed copy"):
         problem.alpha = 3
     assert problem.with_(alpha=3).alpha == 3
     with pytest.raises(TypeError, match=r"as sf\.tune\(problem, 'lambda', bracket=\(1e-3, 10\)\)"):
@@ -88,8 +88,8 @@ def test_options_by_another_spelling_and_learners_that_are_objects_are_answered(
         sf.dynamics(problem, lr=0.1, time=1)
 
 
-def test_what_is_no_curve_and_no_function_is_answered():
-    with pytest.raises(sf.InputError, match=r"a Curve is expected, not Solution: sf\.curve\(problem"):
+def test_wrong_argument_types_are_refused_with_the_expected_type():
+    with pytest.raises(sf.InputError, match=r"sf\.compare needs a Curve, not Solution: make one by sf\.curve\(problem"):
         sf.compare(sf.solve(sf.problem("ridge_regression", alpha=2)))
     with pytest.raises(sf.InputError, match=r"activation = 'tanh': a function of an array is expected, as np\.tanh"):
         sf.random_features(2, "tanh")
@@ -100,7 +100,7 @@ def test_an_output_that_shows_sizes_as_if_they_were_fields_is_refused():
     model = sf.model(name="sizes", output=sf.Output(lambda y: sp.Abs(y), observed={"y": "real"}))(
         lambda X, Y: (sp.Abs(Y[0]) - X[0]) ** 2
     )
-    with pytest.raises(sf.InputError, match=r"field 1 of Y has the mean 0\.8 .*hidden=\{\"sign\""):
+    with pytest.raises(sf.InputError, match=r"the mean of field 1 of Y is 0\.8 .*hidden=\{\"sign\""):
         sf.bayes_optimal(sf.problem(model, alpha=0.8))
 
 

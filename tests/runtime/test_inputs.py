@@ -9,9 +9,9 @@ import pytest
 
 import saddleforge as sf
 import saddleforge.derive.models
-from saddleforge.problems.inputs import ExecutionRecord, record_execution
-from saddleforge.problems.model_file import read_model_file, symbolic_model
-from saddleforge.problems.solver import _catalogue_sources, load_solver
+from saddleforge.problems.inputs import CachedModelExecution, record_model_file_inputs
+from saddleforge.problems.model_file import execute_model_file, load_symbolic_model
+from saddleforge.problems.solver import _catalogue_model_sources, load_solver
 
 MODEL = """
 import sys
@@ -49,20 +49,20 @@ def written(tmp_path, monkeypatch):
 
 def scale_of(file: Path) -> float:
     """What the teacher's field is multiplied by in the loss (scale * Y - X)^2 / 2."""
-    at = symbolic_model(file).at()
+    at = load_symbolic_model(file).at()
     return float(-at.loss.diff(at.X[0], at.Y[0]))
 
 
-def record_of(file: Path) -> ExecutionRecord:
-    return ExecutionRecord.for_file(file, "", file.parents[1] / "records")
+def record_of(file: Path) -> CachedModelExecution:
+    return CachedModelExecution.record_for_model_file(file, "", file.parents[1] / "records")
 
 
 def executed(file: Path) -> bool:
     """Execute a model file and keep that it was; whether it needs to be executed the next time."""
-    with record_execution() as inputs:
-        read_model_file(file)
-    record_of(file).save_answer(inputs, "known")
-    return record_of(file).load_answer() is None
+    with record_model_file_inputs() as inputs:
+        execute_model_file(file)
+    record_of(file).save_result_with_inputs(inputs, "known")
+    return record_of(file).load_cached_result() is None
 
 
 def test_a_changed_helper_is_another_solver_and_the_same_files_are_not_executed_again(written, capsys):
@@ -160,7 +160,7 @@ def test_a_file_is_executed_again_where_what_it_read_has_changed(written, name):
     assert not executed(file)
     path = file.parent / changed
     path.write_text((path.read_text() if path.exists() else "2") + " ")
-    assert record_of(file).load_answer() is None
+    assert record_of(file).load_cached_result() is None
     assert not executed(file)
 
 
@@ -170,7 +170,7 @@ def test_a_file_is_executed_again_where_its_data_may_be_others(written, monkeypa
         (file.parent / place).mkdir()
         (file.parent / place / "data.txt").write_text(value)
         monkeypatch.chdir(file.parent / place)
-        assert record_of(file).load_answer() is None
+        assert record_of(file).load_cached_result() is None
         assert not executed(file)
 
 
@@ -179,7 +179,7 @@ def test_a_module_that_comes_before_the_helper_is_seen(written):
     file = written("helper.C", before, **{"helper.py": "C = 1"})
     assert not executed(file)
     written("helper.C", before, **{"first/helper.py": "C = 2"})
-    assert record_of(file).load_answer() is None
+    assert record_of(file).load_cached_result() is None
     assert scale_of(file) == 2
 
 
@@ -201,9 +201,9 @@ def test_a_file_whose_inputs_cannot_be_known_is_executed_each_time(written, impo
 
 def test_a_structure_that_is_not_shipped_depends_on_all_sources_of_the_catalogue(tmp_path, monkeypatch):
     """`mixed_target` is imported by several models."""
-    before = _catalogue_sources()
+    before = _catalogue_model_sources()
     copied = shutil.copytree(saddleforge.derive.models.__path__[0], tmp_path / "models")
     monkeypatch.setattr(saddleforge.derive.models, "__path__", [str(copied)])
-    assert _catalogue_sources() == before
+    assert _catalogue_model_sources() == before
     (copied / "mixed_target.py").write_text("# changed")
-    assert _catalogue_sources() != before
+    assert _catalogue_model_sources() != before

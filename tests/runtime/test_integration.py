@@ -10,22 +10,37 @@ from scipy.stats import binom, norm
 import saddleforge as sf
 from saddleforge import InputError, Problem
 from saddleforge.base.errors import DomainError
-from saddleforge.base.threads import available_threads, thread_limit
+from saddleforge.base.threads import available_thread_count, thread_limit
 from saddleforge.channel.fields import field_law
 from saddleforge.channel.nodes import (
-    _cached_sobol_set,
-    _draw_sobol_set,
-    _load_or_draw_sobol_set,
+    _cached_sobol_points,
+    _draw_sobol_points,
+    _load_or_draw_sobol_points,
     gauss_hermite,
-    normal_panel_rule,
-    sobol_normal,
+    normal_rule_on_panels,
+    sobol_normal_points,
     tensor_product_rule,
 )
-from saddleforge.integration import FAMILIES, GaussHermite, Lattice, Lines, Pieces, ProxSpace, Rule, Sobol, rule_by_name
-from saddleforge.integration.estimates import RuleComparison, compare_rules, error_bar, two_standard_errors
-from saddleforge.integration.sampled import TeacherRule
+from saddleforge.integration import (
+    FAMILIES,
+    GaussHermite,
+    LatticeRule,
+    ProxSpaceRule,
+    Rule,
+    SmoothPiecesRule,
+    Sobol,
+    SplitLinesRule,
+    rule_by_name,
+)
+from saddleforge.integration.estimates import (
+    RuleComparison,
+    compare_rules,
+    error_bar_from_comparisons,
+    replicate_error_bar,
+)
+from saddleforge.integration.sampled import TeacherFieldRule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.contract import dumps
+from saddleforge.report.contract import json_text
 
 NORMAL_MOMENTS = (1, 0, 1, 0, 3, 0, 15, 0, 105)
 
@@ -83,21 +98,21 @@ def test_gauss_hermite_holds_for_every_number_of_points(points):
 
 @pytest.mark.parametrize("breaks", [[], [0.0], [-1.3, 0.4], [12.0, 0.4]], ids=str)
 def test_panels_integrate_the_normal_measure(breaks):
-    nodes, weights = normal_panel_rule(breaks, 60)
+    nodes, weights = normal_rule_on_panels(breaks, 60)
     for degree, moment in enumerate(NORMAL_MOMENTS):
         assert weights @ nodes**degree == pytest.approx(moment, rel=1e-12, abs=1e-11)
 
 
 def test_panels_see_a_jump_at_their_break():
     """P(z > 0.4), which no rule that ignores the jump gets to twelve digits."""
-    nodes, weights = normal_panel_rule([0.4], 30)
+    nodes, weights = normal_rule_on_panels([0.4], 30)
     assert weights @ (nodes > 0.4) == pytest.approx(norm.sf(0.4), abs=1e-14)
     nodes, weights = gauss_hermite(30)
     assert weights @ (nodes > 0.4) != pytest.approx(norm.sf(0.4), abs=1e-3)
 
 
 def test_product_rules_multiply():
-    nodes, weights = tensor_product_rule([gauss_hermite(4), normal_panel_rule([0.0], 40), gauss_hermite(3)])
+    nodes, weights = tensor_product_rule([gauss_hermite(4), normal_rule_on_panels([0.0], 40), gauss_hermite(3)])
     assert nodes.shape == (4 * 80 * 3, 3)
     assert weights @ np.prod(nodes**2, axis=1) == pytest.approx(1.0, rel=1e-12)
     assert weights @ (nodes[:, 0] ** 4 * nodes[:, 2] ** 2) == pytest.approx(3.0, rel=1e-12)
@@ -111,7 +126,7 @@ def test_an_integral_over_nothing_is_one_point():
 
 def test_a_sobol_set_is_closed_under_the_sign_of_each_group():
     groups = ((0, 1), (2, 3))
-    nodes = sobol_normal(4, 6, 3, groups)
+    nodes = sobol_normal_points(4, 6, 3, groups)
     rows = {tuple(row) for row in nodes.tolist()}
     assert len(rows) == 4 * 2**6
     for group in groups:
@@ -121,27 +136,27 @@ def test_a_sobol_set_is_closed_under_the_sign_of_each_group():
 
 
 def test_a_sobol_set_has_the_moments_of_the_normal_measure():
-    nodes = sobol_normal(4, 12, 0, ((0, 1), (2, 3)))
+    nodes = sobol_normal_points(4, 12, 0, ((0, 1), (2, 3)))
     assert np.abs(nodes.mean(axis=0)).max() < 1e-15
     assert np.abs(nodes.T @ nodes / len(nodes) - np.eye(4)).max() < 3e-3
 
 
 def test_seeds_give_different_sets_and_the_same_seed_the_same():
-    assert np.array_equal(sobol_normal(2, 5, 1, ()), _cached_sobol_set.__wrapped__(2, 5, 1, ()))
-    assert not np.array_equal(sobol_normal(2, 5, 1, ()), sobol_normal(2, 5, 2, ()))
+    assert np.array_equal(sobol_normal_points(2, 5, 1, ()), _cached_sobol_points.__wrapped__(2, 5, 1, ()))
+    assert not np.array_equal(sobol_normal_points(2, 5, 1, ()), sobol_normal_points(2, 5, 2, ()))
 
 
 def test_small_sets_are_kept_for_the_next_process_and_drawn_again_where_their_file_is_damaged(tmp_path, monkeypatch):
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path))
-    drawn = _draw_sobol_set(3, 5, 7)
-    assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
+    drawn = _draw_sobol_points(3, 5, 7)
+    assert np.array_equal(_load_or_draw_sobol_points(3, 5, 7), drawn)
     (file,) = (tmp_path / "sobol").iterdir()
     assert np.array_equal(np.load(file), drawn)
     for damage in (b"", file.read_bytes()[:-8], b"no array"):
         file.write_bytes(damage)
-        assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
+        assert np.array_equal(_load_or_draw_sobol_points(3, 5, 7), drawn)
     monkeypatch.setenv("SADDLEFORGE_CACHE", "/dev/null/nowhere")
-    assert np.array_equal(_load_or_draw_sobol_set(3, 5, 7), drawn)
+    assert np.array_equal(_load_or_draw_sobol_points(3, 5, 7), drawn)
 
 
 # The fields
@@ -180,7 +195,7 @@ def ridge_truth(q: float, V: float, theta: float) -> dict[str, np.ndarray | floa
 
 
 GLM_STATES = [(0.6, 1.3, 0.5), (0.2, 0.4, 0.1), (2.5, 5.0, 1.2), (0.9, 0.2, -0.4)]
-EXACT_RULES = [GaussHermite(8), ProxSpace(160, 72)]
+EXACT_RULES = [GaussHermite(8), ProxSpaceRule(160, 72)]
 
 
 @pytest.mark.parametrize("state", GLM_STATES, ids=str)
@@ -201,7 +216,7 @@ def sobol_coverage(problem: Problem, states: list[Overlaps], truths: list[np.nda
         for state, truth in zip(states, truths, strict=True):
             found = Sobol(log2=6, scramblings=16, seed=100 + seed).averages(problem, state)
             samples = np.column_stack([found.moments.reshape(16, -1), found.moreau, found.loss])
-            spread = two_standard_errors(samples)
+            spread = replicate_error_bar(samples)
             moving = spread > 1e-13
             hits += int(np.sum(np.abs(samples.mean(axis=0) - truth)[moving] <= spread[moving]))
             trials += int(moving.sum())
@@ -227,7 +242,7 @@ def test_sobol_error_bars_cover_logistic():
     problem = sf.problem("logistic_regression", alpha=1.0)
     states, truths = [glm(*state) for state in GLM_STATES[:2]], []
     for state in states:
-        one, other = GaussHermite(60).averages(problem, state), ProxSpace(200, 60).averages(problem, state)
+        one, other = GaussHermite(60).averages(problem, state), ProxSpaceRule(200, 60).averages(problem, state)
         truths.append(np.array([*one.moments[0, 0], one.moreau[0], one.loss[0]]))
         assert truths[-1] == pytest.approx(np.array([*other.moments[0, 0], other.moreau[0], other.loss[0]]), abs=1e-9)
     assert_covers(*sobol_coverage(problem, states, truths, 24))
@@ -249,15 +264,15 @@ def test_solutions_of_ridge_cover_the_closed_form(integrator, alpha):
 
 def test_prox_space_has_mass_one(attention_problem):
     for state in (JUMP_FREE, BISTABLE):
-        assert ProxSpace(88, 32).averages(attention_problem, state).mass == pytest.approx(1.0, abs=1e-9)
+        assert ProxSpaceRule(88, 32).averages(attention_problem, state).mass == pytest.approx(1.0, abs=1e-9)
     for name in ("ridge_regression", "logistic_regression"):
-        found = ProxSpace(128, 48).averages(sf.problem(name, alpha=1.0), glm(0.6, 1.3, 0.5))
+        found = ProxSpaceRule(128, 48).averages(sf.problem(name, alpha=1.0), glm(0.6, 1.3, 0.5))
         assert found.mass == pytest.approx(1.0, abs=1e-12)
 
 
 def test_the_signed_sum_is_the_average_where_the_minimum_is_unique(attention_problem):
-    corrected = ProxSpace(64, 26).averages(attention_problem, JUMP_FREE)
-    signed = ProxSpace(64, 26, neglected=np.inf).averages(attention_problem, JUMP_FREE)
+    corrected = ProxSpaceRule(64, 26).averages(attention_problem, JUMP_FREE)
+    signed = ProxSpaceRule(64, 26, neglected=np.inf).averages(attention_problem, JUMP_FREE)
     assert corrected.bistable < 1e-7
     assert signed.moments == pytest.approx(corrected.moments, rel=1e-6, abs=1e-10)
     assert signed.moreau == pytest.approx(corrected.moreau, rel=1e-6)
@@ -265,8 +280,8 @@ def test_the_signed_sum_is_the_average_where_the_minimum_is_unique(attention_pro
 
 def test_the_signed_sum_is_wrong_where_there_are_two_minima(attention_problem):
     """By about ten times the bistable weight (docs/theory.md section 15); the corrected sum agrees with the prox."""
-    corrected = ProxSpace(80, 32).averages(attention_problem, BISTABLE)
-    signed = ProxSpace(80, 32, neglected=np.inf).averages(attention_problem, BISTABLE)
+    corrected = ProxSpaceRule(80, 32).averages(attention_problem, BISTABLE)
+    signed = ProxSpaceRule(80, 32, neglected=np.inf).averages(attention_problem, BISTABLE)
     reference = Sobol(13).averages(attention_problem, BISTABLE)
     assert corrected.bistable > 1e-3
     g2 = reference.moments[:, 0, 3]
@@ -278,7 +293,7 @@ def test_the_signed_sum_is_wrong_where_there_are_two_minima(attention_problem):
 @pytest.mark.parametrize("state", [BISTABLE, attention_state(0.08, 25.0, 0.0, 0.0)], ids=["positional", "uninformed"])
 def test_prox_space_agrees_with_sobol_where_the_proximal_map_jumps(attention_problem, state):
     """Two rules that share only the model: three standard errors of the sampled one."""
-    grid = ProxSpace(64, 32).averages(attention_problem, state)
+    grid = ProxSpaceRule(64, 32).averages(attention_problem, state)
     sobol = Sobol(13).averages(attention_problem, state)
     for name in ("moments", "moreau", "loss"):
         one, other = getattr(grid, name), getattr(sobol, name)
@@ -294,17 +309,17 @@ def test_smoothing_the_step_is_worth_more_than_a_finer_grid(attention_problem):
     """
     state, moving = attention_state(0.0567, 26.56, 0.0, 0.0586), [1, 2, 3]  # E[g] vanishes by symmetry
 
-    def moments(rule: ProxSpace) -> np.ndarray:
+    def moments(rule: ProxSpaceRule) -> np.ndarray:
         return rule.averages(attention_problem, state).moments[0][:, moving]
 
-    truth = moments(ProxSpace(120, 60, blur=0.6))
+    truth = moments(ProxSpaceRule(120, 60, blur=0.6))
 
-    def off(rule: ProxSpace) -> float:
+    def off(rule: ProxSpaceRule) -> float:
         return float(np.max(np.abs(moments(rule) - truth) / np.abs(truth).max(axis=0)))
 
-    sharp = [off(ProxSpace(points, 44, blur=0.0)) for points in (84, 88, 92)]
-    assert off(ProxSpace(56, 40)) < max(sharp) / 5
-    assert off(ProxSpace(88, 44)) < 5e-5
+    sharp = [off(ProxSpaceRule(points, 44, blur=0.0)) for points in (84, 88, 92)]
+    assert off(ProxSpaceRule(56, 40)) < max(sharp) / 5
+    assert off(ProxSpaceRule(88, 44)) < 5e-5
 
 
 def test_the_map_is_smooth_where_the_proximal_map_jumps(attention_problem):
@@ -314,7 +329,9 @@ def test_the_map_is_smooth_where_the_proximal_map_jumps(attention_problem):
 
     def slope(step: float) -> np.ndarray:
         ahead, behind = (
-            ProxSpace(48, 24).averages(attention_problem, Overlaps.unpack(u + sign * step * direction, BISTABLE.sizes))
+            ProxSpaceRule(48, 24).averages(
+                attention_problem, Overlaps.unpack(u + sign * step * direction, BISTABLE.sizes)
+            )
             for sign in (1, -1)
         )
         return (ahead.moments - behind.moments) / (2 * step)
@@ -325,7 +342,7 @@ def test_the_map_is_smooth_where_the_proximal_map_jumps(attention_problem):
 
 def test_bistable_weight_is_the_share_of_second_minima(attention_problem):
     """prox-space measures it as the weight of saddles, Sobol counts nodes."""
-    grid = ProxSpace(80, 32).averages(attention_problem, BISTABLE)
+    grid = ProxSpaceRule(80, 32).averages(attention_problem, BISTABLE)
     assert grid.bistable == pytest.approx(Sobol(14).averages(attention_problem, BISTABLE).bistable, rel=0.05)
 
 
@@ -349,7 +366,7 @@ def test_a_single_start_misses_minima_where_there_are_two(attention_problem):
 def test_the_logistic_label_splits_the_teacher_axis():
     problem = sf.problem("logistic_regression", alpha=1.0)
     fields = field_law(problem, glm(0.6, 1.3, 0.5), (0,))
-    nodes, _ = TeacherRule.for_loss(problem, fields, 10).rule
+    nodes, _ = TeacherFieldRule.teacher_rule_for_loss(problem, fields, 10).nodes_and_weights
     assert nodes.shape == (20, 1)
     assert np.sum(nodes < 0) == 10
 
@@ -360,7 +377,7 @@ def test_an_unknown_rule_lists_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("rule", "sizes"), [(GaussHermite(64), {"tokens": 3}), (ProxSpace(90, 20), {"student_rank": 2})]
+    ("rule", "sizes"), [(GaussHermite(64), {"tokens": 3}), (ProxSpaceRule(90, 20), {"student_rank": 2})]
 )
 def test_rules_too_large_to_run_say_what_to_use_instead(rule, sizes):
     problem = sf.problem("dot_product_attention", alpha=1.0, **sizes)
@@ -386,10 +403,10 @@ def with_threads() -> Callable[[int, Callable[[], bytes]], bytes]:
 RULES = {
     "gauss-hermite": GaussHermite(10),
     "sobol": Sobol(8),
-    "prox-space": ProxSpace(48, 20),
-    "lines": Lines(16),
-    "pieces": Pieces(12),
-    "lattice": Lattice(2.0),
+    "prox-space": ProxSpaceRule(48, 20),
+    "lines": SplitLinesRule(16),
+    "pieces": SmoothPiecesRule(12),
+    "lattice": LatticeRule(2.0),
 }
 EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
@@ -398,13 +415,13 @@ def error_bars(rule: Rule, problem: Problem, state: Overlaps) -> tuple[np.ndarra
     """Return the moments of a rule at a state and their error bars."""
     own = rule.averages(problem, state)
     if rule.replicated:
-        return own.means, two_standard_errors(own.moments)
+        return own.means, replicate_error_bar(own.moments)
 
     def ask(change: Callable[[Rule], Rule]) -> RuleComparison:
         found = change(rule).averages(problem, state)
         return RuleComparison((found.means - own.means,), (found,))
 
-    return own.means, error_bar(compare_rules([rule], [own], ask), 0)
+    return own.means, error_bar_from_comparisons(compare_rules([rule], [own], ask), 0)
 
 
 def test_every_family_is_held_to_it():
@@ -415,12 +432,12 @@ def test_every_family_is_held_to_it():
 def test_rules_are_found_by_name_and_refine(rule):
     problem = sf.problem("logistic_regression", alpha=1.0)
     named = rule_by_name(rule.name, 10)
-    assert type(named) is type(rule) and named.describe()["rule"] == rule.name
-    assert np.prod(named.finer_rule().describe()["points"]) > np.prod(named.describe()["points"])
+    assert type(named) is type(rule) and named.rule_description()["rule"] == rule.name
+    assert np.prod(named.finer_rule().rule_description()["points"]) > np.prod(named.rule_description()["points"])
     assert (
         rule.finer_rule().node_count(problem) > rule.node_count(problem) >= rule.coarser_rule().node_count(problem) > 0
     )
-    assert rule.cost(problem) >= rule.node_count(problem)
+    assert rule.evaluation_cost(problem) >= rule.node_count(problem)
     assert all(further.node_count(problem) > rule.node_count(problem) for further in rule.finer_rules(problem))
     assert rule.replicates == (rule,) or rule.replicated
 
@@ -437,7 +454,7 @@ def test_error_bars_of_every_rule_hold_polynomial_moments(rule, state):
 
 
 @pytest.mark.parametrize(
-    "rule", [rule for rule in RULES.values() if not isinstance(rule, Lattice)], ids=lambda r: r.name
+    "rule", [rule for rule in RULES.values() if not isinstance(rule, LatticeRule)], ids=lambda r: r.name
 )
 def test_error_bars_hold_what_many_nodes_say(rule):
     """Of labels that are signs of Y, which lattices are not for."""
@@ -448,27 +465,27 @@ def test_error_bars_hold_what_many_nodes_say(rule):
     assert np.all(np.abs(found - truth) <= margin * width + 1e-10)
 
 
-@pytest.mark.skipif(available_threads() < 2, reason="one thread only")
+@pytest.mark.skipif(available_thread_count() < 2, reason="one thread only")
 @EVERY_RULE
 def test_averages_do_not_depend_on_the_number_of_threads(attention_problem, with_threads, rule):
     problem, state = attention_problem, BISTABLE
-    if isinstance(rule, Pieces):
+    if isinstance(rule, SmoothPiecesRule):
         problem, state = sf.problem("hinge", alpha=1.0), glm(0.6, 1.3, 0.5)
 
     def run() -> bytes:
         found = rule.averages(problem, state)
-        jacobians = rule.jacobians(problem, state)
-        arrays = (found.moments, found.moreau, found.loss, jacobians.slope, jacobians.square)
+        jacobian_averages = rule.jacobian_averages(problem, state)
+        arrays = (found.moments, found.moreau, found.loss, jacobian_averages.slope, jacobian_averages.square)
         return b"".join(a.tobytes() for a in arrays)
 
     assert with_threads(1, run) == with_threads(2, run)
 
 
-@pytest.mark.skipif(available_threads() < 2, reason="one thread only")
+@pytest.mark.skipif(available_thread_count() < 2, reason="one thread only")
 @pytest.mark.parametrize("start", ["semantic", pytest.param("positional", marks=pytest.mark.slow)])
 def test_json_does_not_depend_on_the_number_of_threads(attention_problem, with_threads, start):
     def run() -> bytes:
-        return dumps(sf.solve(attention_problem, start, accuracy=2e-2).to_json()).encode()
+        return json_text(sf.solve(attention_problem, start, accuracy=2e-2).to_json()).encode()
 
     assert with_threads(1, run) == with_threads(2, run)
 

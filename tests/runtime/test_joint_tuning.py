@@ -40,7 +40,7 @@ def test_parameters_at_ends_of_their_intervals_are_named_so():
     assert found.values == pytest.approx((1.0, 0.1)) and np.isnan(found.errors).all()
 
 
-def test_what_was_tried_is_kept_where_it_is_interrupted():
+def test_an_interrupted_joint_tuning_keeps_its_trials():
     seen = []
 
     def three(trial):
@@ -64,7 +64,7 @@ def test_what_was_tried_is_kept_where_it_is_interrupted():
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused(names, options, words):
+def test_invalid_arguments_of_joint_tuning_are_refused(names, options, words):
     with pytest.raises(InputError, match=words):
         sf.tune(ridge(), names, **options)
 

@@ -9,25 +9,33 @@ import saddleforge as sf
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.state_map import SaddlePointMap
 from saddleforge.solving.solution import Solution
 from saddleforge.stability import self_overlap as finite
-from saddleforge.stability.assess import prior_map, replicon_matrix
-from saddleforge.stability.jumps import find_jumps
-from saddleforge.stability.self_overlap import FiniteMap, leading_jump_map, relative_trace
+from saddleforge.stability.assess import prior_part_of_replicon_map, replicon_map_matrix
+from saddleforge.stability.jumps import find_proximal_jumps
+from saddleforge.stability.self_overlap import (
+    ReplicaDistanceMap,
+    relative_replica_distance,
+    replica_distance_map_of_jumps,
+)
 
 
 def glm(q: float, V: float, theta: float) -> Overlaps:
     return Overlaps(np.full((1, 1, 1), q), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), theta))
 
 
-def maps(problem: Problem, overlaps: Overlaps, rule: Sobol) -> tuple[FiniteMap, np.ndarray]:
+def maps(problem: Problem, overlaps: Overlaps, rule: Sobol) -> tuple[ReplicaDistanceMap, np.ndarray]:
     """The finite map and the replicon map of a problem with a ridge."""
-    hats = StateMap(problem, rule).conjugates(overlaps, rule.averages(problem, overlaps).moments.mean(axis=0))
+    hats = SaddlePointMap(problem, rule).conjugates_at_overlaps(
+        overlaps, rule.averages(problem, overlaps).moments.mean(axis=0)
+    )
     responses = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.solver.prior.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, responses)
-    square = rule.jacobians(problem, overlaps).square.mean(axis=0)
-    return FiniteMap(problem, overlaps, prior_map(problem, responses)), replicon_matrix(problem, square, responses)
+    problem.solver.prior_functions.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, responses)
+    square = rule.jacobian_averages(problem, overlaps).square.mean(axis=0)
+    return ReplicaDistanceMap(problem, overlaps, prior_part_of_replicon_map(problem, responses)), replicon_map_matrix(
+        problem, square, responses
+    )
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +65,15 @@ def test_lines_find_the_jump_of_one_field_exactly(tukey):
     r, g = tukey_jump(3.0, 2.0)
     variance = overlaps.q.item() + 1.0 + 0.25 - 2 * overlaps.theta.item()
     density = np.exp(-(r**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-    jumps = find_jumps(problem, overlaps)
-    value, error = jumps.susceptibility(problem)
+    jumps = find_proximal_jumps(problem, overlaps)
+    value, error = jumps.susceptibility_from_jumps(problem)
     assert value == pytest.approx(2 * density * g, abs=error)
     assert error < 0.02 * value
-    assert jumps.steepness == pytest.approx(np.full(len(jumps.weights), g), rel=1e-6)
-    area, width = jumps.area()
+    assert jumps.gradient_jump_norms == pytest.approx(np.full(len(jumps.weights), g), rel=1e-6)
+    area, width = jumps.surface_area()
     assert area == pytest.approx(2 * density, abs=width)
     assert jumps.mean_squared_jump()[0] == pytest.approx((3.0 * g) ** 2, rel=1e-5)
-    normal, shared = jumps.direction()
+    normal, shared = jumps.principal_normal_direction()
     assert abs(normal.item()) == pytest.approx(1.0)
     assert shared == pytest.approx(1.0)
 
@@ -78,7 +86,9 @@ def test_jump_part_of_the_finite_map_is_its_closed_form(tukey):
     variance = overlaps.q.item() + 1.0 + 0.25 - 2 * overlaps.theta.item()
     density = np.exp(-(r**2) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
     prior = np.full((1, 1, 1, 1, 1, 1), 0.7)
-    value, error = leading_jump_map(problem, find_jumps(problem, overlaps), prior, np.full((1, 1, 1), 0.01))
+    value, error = replica_distance_map_of_jumps(
+        problem, find_proximal_jumps(problem, overlaps), prior, np.full((1, 1, 1), 0.01)
+    )
     expected = 0.7 * problem.alpha / np.sqrt(np.pi) * 2 * density * g**2 * 0.1
     assert value.item() == pytest.approx(expected, abs=error.item())
 
@@ -88,13 +98,13 @@ def test_pairs_of_fields_lose_what_replicon_and_jumps_say(tukey):
     """D'(D) = a D + b D^(1/2) + ... for small D."""
     problem, overlaps = tukey
     map_, linear = maps(problem, overlaps, Sobol(12, 8))
-    map_ = FiniteMap(problem, overlaps, map_.prior, log2=13, replicates=16)
-    jumps = find_jumps(problem, overlaps)
+    map_ = ReplicaDistanceMap(problem, overlaps, map_.prior, log2=13, replicates=16)
+    jumps = find_proximal_jumps(problem, overlaps)
     for distance in (1e-3, 4e-3):
         D = np.full((1, 1, 1), distance)
         images = map_(D).ravel()
         error = 2 * images.std(ddof=1) / 4
-        predicted = linear.item() * distance + leading_jump_map(problem, jumps, map_.prior, D)[0].item()
+        predicted = linear.item() * distance + replica_distance_map_of_jumps(problem, jumps, map_.prior, D)[0].item()
         assert images.mean() == pytest.approx(predicted, abs=error + 0.03 * predicted)
         assert error < 0.2 * predicted
 
@@ -105,7 +115,7 @@ def test_without_jumps_pairs_lose_what_the_replicon_says():
     map_, _ = maps(problem, solution.overlaps, Sobol(10, 8))
     D = 1e-4 * solution.overlaps.q
     assert map_(D).mean() / D.item() == pytest.approx(solution.stability.replicon, rel=0.02)
-    assert not find_jumps(problem, solution.overlaps, 6, 4).any
+    assert not find_proximal_jumps(problem, solution.overlaps, 6, 4).is_nonempty
     assert solution.stability.self_overlap is None
     assert solution.stability.self_overlap_loss == 0.0
 
@@ -140,9 +150,9 @@ def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(agree, attentio
     solution = attention(alpha, name, 1e-4)
     problem, overlaps = solution.problem, solution.overlaps
     stein = float(np.trace(solution.conjugates.V, axis1=1, axis2=2).sum())
-    slopes = Sobol(13, 16).jacobians(problem, overlaps).slope[:, 0]
+    slopes = Sobol(13, 16).jacobian_averages(problem, overlaps).slope[:, 0]
     derivative = -problem.alpha * np.trace(slopes, axis1=2, axis2=3).sum(axis=1)
-    value, error = find_jumps(problem, overlaps, 10).susceptibility(problem)
+    value, error = find_proximal_jumps(problem, overlaps, 10).susceptibility_from_jumps(problem)
     spread = 2 * derivative.std(ddof=1) / np.sqrt(len(derivative))
     agree((derivative.mean() - stein, spread), (value, error), "error bars")
     assert error + spread < 0.2 * value
@@ -150,20 +160,23 @@ def test_stein_and_derivative_forms_of_V_hat_differ_by_the_jumps(agree, attentio
 
 def test_seeds_and_finer_lines_agree(agree, positional):
     problem, overlaps = positional.problem, positional.overlaps
-    base = find_jumps(problem, overlaps, 8).susceptibility(problem)
-    for other in (find_jumps(problem, overlaps, 8, seed=1), find_jumps(problem, overlaps, 8, intervals=96)):
-        agree(other.susceptibility(problem), base, "error bars")
+    base = find_proximal_jumps(problem, overlaps, 8).susceptibility_from_jumps(problem)
+    for other in (
+        find_proximal_jumps(problem, overlaps, 8, seed=1),
+        find_proximal_jumps(problem, overlaps, 8, intervals=96),
+    ):
+        agree(other.susceptibility_from_jumps(problem), base, "error bars")
 
 
 def test_jumps_tell_the_two_tokens_apart(positional):
     """The two minima of the softmax differ in X_1 - X_2."""
-    normal, shared = find_jumps(positional.problem, positional.overlaps, 8).direction()
+    normal, shared = find_proximal_jumps(positional.problem, positional.overlaps, 8).principal_normal_direction()
     assert abs(normal.ravel() @ np.array([1, -1]) / np.sqrt(2)) > 0.99
     assert shared > 0.9
 
 
 @pytest.mark.slow
-def test_self_overlap_at_the_transition(attention, positional):
+def test_self_overlap_losses_at_the_transition_have_their_known_size(attention, positional):
     """Both branches jump at alpha = 1.25: the semantic one loses less than a thousandth, the positional one 5 %."""
     loss = attention(1.25, "semantic", 1e-4).stability.self_overlap
     assert 1e-4 < loss.loss < 1e-3
@@ -180,10 +193,14 @@ def test_self_overlap_at_the_transition(attention, positional):
 def test_self_overlap_is_a_fixed_point_of_the_finite_map(agree, positional):
     found = positional.stability.self_overlap
     map_, _ = maps(positional.problem, positional.overlaps, Sobol(11, 8))
-    other = FiniteMap(positional.problem, positional.overlaps, map_.prior, log2=14, replicates=32, seed=7)
+    other = ReplicaDistanceMap(positional.problem, positional.overlaps, map_.prior, log2=14, replicates=32, seed=7)
     images = other(found.distance)
-    image = relative_trace(images.mean(axis=0), positional.overlaps)
-    spread = 2 * np.std([relative_trace(one, positional.overlaps) for one in images], ddof=1) / np.sqrt(len(images))
+    image = relative_replica_distance(images.mean(axis=0), positional.overlaps)
+    spread = (
+        2
+        * np.std([relative_replica_distance(one, positional.overlaps) for one in images], ddof=1)
+        / np.sqrt(len(images))
+    )
     assert spread < found.error / 4 < 0.05 * found.loss
     agree((image, 0.0), (found.loss, found.error), "error bars")  # the image counts as exact next to it
 
@@ -201,7 +218,7 @@ def test_tukey_loses_self_overlap_beyond_its_at_line_only(agree):
     assert 0.005 < above.stability.self_overlap_loss < 0.03
     for solution, grows in ((below, False), (above, True)):
         map_, linear = maps(solution.problem, solution.overlaps, Sobol(12, 8))
-        map_ = FiniteMap(map_.problem, map_.overlaps, map_.prior, log2=13)
+        map_ = ReplicaDistanceMap(map_.problem, map_.overlaps, map_.prior, log2=13)
         D = 1e-4 * solution.overlaps.q
         factors = map_(D).ravel() / D.item()
         error = 2 * factors.std(ddof=1) / np.sqrt(len(factors))
@@ -220,7 +237,7 @@ def test_at_line_of_tukey_is_where_the_replicon_is_one_and_the_self_overlap_begi
     for alpha in alphas:
         solution = sf.solve(problem.with_(alpha=alpha), accuracy=1e-6)
         map_, linear = maps(solution.problem, solution.overlaps, Sobol(12, 8))
-        map_ = FiniteMap(map_.problem, map_.overlaps, map_.prior, log2=15)
-        losses.append(finite.find_largest_fixed_point(map_, linear, None, accuracy=1e-4, relative=0.05).loss)
+        map_ = ReplicaDistanceMap(map_.problem, map_.overlaps, map_.prior, log2=15)
+        losses.append(finite.find_largest_replica_distance(map_, linear, None, accuracy=1e-4, relative=0.05).loss)
     zero = alphas[0] - losses[0] * (alphas[1] - alphas[0]) / (losses[1] - losses[0])
     assert zero == pytest.approx(found.value, abs=0.1)

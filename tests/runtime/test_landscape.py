@@ -13,17 +13,17 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge.channel.fields import field_law
-from saddleforge.channel.landscape import LandscapeOptions, landscape
-from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.points import proximal_points_at
-from saddleforge.channel.search import choose_search
+from saddleforge.channel.landscape import LandscapeOptions, analyse_landscape
+from saddleforge.channel.nodes import sobol_normal_points
+from saddleforge.channel.points import proximal_points_at_nodes
+from saddleforge.channel.search import choose_proximal_search
 from saddleforge.integration import Sobol
-from saddleforge.problems.catalogue import catalogue
+from saddleforge.problems.catalogue import model_catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.stability.jumps import find_jumps
+from saddleforge.saddle_point.starts import overlaps_of_start
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.stability.jumps import find_proximal_jumps
 
 TOLERANCE = LandscapeOptions().proof_tolerance
 
@@ -39,16 +39,16 @@ def bistable(name: str) -> tuple[Problem, Overlaps]:
         m = np.array([[0.248], [-0.248]])
         return sf.problem(name, alpha=1.0), Overlaps(0.0435 * TWO, 16.43 * TWO, m, 0 * TWO)
     problem = sf.problem(name, alpha=1.0)
-    return problem, start_overlaps(problem, "semantic")
+    return problem, overlaps_of_start(problem, "semantic")
 
 
 @cache
 def points(name: str, log2: int = 12) -> tuple[Problem, Any, np.ndarray, tuple[np.ndarray, ...]]:
     """The problem, its fields, sqrt(V_ii), and proximal points as omega, features, x, values."""
     problem, overlaps = bistable(name)
-    problem = choose_search(problem, overlaps)
+    problem = choose_proximal_search(problem, overlaps)
     fields = field_law(problem, overlaps, problem.label_choices[0][0])
-    found = proximal_points_at(problem, fields, sobol_normal(problem.dimension, log2, 5, ()))
+    found = proximal_points_at_nodes(problem, fields, sobol_normal_points(problem.dimension, log2, 5, ()))
     spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
     omega, x = (np.ascontiguousarray(block.reshape(len(block), -1)) for block in (found.omega, found.x))
     return problem, fields, spread, (omega, found.features, x, np.ascontiguousarray(found.value))
@@ -63,7 +63,7 @@ def points(name: str, log2: int = 12) -> tuple[Problem, Any, np.ndarray, tuple[n
 @settings(max_examples=60, deadline=None)
 def test_enclosures_hold_value_gradient_and_hessian(middle, half, place, row):
     problem, fields, _, (omega, features, _, _) = points("dot_product_attention")
-    bounds, channel = problem.solver.bounds, problem.solver.channel
+    bounds, channel = problem.solver.moreau_bounds, problem.solver.channel
     centre, width = np.array(middle), np.array(half)
     out = np.empty((6, 2))
     bounds.enclose(centre - width, centre + width, omega[row], fields.precision, features[row], fields.constants, out)
@@ -77,7 +77,7 @@ def test_enclosures_hold_value_gradient_and_hessian(middle, half, place, row):
 @pytest.mark.parametrize("name", [pytest.param("tukey_regression", marks=pytest.mark.slow), "dot_product_attention"])
 def test_every_minimum_found_is_proved_global(name):
     problem, overlaps = bistable(name)
-    found = landscape(choose_search(problem, overlaps), overlaps)
+    found = analyse_landscape(choose_proximal_search(problem, overlaps), overlaps)
     assert found.unproved == found.missed == 0.0
     assert found.shortfall is not None
     assert 0 < found.shortfall < 3 * TOLERANCE * problem.alpha
@@ -97,7 +97,7 @@ def test_the_second_minimum_is_not_proved_global(name):
     D = channel.FIELDS
     second = np.ascontiguousarray(minima[rows, 1, :D])
     levels = np.ascontiguousarray(minima[rows, 1, D])
-    proofs = problem.solver.bounds.shortfalls(
+    proofs = problem.solver.moreau_bounds.shortfalls(
         omega[rows], fields.precision, spread, features[rows], fields.constants, second, levels, TOLERANCE, 4000
     )
     gaps = levels - values[rows]
@@ -137,13 +137,15 @@ def test_a_point_that_is_no_minimum_is_not_proved():
             ]
         )
         settings = fields.constants, beside, levels, TOLERANCE, 4000
-        lacking = problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *settings)[:, 0]
+        lacking = problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *settings)[:, 0]
         assert np.all(lacking >= (levels - values) * (1 - 1e-6) - 1e-7)
         assert np.all(lacking > 0)
     wrong = fields.constants, x, values - 1.0, TOLERANCE, 4000
-    assert np.all(problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *wrong)[:, 0] > 0)
+    assert np.all(problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *wrong)[:, 0] > 0)
     missing = fields.constants, x, np.full(len(x), np.nan), TOLERANCE, 4000
-    assert not np.any(problem.solver.bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0] <= 0)
+    assert not np.any(
+        problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0] <= 0
+    )
 
 
 @pytest.mark.slow
@@ -155,14 +157,14 @@ def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
     problem = sf.problem(str(file), alpha=1.0)
     q, V = 0.6, 3.0
     state = Overlaps(q * ONE, V * ONE, 0 * ONE[0], 0.5 * ONE)
-    found = landscape(problem, state)
+    found = analyse_landscape(problem, state)
     fold = np.sqrt((4 - 1 / V) / 12)
     edge = V * abs(fold / V + 4 * fold**3 - 4 * fold)
     assert found.unproved == found.missed == 0.0
     assert found.points == 2 * 2**11
     assert set(found.minima) == {1, 2}
-    jumps = find_jumps(problem, state, log2=4)
-    assert jumps.any
+    jumps = find_proximal_jumps(problem, state, log2=4)
+    assert jumps.is_nonempty
     assert np.abs(jumps.fields).max() < 1e-8
     assert found.minima[2] == pytest.approx(0.5 * (1 - 2 * norm.sf(edge / np.sqrt(q))), abs=0.01)
 
@@ -173,11 +175,11 @@ def test_jumps_of_labelled_noise_are_what_the_derivative_misses(tmp_path):
     file.write_text(WELLS)
     problem = sf.problem(str(file), alpha=1.0)
     state = Overlaps(0.6 * ONE, 3.0 * ONE, 0 * ONE[0], 0.5 * ONE)
-    weight, error = find_jumps(problem, state).susceptibility(problem)
+    weight, error = find_proximal_jumps(problem, state).susceptibility_from_jumps(problem)
     rule = Sobol(14)
     moments = rule.averages(problem, state).moments.mean(axis=0)
-    stein = StateMap(problem, rule).conjugates(state, moments).V[0, 0, 0]
-    smooth = -problem.alpha * float(rule.jacobians(problem, state).slope.mean(axis=0)[0, 0, 0, 0])
+    stein = SaddlePointMap(problem, rule).conjugates_at_overlaps(state, moments).V[0, 0, 0]
+    smooth = -problem.alpha * float(rule.jacobian_averages(problem, state).slope.mean(axis=0)[0, 0, 0, 0])
     assert smooth - stein == pytest.approx(weight, abs=4 * error + 0.02 * abs(stein))
 
 
@@ -202,7 +204,7 @@ def wells(X, Y, u):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 10.0])
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(model_catalogue()))
 def test_proved_on_a_hundred_thousand_points(name, factor):
     """The minima of all catalogue models up to two fields are proved global, but for one in a thousand that the budget
     of boxes leaves open; of those with four fields 4096 points are looked at."""
@@ -210,9 +212,9 @@ def test_proved_on_a_hundred_thousand_points(name, factor):
     count = problem.tokens * problem.student_rank
     if count > 2 and factor > 1:
         pytest.skip("with V ten times as large 41 % of the points stay open for a value matrix")
-    overlaps = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
+    overlaps = overlaps_of_start(problem, next(iter(problem.solver.model.STARTS)))
     overlaps = Overlaps(overlaps.q, factor * overlaps.V, overlaps.m, overlaps.theta, overlaps.phi)
-    found = landscape(choose_search(problem, overlaps), overlaps, log2=17 if count <= 2 else 12)
+    found = analyse_landscape(choose_proximal_search(problem, overlaps), overlaps, log2=17 if count <= 2 else 12)
     assert found.unproved is not None
     assert found.unproved < 1e-3
     assert found.missed <= 1e-4

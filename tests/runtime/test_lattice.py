@@ -11,17 +11,17 @@ from saddleforge.base.errors import InputError
 from saddleforge.channel.lattices import (
     densest_packing_basis,
     is_lattice_symmetry,
-    points_in_ball,
+    lattice_points_in_ball,
     sampling_lattice_basis,
     shortest_vector_length,
 )
-from saddleforge.integration import Lattice
+from saddleforge.integration import LatticeRule
 from saddleforge.integration.rule import DIFFERENCE_SAFETY
 from saddleforge.problems.symmetry import NO_SYMMETRY
 from saddleforge.saddle_point.iteration import FixedPoint, Status
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.starts import overlaps_of_start
 from saddleforge.solving import refinement
-from saddleforge.solving.settings import SolveTask
+from saddleforge.solving.settings import SolveSettings
 
 # Dimension, shortest vector squared at determinant one, number of shortest vectors (Conway and Sloane, table 1.2, 1.5).
 PACKINGS = [
@@ -43,7 +43,7 @@ PACKINGS = [
 @pytest.mark.parametrize(("n", "squared", "kissing"), PACKINGS)
 def test_packings_are_the_densest_known_of_their_construction(n, squared, kissing):
     basis = densest_packing_basis(n)
-    points = points_in_ball(basis, 1.01 * squared**0.5)
+    points = lattice_points_in_ball(basis, 1.01 * squared**0.5)
     assert np.linalg.det(basis) ** 2 == pytest.approx(1.0)
     assert shortest_vector_length(n) ** 2 == pytest.approx(squared, rel=1e-12)
     assert len(points) == 1 + kissing
@@ -56,7 +56,7 @@ def test_a_normal_density_sums_to_one_and_its_transform_at_the_shortest_dual_vec
     k = shortest_vector_length(n)
     kissing = PACKINGS[n - 1][2]
     h = 2**0.5 * np.pi * k / np.log(1e4 * kissing) ** 0.5
-    points = h * points_in_ball(sampling_lattice_basis(n), 7.0 / h)
+    points = h * lattice_points_in_ball(sampling_lattice_basis(n), 7.0 / h)
     total = h**n * np.exp(-(points**2).sum(axis=1) / 2).sum() / (2 * np.pi) ** (n / 2)
     assert total - 1 == pytest.approx(1e-4, rel=2e-2)
 
@@ -65,7 +65,7 @@ def test_every_point_of_a_ball_is_found_once():
     basis = densest_packing_basis(3)
     numbers = np.array(list(product(range(-9, 10), repeat=3)), float) @ basis
     inside = numbers[np.linalg.norm(numbers, axis=1) <= 4.0]
-    found = points_in_ball(basis, 4.0)
+    found = lattice_points_in_ball(basis, 4.0)
     assert sorted(map(tuple, np.round(found, 9) + 0.0)) == sorted(map(tuple, np.round(inside, 9) + 0.0))
 
 
@@ -84,7 +84,7 @@ def test_lattices_have_the_symmetries_that_fields_need():
 def test_one_point_of_every_orbit_gives_what_all_points_give(without_symmetry):
     problem = sf.problem("dot_product_attention", alpha=2.0)
     overlaps = sf.solve(problem, "semantic", accuracy=1e-3, integrator="lattice", points=2).overlaps
-    rule = Lattice(3.0)
+    rule = LatticeRule(3.0)
     reduced = rule.averages(problem, overlaps)
     with without_symmetry():
         every = rule.averages(problem, overlaps)
@@ -121,16 +121,16 @@ def test_jumps_are_left_to_sobol_sets():
 
 
 def test_lattices_are_for_smooth_losses_of_twelve_dimensions_or_less():
-    assert Lattice.sizes(sf.problem("dot_product_attention", alpha=2.0))
+    assert LatticeRule.rules_coarse_to_fine(sf.problem("dot_product_attention", alpha=2.0))
     labelled = sf.problem("logistic_regression", alpha=2.0)
-    assert not Lattice.sizes(labelled), "labels are signs of Y"
-    with pytest.raises(InputError, match="a lattice is for smooth losses in 12 dimensions or less; use sobol"):
+    assert not LatticeRule.rules_coarse_to_fine(labelled), "labels are signs of Y"
+    with pytest.raises(InputError, match="lattice is for smooth losses in 12 dimensions or less; use sobol"):
         sf.solve(labelled, integrator="lattice")
     with pytest.raises(InputError, match="1 to 12 dimensions, not in 13"):
         densest_packing_basis(13)
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    with pytest.raises(InputError, match=r"a lattice for 90 digits in 4 dimensions has .* nodes; use sobol"):
-        Lattice(90.0).averages(problem, start_overlaps(problem, "semantic"))
+    with pytest.raises(InputError, match=r"lattice would need .* nodes for 90 digits in 4 dimensions; use sobol"):
+        LatticeRule(90.0).averages(problem, overlaps_of_start(problem, "semantic"))
 
 
 @pytest.mark.parametrize("errors, climbed", [((0.2, 0.06, 0.02), 2), ((0.1, 0.02, 0.005), 3)])
@@ -138,7 +138,7 @@ def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed
     monkeypatch, errors, climbed
 ):
     problem = sf.problem("logistic_regression", alpha=2.0)
-    overlaps = start_overlaps(problem, "semantic")
+    overlaps = overlaps_of_start(problem, "semantic")
     point = FixedPoint(overlaps.pack(), overlaps.sizes, 1e-9, Status.CONVERGED, 0, None)
     scales, visited = overlaps.block_scales, []
 
@@ -150,11 +150,11 @@ def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed
         return errors[len(visited) - 1] / DIFFERENCE_SAFETY * scales, None
 
     monkeypatch.setattr(refinement, "solve_by_newton", lambda task, level, point: point)
-    monkeypatch.setattr(refinement, "rule_shift", shifted)
+    monkeypatch.setattr(refinement, "overlap_shift_by_rule", shifted)
     monkeypatch.setattr(refinement, "solution_with_error_bars", lambda *_: Reached)
-    levels = tuple(Lattice(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
+    levels = tuple(LatticeRule(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
     with budget.partial_result_slot():
-        refinement.refine_by_rules(
-            SolveTask(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False
+        refinement.refine_by_deterministic_rules(
+            SolveSettings(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False
         )
     assert len(visited) == climbed

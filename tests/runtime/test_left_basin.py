@@ -12,14 +12,14 @@ from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.saddle_point.iteration import Status
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.starts import overlaps_of_start
 from saddleforge.solving.approach import APPROACH_RULE
-from saddleforge.solving.checks import describe_growth
+from saddleforge.solving.checks import describe_unbounded_growth
 from saddleforge.solving.retrying import RetryOptions, _easier_problems
 from saddleforge.solving.saddle_escape import descend_from_saddle, unstable_direction
-from saddleforge.solving.solution import has_lost_overlap
+from saddleforge.solving.solution import has_lost_overlap_of_start
 from saddleforge.solving.solve import solve_unchecked
-from saddleforge.solving.trivial import trivial_state
+from saddleforge.solving.trivial import find_trivial_solution
 
 
 def attention(alpha: float, **parameters: float) -> sf.Problem:
@@ -57,12 +57,15 @@ def test_a_solution_that_grows_away_under_iteration_is_a_saddle(lost):
 def test_a_problem_is_made_easier_by_samples_then_less_noise_then_a_stronger_ridge():
     problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.5, lambda_=0.1)
     ways = list(_easier_problems(problem, RetryOptions()))
-    assert [(way.name, way.describe(4.0)) for way in ways] == [
+    assert [(way.name, way.describe_eased_value(4.0)) for way in ways] == [
         ("alpha", "alpha = 8"),
         ("Delta", "Delta = 0.125"),
         ("lambda_", "lambda = 0.4"),
     ]
-    assert all(way.problem_at(1.0) is problem for way in ways) and ways[1].problem_at(4.0).parameters["Delta"] == 0.125
+    assert (
+        all(way.eased_problem(1.0) is problem for way in ways)
+        and ways[1].eased_problem(4.0).parameters["Delta"] == 0.125
+    )
     norms = [way.name for way in _easier_problems(sf.problem("perceptron", alpha=1.0), RetryOptions())]
     assert norms == ["alpha"]
 
@@ -79,7 +82,7 @@ def test_its_numbers_are_those_of_a_solution(lost):
 
 @pytest.mark.slow
 def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
-    overlaps = start_overlaps(lost.problem, "semantic")
+    overlaps = overlaps_of_start(lost.problem, "semantic")
     assert sf.solve(lost.problem, overlaps, accuracy=1e-2).status is Status.LEFT_BASIN
     again = sf.solve(lost.problem, lost, accuracy=1e-2)
     assert again.status is Status.CONVERGED  # it holds nothing, and lost nothing
@@ -89,17 +92,17 @@ def test_a_start_promises_only_what_it_holds_in_the_problem(lost):
     """Encodings of length zero: a start along them holds no m, and the branch without it is its own."""
     problem = attention(0.5, encodings=((0.0, 0.0), (0.0, 0.0)))
     found = solve_unchecked(problem, "uninformed", accuracy=1e-2)
-    assert not has_lost_overlap(problem, "positional", found)
-    assert has_lost_overlap(problem, "mixed", found)
-    assert has_lost_overlap(problem, "semantic", found)
+    assert not has_lost_overlap_of_start(problem, "positional", found)
+    assert has_lost_overlap_of_start(problem, "mixed", found)
+    assert has_lost_overlap_of_start(problem, "semantic", found)
 
 
 def test_a_mixed_state_that_loses_one_of_two_overlaps_has_lost_it():
     problem = attention(2.0)
     semantic = solve_unchecked(problem, "semantic", accuracy=1e-2)
     assert semantic.branch == "semantic"
-    assert has_lost_overlap(problem, "mixed", semantic)
-    assert not has_lost_overlap(problem, "uninformed", semantic)
+    assert has_lost_overlap_of_start(problem, "mixed", semantic)
+    assert not has_lost_overlap_of_start(problem, "uninformed", semantic)
 
 
 @pytest.mark.slow
@@ -112,7 +115,7 @@ def test_all_branches_are_solutions_whatever_start_they_come_from():
 
 @pytest.mark.slow
 def test_a_branch_that_loses_its_overlap_is_not_there(lost):
-    assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).at(0.5) is None
+    assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).solution_at(0.5) is None
     with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*converged to another branch"):
         sf.follow(lost.problem, start="semantic", between=(0.5, 0.4), accuracy=1e-2)
 
@@ -122,8 +125,8 @@ def test_a_start_with_a_name_of_its_own_keeps_what_it_holds(lost, monkeypatch):
     """Not the first branch that it happens to reach."""
     starts = lost.problem.solver.model.STARTS
     monkeypatch.setitem(starts, "taught", starts["semantic"])
-    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).at(0.5) is None
-    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).at(2.0).branch == "semantic"
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at(0.5) is None
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at(2.0).branch == "semantic"
 
 
 # W = 0
@@ -146,7 +149,7 @@ def test_a_strong_corner_of_the_penalty_leaves_no_weights_and_no_response():
     assert not solution.overlaps.pack().any()
 
 
-def test_what_grew_where_solving_failed_is_named():
+def test_advice_names_the_diverging_quantity_if_solving_fails():
     """c X with weights of half the size and twice the number is the same, and the ridge on the weights wants it."""
 
     @sf.model(regulariser=sf.Ridge(0.1))
@@ -156,11 +159,14 @@ def test_what_grew_where_solving_failed_is_named():
     problem = sf.problem(scaled, alpha=2)
     overlaps = Overlaps(*(np.full((1, 1, 1), 0.1) for _ in "qV"), np.zeros((1, 1)), np.ones((1, 1, 1)), np.array([9.1]))
     assert re.search(
-        r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)", describe_growth(problem, overlaps)
+        r"c went from 1 to 9\.1 and has no ridge: .*sf\.trained\(1, ridge\)",
+        describe_unbounded_growth(problem, overlaps),
     )
-    assert not describe_growth(problem, replace(overlaps, phi=np.array([2.0])))
+    assert not describe_unbounded_growth(problem, replace(overlaps, phi=np.array([2.0])))
     loose = replace(overlaps, phi=np.array([2.0]), V=np.full((1, 1, 1), 1e7))
-    assert describe_growth(problem, loose).startswith("V grew to 1e+07: weights move without a change of the loss")
+    assert describe_unbounded_growth(problem, loose).startswith(
+        "V grew to 1e+07: weights move without a change of the loss"
+    )
 
 
 @pytest.mark.slow
@@ -177,8 +183,8 @@ def test_weights_that_few_samples_pull_at_vanish():
 def test_susceptibility_at_rest_solves_its_own_equation():
     """V = rho / (lambda + sum_l gamma V^_l): the response of weights at zero, here nearly rho / lambda."""
     problem = attention(2.0, **{"lambda": 10.0})
-    state = start_overlaps(problem, "semantic")
-    found = trivial_state(
+    state = overlaps_of_start(problem, "semantic")
+    found = find_trivial_solution(
         problem, Overlaps(1e-4 * state.q, state.V, 1e-2 * state.m, 1e-2 * state.theta), APPROACH_RULE, APPROACH_RULE
     )
     assert found is not None
@@ -191,6 +197,6 @@ def test_susceptibility_at_rest_solves_its_own_equation():
 def test_weights_that_see_a_slope_at_zero_do_not_rest_there(model):
     """Labels pull on W = 0 however strong the ridge: q is small, not zero."""
     problem = sf.problem(model, alpha=0.5, **{"lambda": 50.0})
-    assert trivial_state(problem, start_overlaps(problem, "semantic"), APPROACH_RULE, APPROACH_RULE) is None
+    assert find_trivial_solution(problem, overlaps_of_start(problem, "semantic"), APPROACH_RULE, APPROACH_RULE) is None
     solution = sf.solve(problem, accuracy=1e-3)
     assert solution.status is Status.CONVERGED and 0 < solution.overlaps.q.max() < 1e-2

@@ -7,12 +7,12 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge import InputError, Problem
-from saddleforge.channel.exchange import Reduction
-from saddleforge.channel.fields import Fields
-from saddleforge.integration import Averages, GaussHermite, Lines, ProxSpace, Sobol
-from saddleforge.integration.split_lines import _panel_edges, _resolve_on_panels
+from saddleforge.channel.exchange import SymmetryReduction
+from saddleforge.channel.fields import FieldLaw
+from saddleforge.integration import GaussHermite, ProxSpaceRule, SaddlePointAverages, Sobol, SplitLinesRule
+from saddleforge.integration.split_lines import _panel_edges, _refine_panels_until_resolved
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.saddle_point.starts import overlaps_of_start
 
 
 def attention_state(q: float, V: float, m: float, theta: float) -> Overlaps:
@@ -29,7 +29,7 @@ def at_transition() -> Problem:
     return sf.problem("dot_product_attention", alpha=1.25, omega=0.3)
 
 
-def hats(found: Averages) -> np.ndarray:
+def hats(found: SaddlePointAverages) -> np.ndarray:
     """Moreau average and channel averages, each block relative to its largest entry."""
     rows = found.moments[0]
     return np.append((rows / np.abs(rows).max(axis=0, initial=1e-12)).ravel(), found.moreau[0] / 2e-3)
@@ -44,7 +44,7 @@ def test_halved_panels_integrate_across_jumps_and_cube_roots(breaks):
         yield np.cbrt(z[..., None] - np.array(breaks))
 
     panels = np.zeros(len(edges) - 1, int), edges[:-1], edges[1:]
-    row, z, weights = _resolve_on_panels(x_at, panels, 8, 1e-8)
+    row, z, weights = _refine_panels_until_resolved(x_at, panels, 8, 1e-8)
     assert np.all(row == 0) and len(np.unique(z)) == len(z) < 2 * sum(asked) / 3
     assert weights.sum() == pytest.approx(1.0, abs=1e-12)
     for place in breaks:
@@ -59,38 +59,44 @@ def test_halved_panels_integrate_across_jumps_and_cube_roots(breaks):
 @pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
 def test_lines_and_prox_space_agree_where_the_proximal_map_jumps(at_transition, state):
     """One solves for the global minimum on split lines, the other sums over critical points."""
-    line, grid = Lines(32).averages(at_transition, state), ProxSpace(112, 56).averages(at_transition, state)
+    line, grid = (
+        SplitLinesRule(32).averages(at_transition, state),
+        ProxSpaceRule(112, 56).averages(at_transition, state),
+    )
     assert grid.bistable > 3e-3
     assert np.abs(hats(line) - hats(grid)).max() < 3e-5
-    coarse = np.abs(hats(Lines(20).averages(at_transition, state)) - hats(line)).max()
+    coarse = np.abs(hats(SplitLinesRule(20).averages(at_transition, state)) - hats(line)).max()
     assert np.abs(hats(line) - hats(grid)).max() < coarse
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", [SEMANTIC, POSITIONAL], ids=["semantic", "positional"])
 def test_lines_and_prox_space_agree_to_a_millionth(at_transition, state):
-    line, grid = Lines(108).averages(at_transition, state), ProxSpace(208, 104).averages(at_transition, state)
+    line, grid = (
+        SplitLinesRule(108).averages(at_transition, state),
+        ProxSpaceRule(208, 104).averages(at_transition, state),
+    )
     assert np.abs(hats(line) - hats(grid)).max() < 1e-6
 
 
 def test_one_node_of_every_orbit_stands_for_all(at_transition):
     """Token exchange: lines along the last field, averaged over the exchange, are as good as all of them."""
-    some, every = (rule.averages(at_transition, POSITIONAL) for rule in (Lines(24), Unreduced(24)))
-    finer = Lines(36).averages(at_transition, POSITIONAL)
+    some, every = (rule.averages(at_transition, POSITIONAL) for rule in (SplitLinesRule(24), Unreduced(24)))
+    finer = SplitLinesRule(36).averages(at_transition, POSITIONAL)
     error = np.abs(hats(every) - hats(finer)).max()
     assert np.abs(hats(some) - hats(every)).max() < 3 * error < 1e-3
 
 
-class Unreduced(Lines):
+class Unreduced(SplitLinesRule):
     """Visits every node of Y."""
 
-    def reduction_of(self, problem: Problem, fields: Fields, labels: tuple[int, ...]) -> Reduction:
-        return Reduction(())
+    def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
+        return SymmetryReduction(())
 
 
 def test_too_few_nodes_are_refused(at_transition):
     with pytest.raises(InputError, match="at least 16"):
-        Lines(12).averages(at_transition, POSITIONAL)
+        SplitLinesRule(12).averages(at_transition, POSITIONAL)
 
 
 def test_without_jumps_lines_are_a_product_rule():
@@ -98,7 +104,7 @@ def test_without_jumps_lines_are_a_product_rule():
     problem = sf.problem("ridge_regression", alpha=1.0)
     one = np.ones((1, 1, 1))
     state = Overlaps(0.6 * one, 1.3 * one, np.zeros((1, 1)), 0.5 * one)
-    found, truth = Lines(40).averages(problem, state), GaussHermite(6).averages(problem, state)
+    found, truth = SplitLinesRule(40).averages(problem, state), GaussHermite(6).averages(problem, state)
     np.testing.assert_allclose(found.moments, truth.moments, rtol=1e-10, atol=1e-12)
     assert found.moreau[0] == pytest.approx(truth.moreau[0], rel=1e-10)
 
@@ -108,7 +114,7 @@ def test_jumps_of_tukeys_loss_are_split():
     problem = sf.problem("tukey_regression", alpha=3.0, Delta=4.0)
     one = np.ones((1, 1, 1))
     state = Overlaps(0.6 * one, 3.0 * one, np.zeros((1, 1)), 0.5 * one)
-    coarse, fine = Lines(36).averages(problem, state), Lines(54).averages(problem, state)
+    coarse, fine = SplitLinesRule(36).averages(problem, state), SplitLinesRule(54).averages(problem, state)
     assert fine.bistable > 0.1
     sampled = Sobol(15, 16).averages(problem, state).moments
     error = 2 * sampled.std(axis=0, ddof=1) / 4
@@ -119,5 +125,5 @@ def test_jumps_of_tukeys_loss_are_split():
 
 def test_too_many_axes_are_refused_with_what_to_use():
     problem = sf.problem("value_attention", alpha=1.0)
-    with pytest.raises(InputError, match="too many; use sobol"):
-        Lines(32).averages(problem, start_overlaps(problem, "semantic"))
+    with pytest.raises(InputError, match="lines in 8 dimensions; use sobol"):
+        SplitLinesRule(32).averages(problem, overlaps_of_start(problem, "semantic"))

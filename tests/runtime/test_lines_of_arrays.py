@@ -8,7 +8,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.extensions.sweeping.plan import SimulationSettings, make_plan
+from saddleforge.extensions.sweeping.plan import SimulationSettings, make_sweep_plan
 
 EVEN, DIAGONAL = [[0.5, 0.5], [0.5, 0.5]], [[0.6, 0.4], [0.4, 0.6]]
 
@@ -30,8 +30,8 @@ def curve():
 def identity_along(problem):
     """Of a sweep along it."""
     chosen = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
-    plan = make_plan(problem, grid={"path_A": (0, 1, 3)}, simulated=SimulationSettings(), given={}, **chosen)
-    return json.dumps(plan.identity, sort_keys=True)
+    plan = make_sweep_plan(problem, grid={"path_A": (0, 1, 3)}, simulated=SimulationSettings(), given={}, **chosen)
+    return json.dumps(plan.sweep_identity, sort_keys=True)
 
 
 def test_ends_are_met_exactly_and_the_line_goes_on(line):
@@ -75,7 +75,7 @@ def test_a_factor_is_one_of_the_array_as_it_was_given():
     assert half.with_(A=EVEN).value_of("scale_A") == 1  # of another array
 
 
-def test_what_is_written_names_the_line(line, curve):
+def test_outputs_name_the_line_of_arrays_and_the_position_on_it(line, curve):
     told = json.loads(curve.to_xarray(stability=False).attrs["parameters"])
     assert told["A"] == {"from": EVEN, "to": DIAGONAL} and "path_A" not in told
     assert curve.solutions[1].to_json()["parameters"]["path_A"] == 0.5
@@ -90,19 +90,19 @@ def test_what_is_written_names_the_line(line, curve):
     [
         ({"A": sf.Between([1, 2], [3, 4])}, "A has shape"),
         ({"path_A": 0.5}, "unknown parameter 'path_A'"),
-        ({"A": EVEN, "scale_A": 2}, "changed twice, once by scale_A"),
-        ({"A[1,2]": 0.1, "scale_A": 2}, "changed twice, once by scale_A"),
+        ({"A": EVEN, "scale_A": 2}, "given twice, once through scale_A"),
+        ({"A[1,2]": 0.1, "scale_A": 2}, "given twice, once through scale_A"),
         ({"scale_A": np.inf}, "scale_A = inf is out of range"),
         ({"scale_omega": 2}, "unknown parameter 'scale_omega'"),
     ],
 )
-def test_what_is_no_line_is_refused(values, words):
+def test_an_invalid_line_of_arrays_is_refused(values, words):
     with pytest.raises(InputError, match=words):
         attention().with_(**values)
 
 
 def test_ends_of_two_shapes_or_of_no_numbers_are_refused():
-    with pytest.raises(InputError, match=r"from shape \(2,\) to \(1,\)"):
+    with pytest.raises(InputError, match=r"have shapes \(2,\) and \(1,\)"):
         sf.Between([1, 2], [1])
-    with pytest.raises(InputError, match="numbers are expected"):
+    with pytest.raises(InputError, match="an array of numbers is expected"):
         sf.Between(["a"], [1])

@@ -10,9 +10,9 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.derive.errors import ModelError
-from saddleforge.problems.quantities import find_quantity
-from saddleforge.report.branches import select_columns
-from saddleforge.responses.minimum import describe_objective, resolve_objective
+from saddleforge.problems.quantities import resolve_quantity_name
+from saddleforge.report.branches import select_frame_columns
+from saddleforge.responses.minimum import describe_observable_in_words, resolve_objective_name
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -74,13 +74,13 @@ def test_a_problem_by_another_metric_is_the_same_problem(solution):
     found = sf.solve(other, solution, accuracy=1e-8)
     assert found.test_error == pytest.approx(solution.test_errors["second"], rel=1e-9)
     assert np.allclose(found.overlaps.pack(), solution.overlaps.pack(), rtol=1e-9)
-    assert other.with_metric("all").solver.metric is solution.problem.solver.metric
-    assert pickle.loads(pickle.dumps(other.solver)).metric is other.solver.metric
+    assert other.with_metric("all").solver.metric_functions is solution.problem.solver.metric_functions
+    assert pickle.loads(pickle.dumps(other.solver)).metric_functions is other.solver.metric_functions
     with pytest.raises(InputError, match=r"unknown metric 'third' of .*; known are all, first, second, norm"):
         other.with_metric("third")
 
 
-def test_conditions_know_them(solution):
+def test_a_threshold_condition_can_use_a_named_metric(solution):
     value = solution.test_errors["second"]
     found = sf.where(solution.problem, f"test_error_second = {value!r}", "alpha", on="semantic", bracket=(1, 3))
     assert found.value == pytest.approx(2.0, abs=2e-3)
@@ -96,19 +96,19 @@ def test_quantities_have_one_name_wherever_they_are_asked_for():
     problem = sf.problem(two, alpha=2)
     columns = ["q_1_12", "trained_bias", "test_error", "test_error_gain"]
     for name, found in (("q_12", columns[0]), ("bias", columns[1]), ("gain", columns[3]), ("test_error", columns[2])):
-        assert find_quantity(problem, name, "here") == found
+        assert resolve_quantity_name(problem, name, "here") == found
         assert parse_condition(f"{name} = lambda", problem).names == tuple(sorted((found, "lambda_")))
-        assert resolve_objective(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
-        assert select_columns(columns, [name], "error") == [found]
-    assert select_columns(columns, ["error"], "error") == ["test_error"]
-    assert describe_objective(resolve_objective(problem, "gain")[0], "-test_error") == "gain"
+        assert resolve_objective_name(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
+        assert select_frame_columns(columns, [name], "error") == [found]
+    assert select_frame_columns(columns, ["error"], "error") == ["test_error"]
+    assert describe_observable_in_words(resolve_objective_name(problem, "gain")[0], "-test_error") == "gain"
     with pytest.raises(InputError, match=r"quantity 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
         parse_condition("beauty = 1", problem)
     with pytest.raises(InputError, match=r"'theta_1' stands for theta_1_11, .*name one of them"):
         parse_condition("theta_1 = 1", problem)
 
 
-def test_what_does_not_fit_is_refused_when_the_model_is_made():
+def test_invalid_named_metrics_are_refused_when_the_model_is_made():
     def made(**fields):
         return sf.model(**fields)(lambda X, Y: sf.half_square(Y[0, 0] - X[0, 0]))
 
@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_refused_when_the_model_is_made():
     ):
         with pytest.raises(ModelError, match=words):
             made(name=name, metric=metric)
-    with pytest.raises(ModelError, match="metric_kinks of 'two'"):
+    with pytest.raises(ModelError, match="metric_kinks names 'two'"):
         made(name="d", metric={"one": METRICS["all"]}, metric_kinks={"two": lambda h, Y: h[0, 0]})
 
 

@@ -16,12 +16,12 @@ from scipy.stats import norm
 
 import saddleforge as sf
 from saddleforge.channel.fields import channel_overlaps, field_law
-from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.points import proximal_points_at
-from saddleforge.channel.search import THOROUGH, missed_fraction
-from saddleforge.integration import Pieces
+from saddleforge.channel.nodes import sobol_normal_points
+from saddleforge.channel.points import proximal_points_at_nodes
+from saddleforge.channel.search import THOROUGH, missed_minimum_fraction
+from saddleforge.integration import SmoothPiecesRule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.problems.reduced import reduce_to_loss
+from saddleforge.problems.reduced import reduce_to_fields_of_loss
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import checks
 
@@ -152,11 +152,14 @@ def narrow_hyperbola(X, Y, u, *, Delta=Delta, w=default_width):
 def test_a_valley_along_a_curve_is_seen_to_be_missed():
     problem = replace(sf.problem(narrow_hyperbola, alpha=5.0, w=0.03), search=THOROUGH)
     eye = np.eye(2)[None]
-    assert missed_fraction(problem, Overlaps(2.0 * eye, 0.5 * eye, np.zeros((1, 2)), np.full((1, 2, 1), 0.2))) > 0.005
+    assert (
+        missed_minimum_fraction(problem, Overlaps(2.0 * eye, 0.5 * eye, np.zeros((1, 2)), np.full((1, 2, 1), 0.2)))
+        > 0.005
+    )
 
 
 def test_a_solution_whose_search_misses_minima_says_so(monkeypatch):
-    monkeypatch.setattr(checks, "missed_fraction", lambda problem, overlaps: 0.03)
+    monkeypatch.setattr(checks, "missed_minimum_fraction", lambda problem, overlaps: 0.03)
     found = sf.solve(sf.problem("ridge_regression", alpha=2.0))
     assert found.status is Status.MINIMA_MISSED and not found.success
     assert "minimum of the loss at 3.0% of random points" in found.advice and "linear combination" in found.advice
@@ -168,10 +171,10 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
     V, width = 0.5, 0.003
     problem = sf.problem(two_narrow_wells, alpha=2.5, w=width)
     blocks = [np.full((2, 1, 1), value) for value in (0.4, V, 0.2)]
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     fields = field_law(part, channel_overlaps(part, Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])), (0, 0))
-    nodes = sobol_normal(part.dimension, 9, 31, ())
-    found = proximal_points_at(part, fields, nodes, THOROUGH)
+    nodes = sobol_normal_points(part.dimension, 9, 31, ())
+    found = proximal_points_at_nodes(part, fields, nodes, THOROUGH)
     mesh = np.geomspace(1e-6, 12, 4000)
     mesh = np.concatenate([-mesh[::-1], [0], mesh])
     lowest = np.zeros(len(nodes))
@@ -179,7 +182,10 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
         away = (mesh - found.omega.reshape(-1, 2, 1)[:, token]) ** 2 / (2 * V)
         lowest += (away + np.log1p((mesh / width) ** 2)).min(axis=1)
     assert np.all(found.value < lowest + 1e-6)
-    assert missed_fraction(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])) == 0
+    assert (
+        missed_minimum_fraction(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2]))
+        == 0
+    )
 
 
 @pytest.mark.slow
@@ -229,5 +235,5 @@ def test_a_training_loss_that_grows_with_the_teacher_is_resolved_to_its_error_ba
 
     problem = sf.problem(bent_far_out, alpha=20)
     solution = sf.solve(problem, "semantic")
-    coarse, fine = (Pieces(points).averages(problem, solution.overlaps).moreau.mean() for points in (12, 24))
+    coarse, fine = (SmoothPiecesRule(points).averages(problem, solution.overlaps).moreau.mean() for points in (12, 24))
     assert abs(fine - coarse) <= 1e-8 * fine

@@ -54,6 +54,6 @@ def test_inner_options_replace_outer_ones_of_their_class():
     ("options", "match"),
     [({"max_evaluations": 5}, "'max_evaluations'"), ([RootOptions(), RootOptions()], "RootOptions is given 2 times")],
 )
-def test_what_is_no_object_of_options_is_refused(options, match):
+def test_an_object_that_is_no_options_object_is_refused(options, match):
     with pytest.raises(sf.InputError, match=match):
         sf.where(sf.problem("ridge_regression"), "test_error = 0.4", bracket=(1, 6), options=options)

@@ -11,13 +11,20 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.branches import branch
 from saddleforge.extensions.planes import boundaries
-from saddleforge.extensions.planes.boundaries import BRACKETED, Boundary, Change, Row, locate_group, rows_to_insert
+from saddleforge.extensions.planes.boundaries import (
+    BRACKETED,
+    Boundary,
+    BranchChange,
+    DiagramRow,
+    grid_rows_to_insert,
+    locate_boundary_group,
+)
 from saddleforge.extensions.planes.codim2_points import Codim2Point
-from saddleforge.extensions.planes.diagram import PhaseDiagram, _order_outside_in
-from saddleforge.extensions.sweeping.records import Records
-from saddleforge.problems.reduced import reduce_to_loss
-from saddleforge.report.phases import phase_name
-from saddleforge.report.tables import load_dataset
+from saddleforge.extensions.planes.diagram import PhaseDiagram, _farthest_point_order
+from saddleforge.extensions.sweeping.records import SweepRecords
+from saddleforge.problems.reduced import reduce_to_fields_of_loss
+from saddleforge.report.phases import describe_phase
+from saddleforge.report.tables import load_netcdf_dataset
 from saddleforge.saddle_point.iteration import Status
 
 VALUES = (1.0, 2.0, 3.0, 4.0)
@@ -32,7 +39,7 @@ def record(n, loss, replicon=0.5, **more):
     return {"n": n, "status": "converged", **found, **more}
 
 
-def made_row(at, semantic, positional, replicons=(0.5,) * 4, kind=Row, **problem):
+def made_row(at, semantic, positional, replicons=(0.5,) * 4, kind=DiagramRow, **problem):
     base = sf.problem("dot_product_attention", alpha=1.0, omega=at, **problem)
     records = {
         "semantic": tuple(record(n, loss, r) for n, (loss, r) in enumerate(zip(semantic, replicons, strict=True))),
@@ -50,7 +57,7 @@ class Ending:
     known: dict = field(default_factory=lambda: {2.0: "solved"})
     followed: bool = False
 
-    def at(self, value):
+    def solution_at(self, value):
         assert self.followed
         near = min(abs(value - known) for known in self.known) < self.step
         return self.known.setdefault(value, "solved") if near and value <= self.end else None
@@ -77,28 +84,31 @@ class Located:
     evidence: dict = field(default_factory=lambda: {"type": "fold"})
 
 
-class Hidden(Row):
+class Hidden(DiagramRow):
     """A row on which the semantic branch ends at 1.3 with a loss, where that of the other one is known, and crosses
     that in the middle of any interval."""
 
     at_end, beside = Solved(1.2), Solved(1.1)
 
-    def event(self, change, accuracy, seed):
+    def locate_event(self, change, accuracy, seed):
         return Located(1.3, (replace(self.at_end, problem=self.problem.with_(alpha=1.3)),))
 
-    def branch_from_points(self, name, numbers, seed):
-        return SimpleNamespace(at=lambda value: self.beside)
+    def restore_branch_at_points(self, name, numbers, seed):
+        return SimpleNamespace(solution_at=lambda value: self.beside)
 
-    def locate_crossing(self, branches, bracket, accuracy, seed):
+    def locate_branch_crossing(self, branches, bracket, accuracy, seed):
         return Located(sum(bracket) / 2)
 
 
 def begins_within_a_cell(kind):
     """The semantic branch begins as the higher one or as the lower one, and is the lower one from 2 on."""
     row = made_row(0.3, (None, 1.4, 0.8, 0.7), (1.0, 1.5, 1.6, 1.7), kind=kind)
-    hidden, end = Change("crossing", ("semantic", "positional"), (0, 1)), Change("spinodal", ("semantic",), (1, 0))
-    assert row.change_groups() == [(end, hidden)]
-    return locate_group(row, (end, hidden), 1e-3, 0)
+    hidden, end = (
+        BranchChange("crossing", ("semantic", "positional"), (0, 1)),
+        BranchChange("spinodal", ("semantic",), (1, 0)),
+    )
+    assert row.jointly_located_changes() == [(end, hidden)]
+    return locate_boundary_group(row, (end, hidden), 1e-3, 0)
 
 
 def made_boundary(change, value, at):
@@ -107,11 +117,11 @@ def made_boundary(change, value, at):
 
 def test_along_a_row_lowest_branches_cross_branches_end_and_replicons_pass_one():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4), (0.5, 0.9, 1.5, 1.6))
-    assert [row.lowest_branch(n) for n in range(4)] == ["positional", "positional", "semantic", "semantic"]
-    assert row.changes() == [
-        Change("spinodal", ("semantic",), (1, 0)),
-        Change("crossing", ("semantic", "positional"), (1, 2)),
-        Change("replicon", ("semantic",), (1, 2)),
+    assert [row.lowest_loss_branch(n) for n in range(4)] == ["positional", "positional", "semantic", "semantic"]
+    assert row.branch_changes() == [
+        BranchChange("spinodal", ("semantic",), (1, 0)),
+        BranchChange("crossing", ("semantic", "positional"), (1, 2)),
+        BranchChange("replicon", ("semantic",), (1, 2)),
     ]
 
 
@@ -119,75 +129,77 @@ def test_replica_symmetry_is_lost_through_the_replicon_or_through_jumps_that_are
     row = made_row(0.3, (1.0,) * 4, (2.0,) * 4)
     for record, why in zip(row.records["semantic"], ("jumps", "", "", "replicon"), strict=True):
         record["unstable"] = why
-    jumps, replicon = Change("jumps", ("semantic",), (0, 1)), Change("replicon", ("semantic",), (2, 3))
-    assert row.changes() == [jumps, replicon]
-    (found,) = locate_group(row, (jumps,), 1e-3, 0)
+    jumps, replicon = BranchChange("jumps", ("semantic",), (0, 1)), BranchChange("replicon", ("semantic",), (2, 3))
+    assert row.branch_changes() == [jumps, replicon]
+    (found,) = locate_boundary_group(row, (jumps,), 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
 def test_where_a_branch_replaces_one_that_ends_nothing_crosses():
     row = made_row(0.3, (None, None, 1.0, 1.0), (1.0, 1.0, None, None))
-    assert {change.kind for change in row.changes()} == {"spinodal"}
+    assert {change.kind for change in row.branch_changes()} == {"spinodal"}
 
 
 def test_rows_are_halved_where_other_things_happen_or_boundaries_move_far():
     def crossed(at, value, **more):
         row = made_row(at, (3.0, 2.0, 1.0, 1.0), (2.0, 2.5, 3.0, 3.0), **more)
-        return row, {change: made_boundary(change, value, at) for change in row.changes()}
+        return row, {change: made_boundary(change, value, at) for change in row.branch_changes()}
 
     one, two, three = crossed(0.1, 1.2), crossed(0.2, 1.6), crossed(0.3, 2.0)
-    assert rows_to_insert([one, two, three], 0.25, 2) == []  # straight
-    assert rows_to_insert([one, two, crossed(0.3, 2.6)], 0.25, 2) == [pytest.approx(0.15), pytest.approx(0.25)]
-    assert rows_to_insert([one, two, three], 0.25, 0.3) == [pytest.approx(0.15), pytest.approx(0.25)]  # far
-    assert rows_to_insert([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [pytest.approx(0.35)]
+    assert grid_rows_to_insert([one, two, three], 0.25, 2) == []  # straight
+    assert grid_rows_to_insert([one, two, crossed(0.3, 2.6)], 0.25, 2) == [pytest.approx(0.15), pytest.approx(0.25)]
+    assert grid_rows_to_insert([one, two, three], 0.25, 0.3) == [pytest.approx(0.15), pytest.approx(0.25)]  # far
+    assert grid_rows_to_insert([three, crossed(0.4, 2.4, replicons=(0.5, 0.5, 0.5, 1.5))], 0.25, 2) == [
+        pytest.approx(0.35)
+    ]
 
 
-def test_what_thresholds_do_not_find_stays_bracketed_as_narrowly_as_is_known():
-    class Unlocated(Row):
-        def event(self, change, accuracy, seed):
+def test_unlocated_events_of_a_phase_diagram_stay_bracketed():
+    class Unlocated(DiagramRow):
+        def locate_event(self, change, accuracy, seed):
             raise NotConvergedError("not here")
 
-        def branch_from_points(self, name, numbers, seed):
+        def restore_branch_at_points(self, name, numbers, seed):
             return Ending(2.3)
 
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Unlocated)
-    (found,) = locate_group(row, [Change("spinodal", ("positional",), (1, 2))], 1e-3, 0)
+    (found,) = locate_boundary_group(row, [BranchChange("spinodal", ("positional",), (1, 2))], 1e-3, 0)
     assert found.error == 1 / 32 and abs(found.value - 2.3) < 1 / 32 and found.status == BRACKETED
-    (found,) = locate_group(row, [Change("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
+    (found,) = locate_boundary_group(row, [BranchChange("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
 @pytest.mark.parametrize("loss, crosses", [(1.2, True), (0.9, False)])
 def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_higher_one(loss, crosses):
-    class Row(Hidden):
+    class DiagramRow(Hidden):
         at_end = Solved(loss)
 
-    first, second = begins_within_a_cell(Row)
+    first, second = begins_within_a_cell(DiagramRow)
     assert first.value == 1.3
     assert (second.value == pytest.approx(1.3 + 0.7 * 0.51)) if crosses else second is None
 
 
 def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it():
-    class Row(Hidden):
+    class DiagramRow(Hidden):
         at_end, beside = Solved(0.99, 0.01), Solved(1.0, 0.01)
 
-        def locate_crossing(self, branches, bracket, accuracy, seed):
+        def locate_branch_crossing(self, branches, bracket, accuracy, seed):
             raise NotConvergedError("no sign change")
 
-    found = begins_within_a_cell(Row)[1]
+    found = begins_within_a_cell(DiagramRow)[1]
     assert found.status == BRACKETED  # the losses are 0.1 apart at 2 and 0.01(2) at 1.3
     assert (found.value - found.error, found.value + found.error) == pytest.approx((1.3, 1.3 + 0.7 * 0.03 / 0.09))
 
 
 @pytest.mark.parametrize("end", [2.05, 2.3, 2.7, 5.0])
 def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reached_is_not_taken_for_missing(end):
-    class Row(boundaries.Row):
-        def branch_from_points(self, name, numbers, seed):
+    class DiagramRow(boundaries.DiagramRow):
+        def restore_branch_at_points(self, name, numbers, seed):
             return Ending(end, step=0.3)
 
-    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Row, student_rank=2)
-    assert reduce_to_loss(row.problem).dimension > boundaries.MAX_LOW_DIMENSION
-    (found,) = locate_group(row, [Change("spinodal", ("positional",), (1, 2))], 0.04, 0)
+    row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=DiagramRow, student_rank=2)
+    assert reduce_to_fields_of_loss(row.problem).dimension > boundaries.MAX_LOW_DIMENSION
+    (found,) = locate_boundary_group(row, [BranchChange("spinodal", ("positional",), (1, 2))], 0.04, 0)
     if end > 3:
         assert found.status == BRACKETED
     else:
@@ -205,7 +217,7 @@ def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_
     monkeypatch.setattr(branch, "solve_unchecked", solve_unchecked)
     for followed in (True, False):
         along = branch.Branch(problem, "alpha", "semantic", known={2.0: known}, effort=2, most=4, followed=followed)
-        assert along.at(1.0) is None and along.at(1.0, accuracy=1e-4) is None
+        assert along.solution_at(1.0) is None and along.solution_at(1.0, accuracy=1e-4) is None
     newton, named = (False, False, 2), (True, True, 2)
     assert asked[:2] == [newton, (False, False, 4)]
     assert asked[2:] == [(False, True, 2), named, (False, True, 4), (True, True, 4)]
@@ -287,7 +299,7 @@ def test_lines_and_regions_are_drawn_through_the_points_where_they_meet(tmp_path
 def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_hatching(tmp_path):
     diagram = made_diagram()
     diagram.save(tmp_path / "phases.nc")
-    back = load_dataset(tmp_path / "phases.nc")
+    back = load_netcdf_dataset(tmp_path / "phases.nc")
     xarray.testing.assert_equal(back, diagram.to_xarray())
     assert list(back["lowest"].sel(omega=0.3).values) == ["positional"] * 3 + ["semantic"]
     (axes,) = diagram.plot(tmp_path / "phases.png").axes
@@ -322,19 +334,19 @@ def test_one_branch_everywhere_is_one_phase_without_boundaries(tmp_path):
     chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (3, 2), "processes": 1, "starts": ["semantic"]}
     chosen["stability"] = False  # compiling it takes longer than all else here
     diagram = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
-    assert diagram.phases == {("semantic", ()): 6} and not diagram.boundaries
+    assert diagram.phases == {("informed", ()): 6} and not diagram.boundaries
     again = sf.phases("logistic_regression", output=tmp_path / "phases.nc", **chosen)
     assert again.to_xarray().identical(diagram.to_xarray())
-    with pytest.raises(InputError, match="contains another sweep"):
+    with pytest.raises(InputError, match="contains the records of another sweep"):
         sf.phases("logistic_regression", output=tmp_path / "phases.nc", sigma=2.0, **chosen)
 
 
 def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, monkeypatch):
-    assert _order_outside_in([1.0, 2.0, 3.0, 4.0, 5.0]) == [1.0, 5.0, 3.0, 2.0, 4.0] and _order_outside_in([1.0]) == [
-        1.0
-    ]
+    assert _farthest_point_order([1.0, 2.0, 3.0, 4.0, 5.0]) == [1.0, 5.0, 3.0, 2.0, 4.0] and _farthest_point_order(
+        [1.0]
+    ) == [1.0]
     chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (2, 3), "processes": 1, "starts": ["semantic"]}
-    written, append = [], Records.append
+    written, append = [], SweepRecords.append_record
 
     def interrupted(self, line, record):
         if len(written) == 5:
@@ -343,9 +355,9 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
         written.append(record)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Records, "append", interrupted)
+        patched.setattr(SweepRecords, "append_record", interrupted)
         part = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
-    assert part.interrupted and [row.at for row in part.rows] == [0.1, 1.0] and part.phases == {("semantic", ()): 4}
+    assert part.interrupted and [row.at for row in part.rows] == [0.1, 1.0] and part.phases == {("informed", ()): 4}
     assert "not judged" in part.table() and not part.to_json()["stability"]
     (probes,) = tmp_path.glob("*.records/probes.json")
     before = probes.stat().st_mtime_ns
@@ -356,7 +368,7 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
 
 def test_a_single_row_is_drawn_as_a_band():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    places = tuple(boundaries.bracketed_boundary(row, change) for change in row.changes())
+    places = tuple(boundaries.bracketed_boundary(row, change) for change in row.branch_changes())
     (axes,) = PhaseDiagram(row.problem, "alpha", "omega", (row,), places).plot().axes
     assert axes.get_ylim() == (pytest.approx(0.25), pytest.approx(0.35))
     drawn = {line.get_linestyle(): list(line.get_xdata()) for line in axes.lines}
@@ -365,7 +377,7 @@ def test_a_single_row_is_drawn_as_a_band():
 
 def test_boundaries_that_are_not_located_yet_are_those_of_the_grid():
     row = made_row(0.3, (None, 2.5, 2.0, 1.0), (1.0, 2.0, 2.2, 2.4))
-    found = {change: boundaries.bracketed_boundary(row, change) for change in row.changes()}
+    found = {change: boundaries.bracketed_boundary(row, change) for change in row.branch_changes()}
     assert {change.kind: (place.value, place.error, place.status) for change, place in found.items()} == {
         "spinodal": (1.5, 0.5, BRACKETED),
         "crossing": (2.5, 0.5, BRACKETED),
@@ -403,19 +415,20 @@ def test_in_the_picture_of_the_base_case_semantic_is_lowest_from_the_crossing_on
     (axes,) = base_case.plot(tmp_path / "phases.png").axes
     labels = {text.get_text() for text in axes.get_legend().get_texts()}
     named = {label[3:] for label in labels if label[1:2] == ":"}
-    assert named == {phase_name(*phase) for phase in base_case.phases}
+    assert named == {describe_phase(*phase) for phase in base_case.phases}
     known = {
-        (lowest_branch, tuple(b for b in others if b != "uninformed")) for lowest_branch, others in base_case.phases
+        (lowest_loss_branch, tuple(b for b in others if b != "uninformed"))
+        for lowest_loss_branch, others in base_case.phases
     }
     assert {("semantic", ()), ("positional", ("semantic",)), ("semantic", ("positional",))} <= known
     assert {"semantic and positional cross", "end of semantic", "end of positional", "RS unstable, jumps"} <= labels
     data = base_case.to_xarray()
     for row in base_case.rows:
         (crossing,) = (b.value for b in base_case.boundaries if b.kind == "crossing" and b.at == row.at)
-        lowest_branch = data["lowest"].sel(omega=row.at)
-        assert {str(v) for v in lowest_branch.where(lowest_branch["alpha"] < crossing, drop=True).values} == {
+        lowest_loss_branch = data["lowest"].sel(omega=row.at)
+        assert {str(v) for v in lowest_loss_branch.where(lowest_loss_branch["alpha"] < crossing, drop=True).values} == {
             "positional"
         }
-        assert {str(v) for v in lowest_branch.where(lowest_branch["alpha"] > crossing, drop=True).values} == {
+        assert {str(v) for v in lowest_loss_branch.where(lowest_loss_branch["alpha"] > crossing, drop=True).values} == {
             "semantic"
         }

@@ -14,18 +14,18 @@ from scipy.special import ndtr
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.channel.exchange import Reduction
+from saddleforge.channel.exchange import SymmetryReduction
 from saddleforge.channel.fields import field_law
-from saddleforge.channel.shared import moment_sums
-from saddleforge.integration import Lines, Pieces, ProxSpace, Rule
+from saddleforge.channel.shared import channel_moment_sums
+from saddleforge.integration import ProxSpaceRule, Rule, SmoothPiecesRule, SplitLinesRule
 from saddleforge.integration.one_field import LONGEST, REACH
-from saddleforge.integration.sampled import teacher_edges
+from saddleforge.integration.sampled import teacher_panel_edges
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.reduced import reduce_to_loss
+from saddleforge.problems.reduced import reduce_to_fields_of_loss
 from saddleforge.solving.solve import solve_unchecked
 
-FINE = Pieces(16)
+FINE = SmoothPiecesRule(16)
 MODELS = [
     "amplitude_retrieval", "hinge", "huber_regression", "l1_regression", "logistic_regression", "phase_retrieval",
     "quantile_regression", "ridge_regression", "squared_hinge", "tukey_regression",
@@ -102,7 +102,7 @@ def test_a_step_of_the_loss_holds_back_what_it_pays_to_move(state):
         assert found[name] == pytest.approx(value, rel=1e-11, abs=1e-13), name
 
 
-def test_the_absolute_error_clips():
+def test_the_proximal_map_of_the_absolute_error_clips_the_residual():
     """g of |Y + u - X| is the residual over V, clipped to [-1, 1], and the residual is normal."""
     problem, V = sf.problem("l1_regression", alpha=2.0, Delta=0.5), 0.7
     at = overlaps(0.8, V, 0.6)
@@ -161,14 +161,16 @@ def test_noise_that_adds_to_a_function_of_the_teacher_takes_one_axis(target, var
         return sum(quad(integrand, a, b, epsabs=1e-12)[0] for a, b in pairwise(edges))
 
     at, expected = overlaps(q, V, theta), (average(lambda y: 1.0, 2), average(lambda y: y, 1))
-    for rule, accuracy in ((Pieces(8), 1e-6), (FINE, 1e-10)):
+    for rule, accuracy in ((SmoothPiecesRule(8), 1e-6), (FINE, 1e-10)):
         # Over all fields: in fewer dimensions noise and X are one field, as the residual is linear in both.
         whole = rule._integrate_averages(problem, at)
         found = {text: whole.moments[0, 0, offset] for text, _, offset in problem.solver.channel.MOMENTS}
         assert whole.mass == pytest.approx(1, abs=accuracy)
         assert (found["g*g.T"], found["g*dY.T"]) == pytest.approx(expected, abs=accuracy)
     # Polynomials of degree three in the fields are exact where two nodes of Y are taken.
-    nodes, weights = FINE.node_sets(problem, field_law(problem, at, (0,)), Reduction(()), "tangents")[0]
+    nodes, weights = FINE.nodes_and_weights_by_replicate(
+        problem, field_law(problem, at, (0,)), SymmetryReduction(()), "tangents"
+    )[0]
     for powers in product(range(4), repeat=2):
         if sum(powers) <= 3:
             exact = np.prod([(1, 0, 1, 0)[power] for power in powers])
@@ -217,8 +219,8 @@ def test_proximal_points_grow_with_the_field(name):
 )
 def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
     problem, at = sf.problem(name, alpha=2.0), overlaps(0.9, 0.8, 0.7)
-    found, finer = moments(problem, at), moments(problem, at, Pieces(24))
-    for rule, accuracy in ((ProxSpace(400, 200), 1e-12), (Lines(72), 1e-8)):
+    found, finer = moments(problem, at), moments(problem, at, SmoothPiecesRule(24))
+    for rule, accuracy in ((ProxSpaceRule(400, 200), 1e-12), (SplitLinesRule(72), 1e-8)):
         other = moments(problem, at, rule)
         assert all(found[key] == pytest.approx(other[key], abs=accuracy) for key in found)
     assert all(found[key] == pytest.approx(finer[key], abs=1e-14) for key in found)
@@ -228,14 +230,17 @@ def test_pieces_agree_with_nodes_in_x_and_with_lines(name):
 def test_labels_are_averaged_over_in_closed_form(name):
     """The law of Y given omega and the sign of Y, two nodes for it, against nodes in Y."""
     problem = sf.problem(name, alpha=2.0)
-    assert Pieces.needs_no_outer_nodes(problem) and problem.solver.proximal.TEACHER_STEPS
+    assert SmoothPiecesRule.has_no_teacher_nodes(problem) and problem.solver.proximal.TEACHER_STEPS
     for at in (overlaps(0.9, 0.8, 0.7), overlaps(2.0, 0.1, 1.4), overlaps(0.5, 3.0, -0.69)):
         found = moments(problem, at)
         fields = field_law(problem, at, (0,))
-        edges = teacher_edges(problem, fields, REACH, LONGEST)
-        nodes, weights = FINE._refined_nodes(problem, fields, edges, FINE._nodes_on_lines)
-        channel, known = problem.solver.proximal, (*fields.sampling_arguments, fields.precision, problem.noise_scale)
-        out = moment_sums(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
+        edges = teacher_panel_edges(problem, fields, REACH, LONGEST)
+        nodes, weights = FINE._refine_nodes_on_panels(problem, fields, edges, FINE._nodes_on_field_lines)
+        channel, known = (
+            problem.solver.proximal,
+            (*fields.sampling_loop_arguments, fields.precision, problem.noise_scale),
+        )
+        out = channel_moment_sums(channel, channel.sample, nodes, weights, *known, fields.constants, 1).sum(axis=0)
         row = {text: out[offset] for text, _, offset in problem.solver.channel.MOMENTS}
         assert all(found[key] == pytest.approx(row[key], abs=1e-11) for key in row)
         assert found["mass"] == pytest.approx(1, abs=1e-14)
@@ -248,7 +253,7 @@ def test_labels_are_averaged_over_in_closed_form(name):
 def test_a_student_that_follows_its_teacher_closely_is_resolved(name, left):
     """theta^2 close to q rho*: the law of omega given Y is narrow."""
     problem, at = sf.problem(name, alpha=2.0), overlaps(1.0, 0.5, np.sqrt(1 - left))
-    found, finer = moments(problem, at), moments(problem, at, Pieces(24))
+    found, finer = moments(problem, at), moments(problem, at, SmoothPiecesRule(24))
     assert all(found[key] == pytest.approx(finer[key], rel=1e-9, abs=1e-11) for key in found)
 
 
@@ -270,7 +275,7 @@ def stepped():
 def test_a_loss_that_only_steps_has_jumps_and_says_so(stepped):
     assert stepped.success
     stability = stepped.stability
-    assert stability is not None and stability.jumps is not None and stability.jumps.any
+    assert stability is not None and stability.jumps is not None and stability.jumps.is_nonempty
     assert stability.jump_weight > 10 * stability.jump_weight_error >= 0
 
 
@@ -295,7 +300,7 @@ def test_the_replicon_of_a_step_counts_what_rests_at_it(stepped):
 def test_global_minima_are_proved_across_corners_and_jumps(name):
     """Piece by piece, by intervals; a point that is not the lowest lacks what it is higher by."""
     problem = sf.problem(name, alpha=2.0, **KAPPA.get(name, {}))
-    channel, bounds, c, V = problem.solver.proximal, problem.solver.bounds, problem.constants((0,)), 0.8
+    channel, bounds, c, V = problem.solver.proximal, problem.solver.moreau_bounds, problem.constants((0,)), 0.8
     omega = np.linspace(-3, 3, 61)[:, None]
     y, u = np.full((61, 1), 0.7), np.full((61, len(problem.is_gaussian)), 0.2)
     known, precision = channel.features_at(y, u, c), np.array([[[1 / V]]])
@@ -317,7 +322,7 @@ def test_global_minima_are_proved_across_corners_and_jumps(name):
 
 def test_two_fields_are_refused():
     problem = sf.problem("dot_product_attention", alpha=1.0)
-    assert not Pieces.is_applicable(problem)
+    assert not SmoothPiecesRule.is_applicable(problem)
     with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):
         sf.solve(problem, integrator="pieces")
 
@@ -331,11 +336,11 @@ def test_a_corner_in_a_combination_of_tokens_is_one_of_a_single_field():
         return sp.Max(0, 1 - sp.sign(sum(Y)) * sum(X) / 3)
 
     problem = sf.problem(pooled, alpha=2.0, lambda_=0.1)
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     assert part.solver.proximal.CORNERS and part.dimension == 2
     found = sf.solve(problem, accuracy=1e-9)
     # sum(X) / 3 has a third of the variance of one token's X: that of the hinge of fields of the covariance 1 / 3.
-    assert found.success and isinstance(found.rule, Pieces)
+    assert found.success and isinstance(found.rule, SmoothPiecesRule)
     alone = sf.solve(sf.problem("hinge", alpha=2.0, sigma=(1 / 3) ** 0.5), accuracy=1e-9)
     assert found.training_loss == pytest.approx(alone.training_loss, rel=1e-9)
     assert found.overlaps.q.flat[0] / 3 == pytest.approx(alone.overlaps.q.flat[0], rel=1e-8)

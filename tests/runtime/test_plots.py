@@ -62,7 +62,7 @@ def texts(axes):
 
 
 def test_a_curve_is_drawn_with_labelled_axes(tmp_path):
-    figure = plots.plot_dataset(made_dataset(), tmp_path / "curve.png")
+    figure = plots.plot_branch(made_dataset(), tmp_path / "curve.png")
     upper, loss, error = figure.axes
     assert upper.get_ylabel() == "overlap"
     assert error.get_xlabel() == "α  (samples per dimension)"
@@ -77,7 +77,7 @@ def test_a_curve_is_drawn_with_labelled_axes(tmp_path):
 def test_the_same_figure_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path):
     before = dict(matplotlib.rcParams)
     for name in ("one.png", "two.png"):
-        plots.plot_dataset(made_dataset(), tmp_path / name)
+        plots.plot_branch(made_dataset(), tmp_path / name)
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
     assert dict(matplotlib.rcParams) == before
 
@@ -86,15 +86,15 @@ def test_a_matplotlib_that_is_set_to_use_latex_draws_without_it_and_says_so(tmp_
     monkeypatch.setenv("PATH", str(tmp_path))  # no LaTeX
     for name, usetex in (("plain.png", False), ("set.png", True)):
         with matplotlib.rc_context({"text.usetex": usetex}):
-            plots.plot_dataset(made_dataset(), tmp_path / name)
+            plots.plot_branch(made_dataset(), tmp_path / name)
     assert "text.usetex" in capsys.readouterr().err
     assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "set.png").read_bytes()
 
 
 def test_lines_are_solid_where_stable_and_dashed_where_not():
-    styles = {line.get_linestyle() for line in drawn_lines(plots.plot_dataset(made_dataset()))}
+    styles = {line.get_linestyle() for line in drawn_lines(plots.plot_branch(made_dataset()))}
     assert styles == {"-"}
-    styles = {line.get_linestyle() for line in drawn_lines(plots.plot_dataset(made_dataset(unstable_below=1.0)))}
+    styles = {line.get_linestyle() for line in drawn_lines(plots.plot_branch(made_dataset(unstable_below=1.0)))}
     assert styles == {"-", "--"}
 
 
@@ -104,20 +104,20 @@ def drawn_lines(figure):
 
 
 def test_jumps_are_intervals_half_way_to_the_neighbours():
-    assert drawing.jump_intervals(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
-    assert drawing.jump_intervals(made_dataset(jumps_below=0.0)) == []
+    assert drawing.proximal_jump_intervals(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
+    assert drawing.proximal_jump_intervals(made_dataset(jumps_below=0.0)) == []
 
 
 def test_tokens_that_differ_are_named():
     dataset = made_dataset()
     dataset["theta"].values[:, 1] *= 2
-    assert {"θ, token 1", "θ, token 2"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
+    assert {"θ, token 1", "θ, token 2"} <= set(texts(plots.plot_branch(dataset).axes[0]))
 
 
-def test_what_is_negative_is_drawn_and_what_is_positive_begins_at_zero():
+def test_axes_show_negative_values_and_begin_at_zero_for_positive_ones():
     dataset = made_dataset()
     dataset["training_loss"].values[:] *= -100  # the autoencoder's, whose losses are those beyond W = 0
-    figure = plots.plot_dataset(dataset)
+    figure = plots.plot_branch(dataset)
     _, loss, error = figure.axes
     for axes, name in ((loss, "training_loss"), (error, "test_error")):
         low, high = axes.get_ylim()
@@ -131,15 +131,15 @@ def test_what_is_negative_is_drawn_and_what_is_positive_begins_at_zero():
 
 def test_m_is_drawn_where_there_are_means_and_with_its_sign_where_that_is_fixed():
     dataset = made_dataset("positional")
-    assert "|m|" in texts(plots.plot_dataset(dataset).axes[0])
+    assert "|m|" in texts(plots.plot_branch(dataset).axes[0])
     dataset["m"].attrs["sign"] = "fixed"
-    assert {"m, token 1", "m, token 2"} <= set(texts(plots.plot_dataset(dataset).axes[0]))
-    first, second = drawing.distinct_entries(dataset, "m")
+    assert {"m, token 1", "m, token 2"} <= set(texts(plots.plot_branch(dataset).axes[0]))
+    first, second = drawing.distinct_overlap_entries(dataset, "m")
     assert np.all(first.values > 0) and np.all(second.values < 0)
     dataset["m"].attrs["present"] = [0, 1]
-    assert [entry.label for entry in drawing.distinct_entries(dataset, "m")] == ["m, token 2"]
+    assert [entry.label for entry in drawing.distinct_overlap_entries(dataset, "m")] == ["m, token 2"]
     dataset["m"].attrs["present"] = [0, 0]
-    assert texts(plots.plot_dataset(dataset).axes[0])[:2] == ["θ", "q"]
+    assert texts(plots.plot_branch(dataset).axes[0])[:2] == ["θ", "q"]
 
 
 def test_tables_say_where_there_are_means_and_whether_the_sign_is_free():
@@ -174,13 +174,15 @@ def test_lines_are_labelled_by_exactly_the_entries_they_stand_for():
     q = alpha * np.ones((1, 3, 1, 1)) * np.array([[1.0, 0.2], [0.2, 1.0]])
     theta = alpha * np.ones((1, 3, 1, 1)) * np.array([[0.5, 0.1], [0.1, 0.6]])
     dataset = columns_dataset(q, theta)
-    found = {name: [entry.label for entry in drawing.distinct_entries(dataset, name)] for name in ("q", "theta", "m")}
+    found = {
+        name: [entry.label for entry in drawing.distinct_overlap_entries(dataset, name)] for name in ("q", "theta", "m")
+    }
     assert found["q"] == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1-3"]
     assert found["theta"] == ["θ₁₁, tokens 1-3", "θ₁₂ = θ₂₁, tokens 1-3", "θ₂₂, tokens 1-3"]
     assert found["m"] == ["|m₁| = |m₂|, tokens 1-3"]
     dataset["q"].values[:, 1, 0, 0, 1] *= 1.001  # far beyond the error bars
     dataset["q"].values[:, 1, 0, 1, 0] *= 1.001
-    labels = [entry.label for entry in drawing.distinct_entries(dataset, "q")]
+    labels = [entry.label for entry in drawing.distinct_overlap_entries(dataset, "q")]
     assert labels == ["q₁₁ = q₂₂, tokens 1-3", "q₁₂, tokens 1, 3", "q₁₂, token 2"]
 
 
@@ -189,29 +191,29 @@ def test_tokens_are_drawn_as_one_only_within_their_error_bars():
     dataset = columns_dataset(q, q)
     dataset["q_error"].values[:] = 0.01
     dataset["q"].values[:, 1] += 0.019
-    assert [entry.label for entry in drawing.distinct_entries(dataset, "q")] == ["q"]
+    assert [entry.label for entry in drawing.distinct_overlap_entries(dataset, "q")] == ["q"]
     dataset["q"].values[2, 1] += 0.002
-    assert [entry.label for entry in drawing.distinct_entries(dataset, "q")] == ["q, token 1", "q, token 2"]
+    assert [entry.label for entry in drawing.distinct_overlap_entries(dataset, "q")] == ["q, token 1", "q, token 2"]
 
 
 def test_clusters_and_many_columns_are_named():
     shape = (2, 2, 3, 3)
-    assert drawing.entry_label("q", [(0, 1, 0, 1)], shape) == "q₁₂, token 1, cluster 2"
-    assert drawing.entry_label("q", [(0, 0, 0, 0), (1, 1, 0, 0)], shape) == (
+    assert drawing.overlap_entry_label("q", [(0, 1, 0, 1)], shape) == "q₁₂, token 1, cluster 2"
+    assert drawing.overlap_entry_label("q", [(0, 0, 0, 0), (1, 1, 0, 0)], shape) == (
         "q₁₁, token 1 cluster 1 and token 2 cluster 2"
     )
     diagonal = [(0, 0, a, a) for a in range(3)]
     off = [(0, 0, a, b) for a in range(3) for b in range(a + 1, 3)]
-    assert drawing.entry_label("q", diagonal, (1, 1, 3, 3)) == "q_aa for all a"
-    assert drawing.entry_label("q", off, (1, 1, 3, 3)) == "q_ab for all a ≠ b"
-    assert drawing.entry_label("θ", off, (1, 1, 3, 3)) == "θ₁₂ = θ₁₃ = θ₂₃"
-    assert drawing.entry_label("|m|", [(0, 0, 11)], (1, 1, 12)) == "|m₁₂|"
+    assert drawing.overlap_entry_label("q", diagonal, (1, 1, 3, 3)) == "q_aa for all a"
+    assert drawing.overlap_entry_label("q", off, (1, 1, 3, 3)) == "q_ab for all a ≠ b"
+    assert drawing.overlap_entry_label("θ", off, (1, 1, 3, 3)) == "θ₁₂ = θ₁₃ = θ₂₃"
+    assert drawing.overlap_entry_label("|m|", [(0, 0, 11)], (1, 1, 12)) == "|m₁₂|"
 
 
 def test_the_energy_of_a_measure_is_not_called_a_training_loss():
     dataset = made_dataset()
     dataset["training_loss"].attrs["long_name"] = "free energy per d"
-    assert plots.plot_dataset(dataset).axes[1].get_ylabel() == "free energy\nper d"
+    assert plots.plot_branch(dataset).axes[1].get_ylabel() == "free energy\nper d"
 
 
 def test_a_tuned_curve_shows_what_was_tuned():
@@ -219,21 +221,21 @@ def test_a_tuned_curve_shows_what_was_tuned():
     dataset.attrs["tuned"] = "lambda"
     dataset["best_lambda"] = ("alpha", np.full(6, 0.25))
     dataset["best_lambda_error"] = ("alpha", np.full(6, 0.01))
-    assert plots.plot_dataset(dataset).axes[-1].get_ylabel() == "best λ"
+    assert plots.plot_branch(dataset).axes[-1].get_ylabel() == "best λ"
 
 
 def test_a_table_without_a_branch_is_refused_in_a_sentence():
     with pytest.raises(InputError, match="holds no branch"):
-        plots.plot_dataset(made_dataset().drop_vars("q"))
+        plots.plot_branch(made_dataset().drop_vars("q"))
 
 
 def test_a_figure_is_written_in_the_format_of_its_name(tmp_path):
     dataset = made_dataset()
     for name, begins in (("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")):
-        plots.plot_dataset(dataset, tmp_path / name)
+        plots.plot_branch(dataset, tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(begins)
     with pytest.raises(InputError, match=r"a.jpg: a name that ends in .png, .pdf or .svg is expected"):
-        plots.plot_dataset(dataset, tmp_path / "a.jpg")
+        plots.plot_branch(dataset, tmp_path / "a.jpg")
 
 
 def test_two_branches_are_drawn_together(tmp_path):
@@ -281,12 +283,12 @@ def test_a_threshold_that_does_not_exist_is_left_out_of_the_phase_diagram(tmp_pa
 
 def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match="cannot write"):
-        plots.plot_dataset(made_dataset(), tmp_path)
+        plots.plot_branch(made_dataset(), tmp_path)
 
 
 def test_a_point_without_a_verdict_is_not_drawn_as_stable():
     dataset = made_dataset()
     dataset["replicon"].values[0] = np.nan
-    assert drawing.point_verdicts(dataset).tolist() == ["unstable"] + ["stable"] * 5
+    assert drawing.point_stability_verdicts(dataset).tolist() == ["unstable"] + ["stable"] * 5
     dataset["replicon"].values[:] = np.nan
-    assert set(drawing.point_verdicts(dataset)) == {"stable"}
+    assert set(drawing.point_stability_verdicts(dataset)) == {"stable"}

@@ -14,18 +14,18 @@ def lines_of(messages: list[tuple[float, str | None]], until: float, live: bool 
     """Return what a ProgressReporter writes, and when, for steps at given times (None: something was printed)."""
     teller, now, written = ProgressReporter(live, 0.0), 0.0, []
     for at, step in [*messages, (until, None)]:
-        while (due := teller.next_output_time()) is not None and max(due, now) < at:
+        while (due := teller.next_progress_line_time()) is not None and max(due, now) < at:
             now = max(due, now)
-            written.append((now, teller.compose_line(now, 80)))
+            written.append((now, teller.compose_progress_line(now, 80)))
         now = at
         if step is None:
-            teller.note_output(now)
+            teller.note_printed_output(now)
         else:
-            written += [(now, text)] if (text := teller.update_text(step, now)) else []
+            written += [(now, text)] if (text := teller.set_activity_text(step, now)) else []
     return written
 
 
-def test_what_is_short_is_silent():
+def test_a_short_computation_prints_no_progress():
     steps = [(0.1 * i, f"step {i}") for i in range(30)]
     assert lines_of([*steps, (3.0, "")], 100.0) == []
 
@@ -55,7 +55,7 @@ def test_many_short_steps_are_not_a_flood():
     assert 20 < len(told) < 60
 
 
-def test_what_is_printed_otherwise_counts():
+def test_other_printed_lines_postpone_progress_lines():
     told = lines_of([(0.0, "solving"), (3.0, None), (6.0, None), (9.0, "")], 20.0)
     assert told == []
 
@@ -70,13 +70,13 @@ def test_a_terminal_has_one_line_that_is_wiped_away():
 def test_steps_within_steps_are_said_together_with_what_is_left():
     with progress.progress_step("solving"):
         with progress.progress_step("Newton's method"):
-            progress.report_remaining("error bar so far 1e-2, asked 1e-3")
-            assert progress.current_activity() == "solving: Newton's method (error bar so far 1e-2, asked 1e-3)"
-        assert progress.current_activity() == "solving"
+            progress.report_remaining_work("error bar so far 1e-2, asked 1e-3")
+            assert progress.describe_current_steps() == "solving: Newton's method (error bar so far 1e-2, asked 1e-3)"
+        assert progress.describe_current_steps() == "solving"
         with pytest.raises(ZeroDivisionError), progress.progress_step("failing"):
             _ = 1 / 0
-        assert progress.current_activity() == "solving"
-    assert progress.current_activity() == ""
+        assert progress.describe_current_steps() == "solving"
+    assert progress.describe_current_steps() == ""
 
 
 LASTS = """

@@ -11,22 +11,22 @@ from flint import acb, arb
 import saddleforge as sf
 from saddleforge.base.errors import NotProvedError
 from saddleforge.base.options import options_in_force
-from saddleforge.derive.models.mixture_classification import columns_along_means, gaussian_mixture
-from saddleforge.extensions.proof.channel import Goal
-from saddleforge.extensions.proof.duals import Dual, as_dual, ball
+from saddleforge.derive.models.mixture_classification import gaussian_mixture_law, weight_columns_along_class_means
+from saddleforge.extensions.proof.channel import IntegralAccuracy
+from saddleforge.extensions.proof.duals import DualNumber, as_ball, as_dual
 from saddleforge.extensions.proof.krawczyk import (
-    BallSystem,
+    BallSaddlePointSystem,
     KrawczykOptions,
-    Proof,
-    ball_precision,
-    prove,
-    prove_around,
+    KrawczykProof,
+    prove_solution_exists,
+    prove_solution_in_box,
+    use_ball_precision,
 )
-from saddleforge.extensions.proof.quadrature import enclosed_integral
-from saddleforge.extensions.proof.tails import exact_mpf
-from saddleforge.extensions.reference.numbers import Numbers, decimal_array
-from saddleforge.extensions.reference.quadrature import Rule
-from saddleforge.extensions.reference.rule_channel import RuleChannel
+from saddleforge.extensions.proof.quadrature import enclose_integral
+from saddleforge.extensions.proof.tails import arb_to_exact_mpf
+from saddleforge.extensions.reference.numbers import ProblemNumbers, array_from_decimals
+from saddleforge.extensions.reference.quadrature import QuadratureRule
+from saddleforge.extensions.reference.rule_channel import QuadratureChannelAverages
 from saddleforge.extensions.reference.thresholds import condition_residual
 from saddleforge.problems.overlaps import Overlaps
 
@@ -39,22 +39,24 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
     problem = sf.problem(model, **given)
     scales = Overlaps.unpack(np.array(near[:4]), problem.sizes).block_scales
     if condition is None:
-        return BallSystem(problem, scales)
-    read = condition_residual(condition, problem, lambda text: as_dual(ball(text)))
-    return BallSystem(problem, np.append(scales, abs(near[4])), parameter, read)
+        return BallSaddlePointSystem(problem, scales)
+    read = condition_residual(condition, problem, lambda text: as_dual(as_ball(text)))
+    return BallSaddlePointSystem(problem, np.append(scales, abs(near[4])), parameter, read)
 
 
-def proof(equations: BallSystem, near: list[float], digits: int = 30, carried: int = 45) -> Proof:
+def proof(equations: BallSaddlePointSystem, near: list[float], digits: int = 30, carried: int = 45) -> KrawczykProof:
     """A solution with error bars below 10^-digits of the blocks."""
     scales = equations.scales
-    found = prove(equations, near, carried, digits, lambda radius: max(map(float, radius / scales)), 10.0**-digits)
+    found = prove_solution_exists(
+        equations, near, carried, digits, lambda radius: max(map(float, radius / scales)), 10.0**-digits
+    )
     assert found.reached
     return found
 
 
 def holds(found: arb, exactly: Any) -> bool:
     """Whether a ball narrower than 1e-28 holds a number of mpmath's."""
-    return arb(found.rad()) < 1e-28 and abs(exact_mpf(found.mid()) - exactly) <= exact_mpf(found.rad())
+    return arb(found.rad()) < 1e-28 and abs(arb_to_exact_mpf(found.mid()) - exactly) <= arb_to_exact_mpf(found.rad())
 
 
 def ridge_closed_form() -> dict[str, Any]:
@@ -70,11 +72,13 @@ def ridge_closed_form() -> dict[str, Any]:
 def test_the_closed_form_of_ridge_regression_lies_in_the_proved_balls():
     found = proof(system("ridge_regression", RIDGE, alpha=2.0), RIDGE)
     assert found.contraction < 0.25
-    with mp.workdps(50), ball_precision(BITS):
+    with mp.workdps(50), use_ball_precision(BITS):
         for name, value in ridge_closed_form().items():
-            assert holds(found.evaluate(lambda state, name=name: state.observable(name)), value)
-        loss = found.evaluate(lambda state: state.observable("training_loss"))
-        assert holds(found.evaluate(lambda state: state.losses[1]), 0)  # Phi is minus the sum of its parts
+            assert holds(found.enclose_quantity(lambda state, name=name: state.evaluate_observable(name)), value)
+        loss = found.enclose_quantity(lambda state: state.evaluate_observable("training_loss"))
+        assert holds(
+            found.enclose_quantity(lambda state: state.free_entropy_and_deviation[1]), 0
+        )  # Phi is minus the sum of its parts
         assert float(loss.mid()) == pytest.approx(0.1813321657766857)
 
 
@@ -83,7 +87,7 @@ def test_hubers_equations_in_closed_form_hold_at_what_is_proved():
     near = [1.0223, 0.8515, 0.0, 0.9148]
     found = proof(system("huber_regression", near, alpha=2.0), near)
     with mp.workdps(45):
-        q, V, _, theta = (exact_mpf(z) for z in found.z)
+        q, V, _, theta = (arb_to_exact_mpf(z) for z in found.z)
         spread = mp.sqrt(mp.mpf(5) / 4 - 2 * theta + q)
         edge = (1 + V) / spread
         inside = 1 - 2 * mp.ncdf(-edge)
@@ -95,20 +99,21 @@ def test_hubers_equations_in_closed_form_hold_at_what_is_proved():
 
 
 @pytest.mark.slow
-def test_a_threshold_of_logistic_regression_to_thirty_digits():
+def test_a_proved_threshold_of_logistic_regression_has_thirty_digits():
     near = [5.6, 3.1, 0.0, 2.1, 2.66]
     found = proof(system("logistic_regression", near, condition="test_error = 0.15"), near)
     with mp.workdps(50):
-        assert abs(exact_mpf(found.z[-1]) - mp.mpf("2.65911553103841159080058996")) < 1e-26
+        assert abs(arb_to_exact_mpf(found.z[-1]) - mp.mpf("2.65911553103841159080058996")) < 1e-26
     q, theta, alpha = (
-        found.evaluate(lambda state, name=name: state.observable(name)) for name in ("q", "theta", "alpha")
+        found.enclose_quantity(lambda state, name=name: state.evaluate_observable(name))
+        for name in ("q", "theta", "alpha")
     )
-    with ball_precision(BITS):
+    with use_ball_precision(BITS):
         assert (theta / q.sqrt()).acos().overlaps(arb.pi() * 3 / 20)  # the angle between teacher and student
         assert alpha.rad() < 1e-29
 
 
-def test_gardners_norm_at_margin_one_half():
+def test_the_norm_at_gardners_capacity_of_margin_one_half_is_proved():
     """tests/literature/test_digits.py: q = 4 at his capacity 0.96120505280154; lambda = 0.01 moves it by < 1e-50."""
     model = sf.model(
         name="random_labels_proved",
@@ -122,9 +127,9 @@ def test_gardners_norm_at_margin_one_half():
     near = [4.0, (1 - float(capacity * mp.ncdf(0.5))) / 0.01, 0.0, 0.0, float(capacity)]
     found = proof(system(model, near, condition="q = 4", rounding=1e-40, **{"lambda": 0.01}), near, 32, 90)
     with mp.workdps(60):
-        alpha = exact_mpf(found.z[-1])
+        alpha = arb_to_exact_mpf(found.z[-1])
         assert mp.nstr(alpha, 14) == "0.96120505280154"
-        assert abs(alpha - capacity) < exact_mpf(found.radius[-1]) + 1e-39
+        assert abs(alpha - capacity) < arb_to_exact_mpf(found.radius[-1]) + 1e-39
 
 
 def random_labels(X: Any, Y: Any, *, rounding: Any = sf.Parameter("1e-7", 0, 1, True, True)) -> Any:  # noqa: B008
@@ -146,20 +151,22 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
     """Against differences: noise, labels, the ridge and the test error enter, too."""
     equations = system(model, near, parameter, "test_error = 0.2", **given)
     step = 1e-9
-    with ball_precision(200):
-        z = [ball(x) for x in near]
-        _, derivatives = equations.linearise(z, 0.0)
+    with use_ball_precision(200):
+        z = [as_ball(x) for x in near]
+        _, derivatives = equations.residual_and_jacobian_on_box(z, 0.0)
 
         def residual(moved: list[arb]) -> list[arb]:
-            state = equations.state(np.array([Dual(x) for x in moved], dtype=object), Goal.digits(19))
-            return [entry.value for entry in equations.residual(state)]
+            state = equations.evaluate_state(
+                np.array([DualNumber(x) for x in moved], dtype=object), IntegralAccuracy.from_digits(19)
+            )
+            return [entry.value for entry in equations.saddle_point_residual(state)]
 
         base = residual(z)
         for i, scale in enumerate(equations.scales):
-            there = residual([x + ball(float(scale)) * ball(step) if j == i else x for j, x in enumerate(z)])
+            there = residual([x + as_ball(float(scale)) * as_ball(step) if j == i else x for j, x in enumerate(z)])
             for row, (a, b) in enumerate(zip(there, base, strict=True)):
                 assert float(derivatives[row, i].mid()) == pytest.approx(
-                    float((a - b) / ball(step)), rel=1e-6, abs=1e-7
+                    float((a - b) / as_ball(step)), rel=1e-6, abs=1e-7
                 )
 
 
@@ -167,15 +174,15 @@ def test_derivatives_over_a_box_hold_those_within_it_however_coarse():
     """Tails of derivatives are bounded, too: the first goal is one digit."""
     near = [3.7, 2.0, 0.1, 1.6, 0.3]
     equations = system("hinge", near, "lambda_", "test_error + training_loss + replicon = 0.2", alpha=2.0)
-    with ball_precision(120):
-        z = [ball(x) for x in near]
-        _, fine = equations.linearise(z, 0.0)
-        _, over = equations.linearise(z, 1e-3)
+    with use_ball_precision(120):
+        z = [as_ball(x) for x in near]
+        _, fine = equations.residual_and_jacobian_on_box(z, 0.0)
+        _, over = equations.residual_and_jacobian_on_box(z, 1e-3)
         with options_in_force(KrawczykOptions(derivative_digits=1)):
-            _, coarse = equations.linearise(z, 0.0)
+            _, coarse = equations.residual_and_jacobian_on_box(z, 0.0)
         for corner in ((1, 1, -1, 1, -1), (-1, 1, 1, 1, 1)):
-            moved = [x + way * ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
-            _, there = equations.linearise([x.mid() for x in moved], 0.0)
+            moved = [x + way * as_ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
+            _, there = equations.residual_and_jacobian_on_box([x.mid() for x in moved], 0.0)
             assert all(a.overlaps(b) for a, b in zip(over.flat, there.flat, strict=True))
         assert all(a.contains(b.mid()) for a, b in zip(coarse.flat, fine.flat, strict=True))
         assert max(float(z.rad()) for z in coarse.flat) > 1e-3 > 1e-5 > max(float(z.rad()) for z in fine.flat)
@@ -187,19 +194,23 @@ def test_balls_hold_the_averages_however_coarse(digits):
     problem = sf.problem("logistic_regression", alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
-            Rule(False, 5)
-        )
-    with ball_precision(BITS), mp.workdps(40):
-        equations = BallSystem(problem, np.ones(4))
-        totals = equations.state(np.array([as_dual(ball(repr(x))) for x in u.tolist()]), Goal.digits(digits)).totals
+        right = QuadratureChannelAverages(
+            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+        ).saddle_point_averages(QuadratureRule(False, 5))
+    with use_ball_precision(BITS), mp.workdps(40):
+        equations = BallSaddlePointSystem(problem, np.ones(4))
+        saddle_point_averages = equations.evaluate_state(
+            np.array([as_dual(as_ball(repr(x))) for x in u.tolist()]), IntegralAccuracy.from_digits(digits)
+        ).saddle_point_averages
         for found, known in [
-            *zip(totals.moments[0], right.moments[0], strict=True),
-            (totals.moreau, right.moreau),
-            (totals.loss, right.loss),
-            (totals.mass, mp.mpf(1)),
+            *zip(saddle_point_averages.moments[0], right.moments[0], strict=True),
+            (saddle_point_averages.moreau, right.moreau),
+            (saddle_point_averages.loss, right.loss),
+            (saddle_point_averages.mass, mp.mpf(1)),
         ]:
-            assert abs(exact_mpf(found.value.mid()) - known) <= exact_mpf(found.value.rad()) + mp.mpf("1e-24")
+            assert abs(arb_to_exact_mpf(found.value.mid()) - known) <= arb_to_exact_mpf(found.value.rad()) + mp.mpf(
+                "1e-24"
+            )
             assert found.value.rad() < 10 ** (2 - digits)
 
 
@@ -208,8 +219,8 @@ def test_gauss_legendre_meets_an_integral_of_arbs_own(tolerance):
     def f(z: Any) -> list[Any]:
         return [(-20 * z * z).exp(), 1 / (1 + (-9 * z + 4).exp()), 1 / (1 + 25 * z * z)]
 
-    with ball_precision(200):
-        for i, found in enumerate(enclosed_integral(f, tolerance)):
+    with use_ball_precision(200):
+        for i, found in enumerate(enclose_integral(f, tolerance)):
             own = acb.integral(lambda z, _, i=i: f(z)[i], -1, 1).real
             assert found.overlaps(own)
             assert found.rad() < 20 * tolerance
@@ -219,10 +230,10 @@ def test_a_logarithm_is_not_followed_across_its_cut():
     """Continued across, its primitive would be smooth; the branch point 1/10 above the axis is met at any ellipse."""
 
     def f(z: Any) -> list[Any]:
-        return [Dual(z * z + ball("0.01")).log().value]
+        return [DualNumber(z * z + as_ball("0.01")).log().value]
 
-    with ball_precision(120):
-        (found,) = enclosed_integral(f, 1e-25)
+    with use_ball_precision(120):
+        (found,) = enclose_integral(f, 1e-25)
         edge = arb(101) / 100
         assert found.overlaps(2 * edge.log() - 4 + 4 * (arb(10)).atan() / 10)
         assert found.rad() < 1e-22
@@ -233,11 +244,11 @@ def test_a_logarithm_is_not_followed_across_its_cut():
 
 def test_a_box_without_the_solution_is_refused():
     equations = system("ridge_regression", RIDGE, alpha=2.0)
-    with ball_precision(BITS):
-        wrong = [ball(x) for x in RIDGE]
-        wrong[1] += ball("0.01")
+    with use_ball_precision(BITS):
+        wrong = [as_ball(x) for x in RIDGE]
+        wrong[1] += as_ball("0.01")
         with pytest.raises(NotProvedError, match="may leave the box"):
-            prove_around(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
+            prove_solution_in_box(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
 
 
 @pytest.mark.parametrize(
@@ -247,9 +258,11 @@ def test_a_box_without_the_solution_is_refused():
         ("phase_retrieval", [0.93, 0.1, 0.0, 0.96], "integrals of two dimensions"),
     ],
 )
-def test_what_cannot_be_proved_is_refused_with_the_reason(model, near, sentence):
+def test_an_impossible_proof_is_refused_with_the_reason(model, near, sentence):
     with pytest.raises(NotProvedError, match=sentence):
-        prove(system(model, near, alpha=1.0), near, 40, 20, lambda radius: max(map(float, radius)), 1e-20)
+        prove_solution_exists(
+            system(model, near, alpha=1.0), near, 40, 20, lambda radius: max(map(float, radius)), 1e-20
+        )
 
 
 def test_python_flint_is_asked_for_where_it_is_missing(monkeypatch):
@@ -275,7 +288,7 @@ def test_a_solution_says_what_was_proved():
     assert shown["error_kind"] == "proved"
 
 
-def test_what_nothing_confirms_stays_an_estimate():
+def test_an_unconfirmed_solution_stays_an_estimate():
     """Phase retrieval: the sign of X is free, so that two rules refuse it as well."""
     near = sf.solve(sf.problem("ridge_regression", alpha=2.0))
     with pytest.raises(NotProvedError, match="phase_retrieval leaves integrals of two dimensions") as failed:
@@ -284,11 +297,11 @@ def test_what_nothing_confirms_stays_an_estimate():
 
 
 @pytest.mark.slow
-def test_what_only_rules_confirm_is_not_called_proved(monkeypatch):
+def test_agreement_of_rules_alone_is_not_called_a_proof(monkeypatch):
     def fails(*_: Any) -> None:
         raise NotProvedError("no box was small enough")
 
-    monkeypatch.setattr("saddleforge.extensions.proof.results.prove", fails)
+    monkeypatch.setattr("saddleforge.extensions.proof.results.prove_solution_exists", fails)
     problem = sf.problem("squared_hinge", alpha=2.0)
     found = sf.solve_precisely(problem, sf.solve(sf.problem("ridge_regression", alpha=2.0)), accuracy=1e-6, proof=True)
     assert (found.status, found.error_kind, found.success) == ("not_proved", "verified", False)
@@ -304,18 +317,22 @@ def test_noise_and_flips_of_labels_are_summed_over():
     problem = sf.problem(sf.model(name="noisy_flips", noise=flips)(loss), alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
-        right = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
-            Rule(False, 5)
+        right = QuadratureChannelAverages(
+            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+        ).saddle_point_averages(QuadratureRule(False, 5))
+    with use_ball_precision(BITS), mp.workdps(40):
+        z = np.array([as_dual(as_ball(repr(x))) for x in u.tolist()])
+        saddle_point_averages = (
+            BallSaddlePointSystem(problem, np.ones(4))
+            .evaluate_state(z, IntegralAccuracy.from_digits(20))
+            .saddle_point_averages
         )
-    with ball_precision(BITS), mp.workdps(40):
-        z = np.array([as_dual(ball(repr(x))) for x in u.tolist()])
-        totals = BallSystem(problem, np.ones(4)).state(z, Goal.digits(20)).totals
-        for found, known in zip(totals.moments[0], right.moments[0], strict=True):
-            assert abs(exact_mpf(found.value.mid()) - known) <= exact_mpf(found.value.rad()) < 1e-18
+        for found, known in zip(saddle_point_averages.moments[0], right.moments[0], strict=True):
+            assert abs(arb_to_exact_mpf(found.value.mid()) - known) <= arb_to_exact_mpf(found.value.rad()) < 1e-18
 
 
 @pytest.mark.slow
-def test_two_clusters_of_a_mixture():
+def test_a_solution_for_a_mixture_of_two_clusters_is_proved():
     """Cross-entropy of two classes as softplus; the replicon is the largest eigenvalue of a matrix of balls."""
 
     def loss(X: Any, k: Any) -> Any:
@@ -325,9 +342,9 @@ def test_two_clusters_of_a_mixture():
     model = sf.model(
         name="two_clusters",
         clusters=sf.structural(2, low=2),
-        law=gaussian_mixture,
+        law=gaussian_mixture_law,
         regulariser=sf.Ridge(0.1),
-        starts={"positional": sf.Start(encodings=columns_along_means)},
+        starts={"positional": sf.Start(encodings=weight_columns_along_class_means)},
         metric=lambda h, k: sf.by_label(k[0], sp.Heaviside(-h[0, 0]), sp.Heaviside(h[0, 0])),
     )(loss)
     found = sf.solve_precisely(sf.problem(model, alpha=2.0), "positional", accuracy=1e-20, proof=True)
@@ -355,4 +372,4 @@ def test_two_rules_of_mpmath_lie_in_the_proved_balls(name, near):
         for mine, radius, own, error in zip(
             found.z, found.radius, verified.overlaps.pack(), verified.errors.pack(), strict=True
         ):
-            assert abs(exact_mpf(mine) - own) <= exact_mpf(radius) + error
+            assert abs(arb_to_exact_mpf(mine) - own) <= arb_to_exact_mpf(radius) + error

@@ -14,9 +14,9 @@ import pytest
 
 import saddleforge as sf
 from saddleforge import Problem
-from saddleforge.channel.fields import Fields, field_law
-from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.shared import moment_sums, proximal_columns
+from saddleforge.channel.fields import FieldLaw, field_law
+from saddleforge.channel.nodes import sobol_normal_points
+from saddleforge.channel.shared import channel_moment_sums, proximal_point_table
 from saddleforge.problems.overlaps import Overlaps
 
 STATES = [(0.5, "positional"), (0.5, "uninformed"), (2.0, "semantic"), (2.0, "positional"), (2.0, "uninformed")]
@@ -31,11 +31,11 @@ STARTS = 150
 
 
 @pytest.fixture(scope="session")
-def state(attention) -> Callable[[float, str], tuple[Problem, Fields]]:
+def state(attention) -> Callable[[float, str], tuple[Problem, FieldLaw]]:
     """Problem and fields of a branch; one per cent of accuracy is enough to visit the measure."""
 
     @cache
-    def build(alpha: float, start: str) -> tuple[Problem, Fields]:
+    def build(alpha: float, start: str) -> tuple[Problem, FieldLaw]:
         solution = attention(alpha, start, 1e-2)
         assert solution.branch == start
         return solution.problem, field_law(solution.problem, solution.overlaps, (0, 0))
@@ -43,12 +43,19 @@ def state(attention) -> Callable[[float, str], tuple[Problem, Fields]]:
     return build
 
 
-def visited(problem: Problem, fields: Fields, log2: int, seed: int, flip: int = 1) -> dict[str, np.ndarray]:
+def visited(problem: Problem, fields: FieldLaw, log2: int, seed: int, flip: int = 1) -> dict[str, np.ndarray]:
     """Points of the measure with what the generated solver finds there."""
     channel = problem.solver.channel
-    nodes = sobol_normal(4, log2, seed, ())
-    found = proximal_columns(
-        channel, nodes, *fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, flip, 0
+    nodes = sobol_normal_points(4, log2, seed, ())
+    found = proximal_point_table(
+        channel,
+        nodes,
+        *fields.sampling_loop_arguments,
+        fields.precision,
+        problem.noise_scale,
+        fields.constants,
+        flip,
+        0,
     )
     D, F = channel.FIELDS, channel.FEATURES
     names = np.split(found, [D, D + F, 2 * D + F, 2 * D + F + 1, 2 * D + F + 2, 2 * D + F + 3, 2 * D + F + 4], axis=1)
@@ -57,7 +64,7 @@ def visited(problem: Problem, fields: Fields, log2: int, seed: int, flip: int = 
     ) | {"nodes": nodes}
 
 
-def oracle(handwritten: Any, problem: Problem, fields: Fields, points: dict[str, np.ndarray]) -> np.ndarray:
+def oracle(handwritten: Any, problem: Problem, fields: FieldLaw, points: dict[str, np.ndarray]) -> np.ndarray:
     """x, value, minima met from 150 random starts around omega."""
     Y = fields.teacher_mean[:, 0] + fields.teacher_factor[:, 0, 0] * points["nodes"][:, :2]
     omega, A = problem.parameters["omega"], np.asarray(problem.parameters["A"])
@@ -69,7 +76,7 @@ def oracle(handwritten: Any, problem: Problem, fields: Fields, points: dict[str,
     return handwritten.minima(starts, points["omega"].copy(), targets, *precision, problem.law.rho[0])
 
 
-def assert_no_miss(handwritten: Any, problem: Problem, fields: Fields, log2: int, seed: int) -> None:
+def assert_no_miss(handwritten: Any, problem: Problem, fields: FieldLaw, log2: int, seed: int) -> None:
     points = visited(problem, fields, log2, seed)
     brute = oracle(handwritten, problem, fields, points)
     misses = points["value"][:, 0] - brute[:, 2] > 1e-12
@@ -114,7 +121,7 @@ def test_second_minima_are_seen_as_often_as_by_brute_force(state, handwritten, a
     ("alpha", "start", "low", "high"),
     [(0.5, "uninformed", 0.16, 0.18), (0.5, "positional", 0.038, 0.044), (2.0, "positional", 0.002, 0.004)],
 )
-def test_bistable_shares_of_the_theory(state, alpha, start, low, high):
+def test_bistable_fractions_are_those_quoted_in_the_theory(state, alpha, start, low, high):
     """docs/theory.md section 14: 17 %, 4.1 % and 0.3 %."""
     points = visited(*state(alpha, start), 15, 8)
     assert low <= np.mean(points["minima"] > 1) <= high
@@ -146,10 +153,10 @@ def test_ridge_has_its_proximal_point_in_closed_form():
     overlaps = Overlaps(np.full((1, 1, 1), 0.9), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 0.5))
     fields = field_law(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 3))
-    found = proximal_columns(
+    found = proximal_point_table(
         problem.solver.channel,
         nodes,
-        *fields.sampling_arguments,
+        *fields.sampling_loop_arguments,
         fields.precision,
         problem.noise_scale,
         fields.constants,
@@ -171,10 +178,10 @@ def test_logistic_meets_its_first_order_condition():
     overlaps = Overlaps(np.full((1, 1, 1), 4.0), np.full((1, 1, 1), V), np.zeros((1, 1)), np.full((1, 1, 1), 1.7))
     fields = field_law(problem, overlaps, (0,))
     nodes = np.random.default_rng(1).standard_normal((200, 2))
-    found = proximal_columns(
+    found = proximal_point_table(
         problem.solver.channel,
         nodes,
-        *fields.sampling_arguments,
+        *fields.sampling_loop_arguments,
         fields.precision,
         problem.noise_scale,
         fields.constants,
@@ -189,10 +196,10 @@ def test_logistic_meets_its_first_order_condition():
 @cache
 def _symbolic_channel(which: str) -> Any:
     from saddleforge.derive.catalogue import catalogue_model
-    from saddleforge.derive.emit.sources.channel import build_channel
+    from saddleforge.derive.emit.sources.channel import build_channel_kernels
 
     model = catalogue_model(which.split()[0])
-    return build_channel(model.at(model.structure(**SHIPPED[which])))
+    return build_channel_kernels(model.at(model.structure(**SHIPPED[which])))
 
 
 def _random_inputs(which: str, rng: np.random.Generator) -> tuple[Problem, Any, dict[str, float], np.ndarray]:
@@ -221,7 +228,7 @@ def _exact(kernel: Any, names: dict[str, float]) -> list[float]:
     from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 
     with mp.workdps(40):
-        found = mpmath_printer.evaluate(kernel, {name: mp.mpf(value) for name, value in names.items()})
+        found = mpmath_printer.evaluate_kernel(kernel, {name: mp.mpf(value) for name, value in names.items()})
         return [float(found[name]) for name, _ in kernel.results]
 
 
@@ -269,9 +276,9 @@ def test_averages_at_one_node_are_the_moment_kernel(which):
     fields = field_law(problem, overlaps, (0,) * L)
     channel = problem.solver.channel
     nodes = rng.standard_normal((1, L * (s + t) + len(problem.noise_scale)))
-    common = (*fields.sampling_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
-    out = moment_sums(channel, channel.sample, nodes, np.ones(1), *common).sum(axis=0)
-    point = proximal_columns(channel, nodes, *common, 0)[0]
+    common = (*fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants, 1)
+    out = channel_moment_sums(channel, channel.sample, nodes, np.ones(1), *common).sum(axis=0)
+    point = proximal_point_table(channel, nodes, *common, 0)[0]
     D, F = channel.FIELDS, channel.FEATURES
     omega, x = point[:D].reshape(L, s), point[D + F : 2 * D + F].reshape(L, s)
     g = np.einsum("lab,lb->la", fields.precision, x - omega)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge.base.errors import DomainError
-from saddleforge.derive.models.mixture_classification import gaussian_mixture
-from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
-from saddleforge.problems.combinations import Combinations, OverlapMaps, RowMaps
+from saddleforge.derive.models.mixture_classification import gaussian_mixture_law
+from saddleforge.integration import GaussHermite, ProxSpaceRule, Rule, Sobol
+from saddleforge.problems.combinations import FieldCombinations, OverlapReductionMaps, TokenAverageMaps
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.problems.reduced import ReducedProblem, reduce_to_loss, reduce_to_metric
+from saddleforge.problems.reduced import ReducedProblem, reduce_to_fields_of_loss, reduce_to_fields_of_metric
 from saddleforge.saddle_point import observables
 
 NAMES = ["ridge_regression", "mixture_classification"]
@@ -33,19 +33,21 @@ def any_state(problem: Problem, seed: int = 1) -> Overlaps:
 
     theta = 0.3 * generator.standard_normal((contexts, s, t))
     known = theta @ np.linalg.inv(problem.law.rho_star) @ np.swapaxes(theta, 1, 2)
-    means = 0.2 * generator.standard_normal((contexts, s)) * problem.law.has_means[:, None]
+    means = 0.2 * generator.standard_normal((contexts, s)) * problem.law.contexts_with_means[:, None]
     return Overlaps(positive(0.5) + known, positive(0.3), means, theta)
 
 
 def assert_alike(problem: Problem, rule: Rule, state: Overlaps, level: float) -> None:
     """Averages, slopes and tangents by both ways, relative to the largest of each."""
-    assert reduce_to_loss(problem).dimension < problem.dimension
+    assert reduce_to_fields_of_loss(problem).dimension < problem.dimension
     whole, read = rule._integrate_averages(problem, state), rule.averages(problem, state)
     pairs = [(whole.moments, read.moments), (whole.moreau, read.moreau), (whole.loss, read.loss)]
-    slopes = rule._integrate_jacobians(problem, state), rule.jacobians(problem, state)
+    slopes = rule._integrate_jacobians(problem, state), rule.jacobian_averages(problem, state)
     pairs += [(slopes[0].slope, slopes[1].slope), (slopes[0].square, slopes[1].square)]
     if problem.inverse_temperature is None:
-        pairs.append((rule._integrate_moment_tangents(problem, state, False), rule.moment_tangents(problem, state)))
+        pairs.append(
+            (rule._integrate_moment_derivatives(problem, state, False), rule.moment_derivatives(problem, state))
+        )
     for one, other in pairs:
         assert one.shape == other.shape
         assert np.abs(one - other).max() <= level * np.abs(one).max()
@@ -55,8 +57,8 @@ def assert_alike(problem: Problem, rule: Rule, state: Overlaps, level: float) ->
     ("name", "rule"),
     [
         ("ridge_regression", GaussHermite(40)),
-        pytest.param("ridge_regression", ProxSpace(160, 80), marks=pytest.mark.slow),
-        pytest.param("mixture_classification", ProxSpace(160, 80), marks=pytest.mark.slow),
+        pytest.param("ridge_regression", ProxSpaceRule(160, 80), marks=pytest.mark.slow),
+        pytest.param("mixture_classification", ProxSpaceRule(160, 80), marks=pytest.mark.slow),
         pytest.param("mixture_classification", GaussHermite(48), marks=pytest.mark.slow),
     ],
     ids=lambda value: getattr(value, "name", value),
@@ -72,19 +74,19 @@ def test_averages_with_kinks_are_those_over_all_fields(name: str) -> None:
     """Where kinks move with Y and noise all fields take many nodes, and what is read of them few."""
     problem = sf.problem(name, alpha=1.5)
     level = 1e-11 if name == "elastic_net_regression" else 5e-3
-    assert_alike(problem, ProxSpace(500, 100), any_state(problem), level)
+    assert_alike(problem, ProxSpaceRule(500, 100), any_state(problem), level)
 
 
 @pytest.mark.slow
-def test_three_clusters_and_two_columns() -> None:
+def test_reduced_averages_of_three_clusters_and_two_columns_equal_full_ones() -> None:
     """In other coordinates a product has other errors, here up to 5e-7 by 40 nodes an axis, and 8e-5 by 16."""
     problem = sf.problem("mixture_classification", alpha=1.5, student_rank=2, clusters=3)
-    assert reduce_to_loss(problem).dimension == 2
+    assert reduce_to_fields_of_loss(problem).dimension == 2
     assert_alike(problem, GaussHermite(40), any_state(problem), 2e-6)
 
 
 @pytest.mark.slow
-def test_attention_with_a_query_of_its_own() -> None:
+def test_reduced_averages_of_untied_attention_agree_with_full_ones() -> None:
     """Sampled over other nodes: alike within three standard errors of both."""
     problem = sf.problem("untied_attention", alpha=1.5)
     state, rule = any_state(problem), Sobol(12)
@@ -96,7 +98,7 @@ def test_attention_with_a_query_of_its_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_averages_at_a_finite_temperature(name: str) -> None:
+def test_reduced_averages_at_a_finite_temperature_equal_full_ones(name: str) -> None:
     problem = sf.problem(name, alpha=1.5, inverse_temperature=2.0)
     assert_alike(problem, GaussHermite(36), any_state(problem), 1e-10)
 
@@ -105,37 +107,37 @@ def test_averages_at_a_finite_temperature(name: str) -> None:
 def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
-    assert reduce_to_metric(problem).dimension == 1
-    whole = observables._Metric.on_all_fields(problem, state).average_by_product_rule(40, False)
+    assert reduce_to_fields_of_metric(problem).dimension == 1
+    whole = observables._MetricIntegrand.metric_on_all_fields(problem, state).average_by_product_rule(40, False)
     rule = observables.MetricRule("product", 40)
-    assert observables.average_metric(problem, state, rule) == pytest.approx(whole, rel=1e-12)
+    assert observables.average_metric_by_rule(problem, state, rule) == pytest.approx(whole, rel=1e-12)
 
 
 def test_kinks_that_move_with_labels_stand_still_in_the_residual() -> None:
     """Huber's loss at alpha = 2 on few nodes, against `solve_precisely` to fourteen digits over all fields."""
     solution = sf.solve(sf.problem("huber_regression", alpha=2.0), integrator="prox-space", points=40, accuracy=1e-12)
-    assert solution.problem.dimension == 3 and reduce_to_loss(solution.problem).dimension == 1
+    assert solution.problem.dimension == 3 and reduce_to_fields_of_loss(solution.problem).dimension == 1
     assert float(solution.overlaps.q.flat[0]) == pytest.approx(1.022349646793996, rel=1e-13)
     assert float(solution.overlaps.V.flat[0]) == pytest.approx(0.8515159408282864, rel=1e-13)
     assert solution.training_loss == pytest.approx(0.1811119168914831, rel=1e-13)
     assert solution.test_error == pytest.approx(0.4426528349596533, rel=1e-13)
 
 
-def test_whatever_is_read_overlaps_without_a_law_are_refused() -> None:
+def test_overlaps_without_a_joint_law_are_refused_by_every_function() -> None:
     """The residual's variance q - 2 theta + rho* + Delta is 0.15, while q < theta^2 / rho*."""
     problem, one = sf.problem("ridge_regression", alpha=1.0), np.ones((1, 1, 1))
     impossible = Overlaps(0.5 * one, one, np.zeros((1, 1)), 0.8 * one)
     for asked in (
         lambda: GaussHermite(4).averages(problem, impossible),
-        lambda: GaussHermite(4).jacobians(problem, impossible),
-        lambda: GaussHermite(4).moment_tangents(problem, impossible),
-        lambda: observables.average_metric(problem, impossible, observables.MetricRule("product", 6)),
+        lambda: GaussHermite(4).jacobian_averages(problem, impossible),
+        lambda: GaussHermite(4).moment_derivatives(problem, impossible),
+        lambda: observables.average_metric_by_rule(problem, impossible, observables.MetricRule("product", 6)),
     ):
         with pytest.raises(DomainError):
             asked()
 
 
-def of_random_rows(seed: int, tokens: int, s: int, t: int, noise: int, fields: int, known: int) -> Combinations:
+def of_random_rows(seed: int, tokens: int, s: int, t: int, noise: int, fields: int, known: int) -> FieldCombinations:
     """Two cases of random combinations of tokens of one or two clusters."""
     generator = np.random.default_rng(seed)
     clusters = 2
@@ -143,7 +145,7 @@ def of_random_rows(seed: int, tokens: int, s: int, t: int, noise: int, fields: i
     rows[:, fields:, :, :s] = 0.0
     by_noise = generator.standard_normal((2, fields + known, noise))
     root = generator.standard_normal((tokens * clusters, t, t + 1))
-    return Combinations(
+    return FieldCombinations(
         labels=np.array([0, 1]),
         contexts=np.arange(tokens) * clusters + generator.integers(0, clusters, (2, tokens)),
         share=np.ones(2),
@@ -175,11 +177,11 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
     q = (root @ np.swapaxes(root, 1, 2))[:, :s, :s] + theta @ np.linalg.inv(read.rho_star) @ np.swapaxes(theta, 1, 2)
     state = Overlaps(q + np.eye(s), np.broadcast_to(np.eye(s), q.shape).copy(), np.zeros((contexts, s)), theta)
     matrix = generator.standard_normal((2, fields, fields + known))
-    of_tokens = read.token_covariance(state.q, state.theta, read.rho_star)
-    covariance = read.combination_covariance(of_tokens) + read.known
-    maps = OverlapMaps.from_combinations(read, state.sizes)
-    there = maps.overlaps_at(state.pack())
-    assert np.allclose(there.pack(), read.overlaps(state).pack())
+    of_tokens = read.covariance_with_combinations(state.q, state.theta, read.rho_star)
+    covariance = read.covariance_of_combinations(of_tokens) + read.known
+    maps = OverlapReductionMaps.from_combinations(read, state.sizes)
+    there = maps.combination_overlaps_at(state.pack())
+    assert np.allclose(there.pack(), read.combination_overlaps(state).pack())
     assert np.allclose(np.concatenate([there.q, there.theta], axis=2), covariance[:, :fields])
     own = matrix @ covariance
     zeros = np.zeros((2, fields + fields**2))
@@ -189,14 +191,14 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
         layout.append((text, (fields, columns), sum(rows * width for _, (rows, width), _ in layout)))
     wanted = [("g*dY.T", (s, t), 0), ("g*domega.T", (s, s), s * t)]
     length = moments.shape[-1]
-    found = RowMaps.from_combinations(read, layout, length, wanted, s * t + s * s).averages_of_tokens(
-        moments, maps.regression_at(state.pack())
-    )
+    found = TokenAverageMaps.from_combinations(
+        read, layout, length, wanted, s * t + s * s
+    ).token_averages_from_combinations(moments, maps.regression_coefficients_at(state.pack()))
     expected = np.zeros_like(found)
     for n, at in enumerate(read.contexts):
         own_fields = (matrix[n] @ of_tokens[n].T).reshape(fields, tokens, s + t)
         for l, context in enumerate(at):
-            back = read.A[n, :, l].T @ own_fields[:, l]
+            back = read.student_coefficients[n, :, l].T @ own_fields[:, l]
             expected[context] += np.concatenate([back[:, s:].ravel(), back[:, :s].ravel()])
     assert np.allclose(found, expected, atol=1e-9 * (1 + np.abs(expected).max()))
 
@@ -215,8 +217,8 @@ def pooled(tokens: int, **fields: Any) -> Any:
 
 def test_combinations_that_vanish_are_not_used() -> None:
     model = pooled(3)
-    assert reduce_to_loss(sf.problem(model, alpha=1.0)).dimension == 1
-    assert reduce_to_loss(sf.problem(model, alpha=1.0, p=0.0)).dimension == 7
+    assert reduce_to_fields_of_loss(sf.problem(model, alpha=1.0)).dimension == 1
+    assert reduce_to_fields_of_loss(sf.problem(model, alpha=1.0, p=0.0)).dimension == 7
 
 
 @pytest.mark.slow
@@ -243,7 +245,7 @@ def test_outliers_are_cases_of_one_dimension() -> None:
         return (X[0, 0] - Y[0, 0] - v * g) ** 2 / 2
 
     problem = sf.problem(outliers, alpha=2.0)
-    part = reduce_to_loss(problem)
+    part = reduce_to_fields_of_loss(problem)
     assert isinstance(part, ReducedProblem) and part.dimension == 1 and part.contexts == 2
     assert_alike(problem, GaussHermite(40), any_state(problem), 1e-10)
 
@@ -270,7 +272,7 @@ def test_a_combination_of_columns_that_no_loss_reads_vanishes() -> None:
 @sf.model(
     student=3,
     clusters=3,
-    law=gaussian_mixture,
+    law=gaussian_mixture_law,
     starts={"informed": sf.Start(encodings=0.6 * np.eye(3), noise=0.2)},
 )
 def textbook_softmax(X: Any, k: Any) -> Any:

@@ -10,15 +10,15 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError
-from saddleforge.derive.emit.sources.reference_source import reduced
-from saddleforge.extensions.reference.improve import decimal_strings
-from saddleforge.extensions.reference.numbers import Numbers, decimal_array
-from saddleforge.extensions.reference.quadrature import Rule
-from saddleforge.extensions.reference.rule_channel import RuleChannel
-from saddleforge.extensions.reference.system import State
-from saddleforge.extensions.reference.thresholds import check_threshold
+from saddleforge.derive.emit.sources.reference_source import reduced_integral
+from saddleforge.extensions.reference.improve import value_and_error_strings
+from saddleforge.extensions.reference.numbers import ProblemNumbers, array_from_decimals
+from saddleforge.extensions.reference.quadrature import QuadratureRule
+from saddleforge.extensions.reference.rule_channel import QuadratureChannelAverages
+from saddleforge.extensions.reference.system import SaddlePointState
+from saddleforge.extensions.reference.thresholds import check_high_precision_threshold
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.contract import dumps
+from saddleforge.report.contract import json_text
 
 # alpha = 2, lambda = 0.1; tests/literature/test_digits.py checks them against another rule.
 LOGISTIC = {
@@ -52,13 +52,13 @@ def test_double_precision_agrees(logistic):
 def test_phi_is_minus_the_sum_of_its_parts(logistic):
     """The undamped residual alone could be small for a wrong free entropy."""
     with mp.workdps(30):
-        numbers = Numbers.of(logistic.problem)
-        _, gap = State(numbers, logistic.overlaps, Rule(False, 6)).losses
+        numbers = ProblemNumbers.from_problem(logistic.problem)
+        _, gap = SaddlePointState(numbers, logistic.overlaps, QuadratureRule(False, 6)).free_entropy_and_deviation
         assert abs(gap) < 1e-14
 
 
 def test_json_holds_decimal_strings(logistic):
-    found = json.loads(dumps(logistic.to_json()))
+    found = json.loads(json_text(logistic.to_json()))
     assert found["overlaps"]["q"][0][0][0][0].startswith("4.14580362074794")
     assert found["overlaps"]["m"] == [[["0"]]]
     assert float(found["errors"]["overlaps"]["V"][0][0][0][0]) < 1e-13
@@ -76,7 +76,7 @@ def test_a_threshold_that_is_known_exactly():
     with mp.workdps(40):
         assert abs(mp.mpf(value) - 2) < 1e-20 + 1e-29
     assert "2.00000000000000000000" in repr(found) or "1.99999999999999999999" in repr(found)
-    assert found.rs_verdict.startswith("semantic: RS stable")
+    assert found.rs_verdict.startswith("informed: RS stable")
 
 
 @pytest.mark.slow
@@ -136,7 +136,7 @@ FLIPPED = sf.model(name="flipped_signs", noise={"u": sf.DiscreteNoise((1, -1), (
 @pytest.mark.parametrize(("model", "weights"), [(NOISY, (1, 1)), (FLIPPED, (1,))], ids=["noisy", "flipped"])
 def test_labels_are_integrated_in_one_dimension(model, weights):
     at = model.at(model.default_structure())
-    integral = reduced(at, [at.loss])
+    integral = reduced_integral(at, [at.loss])
     assert integral is not None
     assert (integral.drive, integral.weights, integral.steps) == ("steps", weights, (0,))
 
@@ -153,7 +153,7 @@ def test_losses_of_a_difference_alone_are_reported(loss, alone):
     """What they leave is one-dimensional: X - Y - u given omega - Y - u."""
     model = sf.model(name="difference", noise={"u": sf.GaussianNoise(0.5)})(loss)
     at = model.at(model.default_structure())
-    integral = reduced(at, [at.loss])
+    integral = reduced_integral(at, [at.loss])
     assert integral is not None
     assert (integral.drive, integral.difference) == ("smooth", alone)
 
@@ -161,14 +161,18 @@ def test_losses_of_a_difference_alone_are_reported(loss, alone):
 def test_two_combinations_of_teacher_and_noise_are_too_many():
     model = sf.model(name="two", noise={"u": sf.GaussianNoise(0.5)})(lambda X, Y, u: (X[0] - Y[0] - u) ** 2 + u * X[0])
     at = model.at(model.default_structure())
-    assert reduced(at, [at.loss]) is None
+    assert reduced_integral(at, [at.loss]) is None
 
 
 def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
     """E[g], E[g dY], E[g domega], E[g g] at q = 2, V = 3, m = 0."""
     problem = sf.problem(model, alpha=1.0, **parameters)
-    state = Overlaps.unpack(decimal_array(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
-    return RuleChannel(Numbers.of(problem), state).totals(Rule(False, 5)).moments[0]
+    state = Overlaps.unpack(array_from_decimals(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
+    return (
+        QuadratureChannelAverages(ProblemNumbers.from_problem(problem), state)
+        .saddle_point_averages(QuadratureRule(False, 5))
+        .moments[0]
+    )
 
 
 @pytest.mark.slow
@@ -192,18 +196,18 @@ def test_flips_mix_two_teachers():
 
 
 def test_every_average_of_a_rule_agrees_with_the_compiled_one():
-    from saddleforge.integration import ProxSpace
+    from saddleforge.integration import ProxSpaceRule
 
     problem = sf.problem("logistic_regression", alpha=2.0)
     u = np.array([2.0, 3.0, 0.1, 0.9])
     state = Overlaps.unpack(u, problem.sizes)
-    compiled = ProxSpace(432, 160).averages(problem, state)
+    compiled = ProxSpaceRule(432, 160).averages(problem, state)
     with mp.workdps(20):
-        totals = RuleChannel(Numbers.of(problem), Overlaps.unpack(decimal_array(u), problem.sizes)).totals(
-            Rule(False, 5)
-        )
-    assert totals.moments.astype(float) == pytest.approx(compiled.moments[0], rel=1e-12, abs=1e-13)
-    assert float(totals.moreau) == pytest.approx(compiled.moreau[0], rel=1e-12)
+        saddle_point_averages = QuadratureChannelAverages(
+            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+        ).saddle_point_averages(QuadratureRule(False, 5))
+    assert saddle_point_averages.moments.astype(float) == pytest.approx(compiled.moments[0], rel=1e-12, abs=1e-13)
+    assert float(saddle_point_averages.moreau) == pytest.approx(compiled.moreau[0], rel=1e-12)
 
 
 # Refusals
@@ -232,15 +236,17 @@ def test_models_out_of_reach_are_refused_before_anything_is_solved(name, sentenc
 )
 def test_conditions_out_of_reach_are_refused(condition, accuracy, sentence):
     with pytest.raises(InputError, match=sentence):
-        check_threshold(sf.problem("logistic_regression"), condition, accuracy)
+        check_high_precision_threshold(sf.problem("logistic_regression"), condition, accuracy)
 
 
 def test_losses_with_competing_minima_are_refused():
     """Phase retrieval: the sign of X is free."""
     problem = sf.problem("phase_retrieval", alpha=1)
-    u = decimal_array(np.array([0.93, 0.58, 0.0, 0.96]))
+    u = array_from_decimals(np.array([0.93, 0.58, 0.0, 0.96]))
     with mp.workdps(20), pytest.raises(InputError, match="minima may compete"):
-        RuleChannel(Numbers.of(problem), Overlaps.unpack(u, problem.sizes)).totals(Rule(False, 4))
+        QuadratureChannelAverages(
+            ProblemNumbers.from_problem(problem), Overlaps.unpack(u, problem.sizes)
+        ).saddle_point_averages(QuadratureRule(False, 4))
 
 
 def test_weights_that_do_not_add_up_as_decimals_are_refused():
@@ -250,7 +256,7 @@ def test_weights_that_do_not_add_up_as_decimals_are_refused():
         mp.workdps(30),
         pytest.raises(InputError, match=r"weights add up to 1 only within 1\.0e-16"),
     ):
-        Numbers.of(problem)
+        ProblemNumbers.from_problem(problem)
 
 
 @pytest.mark.parametrize(
@@ -263,4 +269,4 @@ def test_weights_that_do_not_add_up_as_decimals_are_refused():
     ],
 )
 def test_decimals_show_two_digits_beyond_the_error_bar(value, error, shown):
-    assert decimal_strings(mp.mpf(value), mp.mpf(error)) == shown
+    assert value_and_error_strings(mp.mpf(value), mp.mpf(error)) == shown

@@ -14,17 +14,17 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import InputError
-from saddleforge.base.numbers import format_with_error
+from saddleforge.base.numbers import format_value_with_error
 from saddleforge.base.threads import thread_limit
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import to_plain_json
 from saddleforge.reproduce import alpha_thresholds, base_case, jobs, published_quadrature, transition
-from saddleforge.reproduce.finite_size import mean_row
+from saddleforge.reproduce.finite_size import mean_observables
 from saddleforge.reproduce.pages import transition as page
 from saddleforge.reproduce.pages.content import render_html, render_markdown
 from saddleforge.reproduce.pages.finite_size import comparison_rows
-from saddleforge.reproduce.pages.transition import build_page, phase_lines, plot_phase_diagram, threshold_tables
-from saddleforge.reproduce.steps import Steps, code_digest
+from saddleforge.reproduce.pages.transition import build_page, phase_diagram_lines, plot_phase_diagram, threshold_tables
+from saddleforge.reproduce.steps import StoredSteps, code_digest
 from saddleforge.reproduce.transition import FIGURES, TransitionRun
 
 
@@ -108,7 +108,7 @@ def test_the_report_compares_each_number_with_the_published_one(results):
     text = render_markdown(build_page(results, []))
     (row,) = re.findall(r"^\| 0\.3 \| 1\.2515.*$", text, flags=re.MULTILINE)
     cells = [cell.strip() for cell in row.split(" | ")]
-    assert cells[1:5] == [format_with_error(1.2515, 2e-4), "1.2410", "-0.84 %", "converged, estimated"]
+    assert cells[1:5] == [format_value_with_error(1.2515, 2e-4), "1.2410", "-0.84 %", "converged, estimated"]
     assert "semantic: RS stable (replicon 0.3)" in row
     assert "strict sense \\| jumps" in row
     assert "0.00197138433467" in text
@@ -124,7 +124,7 @@ def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
     assert "| 0 | none found | - | - | see below | - |" in text
     assert "No alpha_c at omega = 0: the difference stays negative" in text
     assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
-    assert f"| 0.7 | {format_with_error(-4e-5, 1e-6)} |" in text
+    assert f"| 0.7 | {format_value_with_error(-4e-5, 1e-6)} |" in text
     assert is_complete(results)
 
 
@@ -151,7 +151,7 @@ def test_thresholds_become_a_table_and_lines_of_the_phase_diagram(results, tmp_p
     assert np.isnan(frame["alpha_c"][0])
     assert dataset["alpha_c_published"].sel(omega=0.3).item() == 1.2410
     assert dataset["alpha_c_status"].sel(omega=0.0).item() == "absent"
-    lines = phase_lines(results)
+    lines = phase_diagram_lines(results)
     assert [line["alpha"][-1] for line in lines] == [1.2515, 1.49]
     plot_phase_diagram(lines, tmp_path / "phase.png")
 
@@ -165,9 +165,9 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
         return {"number": 0.1 + 0.2, "list": np.array([1.0, np.nan])}
 
     def step(settings, common="a", code="as it was", after=()):
-        steps = Steps(tmp_path, {"version": common})
+        steps = StoredSteps(tmp_path, {"version": common})
         steps.keys["earlier"] = "some key"
-        return steps.run("name", settings, work, code=code, files=("made.txt",), after=after)
+        return steps.run_step("name", settings, work, code=code, files=("made.txt",), after=after)
 
     first = step({"omega": 0.3})
     assert first == {"number": 0.1 + 0.2, "list": [1.0, None]}
@@ -194,22 +194,22 @@ def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it
     shared = code_digest(base_case.BaseCaseRun.locate_threshold)
     for run in (transition.TransitionRun, extensions.ExtensionsRun, finite_size.FiniteSizeRun):
         assert code_digest(run.locate_threshold) == shared
-        assert code_digest(run.plan) != shared
+        assert code_digest(run.planned_tasks) != shared
     assert code_digest(content.write_page) != shared
 
 
 def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
-    steps = Steps(tmp_path, {})
-    steps.run("first", {}, lambda: {"done": True}, code="")
+    steps = StoredSteps(tmp_path, {})
+    steps.run_step("first", {}, lambda: {"done": True}, code="")
 
     def interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        steps.run("second", {}, interrupted, code="")
+        steps.run_step("second", {}, interrupted, code="")
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["first.json"]
-    again = Steps(tmp_path, {})
-    assert again.run("first", {}, interrupted, code="") == {"done": True}
+    again = StoredSteps(tmp_path, {})
+    assert again.run_step("first", {}, interrupted, code="") == {"done": True}
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def without_solving(monkeypatch):
         return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
 
     monkeypatch.setattr(base_case, "curve", curve)
-    monkeypatch.setattr(base_case, "threshold_near", located)
+    monkeypatch.setattr(base_case, "locate_threshold_near", located)
     with thread_limit(1):
         yield
 
@@ -273,8 +273,8 @@ def made_run(without_solving, results, derivation):
                 shutil.copy(folder / name, self.out / name)
             return derived
 
-        @wraps(TransitionRun.compare_generated)
-        def compare_generated(self):
+        @wraps(TransitionRun.compare_generated_solver)
+        def compare_generated_solver(self):
             return {"differences": []}
 
         @wraps(TransitionRun.follow_threshold_line)
@@ -289,7 +289,7 @@ def made_run(without_solving, results, derivation):
                     {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""}
                     for label in published_quadrature.COARSE_RULES
                 ],
-                "baseline": published_quadrature.baseline_by_planes(self.base),
+                "baseline": published_quadrature.baseline_error_by_plane_rule(self.base),
             }
 
     return MadeRun
@@ -297,7 +297,7 @@ def made_run(without_solving, results, derivation):
 
 def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_path):
     out = tmp_path / "results"
-    first = made_run(out, FIGURES).run_all(page.write_report)
+    first = made_run(out, FIGURES).run_all_tasks(page.write_report)
     assert first.complete
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert {f"figures/{name}.png" for name in FIGURES} <= names
@@ -307,7 +307,7 @@ def test_a_second_run_solves_nothing_and_writes_the_same_bytes(made_run, tmp_pat
     bytes_before = {name: (out / name).read_bytes() for name in names}
 
     again = made_run(out, FIGURES)
-    second = again.run_all(page.write_report)
+    second = again.run_all_tasks(page.write_report)
     assert not again.steps.computed
     assert second.results == first.results
     assert {name: (out / name).read_bytes() for name in names} == bytes_before
@@ -321,16 +321,16 @@ def test_an_interruption_keeps_the_steps_before_it(made_run, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Interrupted(tmp_path, FIGURES).run_all(page.write_report)
+        Interrupted(tmp_path, FIGURES).run_all_tasks(page.write_report)
     kept = {path.stem for path in (tmp_path / "steps").iterdir()}
     assert kept == {"derivation", "generated", "curve_semantic", "curve_positional", "semantic", "positional"}
-    assert made_run(tmp_path, FIGURES).run_all(page.write_report).complete
+    assert made_run(tmp_path, FIGURES).run_all_tasks(page.write_report).complete
 
 
-def test_what_a_second_process_did_is_read_by_the_first_and_decides_no_byte(made_run, tmp_path):
+def test_results_do_not_depend_on_which_process_computes_a_step(made_run, tmp_path):
     def done(out, kind):
-        run = made_run(jobs.check_folder(out), FIGURES)
-        tasks = {task.name: task for task in run.plan()}
+        run = made_run(jobs.check_output_folder(out), FIGURES)
+        tasks = {task.name: task for task in run.planned_tasks()}
         for name in run.second_process_steps if kind == "aside" else tasks:
             run.run_task(tasks[name])
         return run
@@ -353,11 +353,11 @@ def test_a_step_is_computed_by_one_process_while_another_waits(tmp_path):
         time.sleep(0.1)
         return {"by": "the first"}
 
-    first, other = Steps(tmp_path, {}), Steps(tmp_path, {})
-    thread = threading.Thread(target=lambda: first.run("slow", {}, work, code=""))
+    first, other = StoredSteps(tmp_path, {}), StoredSteps(tmp_path, {})
+    thread = threading.Thread(target=lambda: first.run_step("slow", {}, work, code=""))
     thread.start()
     assert begun.wait(100)
-    assert other.run("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
+    assert other.run_step("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
     thread.join()
     assert (first.computed, other.computed, other.computed_elsewhere) == (["slow"], [], ["slow"])
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["slow.json"]
@@ -384,7 +384,9 @@ def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
     """One run has no standard error, none has no mean: both are null where a step keeps them."""
     simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
     points = {
-        "L-BFGS": {"semantic": [to_plain_json(mean_row(made)) for made in (simulation, replace(simulation, runs=()))]}
+        "L-BFGS": {
+            "semantic": [to_plain_json(mean_observables(made)) for made in (simulation, replace(simulation, runs=()))]
+        }
     }
     names = ("m", "theta", "q", "training_loss", "test_error")
     branch = {name: np.full(1, 0.3) for name in names} | {f"{name}_error": np.full(1, 1e-3) for name in names}
@@ -402,14 +404,14 @@ class MadeBranch:
     def __init__(self, difference, exists_above=0.0):
         self.difference, self.exists_above, self.asked = difference, exists_above, []
 
-    def at(self, alpha):
+    def solution_at(self, alpha):
         self.asked.append(alpha)
         return self.difference(alpha) if alpha > self.exists_above else None
 
 
 @pytest.fixture
 def compared(monkeypatch):
-    monkeypatch.setattr(alpha_thresholds, "compared_difference", lambda kind, solutions: {"difference": solutions[0]})
+    monkeypatch.setattr(alpha_thresholds, "threshold_difference", lambda kind, solutions: {"difference": solutions[0]})
 
 
 @pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
@@ -435,7 +437,7 @@ def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():
-    nodes, weights = published_quadrature.plane_rule()
+    nodes, weights = published_quadrature.twelve_point_plane_rule()
     moments = {(0, 0): 1, (2, 0): 1, (2, 2): 1, (4, 0): 3, (4, 2): 3, (6, 0): 15, (0, 6): 15, (3, 3): 0, (5, 2): 0}
     for (a, b), value in moments.items():
         assert weights @ (nodes[:, 0] ** a * nodes[:, 1] ** b) == pytest.approx(value, abs=1e-12)

@@ -13,7 +13,7 @@ from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.curve_results import Curve
 from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
-from saddleforge.reproduce.breaking import BREAKING, BreakingRun, broken_point, symmetric_point
+from saddleforge.reproduce.breaking import BREAKING, BreakingRun, stored_broken_point, stored_symmetric_point
 from saddleforge.reproduce.pages import breaking as page
 from saddleforge.reproduce.pages.breaking import branch_ends, table_rows
 from saddleforge.reproduce.run import Reproduction, RunTask
@@ -64,14 +64,14 @@ def drawn(results: dict[str, Any], out: Path) -> Reproduction:
     """The job on made-up results."""
 
     class Filled(BreakingRun):
-        def plan(self) -> list[RunTask]:
+        def planned_tasks(self) -> list[RunTask]:
             self.results.update(results)
             return []
 
-    return Filled(out, (BREAKING,)).run_all(page.write_report)
+    return Filled(out, (BREAKING,)).run_all_tasks(page.write_report)
 
 
-def test_what_is_moved_is_compared_with_replica_symmetry_where_it_has_the_branch(results):
+def test_broken_solutions_are_compared_with_replica_symmetric_ones_if_they_exist(results):
     rows = table_rows(results)
     assert [(row["branch"], row["omega"], row["alpha"]) for row in rows] == [
         ("positional", 0.1, 1.0), ("positional", 0.3, 1.0), ("positional", 0.3, 2.0),
@@ -107,8 +107,8 @@ def test_a_crossing_that_is_not_located_is_reported_and_not_complete(results, tm
 def test_points_hold_what_the_solutions_do():
     """Of a regression whose symmetry is broken."""
     found = sf.solve(sf.problem("tukey_regression", alpha=2.0, width=0.5), rsb=1, accuracy=1e-3)
-    point, beside = broken_point(found), symmetric_point(found.symmetric)
-    assert point["distance"] == found.state.distance.item() and point["q"] == found.overlaps.q.item()
+    point, beside = stored_broken_point(found), stored_symmetric_point(found.symmetric)
+    assert point["distance"] == found.state.total_distance.item() and point["q"] == found.overlaps.q.item()
     assert point["training_loss"] - beside["training_loss"] == pytest.approx(found.energy_moved[0])
     assert point["q_between"] + point["distance"] == pytest.approx(point["q"])
     assert point["parisi_error"] == found.parisi_error and not point["alone"]
@@ -128,14 +128,14 @@ def test_a_second_run_computes_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(breaking, "crossing", unlocated)
 
     class Untimed(BreakingRun):
-        def plan(self) -> list[RunTask]:
-            return [task for task in super().plan() if task.into != ("times",)]
+        def planned_tasks(self) -> list[RunTask]:
+            return [task for task in super().planned_tasks() if task.into != ("times",)]
 
     first, second = (Untimed(tmp_path, (BREAKING,)) for _ in range(2))
-    found = first.run_all(page.write_report)
+    found = first.run_all_tasks(page.write_report)
     branches = len(breaking.GRIDS) + len(breaking.MAP_OMEGAS) - 1
     assert len(first.steps.computed) == branches + 1 and len(asked) == 2 * branches
-    assert second.run_all(page.write_report).results == found.results and not second.steps.computed
+    assert second.run_all_tasks(page.write_report).results == found.results and not second.steps.computed
 
 
 def test_the_default_run_does_not_include_it():

@@ -10,16 +10,16 @@ from numba import njit
 
 import saddleforge as sf
 from saddleforge.channel.fields import field_law
-from saddleforge.channel.nodes import sobol_normal
-from saddleforge.channel.search import QUICK, THOROUGH, choose_search
-from saddleforge.channel.shared import proximal_columns
+from saddleforge.channel.nodes import sobol_normal_points
+from saddleforge.channel.search import QUICK, THOROUGH, choose_proximal_search
+from saddleforge.channel.shared import proximal_point_table
 from saddleforge.integration import Sobol
-from saddleforge.problems.catalogue import catalogue
+from saddleforge.problems.catalogue import model_catalogue
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
-from saddleforge.saddle_point.starts import start_overlaps
-from saddleforge.solving.approach import approach_solution
-from saddleforge.thresholds.independent_check import solution_by_rule
+from saddleforge.saddle_point.starts import overlaps_of_start
+from saddleforge.solving.approach import approach_solution_by_damping
+from saddleforge.thresholds.independent_check import solution_by_second_rule
 
 STARTS = 60
 # Where several minima compete; the others are convex, or behave as dot_product_attention does.
@@ -52,7 +52,7 @@ def run(starts, omega, radius, p, features, c, out):
 
 def state(problem: Problem, factor: float) -> Overlaps:
     """A named start, with V so large that minima compete where the loss allows it."""
-    overlaps = start_overlaps(problem, next(iter(problem.solver.model.STARTS)))
+    overlaps = overlaps_of_start(problem, next(iter(problem.solver.model.STARTS)))
     return Overlaps(overlaps.q, factor * overlaps.V, overlaps.m, overlaps.theta, overlaps.phi)
 
 
@@ -66,11 +66,11 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
     shares = []
     for labels, _ in problem.label_choices:
         fields = field_law(problem, overlaps, labels)
-        nodes = sobol_normal(problem.dimension, log2, 17, ())
-        found = proximal_columns(
+        nodes = sobol_normal_points(problem.dimension, log2, 17, ())
+        found = proximal_point_table(
             channel,
             nodes,
-            *fields.sampling_arguments,
+            *fields.sampling_loop_arguments,
             fields.precision,
             problem.noise_scale,
             fields.constants,
@@ -96,7 +96,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
 def settled(name: str, factor: float) -> tuple[Problem, Overlaps]:
     problem = sf.problem(name, alpha=1.0)
     overlaps = state(problem, factor)
-    return choose_search(problem, overlaps), overlaps
+    return choose_proximal_search(problem, overlaps), overlaps
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,9 @@ def test_no_descent_from_elsewhere_ends_lower(name):
     assert misses(problem, overlaps, 10, problem.search) == 0.0
 
 
-SMOOTH = [name for name in sorted(catalogue()) if not sf.problem(name).solver.proximal.CORNERS]  # others: by pieces
+SMOOTH = [
+    name for name in sorted(model_catalogue()) if not sf.problem(name).solver.proximal.CORNERS
+]  # others: by pieces
 
 
 @pytest.mark.slow
@@ -128,9 +130,9 @@ def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
 @pytest.mark.slow
 def test_the_quick_search_misses_where_it_leads_to_on_hard_targets_and_is_left_there():
     problem = sf.problem("hard_attention", alpha=2.0)
-    overlaps = approach_solution(problem, start_overlaps(problem, "semantic"), 0).overlaps
+    overlaps = approach_solution_by_damping(problem, overlaps_of_start(problem, "semantic"), 0).overlaps
     assert misses(problem, overlaps, 12, QUICK) > 1e-3
-    assert choose_search(problem, overlaps).search == THOROUGH
+    assert choose_proximal_search(problem, overlaps).search == THOROUGH
 
 
 def test_the_quick_search_is_kept_where_it_suffices():
@@ -140,13 +142,13 @@ def test_the_quick_search_is_kept_where_it_suffices():
 
 
 @pytest.mark.slow
-def test_what_the_quick_search_leads_to_is_approached_again_with_the_thorough_one(agree):
+def test_a_solution_by_the_quick_search_is_solved_again_with_the_thorough_search(agree):
     # Of hard attention the quick search misses minima: its fixed point has a quarter of the overlap with the teacher.
     solution = sf.solve(sf.problem("hard_attention", alpha=2.0), "semantic", accuracy=3e-3)
     assert solution.problem.search == THOROUGH
     assert solution.success
     assert solution.overlaps.theta[0, 0, 0] == pytest.approx(0.4395, abs=0.002)
-    sampled = solution_by_rule(solution, Sobol(12, 16))
+    sampled = solution_by_second_rule(solution, Sobol(12, 16))
     assert sampled is not None
     agree(
         (sampled.overlaps.pack(), sampled.errors),

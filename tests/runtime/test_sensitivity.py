@@ -10,7 +10,7 @@ import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.base.errors import DomainError
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.responses.direction import ParameterDirection, directions
+from saddleforge.responses.direction import ParameterDirection, parameter_directions
 from saddleforge.responses.sensitivity import sensitivity
 from saddleforge.responses.tangent import TangentSolver
 from saddleforge.saddle_point.difference_jacobian import large_difference_steps
@@ -75,12 +75,14 @@ def test_fields_follow_a_scale_of_the_inputs(ridge):
 def solved_anew(solution: Solution, parameter: str, step: float, value) -> float:
     """d value/dp from problems solved again with the same rule at four values of the parameter."""
     problem, rule = solution.problem, solution.rule
-    (direction,) = [d for d in directions(problem, parameter.partition("[")[0]) if d.label == parameter]
+    (direction,) = [
+        d for d in parameter_directions(problem, parameter.partition("[")[0]) if d.parameter_label == parameter
+    ]
     points = rule.log2 if rule.name == "sobol" else rule.points
     values = []
     for k in (-2, -1, 1, 2):
         other = sf.solve(
-            direction.shifted_problem(k * step), solution, integrator=rule.name, points=points, accuracy=1e-10
+            direction.problem_shifted_by(k * step), solution, integrator=rule.name, points=points, accuracy=1e-10
         )
         assert other.residual < 1e-8
         values.append(np.asarray(value(other)))

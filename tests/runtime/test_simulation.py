@@ -17,36 +17,41 @@ import saddleforge as sf
 from saddleforge.base.environment import start_helper_process
 from saddleforge.base.errors import InputError, NotConvergedError
 from saddleforge.extensions.comparison.compare import (
-    Extrapolation,
-    Scaling,
-    compare_runs,
-    extrapolate,
-    measurements,
+    FiniteSizeExtrapolation,
+    FiniteSizeScaling,
+    compare_observables,
+    compare_runs_on_branch,
+    extrapolate_to_infinite_dimension,
     runs_on_branch,
 )
 from saddleforge.extensions.simulation import workers
 from saddleforge.extensions.simulation.constraints import overlap_entries
-from saddleforge.extensions.simulation.finite_transition import PairedDifference, fit_root
-from saddleforge.extensions.simulation.instance import Instance, coordinates
+from saddleforge.extensions.simulation.finite_transition import PairedLossDifference, fit_zero_of_loss_difference
+from saddleforge.extensions.simulation.instance import Instance, draw_coordinates
 from saddleforge.extensions.simulation.method import DescentSettings
 from saddleforge.extensions.simulation.methods import newton as newtons
 from saddleforge.extensions.simulation.methods.fista import proximal_gradient
-from saddleforge.extensions.simulation.methods.gamp import contraction, gamp, state_evolution
+from saddleforge.extensions.simulation.methods.gamp import gamp, squared_distance_contraction, state_evolution
 from saddleforge.extensions.simulation.methods.lbfgs import lbfgs
 from saddleforge.extensions.simulation.methods.newton import newton
-from saddleforge.extensions.simulation.orientation import column_orders, mirror_images, nearest_image, permute_columns
-from saddleforge.extensions.simulation.plan import Plan, initial_weights
-from saddleforge.extensions.simulation.response import Response
-from saddleforge.extensions.simulation.risk import Risk, Weights, overlaps_of
-from saddleforge.extensions.simulation.run import Run, run, validate_plan
-from saddleforge.extensions.simulation.simulation import Estimate, Simulation, simulate
-from saddleforge.integration import ProxSpace
+from saddleforge.extensions.simulation.orientation import (
+    mirror_images,
+    nearest_mirror_image,
+    permute_weight_columns,
+    symmetric_column_orders,
+)
+from saddleforge.extensions.simulation.plan import SimulationPlan, initial_weights
+from saddleforge.extensions.simulation.response import LinearResponse
+from saddleforge.extensions.simulation.risk import Risk, Weights, overlaps_of_weights
+from saddleforge.extensions.simulation.run import SeedRun, train_one_seed, validate_simulation_plan
+from saddleforge.extensions.simulation.simulation import MeanEstimate, Simulation, simulate
+from saddleforge.integration import ProxSpaceRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
-from saddleforge.problems.symmetry import exchanges
-from saddleforge.report.plots.simulation import plot_runs
-from saddleforge.report.simulation_tables import load_runs
-from saddleforge.saddle_point.starts import start_overlaps
+from saddleforge.problems.symmetry import symmetries_of_problem
+from saddleforge.report.plots.simulation import plot_simulation_runs
+from saddleforge.report.simulation_tables import load_simulation_runs
+from saddleforge.saddle_point.starts import overlaps_of_start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -62,12 +67,12 @@ def random_weights(at, d, seed=1, scale=0.7):
 
 def test_coordinates_have_the_second_moments_of_the_law_exactly():
     at = problem("elastic_net_regression", density=0.3)
-    drawn = coordinates(at, 100, seed=3)
+    drawn = draw_coordinates(at, 100, seed=3)
     teacher = drawn.pi[:, 0]
     assert np.sum(teacher != 0) == 30
     assert teacher @ teacher / 100 == pytest.approx(1.0, abs=1e-13)
     at = problem("dot_product_attention")
-    drawn = coordinates(at, 60, seed=3)
+    drawn = draw_coordinates(at, 60, seed=3)
     z = np.concatenate([drawn.tau, drawn.pi], axis=1)
     assert z.T @ z / 60 == pytest.approx(at.law.gram[0], abs=1e-13)
     assert drawn.tau[:, 0] == pytest.approx(-drawn.tau[:, 1], abs=1e-13)
@@ -75,40 +80,44 @@ def test_coordinates_have_the_second_moments_of_the_law_exactly():
 
 def test_a_free_teacher_fluctuates_as_one_over_root_d():
     at = problem("ridge_regression")
-    squares = [np.mean(coordinates(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
+    squares = [np.mean(draw_coordinates(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
     assert np.std(squares) == pytest.approx(np.sqrt(2 / 400), rel=0.2)
 
 
 def test_rows_of_few_values_are_drawn_as_such_and_means_given_them():
     """Weights +1 and -1 in equal numbers, or freely; means that they are a part of have the law's Gram matrix, too."""
     at = problem(Path(__file__).parents[2] / "examples" / "binary_perceptron.py", alpha=1)
-    exact, free = (coordinates(at, 1000, 3, exact=exact) for exact in (True, False))
+    exact, free = (draw_coordinates(at, 1000, 3, exact=exact) for exact in (True, False))
     assert set(np.unique(exact.pi)) == set(np.unique(free.pi)) == {-1.0, 1.0}
     assert exact.pi.sum() == 0 != free.pi.sum() and abs(free.pi.mean()) < 5 / 1000**0.5
     gram = np.array([[[0.8, 0.5], [0.5, 1.0]]])
     held = SimpleNamespace(law=replace(at.law, gram=gram), contexts=1, teacher_rank=1)
-    exact, free = (coordinates(held, 4000, 3, exact=exact) for exact in (True, False))
+    exact, free = (draw_coordinates(held, 4000, 3, exact=exact) for exact in (True, False))
     for drawn, far in ((exact, 1e-12), (free, 0.08)):
         both = np.concatenate([drawn.tau, drawn.pi], axis=1)
         assert set(np.unique(drawn.pi)) == {-1.0, 1.0}
         assert both.T @ both / 4000 == pytest.approx(gram[0], abs=far)
-    with pytest.raises(InputError, match="1 coordinates fall to a spectral atom whose Gram matrix has rank 2"):
-        coordinates(held, 1, 0)
+    with pytest.raises(
+        InputError, match="1 coordinates belong to one eigenvalue of the spectrum, and means and teacher need 2"
+    ):
+        draw_coordinates(held, 1, 0)
 
 
 def test_a_spectrum_gives_its_shares_of_the_coordinates_and_tokens_their_covariance():
     at = problem("ridge_regression", alpha=100.0, spectrum=[[0.25, 4.0], [0.75, 0.5]])
     instance = Instance(at, 20, seed=0)
-    assert np.unique(instance.coordinates.gamma, return_counts=True)[1].tolist() == [15, 5]
-    tokens = np.concatenate([block for _, block in instance.blocks()])[:, 0]
+    assert np.unique(instance.eigenbasis_coordinates.gamma, return_counts=True)[1].tolist() == [15, 5]
+    tokens = np.concatenate([block for _, block in instance.iterate_blocks_of_samples()])[:, 0]
     assert tokens.shape == (2000, 20)
-    assert tokens.var(axis=0) == pytest.approx(instance.coordinates.gamma[:, 0], rel=0.15)
+    assert tokens.var(axis=0) == pytest.approx(instance.eigenbasis_coordinates.gamma[:, 0], rel=0.15)
 
 
 def test_samples_of_a_smaller_alpha_are_the_first_of_a_larger_one():
     few, many = (Instance(problem("ridge_regression", alpha=a), 200, seed=5) for a in (1.0, 3.0))
-    assert np.array_equal(few.known, many.known[:200])
-    one, other = (np.concatenate([block for _, block in instance.blocks()]) for instance in (few, many))
+    assert np.array_equal(few.teacher_and_noise_features, many.teacher_and_noise_features[:200])
+    one, other = (
+        np.concatenate([block for _, block in instance.iterate_blocks_of_samples()]) for instance in (few, many)
+    )
     assert np.array_equal(one, other[:200])
 
 
@@ -123,7 +132,7 @@ def test_data_beyond_the_memory_allowed_are_drawn_again_the_same():
 def test_labels_occur_as_often_as_their_law_says_and_correlate_the_tokens():
     at = problem("attention_on_mixture", alpha=40.0, labels=[0.5, 0.1, 0.1, 0.3])
     instance = Instance(at, 100, seed=0)
-    shares = {labels: len(own) / instance.n for labels, own in instance.groups}
+    shares = {labels: len(own) / instance.sample_count for labels, own in instance.samples_by_labels}
     for labels, probability in at.label_choices:
         assert shares[labels] == pytest.approx(probability, abs=0.03)
 
@@ -133,9 +142,14 @@ def test_labelled_noise_occurs_with_its_probability():
     at = problem(str(EXAMPLES / "flipped_labels.py"), alpha=50.0, flip=0.2)
     instance = Instance(at, 100, seed=0)
     # The loss at X = 10 tells u sign(Y) apart from -u sign(Y); at teacher fields of known sign that is u.
-    teachers = np.concatenate([b[:, 0] for _, b in instance.blocks()]) @ instance.coordinates.pi[:, 0]
+    teachers = (
+        np.concatenate([b[:, 0] for _, b in instance.iterate_blocks_of_samples()])
+        @ instance.eigenbasis_coordinates.pi[:, 0]
+    )
     values, _ = at.solver.channel.losses_at(
-        10 * np.sign(teachers)[:, None], instance.known, at.constants(instance.groups[0][0])
+        10 * np.sign(teachers)[:, None],
+        instance.teacher_and_noise_features,
+        at.constants(instance.samples_by_labels[0][0]),
     )
     assert np.mean(values > 1) == pytest.approx(0.2, abs=0.02)
 
@@ -157,7 +171,7 @@ def test_a_loss_that_holds_q_has_a_risk_without_v():
 
     at = problem(held, alpha=1.5)
     weights = random_weights(at, 40)
-    overlaps = overlaps_of(Instance(at, 40, seed=1), weights)
+    overlaps = overlaps_of_weights(Instance(at, 40, seed=1), weights)
     assert np.isnan(overlaps.V).all()
     assert at.constants((0,), overlaps)[-1] == overlaps.q.item()
 
@@ -173,7 +187,7 @@ def test_losses_that_hold_q_or_trained_numbers_have_the_slope_of_the_risk(name):
 def test_trained_numbers_and_losses_that_hold_q_agree_with_theory(name):
     at = problem(str(EXAMPLES / f"{name}.py"), alpha=2.0)
     solution = sf.solve(at, next(iter(at.solver.model.STARTS)), accuracy=1e-3)
-    found = measurements(solution, simulate(at, d=500, seeds=8, start=solution.start))
+    found = compare_observables(solution, simulate(at, d=500, seeds=8, start=solution.start))
     assert {"trained_temperature": {"beta", "bias"}, "autoencoder": {"q_1_k1", "m_1_k2"}}[name] <= set(found)
     for key, item in found.items():
         allowed = 4 * item.standard_error + item.half_width + abs(item.theory) / 500
@@ -197,8 +211,8 @@ def test_overlaps_are_those_of_the_definition():
     at = problem("attention_on_mixture", alpha=1.0)
     instance = Instance(at, 50, seed=0)
     W = random_weights(at, 50).W
-    found = overlaps_of(instance, Weights(W, np.zeros(0)))
-    known = instance.coordinates
+    found = overlaps_of_weights(instance, Weights(W, np.zeros(0)))
+    known = instance.eigenbasis_coordinates
     for c in range(at.contexts):
         assert found.q[c, 0, 0] == pytest.approx(np.sum(known.gamma[:, c] * W[:, 0] ** 2) / 50)
         assert found.m[c, 0] == pytest.approx(np.sum(known.tau[:, c] * W[:, 0]) / 50)
@@ -213,7 +227,7 @@ def test_fista_meets_the_conditions_of_the_lasso():
     risk = Risk(Instance(at, 100, seed=0))
     found = proximal_gradient(risk, random_weights(at, 100), DescentSettings(tolerance=1e-9))
     assert found.status == "converged"
-    W, slope = found.weights.W[:, 0], risk.data(found.weights)[1].W[:, 0]
+    W, slope = found.weights.W[:, 0], risk.data_term(found.weights)[1].W[:, 0]
     l1 = float(at.strengths[0])
     zero = W == 0
     assert 10 < zero.sum() < 95
@@ -223,13 +237,13 @@ def test_fista_meets_the_conditions_of_the_lasso():
 
 def rows_of(instance):
     """A (n, d) of one token without a mean."""
-    return np.concatenate([block for _, block in instance.blocks()])[:, 0] / np.sqrt(instance.d)
+    return np.concatenate([block for _, block in instance.iterate_blocks_of_samples()])[:, 0] / np.sqrt(instance.d)
 
 
 def margins_of(instance, W):
     """Labels (n,) and margins (n,) of linear classifiers."""
     rows = rows_of(instance)
-    labels = np.sign(rows @ instance.coordinates.pi[:, 0])
+    labels = np.sign(rows @ instance.eigenbasis_coordinates.pi[:, 0])
     return labels, labels * (rows @ W[:, 0])
 
 
@@ -237,7 +251,7 @@ def margins_of(instance, W):
 def test_a_support_vector_machine_meets_its_conditions(alpha):
     """lambda W = A^T (label a) with 0 <= a <= 1, and a = 1, 0 inside and outside of the margin."""
     at = problem("hinge", alpha=alpha)
-    assert validate_plan(Plan(at, 100, "semantic", "auto")).method == "newton"
+    assert validate_simulation_plan(SimulationPlan(at, 100, "semantic", "auto")).method == "newton"
     risk = Risk(Instance(at, 100, seed=0))
     found = newton(risk, random_weights(at, 100), DescentSettings(tolerance=1e-10))
     assert found.status == "converged" and found.iterations < 200
@@ -253,7 +267,10 @@ def test_a_support_vector_machine_meets_its_conditions(alpha):
 
 def test_the_minimum_of_a_convex_loss_with_corners_is_one_from_any_start():
     at = problem("hinge", alpha=2.0, lambda_=0.01)
-    ends = [run(validate_plan(Plan(at, 100, start, "auto", tolerance=1e-9)), 3) for start in ("semantic", "random")]
+    ends = [
+        train_one_seed(validate_simulation_plan(SimulationPlan(at, 100, start, "auto", tolerance=1e-9)), 3)
+        for start in ("semantic", "random")
+    ]
     assert [end.status for end in ends] == ["converged"] * 2
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, rel=1e-8)
     assert ends[0].overlaps.theta == pytest.approx(ends[1].overlaps.theta, abs=1e-7)
@@ -267,16 +284,18 @@ def iterated_from_50(monkeypatch):
 
 def test_newton_steps_of_large_problems_are_iterated(iterated_from_50):
     at = problem("hinge", alpha=2.0)
-    plan = validate_plan(Plan(at, 100, "semantic", "newton", tolerance=1e-9))
-    direct = run(plan, 0)
+    plan = validate_simulation_plan(SimulationPlan(at, 100, "semantic", "newton", tolerance=1e-9))
+    direct = train_one_seed(plan, 0)
     iterated_from_50()
-    iterated = run(plan, 0)
+    iterated = train_one_seed(plan, 0)
     assert direct.status == iterated.status == "converged"
     assert iterated.overlaps.theta == pytest.approx(direct.overlaps.theta, abs=1e-8)
 
 
 def test_newton_steps_that_are_not_enough_are_said_so():
-    found = run(validate_plan(Plan(problem("hinge", alpha=2.0), 100, "semantic", "newton", most=3)), 0)
+    found = train_one_seed(
+        validate_simulation_plan(SimulationPlan(problem("hinge", alpha=2.0), 100, "semantic", "newton", most=3)), 0
+    )
     assert (found.status, found.iterations) == ("max_iterations", 3)
     assert found.gradient > 1e-6
 
@@ -285,10 +304,10 @@ def test_newton_steps_that_are_not_enough_are_said_so():
 def test_newton_steps_end_at_minima_of_several_fields_with_means():
     """The Hessian joins the tokens of a sample, and is not positive definite everywhere."""
     risk = Risk(Instance(problem("dot_product_attention", alpha=2.0), 60, seed=0))
-    start = initial_weights(Plan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
+    start = initial_weights(SimulationPlan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
     one, other = (minimise(risk, start, DescentSettings(tolerance=1e-7)) for minimise in (newton, lbfgs))
     assert one.status == other.status == "converged"
-    assert risk(one.weights).gradient.size < 1e-6
+    assert risk(one.weights).gradient.entry_scale < 1e-6
     assert one.value.training_loss == pytest.approx(other.value.training_loss, rel=1e-8)
 
 
@@ -317,7 +336,7 @@ def regression(name):
 def test_at_corners_of_a_loss_no_direction_leads_down(name, alpha):
     """Convex losses or not: what is found is a local minimum."""
     at = problem(regression(name), alpha=alpha)
-    plan = validate_plan(Plan(at, 150, "semantic", "auto"))
+    plan = validate_simulation_plan(SimulationPlan(at, 150, "semantic", "auto"))
     assert plan.method == "newton"
     risk = Risk(Instance(at, 150, seed=0))
     found = newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(tolerance=1e-10))
@@ -371,8 +390,8 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
     at, d = problem(hinge_absolute, alpha=alpha), 100
     for method in ("fista", "lbfgs"):
         with pytest.raises(InputError, match=r"both the loss .* allowed methods are newton, gamp"):
-            validate_plan(Plan(at, d, "semantic", method))
-    plan = validate_plan(Plan(at, d, "semantic", "auto"))
+            validate_simulation_plan(SimulationPlan(at, d, "semantic", method))
+    plan = validate_simulation_plan(SimulationPlan(at, d, "semantic", "auto"))
     assert plan.method == "newton"
     risk = Risk(Instance(at, d, seed=0))
     found = [
@@ -382,7 +401,7 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
     iterated_from_50()
     found.append(newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(tolerance=1e-10)))
     labels = margins_of(risk.instance, found[0].weights.W)[0]
-    rows, n = rows_of(risk.instance) * labels[:, None], risk.instance.n
+    rows, n = rows_of(risk.instance) * labels[:, None], risk.instance.sample_count
     exact = linprog(
         np.concatenate([np.full(2 * d, 0.3), np.ones(n)]), np.hstack([-rows, rows, -np.eye(n)]), -np.ones(n)
     )
@@ -392,7 +411,7 @@ def test_corners_of_loss_and_penalty_end_where_the_linear_programme_does(alpha, 
         assert one.weights.W[:, 0] == pytest.approx(exact.x[:d] - exact.x[d : 2 * d], abs=1e-7)
         # As many equations as weights hold at a vertex: margins of 1, and weights that are exactly zero.
         assert np.sum(np.abs(rows @ one.weights.W[:, 0] - 1) < 1e-7) + np.sum(one.weights.W == 0) == d
-    assert run(replace(plan, polish="minima"), 0).polish.wrong_before == 0
+    assert train_one_seed(replace(plan, polish="minima"), 0).polish.wrong_before == 0
 
 
 @pytest.mark.slow
@@ -414,7 +433,10 @@ def test_weights_at_corners_of_loss_and_penalty_agree_with_theory(model):
 def test_newtons_method_takes_smooth_penalties_of_any_rows():
     """The square loss of `fine_tuning`; two columns, whose rows are minimised at large G, too."""
     at = problem(str(EXAMPLES / "fine_tuning.py"), alpha=2.0)
-    ends = [run(validate_plan(Plan(at, 100, "pre_trained", name, tolerance=1e-9)), 0) for name in ("newton", "lbfgs")]
+    ends = [
+        train_one_seed(validate_simulation_plan(SimulationPlan(at, 100, "pre_trained", name, tolerance=1e-9)), 0)
+        for name in ("newton", "lbfgs")
+    ]
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-10)
 
     @sf.penalty
@@ -428,12 +450,15 @@ def test_newtons_method_takes_smooth_penalties_of_any_rows():
         problem(sf.model(name=f"columns_{which.kind}", regulariser=which, student=2)(loss), alpha=2.0)
         for which in (ridge, sf.Ridge(0.3))
     ]
-    ends = [run(validate_plan(Plan(one, 60, "semantic", "auto", tolerance=1e-9)), 0) for one in pair]
+    ends = [
+        train_one_seed(validate_simulation_plan(SimulationPlan(one, 60, "semantic", "auto", tolerance=1e-9)), 0)
+        for one in pair
+    ]
     assert [end.status for end in ends] == ["converged"] * 2
     assert ends[0].training_loss == pytest.approx(ends[1].training_loss, abs=1e-9)
     matrices = 1e8 * np.tile(np.eye(2), (3, 1, 1))
     fields = np.array([[3e8, -1e8], [-2e8, 5e8], [0.0, 7e8]])
-    rows, _ = pair[0].solver.prior.minimisers_at(fields, matrices, np.zeros((3, 0)), pair[0].strengths)
+    rows, _ = pair[0].solver.prior_functions.minimisers_at(fields, matrices, np.zeros((3, 0)), pair[0].strengths)
     assert rows == pytest.approx(fields / (1e8 + 0.3), rel=1e-14)
 
 
@@ -447,7 +472,7 @@ def test_a_plan_says_what_is_wrong_with_it():
         ({"memory": -1.0}, "memory"),
     ):
         with pytest.raises(InputError, match=sentence):
-            validate_plan(replace(Plan(at, 100, "semantic", "auto"), **changes))
+            validate_simulation_plan(replace(SimulationPlan(at, 100, "semantic", "auto"), **changes))
     with pytest.raises(InputError, match="unknown option 'speed' of simulate; known are batch"):
         simulate(at, speed=3)
 
@@ -461,19 +486,21 @@ def test_the_least_squares_estimator_without_overlap_is_the_minimum_with_theta_h
     risk = Risk(instance, "theta")
     found = lbfgs(risk, random_weights(at, 60), DescentSettings(1e-7))
     assert found.status == "converged"
-    assert overlaps_of(instance, found.weights).theta == pytest.approx(0.0, abs=1e-12)
-    known = instance.coordinates
+    assert overlaps_of_weights(instance, found.weights).theta == pytest.approx(0.0, abs=1e-12)
+    known = instance.eigenbasis_coordinates
     free = np.linalg.svd(known.gamma * known.pi, full_matrices=True)[0][:, 1:]
     rows = rows_of(instance)
     fields = rows @ found.weights.W
-    labels = fields - Response(risk, found).slopes
+    labels = fields - LinearResponse(risk, found).slopes
     inside = np.linalg.solve(free.T @ (rows.T @ rows + at.strengths[0] * np.eye(60)) @ free, free.T @ rows.T @ labels)
     assert np.allclose(found.weights.W, free @ inside, atol=1e-6)
 
 
-def test_what_is_held_at_zero_is_so_on_the_positional_branch_and_costs_training_loss():
-    plan = validate_plan(Plan(problem("dot_product_attention", alpha=2.0), 100, "positional", "lbfgs"))
-    free, held = run(plan, 0), run(replace(plan, project="theta"), 0)
+def test_an_overlap_projected_to_zero_stays_zero_and_raises_the_training_loss():
+    plan = validate_simulation_plan(
+        SimulationPlan(problem("dot_product_attention", alpha=2.0), 100, "positional", "lbfgs")
+    )
+    free, held = train_one_seed(plan, 0), train_one_seed(replace(plan, project="theta"), 0)
     assert np.abs(held.overlaps.theta).max() == 0 < np.abs(free.overlaps.theta).min()
     assert held.training_loss >= free.training_loss
 
@@ -487,7 +514,9 @@ def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
         overlap_entries(at, "q")
     with pytest.raises(InputError, match="gamp cannot fix theta at zero"):
-        validate_plan(Plan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta"))
+        validate_simulation_plan(
+            SimulationPlan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta")
+        )
 
 
 # Given norms
@@ -539,8 +568,10 @@ def least_squares_of_norm(instance, length):
     """W (d,) of |W| = length sqrt(d) least in the square loss, and the ridge that keeps it: the largest root of the
     secular equation, from the eigenvectors of the data."""
     at, rows = instance.problem, rows_of(instance)
-    c = at.constants(instance.groups[0][0])
-    target = -at.solver.channel.losses_at(np.zeros((instance.n, 1)), instance.known, c)[1][:, 0]
+    c = at.constants(instance.samples_by_labels[0][0])
+    target = -at.solver.channel.losses_at(np.zeros((instance.sample_count, 1)), instance.teacher_and_noise_features, c)[
+        1
+    ][:, 0]
     values, vectors = np.linalg.eigh(rows.T @ rows)
     field = vectors.T @ (rows.T @ target)
 
@@ -559,10 +590,10 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
     at = problem(square_on_a_sphere, alpha=3.0, norm=length)
     exact, strength = least_squares_of_norm(Instance(at, 120, seed=1), length)
     assert (strength > 0) == (length < 1)
-    found = run(validate_plan(Plan(at, 120, "semantic", method, tolerance=1e-7)), 1)
+    found = train_one_seed(validate_simulation_plan(SimulationPlan(at, 120, "semantic", method, tolerance=1e-7)), 1)
     assert found.status == "converged" and found.penalty == 0
     assert found.overlaps.q.item() == pytest.approx(length**2, rel=1e-12)
-    teacher = Instance(at, 120, seed=1).coordinates.pi[:, 0]
+    teacher = Instance(at, 120, seed=1).eigenbasis_coordinates.pi[:, 0]
     assert found.overlaps.theta.item() == pytest.approx(teacher @ exact / 120, rel=1e-6)
     assert found.multipliers.item() == pytest.approx(strength, abs=1e-6)
 
@@ -571,10 +602,10 @@ def test_every_descent_finds_the_least_squares_of_given_norm(method, length):
 def test_the_response_keeps_given_norms():
     risk = Risk(Instance(problem(square_on_a_sphere, alpha=3.0, norm=1.5), 80, seed=1))
     found = lbfgs(risk, random_weights(risk.problem, 80), DescentSettings(1e-9))
-    seen = Response(risk, found)
+    seen = LinearResponse(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     push -= found.weights.W * np.sum(push * found.weights.W) / np.sum(found.weights.W**2)
-    step = 1e-5 * seen.solve(push, seen.curvatures)
+    step = 1e-5 * seen.solve_hessian(push, seen.curvatures)
     assert abs(np.sum(step * found.weights.W)) < 1e-5 * np.linalg.norm(step) * np.linalg.norm(found.weights.W)
     ahead, behind = (risk(Weights(found.weights.W + sign * step, found.weights.phi)).gradient.W for sign in (1, -1))
     change = (ahead - behind) / 2e-5
@@ -605,17 +636,22 @@ def test_weights_of_given_norms_and_their_multipliers_agree_with_theory(model, p
     simulation = simulate(solution.problem, d=400, seeds=16)
     assert simulation.plan.method == "lbfgs" and len(simulation.converged) == 16
     names = {f"multiplier_{a + 1}" for a in range(solution.problem.student_rank)}
-    assert names <= set(measurements(solution, simulation))
+    assert names <= set(compare_observables(solution, simulation))
     check_agreement(solution, simulation, 4.0)
 
 
 def test_the_multiplier_of_a_support_vector_machine_of_given_norm_is_its_ridge():
     """The hinge loss with this ridge has the same weights, whatever they start from."""
-    kept = run(validate_plan(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "auto", tolerance=1e-9)), 1)
+    kept = train_one_seed(
+        validate_simulation_plan(
+            SimulationPlan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "auto", tolerance=1e-9)
+        ),
+        1,
+    )
     assert (kept.status, kept.penalty) == ("converged", 0)
     assert kept.overlaps.q.item() == pytest.approx(4, rel=1e-12)
     ridge = problem("hinge", alpha=4.0, lambda_=kept.multipliers.item())
-    same = run(validate_plan(Plan(ridge, 100, "random", "auto", tolerance=1e-9)), 1)
+    same = train_one_seed(validate_simulation_plan(SimulationPlan(ridge, 100, "random", "auto", tolerance=1e-9)), 1)
     assert same.overlaps.q.item() == pytest.approx(4, rel=1e-6)
     assert same.overlaps.theta.item() == pytest.approx(kept.overlaps.theta.item(), rel=1e-6)
     assert same.data == pytest.approx(kept.data, rel=1e-6)
@@ -654,7 +690,9 @@ def test_no_arc_leads_down_from_a_minimum_on_two_spheres(length):
     """With a multiplier of its own for each column, the second of the longer one negative."""
     risk = Risk(Instance(problem(two_absolute_on_spheres, alpha=2.0, norm=length), 100, seed=0))
     found = newton(
-        risk, initial_weights(Plan(risk.problem, 100, "semantic", "newton"), risk.instance)[0], DescentSettings(1e-9)
+        risk,
+        initial_weights(SimulationPlan(risk.problem, 100, "semantic", "newton"), risk.instance)[0],
+        DescentSettings(1e-9),
     )
     assert found.status == "converged"
     assert np.sum(found.weights.W**2, axis=0) == pytest.approx(100 * np.square(length), rel=1e-12)
@@ -674,7 +712,7 @@ def test_a_norm_beyond_that_of_the_minimum_leaves_minima_at_points_with_as_many_
     solution = sf.solve(at, accuracy=1e-7)
     strength, V = solution.multipliers.item(), solution.overlaps.V.item()
     assert strength < 0 and solution.stability.replicon == pytest.approx(1 - strength * V, rel=1e-6)
-    plan = validate_plan(Plan(at, 100, "semantic", "auto", tolerance=1e-8))
+    plan = validate_simulation_plan(SimulationPlan(at, 100, "semantic", "auto", tolerance=1e-8))
     for seed in range(4):
         risk = Risk(Instance(at, 100, seed))
         found = newton(risk, initial_weights(plan, risk.instance)[0], DescentSettings(1e-8))
@@ -685,10 +723,12 @@ def test_a_norm_beyond_that_of_the_minimum_leaves_minima_at_points_with_as_many_
 
 @pytest.mark.slow
 def test_newton_steps_of_large_problems_on_spheres_are_iterated(iterated_from_50):
-    plan = validate_plan(Plan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "newton", tolerance=1e-9))
-    direct = run(plan, 0)
+    plan = validate_simulation_plan(
+        SimulationPlan(problem(hinge_on_a_sphere, alpha=4.0), 100, "semantic", "newton", tolerance=1e-9)
+    )
+    direct = train_one_seed(plan, 0)
     iterated_from_50()
-    iterated = run(plan, 0)
+    iterated = train_one_seed(plan, 0)
     assert direct.status == iterated.status == "converged"
     assert iterated.overlaps.theta == pytest.approx(direct.overlaps.theta, abs=1e-8)
     assert iterated.multipliers == pytest.approx(direct.multipliers, abs=1e-7)
@@ -702,32 +742,32 @@ def test_no_sample_of_a_convex_loss_lies_in_a_wrong_well_on_a_sphere():
 
 def test_multipliers_are_saved_with_their_runs(tmp_path):
     at = problem("perceptron", alpha=2.0)
-    plan = Plan(at, 100, "semantic", "lbfgs")
+    plan = SimulationPlan(at, 100, "semantic", "lbfgs")
     ones = np.ones((1, 1, 1))
     overlaps = Overlaps(ones, np.nan * ones, np.zeros((1, 1)), 0.6 * ones)
     runs = tuple(
-        Run(seed, overlaps, 0.3, 0.0, 0.2, 1e-8, 30, "converged", multipliers=np.array([strength]))
+        SeedRun(seed, overlaps, 0.3, 0.0, 0.2, 1e-8, 30, "converged", multipliers=np.array([strength]))
         for seed, strength in enumerate((0.7, 0.9))
     )
     simulation = Simulation(plan, runs)
     simulation.save(tmp_path / "kept.nc")
-    assert [found.multipliers.tolist() for found in load_runs(tmp_path / "kept.nc", plan)] == [[0.7], [0.9]]
+    assert [found.multipliers.tolist() for found in load_simulation_runs(tmp_path / "kept.nc", plan)] == [[0.7], [0.9]]
     assert "the norms are kept by a ridge of 0.80(10)" in simulation.table()
     said = simulation.to_json()
     assert said["multipliers"].item() == pytest.approx(0.8)
     assert said["standard_errors"]["multipliers"].item() == pytest.approx(0.1)
 
 
-def test_what_does_not_go_down_along_given_norms_is_refused():
+def test_losses_without_descent_at_fixed_norms_are_refused():
     """Errors that are counted, before anything is drawn; corners, by a gradient."""
     at = problem("perceptron", alpha=2.0)
-    with pytest.raises(InputError, match="the loss of perceptron jumps, and has no slope"):
-        validate_plan(Plan(at, 100, "semantic", "auto"))
+    with pytest.raises(InputError, match="the loss of perceptron is discontinuous"):
+        validate_simulation_plan(SimulationPlan(at, 100, "semantic", "auto"))
     with pytest.raises(
         InputError,
         match="the loss of hinge_on_a_sphere has corners, which lbfgs does not handle; allowed methods are newton",
     ):
-        validate_plan(Plan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
+        validate_simulation_plan(SimulationPlan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 
 
 # Many seeds
@@ -744,28 +784,29 @@ def test_a_seed_gives_the_same_bits_whatever_runs_next_to_or_before_it():
 
 
 def test_the_failure_of_one_job_keeps_the_rest():
-    good = validate_plan(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
+    good = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
     bad = replace(good, problem=None)
-    found = dict(workers.results([(good, 0), (bad, 1), (good, 2)], 1))
-    assert isinstance(found[0], Run) and isinstance(found[2], Run)
-    assert isinstance(found[1], workers.Failure) and "AttributeError" in found[1].text
+    found = dict(workers.iterate_seed_results([(good, 0), (bad, 1), (good, 2)], 1))
+    assert isinstance(found[0], SeedRun) and isinstance(found[2], SeedRun)
+    assert isinstance(found[1], workers.SeedFailure) and "AttributeError" in found[1].text
 
 
 def test_a_process_that_dies_costs_its_seed_only(monkeypatch):
     monkeypatch.setattr(workers, "__name__", "nowhere_at_all")  # the worker fails to import what it should serve
-    plan = validate_plan(Plan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
-    found = dict(workers.results([(plan, 0)], 1))
-    assert isinstance(found[0], workers.Failure) and "ended with status 1" in found[0].text
+    plan = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=1), 50, "semantic", "auto"))
+    found = dict(workers.iterate_seed_results([(plan, 0)], 1))
+    assert isinstance(found[0], workers.SeedFailure) and "ended with status 1" in found[0].text
 
 
 def made(seeds, losses, plan=None):
     """Simulations of which nothing was computed."""
     at = problem("dot_product_attention", alpha=2.0)
-    plan = plan or validate_plan(Plan(at, 100, "semantic", "lbfgs"))
+    plan = plan or validate_simulation_plan(SimulationPlan(at, 100, "semantic", "lbfgs"))
     ones = np.ones((2, 1, 1))
     overlaps = Overlaps(0.1 * ones, np.nan * ones, np.zeros((2, 1)), 0.15 * ones)
     runs = tuple(
-        Run(seed, overlaps, loss, 0.0, 0.002, 1e-8, 30, "converged") for seed, loss in zip(seeds, losses, strict=True)
+        SeedRun(seed, overlaps, loss, 0.0, 0.002, 1e-8, 30, "converged")
+        for seed, loss in zip(seeds, losses, strict=True)
     )
     return Simulation(plan, runs)
 
@@ -776,32 +817,32 @@ def test_means_and_standard_errors_are_those_of_the_seeds():
     assert estimate.mean == 2.5
     assert estimate.standard_error == pytest.approx(np.sqrt(5 / 3) / 2)
     assert simulation.branches == {"semantic": 4}
-    assert np.isnan(Estimate.of([3.0]).standard_error)
+    assert np.isnan(MeanEstimate.from_values([3.0]).standard_error)
 
 
-def test_what_was_saved_is_read_again_and_belongs_to_its_plan(tmp_path):
+def test_saved_runs_are_read_again_and_only_for_their_plan(tmp_path):
     simulation = made([0, 2], [1.0, 2.0])
     simulation.save(tmp_path / "kept.nc")
-    back = load_runs(tmp_path / "kept.nc", simulation.plan)
+    back = load_simulation_runs(tmp_path / "kept.nc", simulation.plan)
     assert [run.seed for run in back] == [0, 2]
     assert [run.training_loss for run in back] == [1.0, 2.0]
     assert np.array_equal(back[1].overlaps.theta, simulation.runs[1].overlaps.theta)
     other = replace(simulation.plan, d=200)
     with pytest.raises(InputError, match="another simulation: its plan is"):
-        load_runs(tmp_path / "kept.nc", other)
+        load_simulation_runs(tmp_path / "kept.nc", other)
 
 
 def test_seeds_known_from_before_are_not_run_again():
-    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 60, "semantic", "lbfgs"))
-    known = run(plan, 0)
+    plan = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=2.0), 60, "semantic", "lbfgs"))
+    known = train_one_seed(plan, 0)
     ran = []
     found = simulate(plan.problem, d=60, seeds=2, method="lbfgs", known=[known], on_run=lambda r: ran.append(r.seed))
     assert ran == [1] and [r.seed for r in found.runs] == [0, 1]
 
 
 def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeypatch):
-    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
-    one = run(plan, 0)
+    plan = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    one = train_one_seed(plan, 0)
     kept = []
 
     def canned(jobs, _workers):
@@ -813,32 +854,32 @@ def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeyp
             signal.raise_signal(signal.SIGINT)
         kept.append(finished.seed)
 
-    monkeypatch.setattr("saddleforge.extensions.simulation.simulation.results", canned)
+    monkeypatch.setattr("saddleforge.extensions.simulation.simulation.iterate_seed_results", canned)
     found = simulate(plan.problem, d=30, seeds=5, method="lbfgs", on_run=keep)
     assert found.interrupted
     assert [run.seed for run in found.runs] == kept == [0, 1, 2]
 
 
 def test_no_process_is_started_after_the_end():
-    worker = workers._Worker()
-    worker.end()
-    plan = validate_plan(Plan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
-    assert isinstance(worker.run_seed(plan, 0), workers.Failure) and worker._process is None
+    worker = workers._SeedWorker()
+    worker.end_permanently()
+    plan = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
+    assert isinstance(worker.run_seed(plan, 0), workers.SeedFailure) and worker._process is None
 
 
 def test_theory_and_simulation_are_drawn_of_the_same_entries_without_m_where_there_are_no_means():
     at = problem("ridge_regression", alpha=2.0)
     curve = sf.curve(at, alpha=(1, 2, 2))
     simulations = [simulate(s.problem, d=40, seeds=2, threads=1) for s in curve.solutions]
-    compared = compare_runs(curve, curve.solutions, simulations)
+    compared = compare_runs_on_branch(curve, curve.solutions, simulations)
     upper, loss, error = compared.plot().axes
     labels = [text.get_text() for text in upper.get_legend().get_texts()]
     assert labels == ["θ", "q"]
     assert (loss.get_ylabel(), error.get_ylabel()) == ("training loss", "test error")
     lines = {tuple(line.get_ydata()) for line in upper.lines}
     assert {tuple(float(s.overlaps.q[0, 0, 0]) for s in curve.solutions)} <= lines
-    runs = plot_runs(simulations[0].to_xarray())
-    assert [text.get_text() for text in runs.axes[0].get_legend().get_texts()] == ["θ", "q", "ended semantic"]
+    runs = plot_simulation_runs(simulations[0].to_xarray())
+    assert [text.get_text() for text in runs.axes[0].get_legend().get_texts()] == ["θ", "q", "ended informed"]
 
 
 # Mirror images
@@ -850,11 +891,11 @@ def test_signs_are_resolved_without_a_bias_of_what_vanishes():
     for sign in (1, -1):
         for noise in (0.01, -0.01):
             state = Overlaps(0.1 * ones, ones, np.array([[noise], [-noise]]), sign * 0.15 * ones)
-            shown = nearest_image(at, state)
+            shown = nearest_mirror_image(at, state)
             assert np.all(shown.theta > 0)
             assert shown.m[0, 0] == sign * noise
     positional = Overlaps(0.05 * ones, ones, np.array([[-0.26], [0.26]]), 0.001 * ones)
-    assert nearest_image(at, positional).m[:, 0].tolist() == [0.26, -0.26]
+    assert nearest_mirror_image(at, positional).m[:, 0].tolist() == [0.26, -0.26]
 
 
 def test_each_column_is_shown_by_what_stands_out_in_it():
@@ -863,20 +904,20 @@ def test_each_column_is_shown_by_what_stands_out_in_it():
     q = np.array([np.diag([0.06, 0.24])] * 2)
     for sign, noise in ((1, 0.01), (-1, 0.01), (-1, -0.01)):
         m = np.array([[0.26 * sign, 0.001], [-0.26 * sign, -0.001]])
-        shown = nearest_image(at, Overlaps(q, q, m, np.array([np.diag([noise, 0.245])] * 2)))
+        shown = nearest_mirror_image(at, Overlaps(q, q, m, np.array([np.diag([noise, 0.245])] * 2)))
         assert shown.m[:, 0].tolist() == [0.26, -0.26]
         assert np.all(shown.theta[:, 1, 1] == 0.245)
 
 
 def test_columns_that_may_change_places_are_found_and_matched_to_a_reference():
     at = problem("committee_machine")
-    assert column_orders(at) == [(0, 1), (1, 0)]
-    assert column_orders(problem("value_attention")) == [(0, 1)]
+    assert symmetric_column_orders(at) == [(0, 1), (1, 0)]
+    assert symmetric_column_orders(problem("value_attention")) == [(0, 1)]
     state = Overlaps(np.eye(2)[None], np.eye(2)[None], np.zeros((1, 2)), np.array([[[0.1, 0.8], [0.7, 0.2]]]))
-    assert np.diag(nearest_image(at, state).theta[0]).tolist() == [0.7, 0.8]
-    swapped = permute_columns(state, (1, 0))
-    assert nearest_image(at, swapped, reference=state).theta.tolist() == state.theta.tolist()
-    assert len(list(mirror_images(at, state))) == 2 * (1 + len(exchanges(at)))
+    assert np.diag(nearest_mirror_image(at, state).theta[0]).tolist() == [0.7, 0.8]
+    swapped = permute_weight_columns(state, (1, 0))
+    assert nearest_mirror_image(at, swapped, reference=state).theta.tolist() == state.theta.tolist()
+    assert len(list(mirror_images(at, state))) == 2 * (1 + len(symmetries_of_problem(at)))
 
 
 # Extrapolation and transition
@@ -885,13 +926,13 @@ def test_columns_that_may_change_places_are_found_and_matched_to_a_reference():
 def test_a_correction_in_d_is_fitted_with_its_own_power():
     dims = (250, 500, 1000, 2000)
     for power in (1.0, 0.5):
-        estimates = [Estimate(2.0 + 3.0 * d**-power, 1e-4) for d in dims]
-        fit = extrapolate(dims, estimates)
-        assert isinstance(fit, Extrapolation)
+        estimates = [MeanEstimate(2.0 + 3.0 * d**-power, 1e-4) for d in dims]
+        fit = extrapolate_to_infinite_dimension(dims, estimates)
+        assert isinstance(fit, FiniteSizeExtrapolation)
         assert fit.power == power
         assert fit.value == pytest.approx(2.0, abs=1e-9) and fit.slope == pytest.approx(3.0, abs=1e-6)
     with pytest.raises(InputError, match="two dimensions"):
-        extrapolate((100, 100), estimates[:2])
+        extrapolate_to_infinite_dimension((100, 100), estimates[:2])
 
 
 def test_runs_are_on_a_branch_where_their_overlaps_and_losses_are_theorys(attention):
@@ -927,17 +968,19 @@ def test_runs_are_on_a_branch_where_their_overlaps_and_losses_are_theorys(attent
 
 def test_dimensions_that_no_run_stayed_on_the_branch_of_are_left_out_of_the_limit(attention):
     solution = attention(2.0, "semantic", 1e-4)
-    plans = [validate_plan(Plan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)]
+    plans = [
+        validate_simulation_plan(SimulationPlan(solution.problem, d, "semantic", "lbfgs")) for d in (100, 200, 400)
+    ]
     sides = [
         made(range(4), [1 + 10 / d + e for e in (-0.1, 0.0, 0.05, 0.05)], p)
         for d, p in zip((100, 200, 400), plans, strict=True)
     ]
     empty = Simulation(plans[1], ())
-    limit, fit = Scaling(solution, (sides[0], empty, sides[2])).limits()["training_loss"]
+    limit, fit = FiniteSizeScaling(solution, (sides[0], empty, sides[2])).limits()["training_loss"]
     assert fit.freedom == 0
     assert limit.mean == pytest.approx(1.0, abs=1e-9)
-    assert Scaling(solution, (empty, sides[0], empty)).limits() == {}
-    assert "-" in Scaling(solution, (empty, *sides)).table().splitlines()[1]
+    assert FiniteSizeScaling(solution, (empty, sides[0], empty)).limits() == {}
+    assert "-" in FiniteSizeScaling(solution, (empty, *sides)).table().splitlines()[1]
 
 
 def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
@@ -945,16 +988,20 @@ def test_the_root_of_paired_differences_has_the_error_of_its_seeds():
     found = []
     for _ in range(40):
         shift = 0.1 * generator.standard_normal(50)  # common to all alpha of a seed
-        rows = [PairedDifference(a, tuple(range(50)), (a - 1.2) + shift) for a in (1.0, 1.2, 1.4)]
-        found.append(fit_root(rows))
+        rows = [PairedLossDifference(a, tuple(range(50)), (a - 1.2) + shift) for a in (1.0, 1.2, 1.4)]
+        found.append(fit_zero_of_loss_difference(rows))
     values, errors = np.array(found).T
     assert np.std(values) == pytest.approx(0.1 / np.sqrt(50), rel=0.3)
     assert np.mean(errors) == pytest.approx(0.1 / np.sqrt(50), rel=0.1)
     with pytest.raises(InputError, match="does not vanish"):
-        fit_root([PairedDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)])
+        fit_zero_of_loss_difference(
+            [PairedLossDifference(a, (0, 1), np.array([5.0, 5.1]) + 1e-3 * a) for a in (1.0, 2.0)]
+        )
     for seeds, word in (((), "0 seeds"), ((3,), "1 seed,")):
         with pytest.raises(NotConvergedError, match=f"alpha = 2: .* {word}"):
-            fit_root([PairedDifference(a, s, np.ones(len(s)) - a) for a, s in ((1.0, (0, 1)), (2.0, seeds))])
+            fit_zero_of_loss_difference(
+                [PairedLossDifference(a, s, np.ones(len(s)) - a) for a, s in ((1.0, (0, 1)), (2.0, seeds))]
+            )
 
 
 # Theory compared with simulation
@@ -975,7 +1022,7 @@ def test_attention_agrees_with_theory_on_its_stable_branch(attention):
 def check_agreement(solution, simulation, most):
     kept = runs_on_branch(solution, simulation)
     assert len(kept.runs) >= len(simulation.runs) - 1
-    for name, item in measurements(solution, kept).items():
+    for name, item in compare_observables(solution, kept).items():
         assert abs(item.deviation) < most, (name, item)
 
 
@@ -1026,7 +1073,7 @@ def test_amplitude_retrieval_ends_in_the_minimum_of_theory():
 
 
 def passed(at, d, seed, start="semantic", **options):
-    plan = validate_plan(Plan(at, d, start, "gamp"))
+    plan = validate_simulation_plan(SimulationPlan(at, d, start, "gamp"))
     instance = Instance(at, d, seed)
     weights, V = initial_weights(plan, instance)
     return instance, gamp(instance, weights, V, **options)
@@ -1034,7 +1081,7 @@ def passed(at, d, seed, start="semantic", **options):
 
 def test_messages_follow_state_evolution(attention):
     at, start, d = attention(2.0, "semantic", 1e-4).problem, "semantic", 1000
-    theory = np.array([o.pack() for o in state_evolution(at, start_overlaps(at, start), ProxSpace(48, 24), 8)])
+    theory = np.array([o.pack() for o in state_evolution(at, overlaps_of_start(at, start), ProxSpaceRule(48, 24), 8)])
     paths = [
         [o.pack() for o in passed(at, d, seed, start, iterations=8, tolerance=1e-12)[1].overlaps] for seed in range(4)
     ]
@@ -1051,7 +1098,7 @@ def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
     instance, found = passed(at, 500, 0, iterations=600, tolerance=1e-9)
     assert found.status == "converged"
     value = Risk(instance)(found.weights)
-    assert value.gradient.size < 1e-7
+    assert value.gradient.entry_scale < 1e-7
     descent = lbfgs(Risk(instance), found.weights, DescentSettings())
     assert descent.value.training_loss == pytest.approx(value.training_loss, rel=1e-9)
 
@@ -1059,7 +1106,7 @@ def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
 def test_two_estimates_with_the_same_overlaps_approach_as_the_replicon_says():
     at = problem("ridge_regression", alpha=2.0, lambda_=0.5)
     replicon = sf.solve(at, "semantic").stability.replicon
-    measured = [contraction(*passed(at, 800, seed, tolerance=1e-10)) for seed in range(4)]
+    measured = [squared_distance_contraction(*passed(at, 800, seed, tolerance=1e-10)) for seed in range(4)]
     assert np.mean(measured) == pytest.approx(replicon, rel=0.05)
 
 
@@ -1077,7 +1124,8 @@ def test_messages_end_at_the_minimum_for_penalties_clusters_and_labels(name, par
     at = problem(name, alpha=2.0, **parameters)
     start = next(iter(at.solver.model.STARTS))
     one, other = (
-        run(validate_plan(Plan(at, 400, start, m, tolerance=t)), 0) for m, t in (("gamp", 1e-9), ("auto", 1e-6))
+        train_one_seed(validate_simulation_plan(SimulationPlan(at, 400, start, m, tolerance=t)), 0)
+        for m, t in (("gamp", 1e-9), ("auto", 1e-6))
     )
     assert one.status == other.status == "converged"
     assert one.training_loss == pytest.approx(other.training_loss, rel=1e-8)
@@ -1092,7 +1140,7 @@ def test_messages_come_to_rest_on_corners_of_the_loss():
     assert len(simulation.converged) == 16
     assert max(found.gradient for found in simulation.runs) < 1e-5
     check_agreement(sf.solve(at, "semantic", accuracy=1e-3), simulation, 4.0)
-    best = run(validate_plan(Plan(at, 500, "semantic", "newton")), 0)
+    best = train_one_seed(validate_simulation_plan(SimulationPlan(at, 500, "semantic", "newton")), 0)
     assert simulation.runs[0].training_loss == pytest.approx(best.training_loss, rel=1e-4)
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 import saddleforge as sf
 from saddleforge import InputError, Solution
-from saddleforge.base.numbers import format_with_error
-from saddleforge.integration import ProxSpace, Sobol
+from saddleforge.base.numbers import format_value_with_error
+from saddleforge.integration import ProxSpaceRule, Sobol
 from saddleforge.problems.gauge import is_sign_symmetric
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.starts import name_branch, start_overlaps
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.starts import branch_names, find_start, name_branch, named_starts, overlaps_of_start
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 BLOCKS = ("q", "V", "m", "theta")
 
@@ -34,11 +34,11 @@ def test_a_start_along_single_clusters_has_an_overlap_with_balanced_means(monkey
     """Means +-mu: weights along their average are zero, weights along mu_1 - mu_2 are not."""
     problem = sf.problem("mixture_classification", alpha=1.0)
     own = problem.solver.model.STARTS["positional"]
-    assert start_overlaps(problem, "positional").m.ravel() == pytest.approx([0.4 * 2**0.5, -0.4 * 2**0.5])
+    assert overlaps_of_start(problem, "positional").m.ravel() == pytest.approx([0.4 * 2**0.5, -0.4 * 2**0.5])
     starts = {"even": {**own, "encodings": ((0.4,),)}, "along": {**own, "encodings": ((0.4, -0.4),)}}
     monkeypatch.setattr(problem.solver.model, "STARTS", starts)
-    assert start_overlaps(problem, "even").m == pytest.approx(0, abs=1e-15)
-    assert start_overlaps(problem, "along").m.ravel() == pytest.approx([0.8, -0.8])
+    assert overlaps_of_start(problem, "even").m == pytest.approx(0, abs=1e-15)
+    assert overlaps_of_start(problem, "along").m.ravel() == pytest.approx([0.8, -0.8])
 
 
 # Branches
@@ -75,8 +75,8 @@ def test_training_loss_identity_is_exact_on_smooth_problems():
 
 def test_overlaps_and_conjugates_are_a_fixed_point(ranked):
     for solution in ranked:
-        state_map = StateMap(solution.problem, solution.rule)
-        image = state_map.overlaps(solution.conjugates, solution.overlaps.phi)
+        state_map = SaddlePointMap(solution.problem, solution.rule)
+        image = state_map.overlaps_from_conjugates(solution.conjugates, solution.overlaps.phi)
         deviation = np.abs(image.pack() - solution.overlaps.pack()) / solution.overlaps.block_scales
         assert solution.symmetry is not None and solution.symmetry.frozen is not None
         assert deviation[~solution.symmetry.frozen].max() == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)
@@ -107,7 +107,7 @@ def test_the_map_commutes_with_the_sign_of_the_weights():
     overlaps = Overlaps(
         np.full((2, 1, 1), 0.09), np.full((2, 1, 1), 15.0), np.array([[0.1], [-0.05]]), np.full((2, 1, 1), 0.1)
     )
-    state_map = StateMap(problem, Sobol(8))
+    state_map = SaddlePointMap(problem, Sobol(8))
     there = state_map(overlaps.pack(), overlaps.sizes)
     back = state_map(overlaps.with_opposite_sign().pack(), overlaps.sizes)
     assert Overlaps.unpack(back, overlaps.sizes).with_opposite_sign().pack() == pytest.approx(
@@ -123,7 +123,7 @@ def test_the_sign_is_free_for_attention_only():
 
 def test_reversed_start_reaches_the_reported_sign():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    solution = sf.solve(problem, start_overlaps(problem, "semantic").with_opposite_sign(), accuracy=1e-2)
+    solution = sf.solve(problem, overlaps_of_start(problem, "semantic").with_opposite_sign(), accuracy=1e-2)
     assert solution.branch == "semantic"
     assert solution.overlaps.theta.min() > 0
 
@@ -142,7 +142,7 @@ def test_a_target_without_teacher_forgets_the_teacher_in_one_update():
     )
     images = {}
     for omega in (0.3, 1.0):
-        state_map = StateMap(sf.problem("dot_product_attention", alpha=2.0, omega=omega), ProxSpace(80, 48))
+        state_map = SaddlePointMap(sf.problem("dot_product_attention", alpha=2.0, omega=omega), ProxSpaceRule(80, 48))
         images[omega] = np.abs(Overlaps.unpack(state_map(semantic.pack(), semantic.sizes), semantic.sizes).theta).max()
     assert images[0.3] > 0.1
     assert images[1.0] < 1e-7
@@ -166,19 +166,34 @@ def test_without_data_the_student_stays_at_the_origin():
     assert solution.training_loss == pytest.approx(alpha * 1.25 / 2 / 11, rel=alpha)
 
 
+TWO_TOKENS = sf.problem("dot_product_attention", alpha=2.0)
+
+
 @pytest.mark.parametrize(
     ("m", "theta", "name"),
     [(0.0, 0.1, "semantic"), (0.3, 0.0, "positional"), (0.3, 0.1, "mixed"), (1e-9, 1e-9, "uninformed")],
 )
 def test_a_branch_is_named_by_its_mechanism(m, theta, name):
     state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), m), np.full((2, 1, 1), theta))
-    assert name_branch(state) == name
+    assert name_branch(TWO_TOKENS, state) == name
 
 
 def test_an_overlap_within_its_error_is_no_mechanism():
     state = Overlaps(np.full((2, 1, 1), 0.1), np.ones((2, 1, 1)), np.full((2, 1), 0.01), np.full((2, 1, 1), 0.05))
     errors = Overlaps(state.q * 0, state.V * 0, np.full((2, 1), 0.1), state.theta * 0.01).pack()
-    assert name_branch(state, errors) == "semantic"
+    assert name_branch(TWO_TOKENS, state, errors) == "semantic"
+
+
+def test_words_of_starts_and_branches_follow_the_number_of_tokens():
+    one = sf.problem("committee_machine", alpha=2.0)
+    assert branch_names(one) == ("informed", "mean", "mixed", "uninformed")
+    assert branch_names(TWO_TOKENS) == ("semantic", "positional", "mixed", "uninformed")
+    ridge = sf.problem("ridge_regression", alpha=2.0)
+    assert list(named_starts(ridge)) == ["informed", "uninformed"]
+    assert find_start(ridge, "semantic") == find_start(ridge, "informed") == "informed"
+    assert find_start(TWO_TOKENS, "mean") == "positional"
+    old, new = (sf.solve(ridge, word) for word in ("semantic", "informed"))
+    assert (old.start, old.branch) == ("informed", "informed") and old.overlaps.q == new.overlaps.q
 
 
 # Scale covariance
@@ -242,7 +257,7 @@ def test_numbers_beyond_double_precision_are_refused(values):
     ((name, value),) = values.items()
     with pytest.raises(InputError, match=rf"{name} = .* is beyond double precision; sizes from 1e-60 to 1e\+60"):
         sf.problem("ridge_regression", **{"alpha": 2, **values})
-    assert format_with_error(value, 1e-3 * value) == f"1.0000(10)e{round(np.log10(value))}"
+    assert format_value_with_error(value, 1e-3 * value) == f"1.0000(10)e{round(np.log10(value))}"
     sf.problem("ridge_regression", alpha=1e-59, **{"lambda": 1e59})
 
 
@@ -254,17 +269,17 @@ def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypat
     for name in ("committee_machine", "ridge_regression"):
         with pytest.raises(ZeroDivisionError):
             sf.solve(sf.problem(name, alpha=2.0))
-    assert starts == ["specialised", "semantic"]
+    assert starts == ["specialised", "informed"]
 
 
 def test_an_unknown_start_lists_the_known_ones():
-    with pytest.raises(InputError, match="unknown start 'lazy' of ridge_regression; known are semantic, uninformed"):
+    with pytest.raises(InputError, match="unknown start 'lazy' of ridge_regression; known are informed, uninformed"):
         sf.solve(sf.problem("ridge_regression", alpha=1), "lazy")
 
 
 @pytest.mark.parametrize("rsb", [0, 1])
-def test_what_is_no_start_is_refused_in_words(rsb):
-    words = r"a start is the name of one of ridge_regression \(semantic, uninformed\), overlaps, .*; not 3"
+def test_an_invalid_start_is_refused_with_the_allowed_kinds(rsb):
+    words = r"a start is the name of one of ridge_regression \(informed, uninformed\), overlaps, .*; not 3"
     with pytest.raises(InputError, match=words):
         sf.solve(sf.problem("ridge_regression", alpha=2.0), 3, rsb=rsb)
 

@@ -14,14 +14,14 @@ POINTS = 32  # enough for rounding on every panel, also on one that holds nearly
 
 
 def average(split: HyperplaneSplit, function, points: int, equidistant: bool = False) -> float:
-    return sum(float(weights @ function(nodes)) for nodes, weights in split.rule_in_blocks(points, equidistant))
+    return sum(float(weights @ function(nodes)) for nodes, weights in split.node_batches(points, equidistant))
 
 
 @pytest.mark.parametrize(("dimension", "count"), [(1, 1), (2, 1), (2, 2), (3, 2)])
 def test_the_measure_of_a_cone_is_that_of_its_correlated_normals(dimension, count):
     generator = np.random.default_rng(10 * dimension + count)
     normals, places = generator.standard_normal((count, dimension)), 0.5 * generator.standard_normal(count)
-    split = HyperplaneSplit.on_planes(np.column_stack([normals, places]), dimension)
+    split = HyperplaneSplit.split_on_planes(np.column_stack([normals, places]), dimension)
     tilt = 0.3 * np.eye(dimension)[0]
 
     def inside(z):
@@ -40,7 +40,7 @@ def test_an_octant_of_three_correlated_normals():
     normals = np.random.default_rng(33).standard_normal((3, 3))
     lengths = np.linalg.norm(normals, axis=1)
     correlations = (normals @ normals.T / np.outer(lengths, lengths))[np.triu_indices(3, 1)]
-    split = HyperplaneSplit.on_planes(np.column_stack([normals, np.zeros(3)]), 3)
+    split = HyperplaneSplit.split_on_planes(np.column_stack([normals, np.zeros(3)]), 3)
     value = average(split, lambda z: np.all(z @ normals.T > 0, axis=1), 24)
     assert value == pytest.approx(1 / 8 + np.arcsin(correlations).sum() / (4 * np.pi), abs=1e-9)
 
@@ -49,7 +49,7 @@ def test_an_octant_of_three_correlated_normals():
 def test_planes_that_nearly_coincide_enclose_their_angle(angle):
     """The wedge between them has the measure angle / pi, however thin it is."""
     normals = np.array([[0.0, 1.0], [np.sin(angle), np.cos(angle)]])
-    split = HyperplaneSplit.on_planes(np.column_stack([normals, [0, 0]]), 2)
+    split = HyperplaneSplit.split_on_planes(np.column_stack([normals, [0, 0]]), 2)
     value = average(split, lambda z: np.prod(z @ normals.T, axis=1) < 0, 24)
     assert value == pytest.approx(angle / np.pi, rel=1e-9)
 
@@ -60,22 +60,22 @@ def test_steps_between_planes_take_a_node_an_interval(dimension, count):
     generator = np.random.default_rng(100 * dimension + count)
     normals, places = generator.standard_normal((count, dimension)), generator.standard_normal(count)
     values = generator.standard_normal(2**count)
-    split = HyperplaneSplit.on_planes(np.column_stack([normals, places]), dimension)
+    split = HyperplaneSplit.split_on_planes(np.column_stack([normals, places]), dimension)
 
     def steps(z):
         return values[(z @ normals.T + places > 0) @ 2 ** np.arange(count)]
 
-    by_steps, whole = (list(split.rule_in_blocks(48, steps=each)) for each in (True, False))
+    by_steps, whole = (list(split.node_batches(48, steps=each)) for each in (True, False))
     found, expected = (sum(float(w @ steps(z)) for z, w in each) for each in (by_steps, whole))
     assert found == pytest.approx(expected, abs=1e-11)
     assert sum(len(w) for _, w in by_steps) * 8 <= sum(len(w) for _, w in whole)
 
 
-def test_three_planes_through_one_line_in_a_plane():
+def test_three_planes_through_one_line_split_the_measure_into_thirds():
     """Three classes distinguished by the largest of three scores: each has a third of the measure."""
     scores = np.array([[1.0, 0.0], [-0.5, np.sqrt(0.75)], [-0.5, -np.sqrt(0.75)]])
     pairs = [scores[i] - scores[j] for i, j in ((0, 1), (0, 2), (1, 2))]
-    split = HyperplaneSplit.on_planes(np.column_stack([pairs, np.zeros(3)]), 2)
+    split = HyperplaneSplit.split_on_planes(np.column_stack([pairs, np.zeros(3)]), 2)
     for label in range(3):
         value = average(split, lambda z, k=label: np.argmax(z @ scores.T, axis=1) == k, 24)
         assert value == pytest.approx(1 / 3, abs=1e-12)
@@ -86,8 +86,8 @@ def test_three_planes_through_one_line_in_a_plane():
 def test_planes_across_axes_make_a_product_of_panels(places, axis):
     planes = np.zeros((len(places), 3))
     planes[:, axis], planes[:, 2] = 1.0, -np.array(places)
-    split = HyperplaneSplit.on_planes(planes, 2)
-    assert split.is_product
+    split = HyperplaneSplit.split_on_planes(planes, 2)
+    assert split.is_product_rule
     axes = split.axis_rules(POINTS)
     np.testing.assert_array_equal(axes[1 - axis][0], gauss_hermite(POINTS)[0])
     assert len(axes[axis][0]) == (POINTS if not places else POINTS * (1 + len(set(places))))
@@ -99,19 +99,19 @@ def test_planes_across_axes_make_a_product_of_panels(places, axis):
 @pytest.mark.parametrize("gap", [0.0, 1e-13, 1e-10, 9e-10])
 def test_parallel_planes_closer_than_1e_9_are_one(gap):
     """The indicator between them is lost: an error of at most the gap times the density."""
-    split = HyperplaneSplit.on_planes(np.array([[1.0, 0.0, 0.0], [1.0, 0.0, -gap]]), 2)
+    split = HyperplaneSplit.split_on_planes(np.array([[1.0, 0.0, 0.0], [1.0, 0.0, -gap]]), 2)
     nodes, weights = split.axis_rules(POINTS)[0]
     assert len(nodes) == 2 * POINTS
     assert weights @ (nodes > gap) == pytest.approx(erfc(gap / np.sqrt(2)) / 2, abs=gap / np.sqrt(2 * np.pi) + 1e-13)
 
 
-def test_what_the_measure_does_not_reach_is_no_plane():
+def test_planes_beyond_the_reach_of_the_measure_are_ignored():
     for row in ([0.0, 0.0, 1.0], [1.0, 0.0, 40.0], [np.nan, 1.0, 0.0]):
-        assert HyperplaneSplit.on_planes(np.array([row]), 2).cut_axis_count == 0
+        assert HyperplaneSplit.split_on_planes(np.array([row]), 2).cut_axis_count == 0
 
 
 def test_smooth_axes_stay_as_they_are_next_to_a_cut():
-    split = HyperplaneSplit.on_planes(np.array([[1.0, 1.0, 0.0, 0.0, 0.2]]), 4)
+    split = HyperplaneSplit.split_on_planes(np.array([[1.0, 1.0, 0.0, 0.0, 0.2]]), 4)
     assert split.cut_axis_count == 1
     value = average(split, lambda z: (z[:, 0] + z[:, 1] + 0.2 > 0) * (1 + z[:, 2] ** 2 * z[:, 3] ** 2), 20)
     assert value == pytest.approx(2 * erfc(-0.2 / 2) / 2, abs=1e-12)
@@ -119,6 +119,6 @@ def test_smooth_axes_stay_as_they_are_next_to_a_cut():
 
 def test_two_breaks_meet_where_the_average_over_their_axis_is_not_smooth():
     """max(0, a, b) of two fields: its mean is known, and the plane a = b is one of three."""
-    split = HyperplaneSplit.on_planes(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, -1.0, 0.0]]), 2)
+    split = HyperplaneSplit.split_on_planes(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, -1.0, 0.0]]), 2)
     value = average(split, lambda z: np.maximum(0, z.max(axis=1)), 32)
     assert value == pytest.approx((1 + 1 / np.sqrt(2)) / np.sqrt(2 * np.pi), abs=1e-12)

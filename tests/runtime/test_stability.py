@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.integration import ProxSpace, Sobol
+from saddleforge.integration import ProxSpaceRule, Sobol
 from saddleforge.integration.rule import NEGLIGIBLE_JUMPS
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import to_plain_json
-from saddleforge.saddle_point.difference_jacobian import jacobian
-from saddleforge.saddle_point.generated_jacobian import evaluate_map_slopes
-from saddleforge.saddle_point.state_map import StateMap
-from saddleforge.stability.assess import Stability, eigenmodes, replicon_matrix
+from saddleforge.saddle_point.difference_jacobian import map_jacobian_by_differences
+from saddleforge.saddle_point.generated_jacobian import evaluate_map_derivatives
+from saddleforge.saddle_point.state_map import SaddlePointMap
+from saddleforge.stability.assess import Stability, describe_eigenmodes, replicon_map_matrix
 from saddleforge.stability.self_overlap import SelfOverlap
 
 
@@ -26,7 +26,7 @@ def positional(attention):
 
 
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 5.0])
-def test_replicon_of_ridge(alpha):
+def test_the_replicon_of_ridge_regression_has_its_closed_form(alpha):
     """alpha (dg/domega)^2 R^2 with dg/domega = -1 / (1 + V) and R = V: alpha V^2 / (1 + V)^2 < 1, since the loss is
     convex; marginal only for lambda -> 0 at alpha = 1."""
     solution = sf.solve(sf.problem("ridge_regression", alpha=alpha), accuracy=1e-10)
@@ -44,7 +44,7 @@ def test_ridge_interpolation_is_marginal_without_penalty():
     assert 0.9 < replicons[-1] < 1
 
 
-def test_longitudinal_spectrum_of_ridge():
+def test_longitudinal_eigenvalues_of_ridge_regression_have_their_closed_form():
     """q and V decouple: both eigenvalues are the replicon, theta's is that of 1 / (1 + lambda (1 + V) / alpha)."""
     solution = sf.solve(sf.problem("ridge_regression", alpha=2.0), accuracy=1e-8)
     V = solution.overlaps.V.item()
@@ -63,24 +63,24 @@ def test_convex_losses_are_replica_symmetric(alpha):
     assert stability.verdict.startswith("RS stable")
 
 
-def test_semantic_replicon(semantic):
+def test_the_semantic_replicon_has_its_known_value(semantic):
     assert semantic.stability.replicon == pytest.approx(0.2435, abs=2e-4)
     assert semantic.stability.replicon_error < 2e-4
 
 
-def test_semantic_mean_mode(semantic):
+def test_the_semantic_mean_mode_has_its_known_eigenvalue(semantic):
     """The mean mode of docs/theory.md section 14: a matter of damping, not of physics."""
     assert semantic.stability.eigenvalues.real.min() == pytest.approx(-2.51, abs=0.01)
     assert semantic.stability.longitudinally_stable
 
 
 @pytest.mark.slow
-def test_positional_mean_mode(attention):
+def test_the_positional_mean_mode_is_independent_of_the_step(attention):
     """-5.437(1) at any difference step; sampled sets with small steps scatter to -5.54."""
     positional = attention(2.0, "positional", 1e-3)
     overlaps = positional.overlaps
-    state_map = StateMap(positional.problem, ProxSpace(64, 32))
-    matrices = [jacobian(state_map, overlaps.pack(), overlaps.sizes, step) for step in (1e-2, 1e-4)]
+    state_map = SaddlePointMap(positional.problem, ProxSpaceRule(64, 32))
+    matrices = [map_jacobian_by_differences(state_map, overlaps.pack(), overlaps.sizes, step) for step in (1e-2, 1e-4)]
     lowest = [np.linalg.eigvals(matrix).real.min() for matrix in matrices]
     assert lowest == pytest.approx([-5.437, -5.437], abs=0.002)
     assert positional.stability.eigenvalues.real.min() == pytest.approx(-5.437, abs=2e-3)
@@ -114,12 +114,12 @@ def test_positional_branch_jumps_at_two(positional):
         (1.5, "positional", -4.524),
     ],
 )
-def test_mean_mode_along_the_branches(attention, alpha, name, mode):
+def test_mean_modes_along_the_branches_agree_by_two_rules(attention, alpha, name, mode):
     """By two rules: a grid, and Sobol sets whose map jumps, over steps within which many nodes swap minima."""
     solution = attention(alpha, name, 1e-3)
     assert solution.stability.eigenvalues.real.min() == pytest.approx(mode, abs=4e-3)
-    sampled = jacobian(
-        StateMap(solution.problem, Sobol(13, 8)), solution.overlaps.pack(), solution.overlaps.sizes, 1e-2
+    sampled = map_jacobian_by_differences(
+        SaddlePointMap(solution.problem, Sobol(13, 8)), solution.overlaps.pack(), solution.overlaps.sizes, 1e-2
     )
     assert np.linalg.eigvals(sampled).real.min() == pytest.approx(mode, abs=0.03)
 
@@ -138,21 +138,21 @@ def glm(q: float, V: float, theta: float) -> Overlaps:
 def test_stein_form_of_V_hat_is_the_derivative_form_without_jumps(name, state):
     """V^ = theta^ theta / q - alpha E[g xi] q^(-1/2) against -alpha E[dg/domega], at a point that is not stationary."""
     problem = sf.problem(name, alpha=1.4)
-    rule = ProxSpace(200, 72)
-    state_map = StateMap(problem, rule)
-    hats = state_map.conjugates(state, state_map.averages(state).moments[0])
-    slope = rule.jacobians(problem, state).slope[0]
+    rule = ProxSpaceRule(200, 72)
+    state_map = SaddlePointMap(problem, rule)
+    hats = state_map.conjugates_at_overlaps(state, state_map.channel_averages(state).moments[0])
+    slope = rule.jacobian_averages(problem, state).slope[0]
     assert hats.V.item() == pytest.approx(-1.4 * slope.item(), rel=1e-8)
 
 
 def test_stein_form_is_the_derivative_form_on_the_semantic_branch(semantic):
-    slope = semantic.rule.jacobians(semantic.problem, semantic.overlaps).slope.mean(axis=0)[0]
+    slope = semantic.rule.jacobian_averages(semantic.problem, semantic.overlaps).slope.mean(axis=0)[0]
     assert semantic.conjugates.V.ravel() == pytest.approx(-2.0 * slope.ravel(), rel=1e-4)
 
 
 def test_stein_form_exceeds_the_derivative_form_where_the_prox_jumps(positional):
     """V^_jump <= 0: jumps lower V^."""
-    slope = Sobol(13).jacobians(positional.problem, positional.overlaps).slope.mean(axis=0)[0]
+    slope = Sobol(13).jacobian_averages(positional.problem, positional.overlaps).slope.mean(axis=0)[0]
     smooth = -2.0 * slope.ravel()
     assert np.all(positional.conjugates.V.ravel() < 0.97 * smooth)
 
@@ -162,7 +162,7 @@ def test_replicon_matrix_of_one_field_is_the_scalar_formula():
     problem = sf.problem("ridge_regression", alpha=1.7, sigma=0.8)
     square = np.full((1, 1, 1, 1, 1, 1, 1), 0.31)
     responses = np.full((1, 1, 1, 1, 1), 1.9**2)
-    matrix = replicon_matrix(problem, square, responses)
+    matrix = replicon_map_matrix(problem, square, responses)
     assert matrix.shape == (1, 1)
     assert matrix.item() == pytest.approx(1.7 * 0.31 * 0.8**4 * 1.9**2, rel=1e-14)
 
@@ -181,7 +181,7 @@ def test_replicon_matrix_applies_the_map_to_blocks():
     hats = [1.3 * sum(G[l, r] @ D[r] @ G[l, r].T for r in range(2)) for l in range(2)]
     total = gamma[0] * hats[0] + gamma[1] * hats[1]
     expected = np.stack([g * R @ total @ R.T for g in gamma])
-    found = replicon_matrix(problem, square, np.einsum("ab,ef->abef", R, R)[None]) @ D.ravel()
+    found = replicon_map_matrix(problem, square, np.einsum("ab,ef->abef", R, R)[None]) @ D.ravel()
     assert found == pytest.approx(expected.ravel(), rel=1e-12)
 
 
@@ -248,7 +248,7 @@ def test_modes_are_named_after_the_blocks_they_move():
     overlaps = Overlaps(np.full((2, 1, 1), 4.0), np.full((2, 1, 1), 9.0), np.ones((2, 1)), np.ones((2, 1, 1)))
     along = {0.9: [1, 1, 0, 0, 0, 0, 0, 0], -3.0: [0, 0, 0, 0, 1, -1, 0, 0], 0.5: [0, 0, 0, 0, 0, 0, 1, 0]}
     matrix = sum(value * np.outer(v, v) / np.dot(v, v) for value, v in along.items())
-    values, words = eigenmodes(np.asarray(matrix), overlaps)
+    values, words = describe_eigenmodes(np.asarray(matrix), overlaps)
     named = dict(zip(np.round(values.real, 12).tolist(), words, strict=True))
     assert named[0.9] == "toward q, tokens alike"
     assert named[-3.0] == "toward m, tokens opposed"
@@ -287,5 +287,7 @@ def test_where_the_lasso_recovers_the_teacher_slopes_keep_the_variance_of_the_co
     found = solution.stability
     assert found.verdict.startswith("RS stable") and found.slopes_by == "printed derivatives"
     # Without noise the law of labels less fields knows q and theta through q - 2 theta alone.
-    by_q, _, _, by_theta = evaluate_map_slopes(StateMap(problem, solution.rule), solution.overlaps.pack()).state.T
+    by_q, _, _, by_theta = evaluate_map_derivatives(
+        SaddlePointMap(problem, solution.rule), solution.overlaps.pack()
+    ).state.T
     assert by_theta == pytest.approx(-2 * by_q, rel=1e-6, abs=1e-12 * abs(by_q[1])) and abs(by_q[1]) > 1e5

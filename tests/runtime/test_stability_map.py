@@ -28,7 +28,7 @@ class TwoPoints(StabilityRun):
 def finished(tmp_path_factory) -> tuple[Reproduction, Path]:
     """A small map: semantic free of jumps at both, positional with jumps."""
     out = tmp_path_factory.mktemp("map")
-    return TwoPoints(out, (STABILITY,)).run_all(page.write_report), out
+    return TwoPoints(out, (STABILITY,)).run_all_tasks(page.write_report), out
 
 
 def test_the_winning_branch_is_free_of_jumps_and_the_other_is_not(finished):
@@ -61,7 +61,7 @@ def test_a_run_leaves_table_figure_and_report(finished):
 def test_a_second_run_computes_nothing(finished):
     found, out = finished
     second = TwoPoints(out, (STABILITY,))
-    assert second.run_all(page.write_report).results == found.results and not second.steps.computed
+    assert second.run_all_tasks(page.write_report).results == found.results and not second.steps.computed
 
 
 class Judged:
@@ -85,7 +85,7 @@ class Judged:
 @pytest.mark.parametrize(("loss", "error", "times"), [(0.3, 0.05, 1), (4e-3, 9e-4, 1), (4e-3, 1.2e-3, 2)], ids=str)
 def test_a_point_that_is_not_known_as_well_as_asked_is_looked_at_again(loss, error, times):
     solution = Judged(loss, error)
-    point = stability_map.stored_point(solution)
+    point = stability_map.stored_stability_point(solution)
     assert len(solution.asked) == times
     assert point["self_overlap_loss_error"] <= max(1e-3, 0.2 * loss)
 

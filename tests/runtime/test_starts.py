@@ -9,9 +9,9 @@ import pytest
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.integration import Sobol
-from saddleforge.report.starting import saved_overlaps
-from saddleforge.saddle_point.starts import solve_response, start_overlaps
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.report.starting import load_initial_overlaps
+from saddleforge.saddle_point.starts import overlaps_of_start, solve_response_at_fixed_overlaps
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 
 def regression(**values):
@@ -43,13 +43,13 @@ def two_units(**values):
 def test_the_direction_in_which_a_matrix_is_not_positive_is_named():
     """Columns with overlap 1.01 and squares 1 have q = -0.01 along their difference."""
     state = sf.Overlaps.measured(q=[[1, 1.01], [1.01, 1]], theta=np.zeros((2, 2)), V=np.eye(2))
-    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
-    assert "q has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token 1" in words
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
+    assert "q has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token" not in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.diag([1.0, -0.5]))
-    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
     assert "V has the eigenvalue -0.5 along (0.00, 1.00)" in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.eye(2))
-    words = StateMap(two_units(), Sobol(6, 1)).explain_outside(state.pack(), state.sizes)
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
     assert "Lambda + G" in words and "(-0.71, 0.71)" in words  # exchanging units is soft, and here lowers the risk
 
 
@@ -79,7 +79,7 @@ def test_measured_overlaps_take_numbers_matrices_and_contexts():
 def test_the_response_of_measured_weights_solves_its_own_equation():
     """Of ridge regression V = 1 / (lambda + alpha / (1 + V)), whatever q and theta are."""
     problem = regression()
-    found = solve_response(problem, sf.Overlaps.measured(q=0.7, theta=0.2), Sobol(8, 4)).V.item()
+    found = solve_response_at_fixed_overlaps(problem, sf.Overlaps.measured(q=0.7, theta=0.2), Sobol(8, 4)).V.item()
     assert found == pytest.approx(1 / (0.1 + 2 / (1 + found)), rel=5e-3)
 
 
@@ -90,16 +90,16 @@ def test_a_simulation_is_a_start_and_so_is_its_file(tmp_path: Path):
     found = sf.solve(problem, simulation)
     assert found.success and np.allclose(found.overlaps.pack(), theory.overlaps.pack(), rtol=1e-4)
     simulation.save(tmp_path / "runs.nc")
-    saved = saved_overlaps(tmp_path / "runs.nc", problem)
+    saved = load_initial_overlaps(tmp_path / "runs.nc", problem)
     assert np.allclose(saved.theta, simulation.overlaps[0].theta) and np.isnan(saved.V).all()
     with pytest.raises(InputError, match=r"runs\.nc: q has shape .* in the table"):
-        saved_overlaps(tmp_path / "runs.nc", sf.problem("dot_product_attention", alpha=1.0))
+        load_initial_overlaps(tmp_path / "runs.nc", sf.problem("dot_product_attention", alpha=1.0))
 
 
 def test_the_nearest_point_of_a_curve_is_a_start(tmp_path: Path):
     curve = sf.curve(regression(), alpha=(1, 3, 3))
     curve.save(tmp_path / "curve.nc")
-    saved = saved_overlaps(tmp_path / "curve.nc", regression(alpha=2.2))
+    saved = load_initial_overlaps(tmp_path / "curve.nc", regression(alpha=2.2))
     assert np.array_equal(saved.pack(), curve.solutions[1].overlaps.pack())
 
 
@@ -112,13 +112,13 @@ def test_files_that_hold_no_start_say_so(tmp_path: Path):
     ):
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(InputError, match=words):
-            saved_overlaps(tmp_path / "a.json", regression())
+            load_initial_overlaps(tmp_path / "a.json", regression())
 
 
 def test_a_start_that_lies_inside_is_taken_as_it_is():
     problem = regression()
-    begun = start_overlaps(problem, "semantic")
-    assert StateMap(problem, Sobol(6, 1)).explain_outside(begun.pack(), begun.sizes) == ""
+    begun = overlaps_of_start(problem, "semantic")
+    assert SaddlePointMap(problem, Sobol(6, 1)).explain_undefined_image(begun.pack(), begun.sizes) == ""
 
 
 def test_weights_that_nothing_holds_are_named():

@@ -14,11 +14,11 @@ import pytest
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.sweeping import engine as engines
-from saddleforge.extensions.sweeping.engine import Engine
+from saddleforge.extensions.sweeping.engine import SweepEngine
 from saddleforge.extensions.sweeping.line import run_line
-from saddleforge.extensions.sweeping.plan import SimulationSettings, make_plan
-from saddleforge.extensions.sweeping.records import Records
-from saddleforge.extensions.sweeping.sweep import collect, run
+from saddleforge.extensions.sweeping.plan import SimulationSettings, make_sweep_plan
+from saddleforge.extensions.sweeping.records import SweepRecords
+from saddleforge.extensions.sweeping.sweep import collect, run_sweep_plan
 
 distributed = pytest.importorskip("distributed")
 # Dask leaves sockets and loops to the end of the process.
@@ -30,7 +30,7 @@ GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.2, 0.3]}
 def plan_for(**options):
     usual = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
     chosen = {"grid": GRID, "simulated": SimulationSettings(), "given": {}, **usual, **options}
-    return make_plan("logistic_regression", **chosen)
+    return make_sweep_plan("logistic_regression", **chosen)
 
 
 def bytes_of(sweep, path):
@@ -97,7 +97,7 @@ def test_ctrl_c_is_what_it_was_where_a_cluster_is_read_from_a_file(monkeypatch, 
         monkeypatch.delitem(sys.modules, name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(InputError, match="a whole number"):
-        run(plan_for(), Engine(cluster=path), tmp_path / "records")
+        run_sweep_plan(plan_for(), SweepEngine(cluster=path), tmp_path / "records")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -111,13 +111,13 @@ def test_items_are_run_side_by_side_and_one_whose_worker_dies_is_run_again(tmp_p
         return value / 2
 
     found = {}
-    Engine(2).call_on_each(half, [(n,) for n in range(5)], found.__setitem__)
+    SweepEngine(2).call_on_each_item(half, [(n,) for n in range(5)], found.__setitem__)
     assert found == {n: n / 2 for n in range(5)} and os.path.exists(mark)
 
 
-def test_what_an_item_raises_is_raised():
+def test_an_exception_of_an_item_is_raised_by_the_engine():
     with pytest.raises(ZeroDivisionError):
-        Engine(1).call_on_each(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
+        SweepEngine(1).call_on_each_item(lambda value: 1 / value, [(1,), (0,)], lambda *_: None)
 
 
 class Dying:
@@ -167,7 +167,7 @@ class Ended:
 
 def run_by(client, tmp_path):
     plan = plan_for(grid={"alpha": (3, 1, 4)}, given={"lambda": 0.1})
-    return run(plan, Engine(2, client=client), tmp_path / "records")
+    return run_sweep_plan(plan, SweepEngine(2, client=client), tmp_path / "records")
 
 
 def test_a_worker_that_dies_costs_a_retry_and_no_finished_point(tmp_path):
@@ -193,7 +193,7 @@ def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_poi
 
 def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
     with pytest.raises(InputError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
-        run(plan_for(), Engine(scheduler="tcp://127.0.0.1:9", timeout=0.5), tmp_path / "records")
+        run_sweep_plan(plan_for(), SweepEngine(scheduler="tcp://127.0.0.1:9", timeout=0.5), tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
@@ -202,24 +202,24 @@ def test_of_what_is_no_address_no_client_is_made(monkeypatch, tmp_path, address)
     """One without a port took two minutes to end, with a traceback."""
     monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a client was made"))
     with pytest.raises(InputError, match=f"no scheduler of Dask answers at {address}: "):
-        run(plan_for(), Engine(scheduler=address), tmp_path / "records")
+        run_sweep_plan(plan_for(), SweepEngine(scheduler=address), tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
 def test_an_empty_address_is_not_the_machine_at_hand():
     with pytest.raises(InputError, match="is empty"):
-        Engine(scheduler="").check()
+        SweepEngine(scheduler="").check_settings()
 
 
-def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(tmp_path):
+def test_a_sweep_without_a_scheduler_leaves_stored_records_unchanged(tmp_path):
     here, kept = plan_for(), tmp_path / "records"
-    run(here, Engine(processes=1), kept, shard=(2, 2))
+    run_sweep_plan(here, SweepEngine(processes=1), kept, shard=(2, 2))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     with pytest.raises(InputError, match="no scheduler of Dask answers"):
-        run(here, Engine(scheduler="tcp://127.0.0.1:9", timeout=0.5), kept)
+        run_sweep_plan(here, SweepEngine(scheduler="tcp://127.0.0.1:9", timeout=0.5), kept)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
-    other = Records(tmp_path / "new", here)
-    run(here, Engine(processes=1), tmp_path / "new", shard=(2, 2))
+    other = SweepRecords(tmp_path / "new", here)
+    run_sweep_plan(here, SweepEngine(processes=1), tmp_path / "new", shard=(2, 2))
     other.close_and_remove_if_empty()  # another command has put points away meanwhile
     assert collect(tmp_path / "new").statuses == collect(kept).statuses
 
@@ -231,7 +231,7 @@ def test_what_another_sweep_keeps_is_left_by_one_that_is_given_no_scheduler(tmp_
         ("kind: [", "it is no YAML"),
         ("kind: Heap\njobs: 1", "`kind`, one of .*SLURM.* and `jobs`"),
         ("kind: SLURM", "`kind`, one of .*SLURM.* and `jobs`"),
-        ("kind: SLURM\njobs: 1\nmemory: 1GB", "SLURM cannot be started: .*cores"),
+        ("kind: SLURM\njobs: 1\nmemory: 1GB", "a cluster of kind SLURM cannot be started: .*cores"),
     ],
 )
 def test_a_cluster_file_that_says_nothing_is_said(text, sentence, tmp_path):
@@ -240,14 +240,14 @@ def test_a_cluster_file_that_says_nothing_is_said(text, sentence, tmp_path):
     if text is not None:
         path.write_text(text)
     with pytest.raises(InputError, match=sentence):
-        run(plan_for(), Engine(cluster=path), tmp_path / "records")
+        run_sweep_plan(plan_for(), SweepEngine(cluster=path), tmp_path / "records")
 
 
 def test_without_dask_one_process_does_it_and_several_are_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(engines, "has_dask", lambda: False)
-    assert run(plan_for(grid={"alpha": [2.0]}), Engine(), tmp_path / "one").statuses == {"converged": 1}
+    assert run_sweep_plan(plan_for(grid={"alpha": [2.0]}), SweepEngine(), tmp_path / "one").statuses == {"converged": 1}
     with pytest.raises(InputError, match=r"pip install 'saddleforge\[sweep\]'"):
-        run(plan_for(), Engine(2), tmp_path / "two")
+        run_sweep_plan(plan_for(), SweepEngine(2), tmp_path / "two")
 
 
 def workers_of(pid):
@@ -307,8 +307,8 @@ def test_two_workers_on_an_empty_cache_agree(tmp_path, monkeypatch):
     monkeypatch.setenv("SADDLEFORGE_CACHE", str(tmp_path / "cache"))
     plan = plan_for(grid={"alpha": [2.0, 1.0], "lambda": [0.1, 0.2]})
     for name in ("records", "again"):
-        with Engine(2).keep_workers() as engine:
-            assert run(plan, engine, tmp_path / name).statuses == {"converged": 4}
+        with SweepEngine(2).keep_workers() as engine:
+            assert run_sweep_plan(plan, engine, tmp_path / name).statuses == {"converged": 4}
 
 
 def test_a_scheduler_that_runs_is_joined(tmp_path):
@@ -321,18 +321,20 @@ def test_a_scheduler_that_runs_is_joined(tmp_path):
         silence_logs=50,
     ) as cluster:
         plan = plan_for(grid={"alpha": [2.0, 1.5], "lambda": [0.1, 0.2]})
-        there = run(plan, Engine(scheduler=cluster.scheduler_address), tmp_path / "there")
-        here = run(plan, Engine(1), tmp_path / "here")
+        there = run_sweep_plan(plan, SweepEngine(scheduler=cluster.scheduler_address), tmp_path / "there")
+        here = run_sweep_plan(plan, SweepEngine(1), tmp_path / "here")
     assert bytes_of(there, tmp_path / "there.nc") == bytes_of(here, tmp_path / "here.nc")
 
 
 def test_workers_without_this_version_are_refused_before_they_are_given_anything():
     class Elsewhere:
         def run(self, version):
-            return {"tcp://a:1": version(), "tcp://b:1": "0.0.1", "tcp://c:1": "no saddleforge"}
+            return {"tcp://a:1": version(), "tcp://b:1": "0.0.1", "tcp://c:1": "not installed"}
 
-    with pytest.raises(InputError, match=rf"have 0\.0\.1, no saddleforge where this is {sf.__version__}"):
-        engines._check_versions(Elsewhere(), "tcp://a:0")
+    with pytest.raises(
+        InputError, match=rf"have saddleforge 0\.0\.1, not installed, and this process has {sf.__version__}"
+    ):
+        engines._check_worker_versions(Elsewhere(), "tcp://a:0")
 
 
 @pytest.fixture

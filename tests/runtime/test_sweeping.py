@@ -14,7 +14,7 @@ from saddleforge.extensions.sweeping import records
 from saddleforge.extensions.sweeping.line import run_line
 from saddleforge.extensions.sweeping.memory import encode_solution, restore_solution
 from saddleforge.extensions.sweeping.plan import MOST_POINTS
-from saddleforge.report.tables import load_dataset
+from saddleforge.report.tables import load_netcdf_dataset
 from saddleforge.solving.solve import solve
 
 GRID = {"alpha": (3, 1, 4), "lambda": [0.1, 0.3]}
@@ -45,7 +45,7 @@ def file(swept, tmp_path_factory):
 def test_a_sweep_holds_what_solving_each_point_gives(swept, agree):
     dataset = swept.to_xarray()
     assert dataset["training_loss"].dims == ("start", "alpha", "lambda")
-    at = dataset.sel(start="semantic", alpha=3, **{"lambda": 0.3})
+    at = dataset.sel(start="informed", alpha=3, **{"lambda": 0.3})
     alone = sf.solve(sf.problem("logistic_regression", alpha=3, **{"lambda": 0.3}), accuracy=1e-3)
     for name in ("training_loss", "test_error"):
         found = float(at[name]), float(at[f"{name}_error"])
@@ -58,11 +58,11 @@ def test_its_frame_has_a_row_a_point_and_its_table_a_line_a_line(swept):
     assert len(frame) == 8 and {"start", "alpha", "lambda", "q_1", "theta_1_error", "status"} <= set(frame.columns)
     row = frame[(frame.alpha == 1) & (frame["lambda"] == 0.3)].iloc[0]
     assert row.q_1 == float(swept.to_xarray()["q"].sel(alpha=1, **{"lambda": 0.3}).item())
-    assert "semantic, lambda = 0.3: found at 4 of 4 points, alpha = 3 to 1" in swept.table()
+    assert "informed, lambda = 0.3: found at 4 of 4 points, alpha = 3 to 1" in swept.table()
 
 
 def test_it_comes_back_from_its_file_as_it_was(swept, file):
-    back = load_dataset(file)
+    back = load_netcdf_dataset(file)
     xarray.testing.assert_equal(back, swept.to_xarray())
     assert back.attrs == swept.to_xarray().attrs
 
@@ -70,12 +70,12 @@ def test_it_comes_back_from_its_file_as_it_was(swept, file):
 @pytest.mark.parametrize(
     "model, start, values",
     [
-        ("logistic_regression", "semantic", {"alpha": 2}),
+        ("logistic_regression", "informed", {"alpha": 2}),
         ("dot_product_attention", "positional", {"alpha": 1.5, "omega": 0.3}),
-        ("phase_retrieval", "semantic", {"alpha": 3}),
+        ("phase_retrieval", "informed", {"alpha": 3}),
     ],
 )
-def test_what_is_remembered_of_a_solution_comes_back_to_the_bit(model, start, values):
+def test_a_stored_solution_is_restored_bit_for_bit(model, start, values):
     at = sf.problem(model, **values)
     found = solve(at, start if start in at.solver.model.STARTS else next(iter(at.solver.model.STARTS)), accuracy=1e-2)
     record = {
@@ -158,7 +158,9 @@ def test_nothing_is_wrong_where_a_line_has_not_met_its_branch_yet_if_it_meets_it
         lost = logistic(grid={"alpha": [3, 2, 0.5, 0.3]})
         never = logistic(grid={"alpha": [0.3, 0.5]})
     assert met.statuses == {"converged": 2, "max_iterations": 2} and not met.weak
-    assert "the semantic branch has not been found yet on this line; " in str(met.to_xarray()["reason"].values[0, 0])
+    assert "the informed branch has not been found yet on this line of the sweep: " in str(
+        met.to_xarray()["reason"].values[0, 0]
+    )
     assert lost.statuses["max_iterations"] == 1 and not lost.weak
     assert never.weak == {"max_iterations": 2}
 
@@ -186,7 +188,7 @@ def test_a_point_that_raises_has_a_status_and_its_line_goes_on(branch_at):
     assert found.statuses == {"converged": 3, "failed": 1}
     assert (
         str(found.to_xarray()["reason"].values[0, 1])
-        == "ArithmeticError: no such number (in extensions.sweeping.line.made)"
+        == "ArithmeticError: no such number (in extensions.sweeping.line.compute_record)"
     )
 
 
@@ -214,14 +216,14 @@ def test_a_structural_size_is_an_axis_of_a_sweep():
         "ridge_regression", grid={"alpha": [2.0], "student_rank": [1]}, ask="solve", processes=1
     ).to_xarray()
     assert found["q"].dims[:3] == ("start", "alpha", "student_rank") and found["status"].item() == "converged"
-    with pytest.raises(InputError, match="no branch goes along it"):
+    with pytest.raises(InputError, match="along which no branch can be followed"):
         sf.sweep("dot_product_attention", grid={"student_rank": [1, 2], "alpha": [1]})
 
 
 def test_simulations_are_swept_with_standard_errors():
     found = sf.sweep("ridge_regression", grid={"alpha": [2, 3]}, ask="simulate", d=50, seeds=2, processes=1)
     alone = sf.simulate(sf.problem("ridge_regression", alpha=3), d=50, seeds=2, threads=1)
-    at = found.to_xarray().sel(start="semantic", alpha=3)
+    at = found.to_xarray().sel(start="informed", alpha=3)
     assert float(at["training_loss"]) == alone.estimate("training_loss").mean
     assert float(at["test_error_error"]) == alone.estimate("test_error").standard_error
 
@@ -238,13 +240,13 @@ def test_shards_are_joined_to_the_same_bytes(tmp_path, file):
     "options, sentence",
     [
         ({"grid": {"alfa": (1, 2, 3)}}, "'alfa' of logistic_regression|unknown parameter 'alfa'"),
-        ({"grid": {"alpha": (1, 2, 0)}}, "the range is empty"),
-        ({"grid": {"alpha": []}}, "the range is empty"),
-        ({"grid": {"alpha": (1, 1, 5)}}, "a value stands twice"),
+        ({"grid": {"alpha": (1, 2, 0)}}, "contains no value"),
+        ({"grid": {"alpha": []}}, "contains no value"),
+        ({"grid": {"alpha": (1, 1, 5)}}, "contains a value twice"),
         ({"grid": {"alpha": (1, 2, 10**5), "lambda": (1, 2, 10**4)}}, "1e\\+09 points in all, is too large"),
         ({"grid": {"alpha": (-1, 2, 4)}}, "alpha = -1.0 is out of range"),
         ({"grid": {"lambda": (1, 2, 4)}}, "alpha = n / d is not given"),
-        ({"alpha": 2}, "alpha is given a value and swept"),
+        ({"alpha": 2}, "alpha is both given a value and swept"),
         ({"starts": ["nowhere"]}, "unknown start 'nowhere'"),
         ({"ask": "guess"}, "known are solve, stability, simulate"),
         ({"accuracy": 2}, "allowed is \\(0, 1\\)"),
@@ -267,9 +269,11 @@ def test_the_largest_grid_is_bounded():
 def test_records_of_another_sweep_are_refused_and_kept(tmp_path, swept):
     logistic(output=tmp_path / "sweep.nc")
     before = {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")}
-    with pytest.raises(InputError, match=r'parameters \{"sigma": 1.0\} in place of \{"sigma": 2.0\}; give another'):
+    with pytest.raises(
+        InputError, match=r'with parameters = \{"sigma": 1.0\} instead of \{"sigma": 2.0\}; give another'
+    ):
         logistic(output=tmp_path / "sweep.nc", sigma=2.0)
-    with pytest.raises(InputError, match=r'contains another sweep, with varied \{"alpha": .*--force'):
+    with pytest.raises(InputError, match=r'contains the records of another sweep, with varied = \{"alpha": .*--force'):
         logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 5)})
     assert {path: path.read_bytes() for path in tmp_path.glob("sweep.records/*")} == before
     other = logistic(output=tmp_path / "sweep.nc", grid={"alpha": (3, 1, 2)}, force=True)
@@ -291,12 +295,14 @@ def test_a_record_that_finds_no_room_is_refused_and_the_finished_ones_stay(tmp_p
         def __getattr__(self, name):
             return getattr(self._stream, name)
 
-    opened = records.Records._opened
-    monkeypatch.setattr(records.Records, "_opened", lambda self, path, line: Full(opened(self, path, line)))
-    with pytest.raises(InputError, match=r"cannot write .*No space left on device; what is finished is kept"):
+    opened = records.SweepRecords._open_records_file
+    monkeypatch.setattr(
+        records.SweepRecords, "_open_records_file", lambda self, path, line: Full(opened(self, path, line))
+    )
+    with pytest.raises(InputError, match=r"cannot write .*No space left on device; finished points are kept"):
         logistic(output=tmp_path / "sweep.nc")
     monkeypatch.undo()
-    kept = [record for path in tmp_path.glob("sweep.records/*.jsonl") for record in records.read(path)]
+    kept = [record for path in tmp_path.glob("sweep.records/*.jsonl") for record in records.read_records(path)]
     assert 0 < len(kept) < 8
     assert logistic(output=tmp_path / "sweep.nc").to_xarray().identical(swept.to_xarray())
 
@@ -305,9 +311,9 @@ def test_of_several_records_of_a_point_the_most_accurate_of_this_version_counts(
     base = {"n": 0, "status": "converged", "version": sf.__version__, "accuracy": 1e-3}
     old = base | {"version": "0.0.1", "accuracy": 1e-9}
     fine, failed = base | {"accuracy": 1e-5}, base | {"status": "failed", "accuracy": 1e-7}
-    assert records.best([old, base, fine, failed])[0] is fine
-    assert records.best([base, old, failed])[0] is base
-    assert records.best([failed])[0] is failed
+    assert records.best_record_of_each_point([old, base, fine, failed])[0] is fine
+    assert records.best_record_of_each_point([base, old, failed])[0] is base
+    assert records.best_record_of_each_point([failed])[0] is failed
 
 
 def test_ctrl_c_keeps_what_is_finished(tmp_path, branch_at, swept):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import saddleforge as sf
-from saddleforge.channel.exchange import Reduction
-from saddleforge.integration import GaussHermite, ProxSpace, Sobol
+from saddleforge.channel.exchange import SymmetryReduction
+from saddleforge.integration import GaussHermite, ProxSpaceRule, Sobol
 from saddleforge.integration.rule import Rule
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.problems.symmetry import Exchange, Symmetry, exchanges, exchanges_of_state
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.problems.symmetry import SignedPermutation, StateSymmetry, symmetries_of_problem, symmetries_of_state
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 
 def state(q: float, V: float, m: float, theta: float, tokens: int = 2) -> Overlaps:
@@ -27,7 +27,7 @@ MIXED, UNINFORMED = state(0.09, 12.0, 0.1, 0.1), state(0.1, 12.0, 0.0, 0.0)
 SWAP, TURN = (1, 0), -1
 
 
-def signs(exchanges: tuple[Exchange, ...]) -> set[tuple[tuple[int, ...], int, int]]:
+def signs(exchanges: tuple[SignedPermutation, ...]) -> set[tuple[tuple[int, ...], int, int]]:
     return {(e.tokens, e.student[0], e.teacher[0]) for e in exchanges}
 
 
@@ -36,10 +36,10 @@ def test_attention_keeps_exchanges_of_its_tokens_and_signs():
     encodings are opposite; a mixed state keeps one exchange alone."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
     same = (0, 1)
-    assert signs(exchanges_of_state(problem, SEMANTIC)) == {(same, -1, -1), (SWAP, 1, 1), (SWAP, -1, -1)}
-    assert signs(exchanges_of_state(problem, POSITIONAL)) == {(same, 1, -1), (SWAP, -1, 1), (SWAP, -1, -1)}
-    assert signs(exchanges_of_state(problem, MIXED)) == {(SWAP, -1, -1)}
-    assert len(exchanges_of_state(problem, UNINFORMED)) == 7
+    assert signs(symmetries_of_state(problem, SEMANTIC)) == {(same, -1, -1), (SWAP, 1, 1), (SWAP, -1, -1)}
+    assert signs(symmetries_of_state(problem, POSITIONAL)) == {(same, 1, -1), (SWAP, -1, 1), (SWAP, -1, -1)}
+    assert signs(symmetries_of_state(problem, MIXED)) == {(SWAP, -1, -1)}
+    assert len(symmetries_of_state(problem, UNINFORMED)) == 7
 
 
 @pytest.mark.parametrize(
@@ -49,38 +49,42 @@ def test_attention_keeps_exchanges_of_its_tokens_and_signs():
 )
 def test_tokens_distinguished_are_not_exchanged(changes):
     problem = sf.problem("dot_product_attention", alpha=2.0, **changes)
-    assert {e.tokens for e in exchanges(problem)} == {(0, 1)}
+    assert {e.tokens for e in symmetries_of_problem(problem)} == {(0, 1)}
 
 
 def test_a_causal_mask_tells_tokens_apart():
-    assert {e.tokens for e in exchanges(sf.problem("causal_attention"))} == {(0, 1)}
+    assert {e.tokens for e in symmetries_of_problem(sf.problem("causal_attention"))} == {(0, 1)}
 
 
 def test_regression_turns_field_teacher_and_noise_together():
-    assert [(e.student, e.teacher, e.noise) for e in exchanges(sf.problem("ridge_regression"))] == [((-1,), (-1,), -1)]
+    assert [(e.student, e.teacher, e.noise) for e in symmetries_of_problem(sf.problem("ridge_regression"))] == [
+        ((-1,), (-1,), -1)
+    ]
 
 
 def test_three_tokens_at_120_degrees_keep_what_their_encodings_do():
     """All permutations: their Gram matrix has equal entries off the diagonal."""
     problem = sf.problem("dot_product_attention", tokens=3, encodings=_three(), alpha=2.0)
-    assert len({e.tokens for e in exchanges(problem)}) == 6
+    assert len({e.tokens for e in symmetries_of_problem(problem)}) == 6
 
 
 def _three() -> list[list[float]]:
     return (1.5 * np.eye(3) - 0.5).tolist()
 
 
-@pytest.mark.parametrize("rule", [ProxSpace(64, 32), GaussHermite(8)], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [ProxSpaceRule(64, 32), GaussHermite(8)], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("overlaps", [SEMANTIC, POSITIONAL, MIXED, UNINFORMED], ids=["sem", "pos", "mixed", "none"])
 def test_one_node_an_orbit_gives_what_all_nodes_give(rule: Rule, overlaps: Overlaps, without_symmetry):
     """Averaged over the group: at nodes with two equally low minima rounding chooses one. Slopes to fewer digits,
     for the same reason."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    reduced, slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
+    reduced, slopes = rule.averages(problem, overlaps), rule.jacobian_averages(problem, overlaps)
     with without_symmetry():
-        full, full_slopes = rule.averages(problem, overlaps), rule.jacobians(problem, overlaps)
-    group, moments = exchanges_of_state(problem, overlaps), problem.solver.channel.MOMENTS
-    symmetric = (full.moments[0] + sum(e.exchange_moments(full.moments[0], moments) for e in group)) / (1 + len(group))
+        full, full_slopes = rule.averages(problem, overlaps), rule.jacobian_averages(problem, overlaps)
+    group, moments = symmetries_of_state(problem, overlaps), problem.solver.channel.MOMENTS
+    symmetric = (full.moments[0] + sum(e.permute_channel_averages(full.moments[0], moments) for e in group)) / (
+        1 + len(group)
+    )
     for one, other, tolerance in (
         (reduced.moments[0], symmetric, 1e-12),
         (reduced.moreau, full.moreau, 1e-12),
@@ -99,12 +103,12 @@ def test_a_number_trained_for_alike_tokens_sees_the_whole_slope(without_symmetry
         return ((scale * X[0] - Y[0]) ** 2 + (scale * X[1] - Y[1]) ** 2) / 2
 
     problem = sf.problem(shared_scale, alpha=2.0)
-    state_map = StateMap(problem, GaussHermite(6))
+    state_map = SaddlePointMap(problem, GaussHermite(6))
     overlaps = replace(state(0.3, 1.5, 0.0, 0.4), phi=np.array([0.5]))
-    assert any(exchange.tokens == SWAP for exchange in exchanges_of_state(problem, overlaps))
-    reduced = state_map.update_trained(overlaps, state_map.averages(overlaps).moments[0])
+    assert any(exchange.tokens == SWAP for exchange in symmetries_of_state(problem, overlaps))
+    reduced = state_map.update_trained_numbers(overlaps, state_map.channel_averages(overlaps).moments[0])
     with without_symmetry():
-        full = state_map.update_trained(overlaps, state_map.averages(overlaps).moments[0])
+        full = state_map.update_trained_numbers(overlaps, state_map.channel_averages(overlaps).moments[0])
     assert reduced == pytest.approx(full, rel=1e-12)
 
 
@@ -115,7 +119,7 @@ def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
 
     axes = [trapezoid_rule(32)] * 2
     nodes, _ = tensor_product_rule(axes)
-    reduction = Reduction.of_rule(problem, field_law(problem, SEMANTIC, (0, 0)), (0, 0), axes)
+    reduction = SymmetryReduction.from_rule_nodes(problem, field_law(problem, SEMANTIC, (0, 0)), (0, 0), axes)
     orbits = reduction.orbit_sizes(nodes, problem.teacher_rank)
     assert orbits.sum() == len(nodes)
     assert np.sum(orbits > 0) == 32 * 32 / 4 + 32 / 2  # two orbits of two on each diagonal
@@ -143,24 +147,24 @@ def test_the_map_commutes_with_every_exchange_of_the_problem(name, points, round
         m=0.1 * generator.standard_normal((contexts, s)),
         theta=0.02 * generator.standard_normal((contexts, s, t)),
     )
-    state_map = StateMap(problem, GaussHermite(points))
+    state_map = SaddlePointMap(problem, GaussHermite(points))
     image = Overlaps.unpack(state_map(overlaps.pack(), problem.sizes), problem.sizes)
-    assert exchanges(problem)
-    for exchange in exchanges(problem):
-        there = exchange.exchange_overlaps(overlaps, problem.clusters).pack()
-        expected = exchange.exchange_overlaps(image, problem.clusters)
+    assert symmetries_of_problem(problem)
+    for exchange in symmetries_of_problem(problem):
+        there = exchange.permute_overlaps(overlaps, problem.clusters).pack()
+        expected = exchange.permute_overlaps(image, problem.clusters)
         deviation = np.abs(state_map(there, problem.sizes) - expected.pack()) / expected.block_scales
         assert deviation.max() < rounding
 
 
 def test_a_projected_state_is_invariant_and_projecting_again_changes_nothing():
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    symmetry = Symmetry(None, exchanges_of_state(problem, POSITIONAL), problem.clusters)
+    symmetry = StateSymmetry(None, symmetries_of_state(problem, POSITIONAL), problem.clusters)
     u = np.random.default_rng(2).standard_normal(8)
-    once = symmetry.project(u, problem.sizes)
-    assert np.array_equal(symmetry.project(once, problem.sizes), once)
+    once = symmetry.project_onto_invariant_states(u, problem.sizes)
+    assert np.array_equal(symmetry.project_onto_invariant_states(once, problem.sizes), once)
     assert once[0] == once[1] and once[4] == -once[5] and not once[6:].any()
-    assert len(symmetry.directions(problem.sizes, 8)) == 3  # q, V, m
+    assert len(symmetry.invariant_directions(problem.sizes, 8)) == 3  # q, V, m
 
 
 def test_solutions_of_sampled_rules_keep_the_exchange_to_rounding():
@@ -175,7 +179,7 @@ def test_solutions_of_sampled_rules_keep_the_exchange_to_rounding():
 def test_a_start_that_tells_tokens_apart_is_not_made_symmetric():
     problem = sf.problem("dot_product_attention", alpha=2.0)
     overlaps = replace(SEMANTIC, q=SEMANTIC.q * np.array([1.0, 1.01])[:, None, None])
-    assert {e.tokens for e in exchanges_of_state(problem, overlaps)} == {(0, 1)}
+    assert {e.tokens for e in symmetries_of_state(problem, overlaps)} == {(0, 1)}
 
 
 def test_rules_without_nodes_in_orbits_reduce_nothing():

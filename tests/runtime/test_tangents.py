@@ -11,10 +11,10 @@ import pytest
 import saddleforge as sf
 from saddleforge import Problem, Solution
 from saddleforge.branches.branch_map import BranchMap
-from saddleforge.integration import GaussHermite, ProxSpace, Rule, Sobol
+from saddleforge.integration import GaussHermite, ProxSpaceRule, Rule, Sobol
 from saddleforge.problems.overlaps import Conjugates, Overlaps
-from saddleforge.saddle_point.generated_jacobian import FormulaUnavailableError, evaluate_map_slopes
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.generated_jacobian import DerivativeFormulaUnavailableError, evaluate_map_derivatives
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 Solved = Callable[[float, str, float], Solution]
 
@@ -48,8 +48,8 @@ def one_field(q: float, V: float, theta: float, contexts: int = 1, m: float = 0.
 def gaps(problem: Problem, rule: Rule, overlaps: Overlaps, steps: list[float]) -> np.ndarray:
     """Largest entries of (central difference - printed) along two directions, in block scales, one a step."""
     u, scales = overlaps.pack(), overlaps.block_scales
-    state_map = StateMap(problem, rule)
-    printed = evaluate_map_slopes(state_map, u).state
+    state_map = SaddlePointMap(problem, rule)
+    printed = evaluate_map_derivatives(state_map, u).state
     found = np.zeros(len(steps))
     for direction in np.random.default_rng(5).uniform(-1, 1, (2, len(u))) * scales:
         for n, step in enumerate(steps):
@@ -67,8 +67,8 @@ def falls_like_the_step_squared(problem: Problem, rule: Rule, overlaps: Overlaps
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("ridge_regression", ProxSpace(144, 72)),
-        ("logistic_regression", ProxSpace(216, 108)),
+        ("ridge_regression", ProxSpaceRule(144, 72)),
+        ("logistic_regression", ProxSpaceRule(216, 108)),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
@@ -82,7 +82,7 @@ def test_differences_of_regression_converge_to_the_printed_slopes(name: str, rul
 def test_differences_of_attention_converge_to_the_printed_slopes(symmetric: bool) -> None:
     """One node of Y of every orbit is visited at the semantic solution; all directions are reported all the same."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    falls_like_the_step_squared(problem, ProxSpace(88, 44), SEMANTIC if symmetric else lopsided(SEMANTIC), 2e-2)
+    falls_like_the_step_squared(problem, ProxSpaceRule(88, 44), SEMANTIC if symmetric else lopsided(SEMANTIC), 2e-2)
 
 
 def test_two_rules_print_the_same_slopes() -> None:
@@ -90,8 +90,8 @@ def test_two_rules_print_the_same_slopes() -> None:
     problem, state = sf.problem("dot_product_attention", alpha=2.0), lopsided(SEMANTIC)
     u, scales = state.pack(), state.block_scales
     grid, coarse, fine = (
-        evaluate_map_slopes(StateMap(problem, rule), u).state * scales / scales[:, None]
-        for rule in (ProxSpace(88, 44), GaussHermite(9), GaussHermite(14))
+        evaluate_map_derivatives(SaddlePointMap(problem, rule), u).state * scales / scales[:, None]
+        for rule in (ProxSpaceRule(88, 44), GaussHermite(9), GaussHermite(14))
     )
     assert np.max(np.abs(fine - grid)) < 2e-3
     assert np.max(np.abs(fine - grid)) < 0.5 * np.max(np.abs(coarse - grid))
@@ -99,9 +99,9 @@ def test_two_rules_print_the_same_slopes() -> None:
 
 def test_slopes_count_what_moves_with_the_jumps_of_the_proximal_map() -> None:
     """1.2 % of the measure is bistable: the signed sum over critical points alone is off by a tenth."""
-    problem, rule = sf.problem("dot_product_attention", alpha=1.25), ProxSpace(64, 32)
+    problem, rule = sf.problem("dot_product_attention", alpha=1.25), ProxSpaceRule(64, 32)
     assert gaps(problem, rule, POSITIONAL, [1e-2])[0] < 1e-3
-    jumps, signed = (rule.moment_tangents(problem, POSITIONAL, jumps) for jumps in (True, False))
+    jumps, signed = (rule.moment_derivatives(problem, POSITIONAL, jumps) for jumps in (True, False))
     assert np.max(np.abs(jumps - signed)) > 0.01 * np.max(np.abs(jumps))
 
 
@@ -121,7 +121,7 @@ def test_multipliers_answer_to_changes_of_conjugates_and_norms() -> None:
     there = Conjugates(*np.reshape(hats[:2], (2, 1, 1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), hats[3]))
     strength, law = problem.multipliers(there), problem.law
     directions = np.eye(5)[[0, 1, 3, 4]]  # q^, V^, theta^, then the norm
-    changes = problem.solver.tangent.overlaps(
+    changes = problem.solver.linear_response.overlaps(
         law.weights, law.gamma, law.gram, problem.strengths, strength, there.q, there.V, there.m, there.theta,
         directions[:, 4:], *(directions[:, [i]].reshape(4, *shape) for i, shape in enumerate(
             [(1, 1, 1), (1, 1, 1), (1, 1), (1, 1, 1)])),
@@ -137,10 +137,10 @@ def test_multipliers_answer_to_changes_of_conjugates_and_norms() -> None:
 
 def test_the_slope_in_alpha_is_that_of_the_map() -> None:
     problem, u = sf.problem("ridge_regression", alpha=1.7), one_field(0.6, 1.1, 0.45)
-    rule = ProxSpace(144, 72)
-    ends = [StateMap(problem.with_(alpha=1.7 + way), rule)(u.pack(), u.sizes) for way in (1e-4, -1e-4)]
+    rule = ProxSpaceRule(144, 72)
+    ends = [SaddlePointMap(problem.with_(alpha=1.7 + way), rule)(u.pack(), u.sizes) for way in (1e-4, -1e-4)]
     np.testing.assert_allclose(
-        evaluate_map_slopes(StateMap(problem, rule), u.pack()).alpha, (ends[0] - ends[1]) / 2e-4, atol=1e-7
+        evaluate_map_derivatives(SaddlePointMap(problem, rule), u.pack()).alpha, (ends[0] - ends[1]) / 2e-4, atol=1e-7
     )
 
 
@@ -157,14 +157,14 @@ def test_the_printed_spectrum_is_the_known_one(attention: Solved) -> None:
 
 def test_where_the_formulas_do_not_hold_differences_are_taken_and_the_reason_is_reported(attention: Solved) -> None:
     problem = sf.problem("dot_product_attention", alpha=1.25)
-    for rule in (Sobol(8, 4), ProxSpace(64, 32, blur=0.0)):
-        with pytest.raises(FormulaUnavailableError, match=r"the proximal map jumps on a fraction 0\.01"):
-            evaluate_map_slopes(StateMap(problem, rule), POSITIONAL.pack())
+    for rule in (Sobol(8, 4), ProxSpaceRule(64, 32, blur=0.0)):
+        with pytest.raises(DerivativeFormulaUnavailableError, match=r"the proximal map jumps on a fraction 0\.01"):
+            evaluate_map_derivatives(SaddlePointMap(problem, rule), POSITIONAL.pack())
     solution = attention(2.0, "semantic", 1e-4)
     branch = BranchMap.from_solution(solution, ("alpha",), [1.0])
     u, at = solution.overlaps.pack(), np.array([2.0])
-    assert branch.slope_formulas(u, at, ProxSpace(64, 32)) is not None
-    assert branch.slope_formulas(u, at, Sobol(8, 4)) is None
+    assert branch.generated_map_derivatives(u, at, ProxSpaceRule(64, 32)) is not None
+    assert branch.generated_map_derivatives(u, at, Sobol(8, 4)) is None
     assert branch.slopes_by == {"printed derivatives", "differences (the rule is no grid in X)"}
 
 
@@ -181,8 +181,8 @@ def test_losses_with_trained_numbers_have_no_formula_yet() -> None:
     problem = sf.problem(with_bias(), alpha=2.0)
     state = one_field(0.6, 1.1, 0.45)
     u = np.append(state.pack(), 0.1)
-    with pytest.raises(FormulaUnavailableError, match="trained numbers"):
-        evaluate_map_slopes(StateMap(problem, GaussHermite(6)), u)
+    with pytest.raises(DerivativeFormulaUnavailableError, match="trained numbers"):
+        evaluate_map_derivatives(SaddlePointMap(problem, GaussHermite(6)), u)
 
 
 @pytest.mark.slow
@@ -191,10 +191,10 @@ def test_losses_with_trained_numbers_have_no_formula_yet() -> None:
     [
         ("ridge_regression", GaussHermite(12), one_field(0.6, 1.1, 0.45)),
         ("logistic_regression", GaussHermite(24), one_field(0.6, 1.1, 0.45)),
-        ("lasso_regression", ProxSpace(216, 108), one_field(0.6, 1.1, 0.45)),
-        ("mixture_classification", ProxSpace(216, 108), one_field(0.6, 1.1, 0.0, 2, 0.5)),
+        ("lasso_regression", ProxSpaceRule(216, 108), one_field(0.6, 1.1, 0.45)),
+        ("mixture_classification", ProxSpaceRule(216, 108), one_field(0.6, 1.1, 0.0, 2, 0.5)),
         ("mixture_classification", GaussHermite(24), one_field(0.6, 1.1, 0.0, 2, 0.5)),
-        ("committee_machine", ProxSpace(48, 24), COMMITTEE),
+        ("committee_machine", ProxSpaceRule(48, 24), COMMITTEE),
         ("committee_machine", Sobol(8, 2), COMMITTEE),
     ],
     ids=lambda value: getattr(value, "name", value if isinstance(value, str) else ""),

@@ -10,10 +10,10 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.integration import GaussHermite, ProxSpace, Sobol
+from saddleforge.integration import GaussHermite, ProxSpaceRule, Sobol
 from saddleforge.problems import regulariser
 from saddleforge.problems.overlaps import Conjugates, Overlaps
-from saddleforge.saddle_point.state_map import StateMap
+from saddleforge.saddle_point.state_map import SaddlePointMap
 
 ERRORS = {"u": sf.DiscreteNoise((-1, 1), ("1/2", "1/2"))}
 
@@ -127,11 +127,11 @@ def test_a_loss_that_jumps_in_two_fields_says_that_it_needs_a_temperature():
         sf.problem(AGREEING)
 
 
-def test_what_knows_the_minimum_only_refuses_a_temperature():
+def test_zero_temperature_methods_refuse_a_finite_temperature():
     warm = solved("ridge_regression", alpha=2.0, inverse_temperature=20.0)
     problem = warm.problem
     for attempt in (
-        lambda: ProxSpace().averages(problem, warm.overlaps),
+        lambda: ProxSpaceRule().averages(problem, warm.overlaps),
         lambda: sf.solve(problem, integrator="lines"),
         lambda: sf.sensitivities(warm),
         lambda: sf.verified(warm),
@@ -161,13 +161,13 @@ def test_too_many_fields_are_refused():
 # The free entropy is stationary, and its slope in b is the energy
 
 
-def free_entropy_at(problem, u, hats, rule):
+def free_entropy_at_overlaps(problem, u, hats, rule):
     """Phi per beta as a function of overlaps and conjugates alone."""
     from saddleforge.saddle_point import observables
 
     overlaps = Overlaps.unpack(u, problem.sizes)
     averages = rule.averages(problem, overlaps)
-    return observables.losses(problem, overlaps, hats, averages).free_entropy
+    return observables.free_entropy_and_losses(problem, overlaps, hats, averages).free_entropy
 
 
 @pytest.mark.slow
@@ -175,7 +175,9 @@ def free_entropy_at(problem, u, hats, rule):
 def test_the_free_entropy_is_stationary_in_overlaps_and_conjugates(model):
     warm = solved(model, alpha=1.3, inverse_temperature=4.0)
     rule, problem, u = warm.rule.finer_rule(), warm.problem, warm.overlaps.pack()
-    hats = StateMap(problem, rule).conjugates(warm.overlaps, rule.averages(problem, warm.overlaps).moments[0])
+    hats = SaddlePointMap(problem, rule).conjugates_at_overlaps(
+        warm.overlaps, rule.averages(problem, warm.overlaps).moments[0]
+    )
 
     def slope(function, size):
         step = 1e-3 * max(abs(size), 0.1)
@@ -184,13 +186,13 @@ def test_the_free_entropy_is_stationary_in_overlaps_and_conjugates(model):
 
     for i in (0, 1, 3):  # m vanishes by symmetry
         unit = np.eye(len(u))[i]
-        assert abs(slope(lambda h, unit=unit: free_entropy_at(problem, u + h * unit, hats, rule), u[i])) < 1e-7
+        assert abs(slope(lambda h, unit=unit: free_entropy_at_overlaps(problem, u + h * unit, hats, rule), u[i])) < 1e-7
     for name in ("q", "V", "theta"):
         block = getattr(hats, name)
 
         def moved(h, name=name, block=block):
             changed = Conjugates(**{**{n: getattr(hats, n) for n in ("q", "V", "m", "theta")}, name: block + h})
-            return free_entropy_at(problem, u, changed, rule)
+            return free_entropy_at_overlaps(problem, u, changed, rule)
 
         assert abs(slope(moved, block.item())) < 1e-7
 
@@ -277,7 +279,7 @@ def test_the_volume_of_a_perceptron_that_stores_random_labels_is_gardners(alpha,
 
 
 @pytest.mark.slow
-def test_it_vanishes_toward_gardners_capacity():
+def test_the_gardner_volume_vanishes_at_the_capacity_two():
     """alpha = 2 q^2 (1 + O((1 - q)^(3/2))): the leading coefficient is the capacity."""
     loads = np.array([1.4, 1.5, 1.6, 1.7])
     q = np.array([cold_volume("gardner_volume", alpha, 300.0).overlaps.q.item() for alpha in loads])
@@ -406,6 +408,7 @@ def test_conjugates_carry_nothing_of_the_temperature():
     cold = replace(warm.problem, inverse_temperature=None)
     moments = warm.averages.moments[0]
     one, other = (
-        StateMap(problem, warm.rule).image_from_averages(warm.overlaps, moments) for problem in (warm.problem, cold)
+        SaddlePointMap(problem, warm.rule).image_from_channel_averages(warm.overlaps, moments)
+        for problem in (warm.problem, cold)
     )
     assert np.array_equal(one, other)

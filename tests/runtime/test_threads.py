@@ -12,7 +12,7 @@ from saddleforge.base import threads
 
 @pytest.fixture
 def two(monkeypatch):
-    monkeypatch.setattr(threads, "available_threads", lambda: 2)
+    monkeypatch.setattr(threads, "available_thread_count", lambda: 2)
     with threads.thread_limit(2):
         yield
 
@@ -26,7 +26,7 @@ def test_every_part_is_done_once(two, parts, slow):
         time.sleep(slow)
         done[first:last] += step
 
-    threads.run_in_threads(loop, parts, 1)
+    threads.run_loop_in_threads(loop, parts, 1)
     assert (done == 1).all()
 
 
@@ -38,28 +38,28 @@ def test_parts_that_take_long_are_done_by_several_threads_and_short_ones_by_one(
         if seconds:
             time.sleep(seconds)
 
-    threads.run_in_threads(loop, 64, 0.0)
+    threads.run_loop_in_threads(loop, 64, 0.0)
     assert seen == {threading.get_ident()}
-    threads.run_in_threads(loop, 64, 0.01)
+    threads.run_loop_in_threads(loop, 64, 0.01)
     assert len(seen) == 2
 
 
 def test_one_thread_is_called_once_with_all_parts():
     calls = []
     with threads.thread_limit(1):
-        threads.run_in_threads(lambda first, last: calls.append((first, last)), 64)
+        threads.run_loop_in_threads(lambda first, last: calls.append((first, last)), 64)
     assert calls == [(0, 64)]
 
 
 def test_a_limit_belongs_to_the_thread_that_sets_it_and_is_put_back(two):
     with threads.thread_limit(1):
-        assert threads.thread_count() == 1
+        assert threads.threads_for_loops() == 1
         found = []
-        other = threading.Thread(target=lambda: found.append(threads.thread_count()))
+        other = threading.Thread(target=lambda: found.append(threads.threads_for_loops()))
         other.start()
         other.join()
         assert found == [2]
-    assert threads.thread_count() == 2
+    assert threads.threads_for_loops() == 2
 
 
 @pytest.mark.parametrize("where", ["here", "there"])
@@ -73,7 +73,7 @@ def test_an_error_ends_the_others_after_the_block_they_are_at(two, where):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        threads.run_in_threads(loop, 640)
+        threads.run_loop_in_threads(loop, 640)
     before = len(blocks)
     time.sleep(0.02)
     assert len(blocks) == before  # nobody is at work any more
@@ -85,11 +85,11 @@ def test_a_child_of_this_process_has_threads_of_its_own(two):
     def loop(first, last):
         time.sleep(1e-3)
 
-    threads.run_in_threads(loop, 64)
+    threads.run_loop_in_threads(loop, 64)
     child = os.fork()
     if child == 0:
         try:
-            threads.run_in_threads(loop, 64)
+            threads.run_loop_in_threads(loop, 64)
         finally:
             os._exit(0)
     ends = time.monotonic() + 100

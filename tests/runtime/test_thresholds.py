@@ -10,11 +10,11 @@ from scipy.optimize import brentq
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
-from saddleforge.integration import ProxSpace, Sobol
-from saddleforge.problems.quantities import quantity_names
-from saddleforge.thresholds.conditions import parse_condition, verdict_and_parameter_names
-from saddleforge.thresholds.crossing import loss_slope
-from saddleforge.thresholds.root import Evaluation, find_root
+from saddleforge.integration import ProxSpaceRule, Sobol
+from saddleforge.problems.quantities import solution_quantity_names
+from saddleforge.thresholds.conditions import non_observable_condition_names, parse_condition
+from saddleforge.thresholds.crossing import training_loss_derivative
+from saddleforge.thresholds.root import DifferenceEvaluation, find_root_in_bracket
 
 
 def ridge_test_error(alpha: float, penalty: float = 0.1, noise: float = 0.25) -> float:
@@ -75,7 +75,7 @@ def test_a_condition_without_uncertainty_has_only_rounding(ridge):
 
 def test_observables_are_all_readable(ridge):
     solution = sf.solve(ridge, accuracy=1e-4)
-    for name in quantity_names(ridge, verdict_and_parameter_names(ridge)):
+    for name in solution_quantity_names(ridge, non_observable_condition_names(ridge)):
         value, error = parse_condition(f"{name} = 0", ridge)(solution)
         assert math.isfinite(value) and error >= 0, name
     assert parse_condition("theta_1 = lambda", ridge)(solution)[0] == solution.overlaps.theta.item() - 0.1
@@ -133,7 +133,7 @@ def test_a_threshold_says_how_it_was_found(ridge):
     assert shown["parameter"] == "alpha"
     assert "alpha" not in shown["parameters"]
     assert float(shown["value"]) == pytest.approx(found.value, abs=found.error)
-    assert shown["branches"] == ["semantic"]
+    assert shown["branches"] == ["informed"]
     assert "RS stable" in shown["rs_verdict"]
     evidence = shown["evidence"]
     parts = [value for name, value in evidence.items() if name.startswith("error_")]
@@ -171,7 +171,7 @@ def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(
         found = at(branch, value, accuracy)
         return replace(found, averages=replace(found.averages, bistable=0.01 * (value > 1.3)))
 
-    monkeypatch.setattr(ProxSpace, "rules_for_slopes", lambda rule, *_: (rule,))
+    monkeypatch.setattr(ProxSpaceRule, "rules_for_field_jacobian", lambda rule, *_: (rule,))
     with (
         branch_at(jumping),
         pytest.raises(NotConvergedError, match=r"= 1.299\d* and 1.300\d* through jumps of the proximal"),
@@ -180,7 +180,7 @@ def test_stability_lost_through_jumps_is_no_passage_of_the_replicon_through_one(
 
 
 def test_unknown_branches_and_parameters_are_refused(ridge):
-    with pytest.raises(InputError, match=r"unknown branch 'positional' of .*; known are semantic, uninformed"):
+    with pytest.raises(InputError, match=r"unknown branch 'positional' of .*; known are informed, uninformed"):
         sf.crossing(ridge, between=("semantic", "positional"))
     with pytest.raises(InputError, match="'beta' is not a scalar parameter"):
         sf.where(ridge, "q = 1", "beta", on="semantic", bracket=(0, 1))
@@ -192,7 +192,7 @@ def test_unknown_branches_and_parameters_are_refused(ridge):
 
 def test_a_branch_remembers_what_it_solved(ridge):
     branch = Branch(ridge, "alpha", "semantic")
-    assert branch.at(0.7) is branch.at(0.7)
+    assert branch.solution_at(0.7) is branch.solution_at(0.7)
     assert list(branch.known) == [0.7]
 
 
@@ -202,7 +202,7 @@ def transition():
     return sf.crossing(problem, between=("semantic", "positional"), bracket=(1.2, 1.3), accuracy=3e-4)
 
 
-def test_positional_to_semantic_transition(transition):
+def test_the_positional_to_semantic_transition_has_its_known_value(transition):
     """alpha_c(omega = 0.3) = 1.251536(2), with error bars down to 1e-5 asked for; arXiv 2402.03902 gives 1.2410."""
     assert transition.status == "converged"
     assert transition.error <= 3e-4
@@ -211,7 +211,7 @@ def test_positional_to_semantic_transition(transition):
     assert transition.evidence["slope"] == pytest.approx(-8.2e-4, rel=0.01)
 
 
-def test_the_transition_by_another_rule(agree, transition):
+def test_losses_at_the_transition_are_equal_by_another_rule(agree, transition):
     """The difference of the losses at the transition, by Sobol sets with the global proximal map at every node."""
     losses = []
     for solution in transition.solutions:
@@ -224,7 +224,7 @@ def test_the_transition_by_another_rule(agree, transition):
 
 
 @pytest.mark.slow
-def test_transition_to_six_digits_by_two_rules():
+def test_six_digits_of_the_transition_agree_by_two_rules():
     """alpha_c(omega = 0.3): a grid of proximal points and lines of fields split at the jumps, on both branches.
 
     Asked for 2e-8: 1.25153559(3); 1.251535592(6) by grids of 473^2 x 232^2 nodes, 1.251535566 by lines, 140 an axis.
@@ -240,7 +240,7 @@ def test_transition_to_six_digits_by_two_rules():
 
 
 @pytest.mark.slow
-def test_eight_digits_on_a_branch_of_attention_without_measurable_jumps():
+def test_a_threshold_has_eight_digits_where_jumps_are_negligible():
     """theta = 0.155 on the semantic branch, where 5e-8 of the measure is bistable, from two accuracies asked."""
     problem = sf.problem("dot_product_attention")
     options = {"on": "semantic", "bracket": (1.8, 2.1), "verify": False}
@@ -253,7 +253,7 @@ def test_eight_digits_on_a_branch_of_attention_without_measurable_jumps():
 
 
 @pytest.mark.slow
-def test_instability_line_of_tukeys_loss():
+def test_the_almeida_thouless_point_of_tukeys_loss_has_its_known_value():
     """Replica symmetry is lost through the replicon where V is far below the onset of jumps, 5/4."""
     problem = sf.problem("tukey_regression", Delta=1.0)
     found = sf.almeida_thouless(problem, on="semantic", bracket=(5.0, 14.0), accuracy=1e-6)
@@ -300,19 +300,21 @@ def test_a_root_behind_a_bracket_of_coarse_signs_lies_within_the_error_bar():
 
     def evaluate(value, tolerance):
         error, slope = 3e-4 if tolerance is None else tolerance, -1e-3 * (1 + 0.02 * (value - root))
-        return Evaluation(value, slope * (value - root) - 0.8 * error, error, 0.0, slope, ())
+        return DifferenceEvaluation(value, slope * (value - root) - 0.8 * error, error, 0.0, slope, ())
 
     left, right = (evaluate(value, None) for value in (0.8, 1.0))
     assert left.difference > 0 > right.difference
-    found = find_root(left, right, 1e-2, evaluate, lambda: None)
+    found = find_root_in_bracket(left, right, 1e-2, evaluate, lambda: None)
     assert abs(found.value - root) <= found.best.error / abs(found.slope) + found.error
 
 
 def test_the_slope_of_a_loss_along_a_branch_is_that_at_fixed_overlaps(ridge):
     """Of alpha E[M], and of the others differences by the rule of the loss: both as neighbours solve it."""
     solution = sf.solve(ridge, accuracy=1e-9)
-    assert loss_slope(replace(solution, averages=None), "alpha") == pytest.approx(loss_slope(solution, "alpha"), 1e-6)
+    assert training_loss_derivative(replace(solution, averages=None), "alpha") == pytest.approx(
+        training_loss_derivative(solution, "alpha"), 1e-6
+    )
     for name in ("alpha", "Delta", "lambda"):
         value = ridge.value_of(name)
         ends = [sf.solve(ridge.with_(**{name: value + step}), accuracy=1e-9).training_loss for step in (-1e-3, 1e-3)]
-        assert loss_slope(solution, name) == pytest.approx((ends[1] - ends[0]) / 2e-3, rel=1e-4)
+        assert training_loss_derivative(solution, name) == pytest.approx((ends[1] - ends[0]) / 2e-3, rel=1e-4)

@@ -8,9 +8,9 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError, NotConvergedError
-from saddleforge.report.tables import load_dataset
-from saddleforge.responses.minimum import MinimumSearch, ScanPoint
-from saddleforge.responses.tuning import _find_best
+from saddleforge.report.tables import load_netcdf_dataset
+from saddleforge.responses.minimum import ObservableMinimumSearch, ScannedPoint
+from saddleforge.responses.tuning import _find_best_candidate
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_best_value_beats_its_neighbours():
         assert beside.test_error > found.observed + beside.test_error_error
 
 
-def test_a_minus_maximises():
+def test_a_minus_sign_before_the_quantity_maximises_it():
     """Noise makes the weights longer."""
     found = sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="-q", bracket=(0.0, 1.0))
     assert (found.kind, found.status, found.value) == ("upper_end", "edge", 1.0)
@@ -73,7 +73,7 @@ def test_double_descent_has_a_minimum_before_the_peak():
 
 
 @pytest.mark.slow
-def test_what_does_not_change_has_no_minimum():
+def test_a_quantity_independent_of_the_parameter_has_no_minimum():
     """The mean of the ridge estimator does not know how strong the noise is."""
     with pytest.raises(NotConvergedError, match="theta does not change with Delta on the semantic branch"):
         sf.tune(sf.problem("ridge_regression", alpha=2.0), "Delta", minimise="theta", bracket=(0.1, 0.4))
@@ -88,13 +88,13 @@ def test_what_does_not_change_has_no_minimum():
             "cannot minimise 'beauty': unknown quantity 'beauty'; known are free_entropy",
         ),
         ({"minimise": "baseline_error"}, "ridge_regression has no baseline error"),
-        ({"on": "lazy"}, "unknown branch 'lazy' of .*; known are semantic, uninformed"),
+        ({"on": "lazy"}, "unknown branch 'lazy' of .*; known are informed, uninformed"),
         ({"bracket": (1.0, 0.1)}, "two finite ends in ascending order"),
         ({"parameter": "Delta", "bracket": (-1.0, 0.1)}, "Delta = -1.0 is out of range"),
         ({"accuracy": 0.0}, "accuracy = 0.0 is out of range"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused(arguments, sentence):
+def test_invalid_arguments_of_tune_are_refused(arguments, sentence):
     with pytest.raises(InputError, match=sentence):
         sf.tune(sf.problem("ridge_regression", alpha=1), **{"parameter": "lambda", **arguments})
 
@@ -102,19 +102,19 @@ def test_what_cannot_be_tuned_is_refused(arguments, sentence):
 # The scan, on branches made up
 
 
-class MadeUp(MinimumSearch):
+class MadeUp(ObservableMinimumSearch):
     """A search over a function of the place, None where there is no branch."""
 
     def with_function(self, function, slope):
         self.function, self.derivative = function, slope
         return self
 
-    def solve_at(self, place, accuracy=None):
+    def solve_branch_at(self, place, accuracy=None):
         value = self.function(place)
         if value is None:
             return None
         if place not in self.known:
-            self.known[place] = ScanPoint(
+            self.known[place] = ScannedPoint(
                 place, place, self.solution, value, 1e-12, self.derivative(place), 1e-12, np.zeros(4)
             )
         return self.known[place]
@@ -137,7 +137,7 @@ def made_up():
 
 
 def best(search, problem):
-    return _find_best(search, 1e-6, lambda: None)
+    return _find_best_candidate(search, 1e-6, lambda: None)
 
 
 def test_the_lowest_of_several_minima_is_found(made_up):
@@ -179,7 +179,7 @@ def test_a_branch_that_ends_is_followed_to_its_end(made_up):
 
 
 def test_a_branch_that_is_not_there_is_no_optimum(made_up):
-    with pytest.raises(NotConvergedError, match="semantic branch was not found at any of"):
+    with pytest.raises(NotConvergedError, match="informed branch was not found at any of"):
         best(*made_up(lambda p: None, lambda p: 0.0))
 
 
@@ -256,7 +256,7 @@ def test_the_best_ridge_does_not_depend_on_the_number_of_samples(tmp_path):
     found = sf.tuned_curve(problem, "lambda", alpha=(0.5, 2.5, 4), bracket=(1e-2, 10), accuracy=1e-5)
     assert found.success and not found.notes
     found.save(tmp_path / "tuned.nc")
-    table = load_dataset(tmp_path / "tuned.nc")
+    table = load_netcdf_dataset(tmp_path / "tuned.nc")
     assert table["alpha"].values == pytest.approx([0.5, 7 / 6, 11 / 6, 2.5])
     off = np.abs(table["best_lambda"].values - 0.4)
     assert np.all(off <= table["best_lambda_error"].values)

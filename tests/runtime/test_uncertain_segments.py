@@ -8,12 +8,12 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.base.errors import NotConvergedError
-from saddleforge.extensions.planes.boundaries import BRACKETED, Change, Row
+from saddleforge.extensions.planes.boundaries import BRACKETED, BranchChange, DiagramRow
 from saddleforge.extensions.planes.uncertain_segments import (
-    UncertainSegment,
-    locate_segment_end,
-    remove_beyond_end,
-    uncertain_segments,
+    UncertainBranchSegment,
+    find_uncertain_segments,
+    locate_end_of_uncertain_segment,
+    remove_points_beyond_branch_end,
 )
 
 VALUES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
@@ -21,13 +21,13 @@ ROUGH, SURE, GONE = "accuracy_not_reached", "converged", "lost"
 
 
 @dataclass(frozen=True)
-class Walked(Row):
+class Walked(DiagramRow):
     """A row whose branch is followed as far as a value, and ends there if it is a fold."""
 
     reached: float | None = None
     fold: bool = False
 
-    def continue_from_point(self, name, inside, goal, accuracy, seed):
+    def continue_branch_from_point(self, name, inside, goal, accuracy, seed):
         if self.reached is None:
             raise NotConvergedError("no definite tangent")
         fold = SimpleNamespace(value=self.reached, error=1e-6, status="converged")
@@ -48,42 +48,42 @@ def row_of(*statuses, error=0.1):
 @pytest.mark.parametrize(
     "statuses, expected",
     [
-        ((GONE, ROUGH, ROUGH, SURE, ROUGH, SURE), [UncertainSegment("semantic", 3, (2, 1))]),
-        ((SURE, ROUGH, GONE, GONE, ROUGH, GONE), [UncertainSegment("semantic", 0, (1,))]),
+        ((GONE, ROUGH, ROUGH, SURE, ROUGH, SURE), [UncertainBranchSegment("semantic", 3, (2, 1))]),
+        ((SURE, ROUGH, GONE, GONE, ROUGH, GONE), [UncertainBranchSegment("semantic", 0, (1,))]),
         ((ROUGH,) * 6, []),
         ((SURE,) * 3 + (GONE,) * 3, []),
     ],
 )
 def test_the_uncertain_segment_lies_between_the_last_accurate_point_and_the_end(statuses, expected):
-    assert list(uncertain_segments(row_of(*statuses))) == expected
+    assert list(find_uncertain_segments(row_of(*statuses))) == expected
 
 
-def test_what_misses_the_accuracy_by_little_is_there():
-    assert not list(uncertain_segments(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
+def test_a_point_that_barely_misses_the_accuracy_is_certain():
+    assert not list(find_uncertain_segments(row_of(SURE, SURE, SURE, SURE, ROUGH, ROUGH, error=5e-3)))
 
 
 @pytest.mark.parametrize("fold, left", [(3.3, 3), (2.6, 2), (1.5, 1)])
 def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, left):
     row = row_of(GONE, ROUGH, ROUGH, SURE, SURE, SURE)
-    (doubt,) = uncertain_segments(row)
-    end = locate_segment_end(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
-    changed, change = remove_beyond_end(row, doubt, end)
-    assert end.value == fold and change == Change("spinodal", ("semantic",), (left, left - 1))
-    assert [changed.found("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
-    assert change in changed.changes()
+    (doubt,) = find_uncertain_segments(row)
+    end = locate_end_of_uncertain_segment(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
+    changed, change = remove_points_beyond_branch_end(row, doubt, end)
+    assert end.value == fold and change == BranchChange("spinodal", ("semantic",), (left, left - 1))
+    assert [changed.has_branch("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
+    assert change in changed.branch_changes()
     if left > 1:
         assert f"the semantic branch ends at alpha = {fold}" in changed.records["semantic"][1]["reason"]
 
 
-def test_what_the_walk_reaches_is_there_and_where_it_stops_without_a_reason_the_end_is_bracketed():
+def test_a_segment_reached_by_continuation_is_certain_else_its_end_is_bracketed():
     row = row_of(SURE, SURE, ROUGH, ROUGH, GONE, GONE)
-    (doubt,) = uncertain_segments(row)
-    assert locate_segment_end(replace(row, reached=4.0), doubt, 1e-3, 0) is None
-    end = locate_segment_end(replace(row, reached=3.2), doubt, 1e-3, 0)
+    (doubt,) = find_uncertain_segments(row)
+    assert locate_end_of_uncertain_segment(replace(row, reached=4.0), doubt, 1e-3, 0) is None
+    end = locate_end_of_uncertain_segment(replace(row, reached=3.2), doubt, 1e-3, 0)
     assert (end.value, end.status) == (pytest.approx(3.6), BRACKETED) and end.error == pytest.approx(0.4)
-    changed, change = remove_beyond_end(row, doubt, end)
-    assert change.ends == (2, 3) and not changed.found("semantic", 3)
-    assert locate_segment_end(row, doubt, 1e-3, 0) is None
+    changed, change = remove_points_beyond_branch_end(row, doubt, end)
+    assert change.ends == (2, 3) and not changed.has_branch("semantic", 3)
+    assert locate_end_of_uncertain_segment(row, doubt, 1e-3, 0) is None
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.cli import main
 from saddleforge.report.contract import SCHEMA
-from saddleforge.report.tables import load_dataset
+from saddleforge.report.tables import load_netcdf_dataset
 
 HERE = Path(__file__).parent
 RELEASES = sorted(path for path in HERE.iterdir() if path.name[0].isdigit())
@@ -33,7 +33,7 @@ def test_this_release_has_left_its_files():
 
 @pytest.mark.parametrize("file", TABLES)
 def test_a_table_is_read(file):
-    assert load_dataset(file).attrs["model"] in ("ridge_regression", "tukey_regression")
+    assert load_netcdf_dataset(file).attrs["model"] in ("ridge_regression", "tukey_regression")
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_a_table_is_drawn(file, tmp_path):
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_its_numbers_are_those_of_today(release, agree):
     """Least squares in closed form, to the error bars of both."""
-    table = load_dataset(release / "curve.nc")
+    table = load_netcdf_dataset(release / "curve.nc")
     solution = sf.solve(sf.problem("ridge_regression", alpha=2, Delta=0.3), "semantic", accuracy=1e-4)
     row = table.sel(alpha=2.0)
     for name in ("training_loss", "test_error"):
@@ -57,7 +57,7 @@ def test_its_numbers_are_those_of_today(release, agree):
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
-def test_commands_go_on_from_it(release, tmp_path, capsys):
+def test_commands_continue_from_files_of_an_earlier_release(release, tmp_path, capsys):
     at = ["ridge_regression", "--set", "Delta=0.3", "--set", "alpha=2", "--quiet"]
     assert status("solve", *at, "--from", release / "solve.json") == 0
     shutil.copy(release / "simulate.nc", tmp_path / "simulate.nc")
@@ -72,8 +72,8 @@ def test_a_file_of_a_later_schema_is_refused_in_a_sentence(tmp_path, capsys):
     table = xarray.load_dataset(HERE / sf.__version__ / "curve.nc", engine="h5netcdf")
     assert table.attrs["schema"] == SCHEMA
     table.assign_attrs(schema=SCHEMA + 1).to_netcdf(tmp_path / "later.nc", engine="h5netcdf")
-    with pytest.raises(InputError, match=f"has schema {SCHEMA + 1}, and this release reads up to {SCHEMA}"):
-        load_dataset(tmp_path / "later.nc")
+    with pytest.raises(InputError, match=f"has schema {SCHEMA + 1}, but this release reads schemas up to {SCHEMA}"):
+        load_netcdf_dataset(tmp_path / "later.nc")
     stored = json.loads((HERE / sf.__version__ / "solve.json").read_text())
     (tmp_path / "later.json").write_text(json.dumps({**stored, "schema": "x"}))
     assert status("solve", "ridge_regression", "--set", "alpha=2", "--from", tmp_path / "later.json") == 2

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import reduce
 
 from ..kernel import Node
-from .dialect import Dialect
+from .dialect import SourceCodeDialect
 
 
-class ArrayDialect(Dialect):
-    """A dialect in which conditions are arrays."""
+class ArrayCodeDialect(SourceCodeDialect):
+    """A dialect of source code for NumPy, in which all names are arrays."""
 
-    def _call(self, node: Node) -> str:
+    def _call_source(self, node: Node) -> str:
         name = node[1]
         if name in ("and", "or", "max", "min"):
             function = {"and": "logical_and", "or": "logical_or", "max": "maximum", "min": "minimum"}[name]
-            arguments = map(self.expression, node[2:])
+            arguments = map(self.expression_source, node[2:])
             return reduce(lambda before, each: f"{self.library}.{function}({before}, {each})", arguments)
-        return super()._call(node)
+        return super()._call_source(node)
 
 
 _FUNCTIONS = {
@@ -34,4 +34,4 @@ _FUNCTIONS = {
     "softplus": "np.logaddexp(0.0, {0})",
     "softmax": "[1.0 / sum(np.exp(b - a) for b in ({all})) for a in ({all})]",
 }
-ARRAYS = ArrayDialect(lambda p, q: f"{p}.0" if q == 1 else f"({p}.0 / {q}.0)", _FUNCTIONS, "np")
+ARRAYS = ArrayCodeDialect(lambda p, q: f"{p}.0" if q == 1 else f"({p}.0 / {q}.0)", _FUNCTIONS, "np")

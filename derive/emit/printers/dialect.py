@@ -25,18 +25,18 @@ _INFIX = {
 }
 
 
-def kernel_lines(
+def kernel_source_lines(
     kernel: Kernel, expression: Callable[[Node], str], result: Callable[[Any, str], str] = "{} = {}".format
 ) -> list[str]:
-    """Return the lines of a kernel in any language that assigns with `=` and comments with `#`.
+    """Return the lines of source code of a kernel, in a language with assignments `=` and comments `#`.
 
     Args:
         kernel: kernel to print.
         expression: source of a node.
         result: source of a result from its name and expression; an assignment by default.
     """
-    lines = [kernel.stamp] if kernel.stamp and kernel.results else []
-    for statements, name, node in kernel.result_groups:
+    lines = [kernel.origin_comment] if kernel.origin_comment and kernel.results else []
+    for statements, name, node in kernel.results_with_statements:
         if statements:
             lines.append(f"# -> {name}")
         lines += [f"{', '.join(s.targets)} = {expression(s.expression)}" for s in statements]
@@ -46,8 +46,8 @@ def kernel_lines(
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """The format of numbers and functions of a library.
+class SourceCodeDialect:
+    """The source code of numbers and functions in a library such as NumPy or mpmath.
 
     Attributes:
         number: source of (numerator, denominator) that needs no parentheses in a product.
@@ -59,8 +59,8 @@ class Dialect:
     functions: Mapping[str, str]
     library: str
 
-    def expression(self, node: Node, parent: int = 0) -> str:
-        """Return a node as an expression.
+    def expression_source(self, node: Node, parent: int = 0) -> str:
+        """Return the source code of a node.
 
         Args:
             node: node of a kernel.
@@ -73,25 +73,25 @@ class Dialect:
         if kind == "name":
             return node[1]
         if kind == "add":
-            text = " + ".join(self.expression(a, 1) for a in node[1:]).replace("+ -", "- ")
+            text = " + ".join(self.expression_source(a, 1) for a in node[1:]).replace("+ -", "- ")
         elif kind == "mul":
-            text = self._product(node)
+            text = self._product_source(node)
         elif kind == "power":
-            return self._power(node, parent)
+            return self._power_source(node, parent)
         else:
-            return self._call(node)
+            return self._call_source(node)
         return f"({text})" if _PRECEDENCE[kind] < parent or (kind == parent) else text
 
-    def body(self, kernel: Kernel, result: Callable[[Any, str], str] = "{} = {}".format) -> list[str]:
-        """Return the lines of a kernel: its stamp, then every result after the statements that it is the first to need.
+    def kernel_body_lines(self, kernel: Kernel, result: Callable[[Any, str], str] = "{} = {}".format) -> list[str]:
+        """Return the lines of source code of a kernel, below a comment on its origin.
 
         Args:
             kernel: kernel to print.
             result: source of a result from its name and expression; an assignment by default.
         """
-        return kernel_lines(kernel, self.expression, result)
+        return kernel_source_lines(kernel, self.expression_source, result)
 
-    def _product(self, node: Node) -> str:
+    def _product_source(self, node: Node) -> str:
         sign, numerator, denominator = "", [], []
         for factor in node[1:]:
             if factor == ("number", -1, 1):
@@ -100,24 +100,26 @@ class Dialect:
                 denominator.append(factor[1] if factor[2] == -1 else ("power", factor[1], -factor[2]))
             else:
                 numerator.append(factor)
-        top = " * ".join(self.expression(a, 2) for a in numerator) or self.number(1, 1)
+        top = " * ".join(self.expression_source(a, 2) for a in numerator) or self.number(1, 1)
         if denominator:
-            bottom = " * ".join(self.expression(a, 2) for a in denominator)
+            bottom = " * ".join(self.expression_source(a, 2) for a in denominator)
             top = f"{top} / ({bottom})"
         return sign + top
 
-    def _power(self, node: Node, parent: int) -> str:
+    def _power_source(self, node: Node, parent: int) -> str:
         base, exponent = node[1], node[2]
         if exponent < 0:
-            inner = self.expression(base, 2) if exponent == -1 else self._power(("power", base, -exponent), 3)
+            inner = (
+                self.expression_source(base, 2) if exponent == -1 else self._power_source(("power", base, -exponent), 3)
+            )
             return f"({self.number(1, 1)} / {inner})"
         if base[0] == "name" and exponent <= 4:
             text = " * ".join([base[1]] * exponent)
             return f"({text})" if parent >= 2 else text
-        return f"{self.expression(base, 3)} ** {exponent}"
+        return f"{self.expression_source(base, 3)} ** {exponent}"
 
-    def _call(self, node: Node) -> str:
-        name, arguments = node[1], [self.expression(a) for a in node[2:]]
+    def _call_source(self, node: Node) -> str:
+        name, arguments = node[1], [self.expression_source(a) for a in node[2:]]
         if name in ("and", "or"):
             return f"({f' {name} '.join(arguments)})"
         form = self.functions.get(name) or _INFIX.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kernel import Kernel, Node
-from .dialect import kernel_lines
+from .dialect import kernel_source_lines
 
 _RENAMED = {
     "abs": "magnitude",
@@ -15,8 +15,8 @@ _RENAMED = {
 }
 
 
-def expression(node: Node) -> str:
-    """Return a node as nested calls of the library of intervals."""
+def expression_source(node: Node) -> str:
+    """Return the source code of a node in interval arithmetic, as nested calls."""
     kind = node[0]
     if kind == "number":
         if node[2] == 1:
@@ -27,17 +27,17 @@ def expression(node: Node) -> str:
     if kind in ("add", "mul"):
         terms = list(node[1:])
         if kind == "mul" and terms[0] == ("number", -1, 1):
-            text = f"intervals.minus({expression(terms[1])})"
+            text = f"intervals.minus({expression_source(terms[1])})"
             del terms[0]
         else:
-            text = expression(terms[0])
+            text = expression_source(terms[0])
         for other in terms[1:]:
-            text = f"intervals.{'plus' if kind == 'add' else 'times'}({text}, {expression(other)})"
+            text = f"intervals.{'plus' if kind == 'add' else 'times'}({text}, {expression_source(other)})"
         return text
     if kind == "power":
-        whole = f"intervals.power({expression(node[1])}, {abs(node[2])})"
-        return f"intervals.inverse({whole if node[2] < -1 else expression(node[1])})" if node[2] < 0 else whole
-    name, arguments = node[1], [expression(a) for a in node[2:]]
+        whole = f"intervals.power({expression_source(node[1])}, {abs(node[2])})"
+        return f"intervals.inverse({whole if node[2] < -1 else expression_source(node[1])})" if node[2] < 0 else whole
+    name, arguments = node[1], [expression_source(a) for a in node[2:]]
     if name in ("max", "min", "and", "or"):
         text = arguments[0]
         for other in arguments[1:]:
@@ -46,6 +46,6 @@ def expression(node: Node) -> str:
     return f"intervals.{_RENAMED.get(name, name)}({', '.join(arguments)})"
 
 
-def body(kernel: Kernel) -> list[str]:
-    """Return the statements of a kernel, with results assigned to their names."""
-    return kernel_lines(kernel, expression)
+def kernel_body_lines(kernel: Kernel) -> list[str]:
+    """Return the lines of source code of a kernel in interval arithmetic."""
+    return kernel_source_lines(kernel, expression_source)

@@ -10,9 +10,9 @@ from typing import Any
 
 from mpmath import mpf
 
-from ...calculus.numeric import BoundedFunctions
+from ...calculus.numeric import OverflowSafeFunctions
 from ..kernel import Kernel
-from .dialect import Dialect
+from .dialect import SourceCodeDialect
 
 
 def _number_source(numerator: int, denominator: int) -> str:
@@ -39,18 +39,18 @@ _FUNCTIONS = {
         "[1 / (1 + mp.fsum(mp.exp(b - a) for j, b in enumerate(({all})) if j != i)) for i, a in enumerate(({all}))]"
     ),
 }
-MPMATH = Dialect(_number_source, _FUNCTIONS, "mp")
-expression, body = MPMATH.expression, MPMATH.body
+MPMATH = SourceCodeDialect(_number_source, _FUNCTIONS, "mp")
+expression_source, kernel_body_lines = MPMATH.expression_source, MPMATH.kernel_body_lines
 _BOUNDED = replace(MPMATH, functions=_FUNCTIONS | {"pow": "mp.power({0}, {1})"})
 
 
 @lru_cache(maxsize=256)
 def _compile_kernel(kernel: Kernel) -> CodeType:
-    return compile("\n".join(_BOUNDED.body(kernel)), "<kernel>", "exec")
+    return compile("\n".join(_BOUNDED.kernel_body_lines(kernel)), "<kernel>", "exec")
 
 
-def evaluate(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all results of a kernel at the current mpmath precision, by running its source.
+def evaluate_kernel(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all results of a kernel by name, evaluated by mpmath at its current precision.
 
     Functions whose time is bounded replace those that may not end.
 
@@ -58,6 +58,6 @@ def evaluate(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
         kernel: kernel to evaluate.
         names: input -> value.
     """
-    scope = {"mp": BoundedFunctions(), "mpf": mpf, **names}
+    scope = {"mp": OverflowSafeFunctions(), "mpf": mpf, **names}
     exec(_compile_kernel(kernel), scope)
     return {name: scope[name] for name, _ in kernel.results}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .dialect import STABLE, Dialect
+from .dialect import STABLE, SourceCodeDialect
 
 
 def _number_source(numerator: int, denominator: int) -> str:
@@ -19,5 +19,5 @@ _FUNCTIONS = {
     "softmax": "special.softmax({all})",
     **{name: f"special.{name}({{all}})" for name in STABLE},
 }
-NUMBA = Dialect(_number_source, _FUNCTIONS, "math")
-expression, body = NUMBA.expression, NUMBA.body
+NUMBA = SourceCodeDialect(_number_source, _FUNCTIONS, "math")
+expression_source, kernel_body_lines = NUMBA.expression_source, NUMBA.kernel_body_lines

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...authoring.model import ModelAt
-from ...authoring.outputs import ANGLE, Coordinate, OutputAt
-from ...calculus.stable_functions import stabilise
-from ...theory.bayes import field_weight, row_integral
-from ..kernel import Kernel, as_kernel, entries, model_source, upper_entries
-from .metadata_source import literal
+from ...authoring.model import FixedSizeModel
+from ...authoring.outputs import ANGLE, ChannelCoordinate, FixedSizeOutput
+from ...calculus.stable_functions import rewrite_without_overflow
+from ...theory.bayes import gaussian_field_weight, teacher_row_integral
+from ..kernel import Kernel, array_entries, as_kernel, model_function_location, upper_triangle_entries
+from .metadata_source import expressions_literal
 
 
-def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return names and kernels; fields are flattened token by token.
+def bayes_template_context(
+    model: FixedSizeModel, output: FixedSizeOutput, unpack: Callable[[Kernel], str]
+) -> dict[str, Any]:
+    """Return the variables of the template of Bayes-optimal averages; fields are flattened token by token.
 
     Args:
         model: model at its structure.
@@ -23,51 +25,53 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
     """
     structure = model.structure
     L, t = structure.tokens, structure.teacher_rank
-    gaussian, row, own = field_weight(L, t), row_integral(t), output.written
-    names = entries("y", L, t)
+    gaussian, row, own = gaussian_field_weight(L, t), teacher_row_integral(t), output.written
+    names = array_entries("y", L, t)
     kernels = {
         "fields": as_kernel(
             {
                 **dict(zip(names, output.fields, strict=True)),
                 "log_jacobian": output.jacobian,
-                "log_likelihood": stabilise(output.log_likelihood),
+                "log_likelihood": rewrite_without_overflow(output.log_likelihood),
             },
             equations="docs/theory.md (13.4)",
-            formulas=[model_source(model, function) for function in (own.fields, own.log_likelihood) if function],
+            formulas=[
+                model_function_location(model, function) for function in (own.fields, own.log_likelihood) if function
+            ],
         ),
         "needs": as_kernel(
             {"needs": output.needs},
             equations="docs/theory.md (13.4)",
-            formulas=[model_source(model, own.needs or own.fields)],
+            formulas=[model_function_location(model, own.needs or own.fields)],
         ),
         "gaussian": as_kernel(
-            {"exponent": gaussian.exponent, **_name_entries("g", gaussian.slope)},
+            {"exponent": gaussian.exponent, **_matrix_entries_by_name("g", gaussian.slope)},
             equations="docs/theory.md (13.4), (13.6)",
-            formulas=[field_weight],
+            formulas=[gaussian_field_weight],
         ),
         "row": as_kernel(
             {"log_integral": row.log_integral}
-            | _name_entries("moment", row.moment)
-            | _name_entries("spread", row.spread),
+            | _matrix_entries_by_name("moment", row.moment)
+            | _matrix_entries_by_name("spread", row.spread),
             equations="docs/theory.md (13.3), (13.6), (13.10)",
-            formulas=[row_integral],
+            formulas=[teacher_row_integral],
         ),
     }
     if own.read is not None:
         kernels["read"] = as_kernel(
             {c.symbol.name: told for c, told in zip(output.observed, output.read, strict=True)},
             equations="docs/theory.md (13.4)",
-            formulas=[model_source(model, own.read)],
+            formulas=[model_function_location(model, own.read)],
         )
     if model.metric is not None:
         kernels["metric"] = as_kernel(
-            {"metric": stabilise(model.metric)},
+            {"metric": rewrite_without_overflow(model.metric)},
             equations="docs/theory.md (7.6)",
-            formulas=[model_source(model, model.written["metric"])],
+            formulas=[model_function_location(model, model.written["metric"])],
         )
     return {
         "has_metric": model.metric is not None,
-        "x_names": entries("x", L, structure.student_rank),
+        "x_names": array_entries("x", L, structure.student_rank),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "needs": " ".join(str(output.needs).replace("_", "").split()),
         "L": L,
@@ -77,23 +81,23 @@ def bayes_context(model: ModelAt, output: OutputAt, unpack: Callable[[Kernel], s
         "kernels": kernels,
         "observed": [c.symbol.name for c in output.observed],
         "hidden": [c.symbol.name for c in output.hidden],
-        "observed_literal": _coordinate_literals(output.observed),
-        "hidden_literal": _coordinate_literals(output.hidden),
-        "free": tuple(output.field_indices),
-        "affine": output.is_affine,
+        "observed_literal": _coordinates_literal(output.observed),
+        "hidden_literal": _coordinates_literal(output.hidden),
+        "free": tuple(output.hidden_coordinate_field_indices),
+        "affine": output.has_affine_observations,
         "reads": own.read is not None,
         "turns": any(c.kind == ANGLE for c in (*output.observed, *output.hidden)),
         "y_names": names,
-        "w_names": entries("w", L, t),
-        "g_names": entries("g", L, t),
-        "p_names": upper_entries("p", L, t),
+        "w_names": array_entries("w", L, t),
+        "g_names": array_entries("g", L, t),
+        "p_names": upper_triangle_entries("p", L, t),
     }
 
 
-def _name_entries(name: str, matrix: Any) -> dict[str, Any]:
-    return {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
+def _matrix_entries_by_name(name: str, matrix: Any) -> dict[str, Any]:
+    return {entry: matrix[entry.place] for entry in array_entries(name, *matrix.shape)}
 
 
-def _coordinate_literals(coordinates: tuple[Coordinate, ...]) -> str:
-    parts = [f"({c.name!r}, {c.kind!r}, {literal(c.values)})" for c in coordinates]
+def _coordinates_literal(coordinates: tuple[ChannelCoordinate, ...]) -> str:
+    parts = [f"({c.name!r}, {c.kind!r}, {expressions_literal(c.values)})" for c in coordinates]
     return f"({', '.join(parts)},)" if parts else "()"

@@ -8,16 +8,16 @@ from typing import Any
 
 from ...authoring.parameters import Structure
 from ...theory.piecewise_losses import REFERENCE
-from ..kernel import Entry, Kernel, add_stamp, entries, upper_entries
-from ..printers.interval import body as interval_body
-from ..printers.numba import body
+from ..kernel import ArrayEntryName, Kernel, add_origin_comment, array_entries, upper_triangle_entries
+from ..printers.interval import kernel_body_lines as interval_body_lines
+from ..printers.numba import kernel_body_lines
 from . import nodes
-from .channel import Channel, moment_row_names, noise_names
-from .descent import descent
+from .channel import ChannelKernels, moment_summand_names, noise_coordinate_names
+from .descent import minimum_search_kernels
 
 
-def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the context of the channel's template; fields are flattened token by token, x_<token>_<column>.
+def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the channel's template; fields are flattened token by token, x_<token>_<column>.
 
     Args:
         channel: kernels of the model.
@@ -27,10 +27,10 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     D = L * s
-    drawn = noise_names(model)
+    drawn = noise_coordinate_names(model)
     noise = drawn["gaussian_noise"]
-    d_names, h_names = entries("d", D), [Entry("h", i, j) for i in range(D) for j in range(i, D)]
-    rows = moment_row_names(channel.moments, L)
+    d_names, h_names = array_entries("d", D), [ArrayEntryName("h", i, j) for i in range(D) for j in range(i, D)]
+    rows = moment_summand_names(channel.moments, L)
 
     kernels: dict[str, Kernel | None] = {
         "features": channel.features,
@@ -40,12 +40,12 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "loss_gradient": channel.loss_gradient,
         "loss_hessian": channel.loss_hessian,
         "moment_rows": channel.moment_rows,
-        "node": nodes.node(structure, noise, "w"),
-        "field": nodes.field(structure),
-        "loss_at_minimum": nodes.loss_of(structure, "value"),
-        "linear_response": nodes.linear_response(structure),
+        "node": nodes.node_fields_kernel(structure, noise, "w"),
+        "field": nodes.proximal_field_kernel(structure),
+        "loss_at_minimum": nodes.loss_at_minimum_kernel(structure, "value"),
+        "linear_response": nodes.linear_response_kernel(structure),
         "planes": channel.planes,
-        **descent(structure),
+        **minimum_search_kernels(structure),
         "own_slopes": channel.own_slopes,
         "own_gradient": channel.own_gradient,
         "noise_probabilities": channel.noise_probabilities,
@@ -55,7 +55,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "determinant_slopes": channel.determinant_slopes,
     }
     pieces = channel.pieces
-    enclosed = pieces.slopes.names if pieces and not pieces.quadratic else ()
+    enclosed = pieces.slopes.input_names if pieces and not pieces.quadratic else ()
     if pieces:
         kernels |= {
             "piece": pieces.piece,
@@ -66,29 +66,29 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
             "steps": pieces.steps,
         }
     if pieces and pieces.places.results:
-        kernels["corner_response"] = nodes.corner_response(structure)
+        kernels["corner_response"] = nodes.corner_response_kernel(structure)
     if sides := channel.sides:
         kernels |= {"held": sides.held, "switches": sides.switches, "normals": sides.normals, "bends": sides.bends}
     if channel.critical:
         kernels |= {
-            "teacher_node": nodes.node(structure, noise),
-            "field_means": nodes.field_means(structure),
-            "critical_point": nodes.critical_point(structure),
-            "critical_field": nodes.critical_field(structure),
-            "moreau": nodes.moreau_of(structure),
-            "exponent": nodes.exponent(structure),
-            "exponent_slopes": nodes.exponent_slopes(structure),
-            "weight": nodes.weight(),
-            "scores": nodes.scores(structure),
-            "turns": nodes.turns(structure),
-            "moves": nodes.moves(structure),
+            "teacher_node": nodes.node_fields_kernel(structure, noise),
+            "field_means": nodes.conditional_field_mean_kernel(structure),
+            "critical_point": nodes.field_of_critical_point_kernel(structure),
+            "critical_field": nodes.proximal_field_at_critical_point_kernel(structure),
+            "moreau": nodes.moreau_objective_kernel(structure),
+            "exponent": nodes.gaussian_exponent_kernel(structure),
+            "exponent_slopes": nodes.gaussian_exponent_gradient_kernel(structure),
+            "weight": nodes.critical_point_weight_kernel(),
+            "scores": nodes.critical_point_score_kernel(structure),
+            "turns": nodes.minimum_weight_derivative_kernel(structure),
+            "moves": nodes.minimum_field_derivative_kernel(structure),
             "moment_moves": channel.moment_moves,
             "moment_turns": channel.moment_turns,
-            **nodes.share_of_one(structure),
+            **nodes.lower_minimum_step_kernels(structure),
         }
         for side in ("one", "two"):
-            kernels[f"{side}_field"] = nodes.field(structure, f"{side}_x", f"{side}_g")
-            kernels[f"{side}_loss"] = nodes.loss_of(structure, "moreau", f"{side}_x")
+            kernels[f"{side}_field"] = nodes.proximal_field_kernel(structure, f"{side}_x", f"{side}_g")
+            kernels[f"{side}_loss"] = nodes.loss_at_minimum_kernel(structure, "moreau", f"{side}_x")
     context = {
         "D": D,
         "L": L,
@@ -97,7 +97,7 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "rows": rows,
         "row": len(rows) // L,
         "unpack": unpack,
-        "operations": {n: k.operations for n, k in kernels.items() if k is not None},
+        "operations": {n: k.operation_count for n, k in kernels.items() if k is not None},
         "kernels": kernels,
         "moments": tuple((m.text, m.shape, m.offset) for m in channel.moments),
         "features": list(channel.feature_names),
@@ -114,48 +114,48 @@ def channel_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[s
         "planes": [name for name, _ in channel.planes.results],
         "quadratic": bool(pieces and pieces.quadratic),
         "enclosed": [(n, name) for n, name in enumerate(channel.constants) if name in enclosed],
-        "enclosed_lines": interval_body(pieces.slopes) if pieces and not pieces.quadratic else [],
+        "enclosed_lines": interval_body_lines(pieces.slopes) if pieces and not pieces.quadratic else [],
         "corners": bool(pieces and pieces.corners),
         "guided": D > 1 and not sides,
         "side_names": list(sides.names) if sides else [],
-        "strength_names": entries("strength", len(sides.names)) if sides else [],
+        "strength_names": array_entries("strength", len(sides.names)) if sides else [],
         "of": lambda array: "".join(f"{array}[{i}], " for i in range(D)),
         "has_prox_space": channel.critical is not None,
-        "x_names": entries("x", L, s),
-        "y_names": entries("y", L, t),
-        "g_names": entries("g", L, s),
-        "w_names": entries("w", L, s),
-        "dy_names": entries("dy", L, t),
-        "mu_names": entries("mu", L, s),
+        "x_names": array_entries("x", L, s),
+        "y_names": array_entries("y", L, t),
+        "g_names": array_entries("g", L, s),
+        "w_names": array_entries("w", L, s),
+        "dy_names": array_entries("dy", L, t),
+        "mu_names": array_entries("mu", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         **drawn,
-        "p_names": upper_entries("p", L, s),
-        "v_names": upper_entries("v", L, s),
-        "r_names": upper_entries("r", L, s),
+        "p_names": upper_triangle_entries("p", L, s),
+        "v_names": upper_triangle_entries("v", L, s),
+        "r_names": upper_triangle_entries("r", L, s),
         "d_names": d_names,
         "h_names": h_names,
-        "arrays": nodes.law_array_entries(structure, len(noise)),
-        "coordinates": nodes.normal_coordinates(structure, len(noise)),
-        "teacher_coordinates": nodes.normal_coordinates(structure, len(noise), fields=False),
-        "law": nodes.law_entries(structure),
-        "jump_names": entries("jump", L, s),
-        "blur_names": entries("blur", D),
-        "response_names": entries("D", D),
-        "move_names": entries("move", D),
-        "mirrors": _mirrored_starts(structure),
-        "probes": _probe_points(D, 2 if sides else 1),
-        "factor_lines": _factor_lines(D, modified=True),
-        "factor_lines_unmodified": _factor_lines(D, modified=False),
-        "solve_lines": _solve_lines(D),
+        "arrays": nodes.field_law_array_entries(structure, len(noise)),
+        "coordinates": nodes.standard_normal_coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.standard_normal_coordinates(structure, len(noise), fields=False),
+        "law": nodes.field_law_entries(structure),
+        "jump_names": array_entries("jump", L, s),
+        "blur_names": array_entries("blur", D),
+        "response_names": array_entries("D", D),
+        "move_names": array_entries("move", D),
+        "mirrors": _mirrored_start_signs(structure),
+        "probes": _unit_ball_probe_points(D, 2 if sides else 1),
+        "factor_lines": _ldl_factorisation_lines(D, modified=True),
+        "factor_lines_unmodified": _ldl_factorisation_lines(D, modified=False),
+        "solve_lines": _newton_step_lines(D),
     }
     apart = kernels["apart"]
     assert apart is not None
-    context["keep"] = lambda: _keep(entries("x", L, s), h_names, apart)
+    context["keep"] = lambda: _lowest_minimum_update_lines(array_entries("x", L, s), h_names, apart)
     return context
 
 
-def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the context of the template of interval bounds.
+def interval_bounds_template_context(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the template of interval bounds.
 
     Args:
         channel: kernels of the model.
@@ -165,15 +165,15 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     L, s = model.structure.tokens, model.structure.student_rank
     corners = bool(pieces and pieces.corners)
     kernel = pieces.derivatives if pieces and corners else channel.derivatives
-    used = kernel.names
+    used = kernel.input_names
     return {
         "D": len(model.X),
         "used_constants": [(n, name) for n, name in enumerate(channel.constants) if name in used],
         "features": list(channel.feature_names),
-        "x_names": entries("x", L, s),
-        "w_names": entries("w", L, s),
-        "p_names": upper_entries("p", L, s),
-        "lines": interval_body(kernel),
+        "x_names": array_entries("x", L, s),
+        "w_names": array_entries("w", L, s),
+        "p_names": upper_triangle_entries("p", L, s),
+        "lines": interval_body_lines(kernel),
         "results": [name for name, _ in kernel.results],
         "corners": corners,
         "places": [name for name, _ in pieces.places.results] if pieces else [],
@@ -183,8 +183,8 @@ def bounds_context(channel: Channel, unpack: Callable[[Kernel], str]) -> dict[st
     }
 
 
-def _mirrored_starts(structure: Structure) -> list[tuple[int, ...]]:
-    """Return sign patterns of further starts: all fields; each column of several; each token of more than two."""
+def _mirrored_start_signs(structure: Structure) -> list[tuple[int, ...]]:
+    """Return sign patterns of further starts of the search for minima: flip all fields, one column, or one token."""
     L, s = structure.tokens, structure.student_rank
     patterns = [(-1,) * (L * s)]
     if s > 1:
@@ -194,8 +194,8 @@ def _mirrored_starts(structure: Structure) -> list[tuple[int, ...]]:
     return patterns
 
 
-def _probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
-    """Return points of the unit ball in parts: intervals of a line, or sectors by the signs of the first coordinates.
+def _unit_ball_probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
+    """Return points of the unit ball, grouped by intervals (D = 1) or by the signs of the first two coordinates.
 
     The sectors are in one shell or in two of equal volume. Digits are fixed here, by arithmetic that is exact in every
     library: multiples of square roots of primes, modulo 1.
@@ -220,8 +220,8 @@ def _probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
     return parts
 
 
-def _factor_lines(D: int, modified: bool) -> list[str]:
-    """Return unrolled lines of H = L diag(e) L^T; non-positive pivots are replaced if `modified`."""
+def _ldl_factorisation_lines(D: int, modified: bool) -> list[str]:
+    """Return unrolled lines of the factorisation H = L diag(e) L^T; non-positive pivots are replaced if `modified`."""
     lines: list[str] = []
     for j in range(D):
         terms = "".join(f" - l_{j}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
@@ -231,21 +231,21 @@ def _factor_lines(D: int, modified: bool) -> list[str]:
         for i in range(j + 1, D):
             terms = "".join(f" - l_{i}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
             lines.append(f"l_{i}_{j} = (h_{j}_{i}{terms}) / e_{j}")
-    return add_stamp(lines)
+    return add_origin_comment(lines)
 
 
-def _solve_lines(D: int) -> list[str]:
-    """Return unrolled lines of step = -(L diag(e) L^T)^{-1} d."""
+def _newton_step_lines(D: int) -> list[str]:
+    """Return unrolled lines of the Newton step -(L diag(e) L^T)^{-1} d."""
     lines = []
     for i in range(D):
         lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
     for i in reversed(range(D)):
         lines.append(f"step_{i} = b_{i} / e_{i}" + "".join(f" - l_{k}_{i} * step_{k}" for k in range(i + 1, D)))
-    return add_stamp(lines)
+    return add_origin_comment(lines)
 
 
-def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
-    """Return lines that compare a new minimum with the best one: count distinct ones, keep the lower, store the gap."""
+def _lowest_minimum_update_lines(x_names: list[ArrayEntryName], h_names: list[ArrayEntryName], apart: Kernel) -> str:
+    """Return lines that keep the lower one of a new minimum and the lowest before it, and their difference."""
     moves = [f"        {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
         "if new_size >= 0.0 and apart > merge:",
@@ -259,4 +259,4 @@ def _keep(x_names: list[Entry], h_names: list[Entry], apart: Kernel) -> str:
         "        size = new_size",
         "        lowest = new_lowest",
     ]
-    return "\n".join(f"    {line}" for line in [*body(apart), *add_stamp(lines)])
+    return "\n".join(f"    {line}" for line in [*kernel_body_lines(apart), *add_origin_comment(lines)])

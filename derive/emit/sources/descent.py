@@ -9,52 +9,58 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.parameters import Structure
-from ..kernel import Kernel, as_kernel, entries
-from .nodes import block_diagonal, symmetric_matrix
+from ..kernel import Kernel, array_entries, as_kernel
+from .nodes import block_diagonal_symbols, symmetric_matrix_symbols
 
 
 def _vector_symbols(array: str, size: int) -> sp.Matrix:
-    return sp.Matrix([entry.symbol for entry in entries(array, size)])
+    return sp.Matrix([entry.symbol for entry in array_entries(array, size)])
 
 
-def _fields(structure: Structure, array: str) -> sp.Matrix:
-    return sp.Matrix([entry.symbol for entry in entries(array, structure.tokens, structure.student_rank)])
+def _student_field_vector(structure: Structure, array: str) -> sp.Matrix:
+    return sp.Matrix([entry.symbol for entry in array_entries(array, structure.tokens, structure.student_rank)])
 
 
-def _along(structure: Structure, name: str, direction: str, hessian: str) -> Kernel:
-    """Return the second derivative v^T H v along a direction v."""
+def _curvature_along_direction(structure: Structure, name: str, direction: str, hessian: str) -> Kernel:
+    """Return a kernel of the second derivative v^T H v along a direction v."""
     size = structure.tokens * structure.student_rank
     v = _vector_symbols(direction, size)
-    return as_kernel({name: (v.T * symmetric_matrix(hessian, size) * v)[0]}, prefix="a")
+    return as_kernel({name: (v.T * symmetric_matrix_symbols(hessian, size) * v)[0]}, prefix="a")
 
 
-def _square(name: str, vector: sp.Matrix) -> Kernel:
+def _squared_length(name: str, vector: sp.Matrix) -> Kernel:
     return as_kernel({name: sp.Add(*[entry**2 for entry in vector])}, prefix="a")
 
 
-def descent(structure: Structure) -> dict[str, Kernel]:
-    """Return kernels by name: the scale of the quadratic part, lengths, distances, curvatures along directions.
+def minimum_search_kernels(structure: Structure) -> dict[str, Kernel]:
+    """Return the kernels of the search for minima by name: scales, lengths, distances, curvatures along directions.
 
     `lowest` is a lower bound of the lowest eigenvalue of the Hessian: its determinant, the product of the pivots, over
     the largest product of the other eigenvalues at a given trace.
     """
     size = structure.tokens * structure.student_rank
-    h, step = symmetric_matrix("h", size), _vector_symbols("step", size)
+    h, step = symmetric_matrix_symbols("h", size), _vector_symbols("step", size)
     others = (sp.Integer(size - 1) / h.trace()) ** (size - 1) if size > 1 else sp.Integer(1)
-    new, x, home = (_fields(structure, "new_x"), _fields(structure, "x"), _fields(structure, "home_x"))
+    new, x, home = (
+        _student_field_vector(structure, "new_x"),
+        _student_field_vector(structure, "x"),
+        _student_field_vector(structure, "home_x"),
+    )
     return {
-        "scale": as_kernel({"scale": block_diagonal(structure, "p").trace() / size}, prefix="a"),
+        "scale": as_kernel({"scale": block_diagonal_symbols(structure, "p").trace() / size}, prefix="a"),
         "decrement": as_kernel({"decrement": -(_vector_symbols("d", size).T * step)[0]}, prefix="a"),
         "lowest": as_kernel({"lowest": sp.Mul(*_vector_symbols("e", size)) * others}, prefix="a"),
-        "step_square": _square("square", step),
-        "field_square": _square("square", x),
-        "home_aimed": _square("aimed", x + step - home),
-        "home_away": _square("away", x - home),
-        "apart": _square("apart", new - x),
-        "one_two_apart": _square("apart", _fields(structure, "one_x") - _fields(structure, "two_x")),
-        "soft_curvature": _along(structure, "curvature", "d", "h"),
-        "soft_curvature_beyond": _along(structure, "beyond", "d", "new_h"),
-        "curvature": _along(structure, "curvature", "v", "at_h"),
-        "curvature_ahead": _along(structure, "ahead", "v", "h"),
-        "curvature_behind": _along(structure, "behind", "v", "h"),
+        "step_square": _squared_length("square", step),
+        "field_square": _squared_length("square", x),
+        "home_aimed": _squared_length("aimed", x + step - home),
+        "home_away": _squared_length("away", x - home),
+        "apart": _squared_length("apart", new - x),
+        "one_two_apart": _squared_length(
+            "apart", _student_field_vector(structure, "one_x") - _student_field_vector(structure, "two_x")
+        ),
+        "soft_curvature": _curvature_along_direction(structure, "curvature", "d", "h"),
+        "soft_curvature_beyond": _curvature_along_direction(structure, "beyond", "d", "new_h"),
+        "curvature": _curvature_along_direction(structure, "curvature", "v", "at_h"),
+        "curvature_ahead": _curvature_along_direction(structure, "ahead", "v", "h"),
+        "curvature_behind": _curvature_along_direction(structure, "behind", "v", "h"),
     }

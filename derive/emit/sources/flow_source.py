@@ -13,42 +13,46 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ...authoring.model import ModelAt
-from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, Symbols, to_explicit
+from ...authoring.model import FixedSizeModel
+from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, OrderParameterSymbols, to_explicit_matrix
 from ...theory import descent
-from ..kernel import Entry, add_stamp, as_kernel, cached_with_record
-from ..printers.numba import body
+from ..kernel import ArrayEntryName, add_origin_comment, as_kernel, cache_and_record_kernels
+from ..printers.numba import kernel_body_lines
 
 OWN = sp.Symbol("gamma_n", real=True)  # eigenvalue of context n
 _GRAM = "gram"
 
 
-def flow_context(model: ModelAt) -> dict[str, Any]:
-    """Return the sizes, and the lines of drift, slope and step."""
-    return _flow_lines(
-        model.structure.student_rank, model.structure.teacher_rank, len(model.trained), model.loss_holds_q
+def descent_flow_template_context(model: FixedSizeModel) -> dict[str, Any]:
+    """Return the variables of the template of one-pass descent: sizes, and lines of the equations of motion."""
+    return _equations_of_motion_lines(
+        model.structure.student_rank, model.structure.teacher_rank, len(model.trained), model.loss_depends_on_q
     )
 
 
-@cached_with_record
-def _flow_lines(s: int, t: int, trained: int, holds_q: bool) -> dict[str, Any]:
-    rows = descent.RowMoments(Symbols(s, t, trained, holds_q))
-    row, closed = descent.row_equations(rows), descent.moment_equations(rows)
+@cache_and_record_kernels
+def _equations_of_motion_lines(s: int, t: int, trained: int, holds_q: bool) -> dict[str, Any]:
+    rows = descent.RowMoments(OrderParameterSymbols(s, t, trained, holds_q))
+    row, closed = descent.weight_row_drift_and_noise(rows), descent.row_moment_equations(rows)
     slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
     return {
         "s": s,
         "t": t,
         "trained": trained,
-        "drift": _sums(rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.row_equations),
-        "fields": _fields(rows, row["b_drift"]),
-        "slope": _motion_lines(rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"),
-        "step": _motion_lines(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
-        "own": _trained_lines(rows, row["trained"]) if trained else [],
+        "drift": _context_sum_lines(
+            rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.weight_row_drift_and_noise
+        ),
+        "fields": _row_field_lines(rows, row["b_drift"]),
+        "slope": _second_moment_motion_lines(
+            rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"
+        ),
+        "step": _second_moment_motion_lines(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
+        "own": _trained_number_lines(rows, row["trained"]) if trained else [],
     }
 
 
-def _array_symbols(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
-    """Return the array entries that stand for averages of a sample, and over the rows of an atom."""
+def _averages_as_array_symbols(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
+    """Return the array symbols that replace averages over samples and over the rows of an atom."""
     p = rows.p
     s, t = int(p.s), int(p.t)
     return {
@@ -66,7 +70,7 @@ def _array_symbols(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
     }
 
 
-def _array_entry(entry: Entry) -> str:
+def _array_entry_text(entry: ArrayEntryName) -> str:
     i, j = (*entry.place, 0)[:2] if entry.place else (0, 0)
     return {
         "A_drift": f"A[atom, {i}, {j}]", "S_atom": f"S[atom, {i}, {j}]", "P_atom": f"P[atom, {i}, {j}]",
@@ -79,13 +83,15 @@ def _array_entry(entry: Entry) -> str:
     }[entry.array]  # fmt: skip
 
 
-def _loads(names: Iterable[str], entries: Mapping[str, Entry]) -> list[str]:
-    return add_stamp([f"{name} = {_array_entry(entries[name])}" for name in sorted(names) if name in entries])
+def _array_load_lines(names: Iterable[str], entries: Mapping[str, ArrayEntryName]) -> list[str]:
+    return add_origin_comment(
+        [f"{name} = {_array_entry_text(entries[name])}" for name in sorted(names) if name in entries]
+    )
 
 
-def _named_entries(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
-    """Return the entries of a matrix as symbols; the entries of arrays that these are, are added to `read`."""
-    entries = to_explicit(matrix.doit())
+def _matrix_of_entry_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntryName]) -> sp.Matrix:
+    """Return a matrix with array entries replaced by symbols; the entries are added to `read`."""
+    entries = to_explicit_matrix(matrix.doit())
     found: dict[sp.Expr, sp.Expr] = {}
     for element in entries.atoms(MatrixElement):
         name, i, j = element.parent.name, int(element.i), int(element.j)
@@ -94,19 +100,19 @@ def _named_entries(matrix: sp.MatrixExpr, read: dict[str, Entry]) -> sp.Matrix:
             continue
         if name == "S_atom" and i > j:
             i, j = j, i
-        entry = Entry(name, i, j)
+        entry = ArrayEntryName(name, i, j)
         read[str(entry)], found[element] = entry, entry.symbol
     for symbol in entries.free_symbols:
         if symbol.name == "tau_other":
-            read["tau_other"] = Entry("tau_other")
+            read["tau_other"] = ArrayEntryName("tau_other")
     return entries.xreplace(found)
 
 
-def _extract_sums(
+def _extract_context_sums(
     rows: descent.RowMoments, expression: sp.MatrixExpr
 ) -> tuple[sp.MatrixExpr, dict[sp.MatrixSymbol, sp.MatrixExpr]]:
-    """Return an expression with sums over contexts as symbols, and their summands."""
-    expression = expression.xreplace(_array_symbols(rows))
+    """Replace sums over contexts in an expression by symbols; return it with the summands by symbol."""
+    expression = expression.xreplace(_averages_as_array_symbols(rows))
     sums: dict[sp.MatrixSymbol, sp.MatrixExpr] = {}
     found = sorted((a for a in expression.atoms(MatrixAverage) if a.kind == CONTEXTS), key=str)
     for number, average in enumerate(found):
@@ -116,14 +122,14 @@ def _extract_sums(
     return expression, sums
 
 
-def _sums(
+def _context_sum_lines(
     rows: descent.RowMoments,
     equations: Mapping[str, sp.MatrixExpr],
     cited: str,
     place: str,
-    source: Any = descent.moment_equations,
+    source: Any = descent.row_moment_equations,
 ) -> dict[str, Any]:
-    """Return lines that initialise sums, those of one context, and those of the results.
+    """Return lines that initialise sums over contexts, add one context, and compute results from the sums.
 
     Args:
         rows: symbols of the rows.
@@ -135,68 +141,70 @@ def _sums(
     begin: list[str] = []
     inside: dict[str, sp.Expr] = {}
     outside: dict[str, sp.Expr] = {}
-    read_inside: dict[str, Entry] = {}
-    read_outside: dict[str, Entry] = {}
+    read_inside: dict[str, ArrayEntryName] = {}
+    read_outside: dict[str, ArrayEntryName] = {}
     for target, expression in equations.items():
-        rest, sums = _extract_sums(rows, expression)
+        rest, sums = _extract_context_sums(rows, expression)
         for symbol, summand in sums.items():
-            matrix = _named_entries(summand, read_inside)
+            matrix = _matrix_of_entry_symbols(summand, read_inside)
             for i, j in product(*map(range, matrix.shape)):
                 name = f"{target}_{symbol.name}_{i}_{j}"
                 begin.append(f"{name} = 0.0")
                 inside[name] = matrix[i, j]
         renamed = {x: sp.MatrixSymbol(f"{target}_{x.name}", *x.shape) for x in sums}
-        matrix = _named_entries(rest.xreplace(renamed), read_outside)
+        matrix = _matrix_of_entry_symbols(rest.xreplace(renamed), read_outside)
         for i, j in product(*map(range, matrix.shape)):
             outside[f"{target}[{place.format(i, j)}]"] = matrix[i, j]
     within = as_kernel(inside, prefix="c", equations=cited, formulas=[source])
     whole = as_kernel(outside, equations=cited, formulas=[source])
     return {
-        "begin": add_stamp(begin),
-        "inside": [*_loads(within.names, read_inside), *body(within, "{} += {}".format)],
-        "outside": [*_loads(whole.names - set(inside), read_outside), *body(whole)],
+        "begin": add_origin_comment(begin),
+        "inside": [*_array_load_lines(within.input_names, read_inside), *kernel_body_lines(within, "{} += {}".format)],
+        "outside": [*_array_load_lines(whole.input_names - set(inside), read_outside), *kernel_body_lines(whole)],
     }
 
 
-def _motion_lines(rows: descent.RowMoments, equations: Mapping[str, sp.MatrixExpr], cited: str) -> dict[str, Any]:
-    """Return the lines for S and P of an atom, and for T of it and a second context."""
+def _second_moment_motion_lines(
+    rows: descent.RowMoments, equations: Mapping[str, sp.MatrixExpr], cited: str
+) -> dict[str, Any]:
+    """Return the lines of the equations of motion of S and P (per atom), and of T (per atom and context)."""
     of_rows = {name: equations[name] for name in ("S", "P")}
-    atom = _sums(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
-    other = _sums(rows, {"new_T": equations["T"]}, cited, "atom, other, {}")
+    atom = _context_sum_lines(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
+    other = _context_sum_lines(rows, {"new_T": equations["T"]}, cited, "atom, other, {}")
     return {"atom": atom, "other": other}
 
 
-def _fields(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
-    """Return lines that add a context's terms to the coefficients of (tau, pi) in b."""
+def _row_field_lines(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
+    """Return lines that add a context's terms to the coefficients of (tau, pi) in the field b of a row."""
     p = rows.p
-    read: dict[str, Entry] = {}
-    _, sums = _extract_sums(rows, b)
+    read: dict[str, ArrayEntryName] = {}
+    _, sums = _extract_context_sums(rows, b)
     ((_, summand),) = sums.items()
-    entries = to_explicit(summand.doit())
+    entries = to_explicit_matrix(summand.doit())
     outputs: dict[str, sp.Expr] = {}
     for i in range(int(p.s)):
         columns = {"n": sp.diff(entries[i, 0], p.tau)}
         columns |= {f"contexts + {k}": sp.diff(entries[i, 0], p.pi[k, 0]) for k in range(int(p.t))}
         for column, value in columns.items():
-            outputs[f"b[atom, {i}, {column}]"] = _named_entries(sp.ImmutableMatrix([[value]]), read)[0]
-    kernel = as_kernel(outputs, equations="docs/theory.md (19.4)", formulas=[descent.row_equations])
-    return [*_loads(kernel.names, read), *body(kernel, "{} += {}".format)]
+            outputs[f"b[atom, {i}, {column}]"] = _matrix_of_entry_symbols(sp.ImmutableMatrix([[value]]), read)[0]
+    kernel = as_kernel(outputs, equations="docs/theory.md (19.4)", formulas=[descent.weight_row_drift_and_noise])
+    return [*_array_load_lines(kernel.input_names, read), *kernel_body_lines(kernel, "{} += {}".format)]
 
 
-def _trained_lines(rows: descent.RowMoments, expression: sp.MatrixExpr) -> list[str]:
-    """Return the lines for the trained numbers, without the rate."""
+def _trained_number_lines(rows: descent.RowMoments, expression: sp.MatrixExpr) -> list[str]:
+    """Return the lines of the equations of motion of trained numbers, without the learning rate."""
     p = rows.p
     count = int(p.trained)
     named = {MatrixAverage(CHANNEL, p.loss_phi): sp.MatrixSymbol("in_phi", count, 1)}
-    read: dict[str, Entry] = {}
-    entries = to_explicit(expression.xreplace(named).doit())
+    read: dict[str, ArrayEntryName] = {}
+    entries = to_explicit_matrix(expression.xreplace(named).doit())
     entries = entries.applyfunc(lambda e: e.xreplace({p.Kappa[i, j]: sp.Integer(0) for i in range(count)
                                                         for j in range(count) if i != j}))  # fmt: skip
     outputs = {
-        f"new_phi[{i}]": _named_entries(sp.ImmutableMatrix([[entries[i, 0]]]), read)[0].xreplace(
+        f"new_phi[{i}]": _matrix_of_entry_symbols(sp.ImmutableMatrix([[entries[i, 0]]]), read)[0].xreplace(
             {descent.RATE_TRAINED: descent.RATE}
         )
         for i in range(count)
     }
-    kernel = as_kernel(outputs, equations="docs/theory.md (19.2)", formulas=[descent.row_equations])
-    return [*_loads(kernel.names, read), *body(kernel)]
+    kernel = as_kernel(outputs, equations="docs/theory.md (19.2)", formulas=[descent.weight_row_drift_and_noise])
+    return [*_array_load_lines(kernel.input_names, read), *kernel_body_lines(kernel)]

@@ -7,40 +7,40 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import Model, ModelAt
-from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure, leaves
+from ...authoring.model import FixedSizeModel, Model
+from ...authoring.parameters import GaussianNoise, Parameter, Start, Structure, flatten_entries
 from ...theory.active_subspace import active_subspace, metric_active_subspace
 from ...theory.kinks import (
     LOSS_JUMPS,
+    describe_gradient_jump,
     integration_variables,
+    is_metric_piecewise_constant,
     loss_kinks,
-    metric_is_steps,
     metric_kinks,
-    slope_jump,
 )
 from ...theory.reduced import ReducedModel
-from ...theory.scales import Scales, loss_scales, metric_scales, teacher_scales
-from ..kernel import add_stamp, as_kernel, calling_function, place, stamp
+from ...theory.scales import IntegrandScales, loss_scales, metric_scales, teacher_scales
+from ..kernel import add_origin_comment, as_kernel, calling_function_location, definition_location, origin_comment
 from ..line_origins import MARK
 from ..printers.arrays import ARRAYS
-from ..printers.dialect import Dialect
+from ..printers.dialect import SourceCodeDialect
 from ..printers.numba import NUMBA
-from ..probes import is_probably_nonnegative
-from .channel import constant_names, gaussian_noise
+from ..probes import is_loss_probably_nonnegative
+from .channel import channel_constant_names, gaussian_noise_variances
 
 
-def _to_number(value: Any) -> Any:
-    """Return exact numbers as floats and ints for a literal in generated code."""
+def _to_plain_numbers(value: Any) -> Any:
+    """Convert exact numbers to floats and ints for a literal in generated code."""
     if isinstance(value, tuple | list):
-        return tuple(_to_number(v) for v in value)
+        return tuple(_to_plain_numbers(v) for v in value)
     value = sp.sympify(value)
     return int(value) if value.is_Integer else float(value)
 
 
 def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
-    value = _to_number(parameter.value(structure))
+    value = _to_plain_numbers(parameter.exact_default(structure))
     return (
-        f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.shape(structure)!r}, "
+        f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.default_shape(structure)!r}, "
         f"low={_bound_literal(parameter.low)}, high={_bound_literal(parameter.high)}, open_low={parameter.open_low!r}, "
         f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, vanishing={parameter.vanishing!r}, "
         f"doc={parameter.doc!r})"
@@ -52,12 +52,12 @@ def _bound_literal(value: float | None) -> str:
 
 
 def _start_literal(start: Start, structure: Structure) -> str:
-    parts = {name: _to_number(value) for name, value in start.at(structure).items()}
+    parts = {name: _to_plain_numbers(value) for name, value in start.exact_coefficients(structure).items()}
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 
-def literal(value: Any, dialect: Dialect = NUMBA) -> str:
-    """Return nested tuples of simple expressions as source.
+def expressions_literal(value: Any, dialect: SourceCodeDialect = NUMBA) -> str:
+    """Return nested tuples of simple expressions as source code.
 
     Args:
         value: expression, or tuple of such values.
@@ -67,17 +67,19 @@ def literal(value: Any, dialect: Dialect = NUMBA) -> str:
         TypeError: an entry needs more than one statement.
     """
     if isinstance(value, tuple):
-        inner = ", ".join(literal(v, dialect) for v in value)
+        inner = ", ".join(expressions_literal(v, dialect) for v in value)
         return f"({inner},)" if value else "()"
     kernel = as_kernel({"literal": value})
     if kernel.statements:
-        raise TypeError(f"law entries must be simple expressions, not {value}")
+        raise TypeError(
+            f"{value} is too complicated for an entry of the law: write a single expression in numbers and parameters"
+        )
     ((_, node),) = kernel.results
-    return dialect.expression(node)
+    return dialect.expression_source(node)
 
 
-def parameters_in(values: Any, at: ModelAt) -> list[str]:
-    """Return lines that read the parameters in nested expressions from the flat vector p.
+def parameter_load_lines(values: Any, at: FixedSizeModel) -> list[str]:
+    """Return lines that read from the vector p those parameters that nested expressions contain.
 
     Args:
         values: nested tuples or lists of expressions.
@@ -85,24 +87,26 @@ def parameters_in(values: Any, at: ModelAt) -> list[str]:
     """
     used: set[str] = set()
 
-    def collect(value: Any) -> None:
+    def collect_symbol_names(value: Any) -> None:
         if isinstance(value, tuple | list):
             for v in value:
-                collect(v)
+                collect_symbol_names(v)
         else:
             used.update(s.name for s in value.free_symbols)
 
-    collect(values)
+    collect_symbol_names(values)
     read = [f"{symbol.name} = p[{i}]" for i, symbol in enumerate(at.parameter_symbols()) if symbol.name in used]
-    return [f"    {line}" for line in add_stamp(read)]
+    return [f"    {line}" for line in add_origin_comment(read)]
 
 
-def _stamp_line(equations: str, *formulas: Any) -> str:
-    """Return the stamp of a printed function: the function that writes it, and the origin of its formulas."""
-    return "    " + stamp(calling_function(), [*filter(None, map(place, formulas))], equations)
+def _origin_comment_line(equations: str, *formulas: Any) -> str:
+    """Return the comment on the origin of a generated function: the function that writes it, and its formulas."""
+    return "    " + origin_comment(
+        calling_function_location(), [*filter(None, map(definition_location, formulas))], equations
+    )
 
 
-def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str:
+def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str = "") -> str:
     """Return the text of model.py: names, parameters, starts, and the laws of tokens and noise.
 
     The laws are functions of the flat parameter vector.
@@ -116,11 +120,11 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
     structure = at.structure
     symbols = [s.name for s in at.parameter_symbols()]
 
-    noise = [variance for _, variance in gaussian_noise(at)]
+    noise = [variance for _, variance in gaussian_noise_variances(at)]
     lines = [
-        f"{MARK}{calling_function(0)}",
+        f"{MARK}{calling_function_location(0)}",
         header,
-        f'"""What the solver of {at.name} at {structure.key} needs to know of the model beside its kernels.',
+        f'"""What the solver of {at.name} at {structure.folder_name} needs to know of the model beside its kernels.',
         "",
         "Written by saddleforge from the symbolic model; do not edit.",
         '"""',
@@ -128,54 +132,55 @@ def metadata_file(model: Model, at: ModelAt, header: str, jump: str = "") -> str
         f"NAME = {at.name!r}",
         f"SUMMARY = {model.summary!r}",
         f"SOURCE = {model.source!r}",
-        f"DIGEST = {at.digest()!r}",
+        f"DIGEST = {at.equations_digest()!r}",
         f"STRUCTURE = dict(tokens={structure.tokens}, student_rank={structure.student_rank}, "
         f"teacher_rank={structure.teacher_rank}, clusters={structure.clusters})",
         "PARAMETERS = (",
         *[f"    {_parameter_literal(p, structure)}," for p in at.parameters.values()],
         ")",
         f"SYMBOLS = {tuple(symbols)!r}",
-        f"CONSTANTS = {constant_names(at)!r}  # in the vector c of the kernels",
+        f"CONSTANTS = {channel_constant_names(at)!r}  # in the vector c of the kernels",
         "STARTS = {",
         *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
         "}",
-        f"TRAINED = {_trained_literal(at)}",
+        f"TRAINED = {_trained_numbers_literal(at)}",
         f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
         "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
         f"HOLDS_Q = {len(at.solution_symbols) > len(at.trained)!r}",
         f"METRICS = {tuple(name for name in model.metrics if name)!r}  # names of the test errors, where they have any",
-        f"NONNEGATIVE = {is_probably_nonnegative(at)!r}",
+        f"NONNEGATIVE = {is_loss_probably_nonnegative(at)!r}",
         f"UNBOUNDED = {at.unbounded!r}  # whether its author says that the regulariser holds the loss",
-        f"BOUNDED_BY = {_bound_parameters(at)!r}  # parameters that may decide whether the loss has a lower bound",
+        f"BOUNDED_BY = {_parameters_deciding_lower_bound(at)!r}  "
+        "# parameters that may decide whether the loss has a lower bound",
         f"REGULARISER = {at.regulariser.kind!r}",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
-        f"LOSS_JUMPS = {slope_jump(at).startswith(LOSS_JUMPS)!r}  # itself, not its slope",
+        f"LOSS_JUMPS = {describe_gradient_jump(at).startswith(LOSS_JUMPS)!r}  # itself, not its slope",
         "",
         "",
         "def law(p):",
-        _stamp_line("docs/theory.md (1.6), (1.9)", model.law),
+        _origin_comment_line("docs/theory.md (1.6), (1.9)", model.law),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
-        *parameters_in(tuple(at.law.values()), at),
+        *parameter_load_lines(tuple(at.law.values()), at),
         "    return dict(",
-        *[f"        {name}={literal(value)}," for name, value in at.law.items()],
+        *[f"        {name}={expressions_literal(value)}," for name, value in at.law.items()],
         "    )",
         "",
         "",
         "def noise_variances(p):",
-        _stamp_line("docs/theory.md (1.5)"),
+        _origin_comment_line("docs/theory.md (1.5)"),
         '    """Variances of the Gaussian coordinates of u."""',
-        *parameters_in(noise, at),
-        f"    return {literal(tuple(noise))}",
+        *parameter_load_lines(noise, at),
+        f"    return {expressions_literal(tuple(noise))}",
         "",
         "",
-        *_planes_source(at),
+        *_kink_planes_source(at),
     ]
     return _with_imports(lines)
 
 
-def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
-    """Return the text of model.py of a reduced problem: its size, and the combinations that its fields are.
+def reduced_metadata_file_text(at: ReducedModel, header: str, jump: str = "") -> str:
+    """Return the text of model.py of a reduced problem: its sizes, and its fields as combinations of the original ones.
 
     Args:
         at: reduced problem.
@@ -188,15 +193,15 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
     shares = [(((case.probabilities[0] if case.noise else sp.Integer(1)),),) for case in at.cases]
     outputs: dict[str, sp.Expr] = {}
 
-    def collect_literal(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
-        """Return a literal of numbers and of names, whose expressions are collected in `outputs`.
+    def matrices_literal(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
+        """Return a literal of matrices, with names for the expressions, which are collected in `outputs`.
 
         Args:
             name: prefix of the names.
             matrices: matrices of expressions.
         """
 
-        def entry(e: sp.Expr, *place: int) -> str:
+        def entry_literal(e: sp.Expr, *place: int) -> str:
             if e.is_number:
                 return repr(float(e))
             named = "_".join(map(str, (name, *place)))
@@ -204,17 +209,21 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
             return named
 
         return _tuple_literal(
-            _tuple_literal(_tuple_literal(entry(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows))
+            _tuple_literal(
+                _tuple_literal(entry_literal(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows)
+            )
             for n, rows in enumerate(matrices)
         )
 
-    literals = {name: collect_literal(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
+    literals = {name: matrices_literal(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
     kernel = as_kernel(outputs, formulas=[active_subspace if at.metric is None else metric_active_subspace])
-    read = add_stamp([f"{name} = c[{i}]" for i, name in enumerate(constant_names(at)) if name in kernel.names])
+    read = add_origin_comment(
+        [f"{name} = c[{i}]" for i, name in enumerate(channel_constant_names(at)) if name in kernel.input_names]
+    )
     lines = [
-        f"{MARK}{calling_function(0)}",
+        f"{MARK}{calling_function_location(0)}",
         header,
-        f'"""What averages of {at.name} at {full.structure.key} are taken over: combinations of its fields.',
+        f'"""What averages of {at.name} at {full.structure.folder_name} are taken over: combinations of its fields.',
         "",
         "Written by saddleforge from the symbolic model; do not edit.",
         '"""',
@@ -223,27 +232,27 @@ def reduced_metadata_file(at: ReducedModel, header: str, jump: str = "") -> str:
         f"clusters={structure.clusters})",
         f"LABELS = {tuple(case.labels for case in at.cases)!r}  # of the tokens, a case each",
         f"NOISE = {tuple((n, False) for n in at.noise)!r}  # coordinates of u that are left: name, whether Gaussian",
-        f"TRAINED = {_trained_literal(at)}",
+        f"TRAINED = {_trained_numbers_literal(at)}",
         "HOLDS_Q = False",
         f"NO_PROXIMAL_MAP = {jump!r}  # why, where there is a solver at finite temperatures only",
         "",
         "",
         "def combinations(c):",
-        _stamp_line("docs/theory.md (11.7)"),
+        _origin_comment_line("docs/theory.md (11.7)"),
         '    """z = A X + B Y + E u and y = F Y + H u of every case, and the share of its labels that it is."""',
-        *["    " + line for line in [*read, *NUMBA.body(kernel)]],
+        *["    " + line for line in [*read, *NUMBA.kernel_body_lines(kernel)]],
         "    return dict(",
         *[f"        {name}={text}," for name, text in literals.items()],
         "    )",
         "",
         "",
-        *_planes_source(at),
+        *_kink_planes_source(at),
     ]
     return _with_imports(lines)
 
 
 def _with_imports(lines: list[str]) -> str:
-    """Return the text of a file, with imports of the modules that its lines use after its docstring."""
+    """Return the text of a file with imports of math and NumPy below its docstring, if its lines use them."""
     used = {"import math": "math.", "import numpy as np": "np."}
     imports = [line for line, name in used.items() if any(name in each for each in lines)]
     if imports:
@@ -260,28 +269,28 @@ def _matrix_rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
     return tuple(tuple(matrix.row(i)) for i in range(matrix.rows))
 
 
-def _bound_parameters(at: ModelAt) -> tuple[str, ...]:
-    """Return names of the parameters of a loss that may be negative somewhere; none if it contains overlaps q."""
-    if at.loss.is_nonnegative or at.loss_holds_q:
+def _parameters_deciding_lower_bound(at: FixedSizeModel) -> tuple[str, ...]:
+    """Return the parameters that may decide whether the loss is bounded below; () if it contains overlaps q."""
+    if at.loss.is_nonnegative or at.loss_depends_on_q:
         return ()
     structure = at.structure
-    return tuple(p.name for p in at.parameters.values() if at.loss.has(*leaves(p.symbols(structure))))
+    return tuple(p.name for p in at.parameters.values() if at.loss.has(*flatten_entries(p.argument_symbols(structure))))
 
 
-def _trained_literal(at: ModelAt) -> str:
+def _trained_numbers_literal(at: FixedSizeModel) -> str:
     """Return the literal of the numbers phi trained with the weights: name, start, ridge."""
     return (
         "("
         + "".join(
-            f"dict(name={n!r}, start={_to_number(v.start)!r}, ridge={_to_number(v.ridge)!r}), "
+            f"dict(name={n!r}, start={_to_plain_numbers(v.start)!r}, ridge={_to_plain_numbers(v.ridge)!r}), "
             for n, (_, v) in at.trained.items()
         )
         + ")"
     )
 
 
-def _planes_source(at: ModelAt) -> list[str]:
-    """Return the function that gives the planes on which loss and metric are not smooth, from the constants.
+def _kink_planes_source(at: FixedSizeModel) -> list[str]:
+    """Return the lines of a function that returns the planes on which loss or metric are not smooth.
 
     The centres of narrow features are among them; curved surfaces, on which no rule can split, and scales follow.
     """
@@ -304,26 +313,28 @@ def _planes_source(at: ModelAt) -> list[str]:
             rows[name].append(row)
     kernel = as_kernel(outputs, formulas=[loss_kinks, metric_kinks, loss_scales, metric_scales])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
-    read = add_stamp([f"{name} = c[{i}]" for i, name in enumerate(constant_names(at)) if name in kernel.names])
+    read = add_origin_comment(
+        [f"{name} = c[{i}]" for i, name in enumerate(channel_constant_names(at)) if name in kernel.input_names]
+    )
     return [
         f"CURVED = {curved!r}  # loss and metric are not smooth there, and no rule is split",
-        f"METRIC_IS_STEPS = {metric_is_steps(at)!r}  # whether it is constant between the planes",
+        f"METRIC_IS_STEPS = {is_metric_piecewise_constant(at)!r}  # whether it is constant between the planes",
         "",
         "",
         "def planes(c):",
-        _stamp_line("docs/theory.md (11.2)"),
+        _origin_comment_line("docs/theory.md (11.2)"),
         '    """Planes in (X, Y, Gaussian noise) where loss and metric are not smooth, and in the middle of what may',
         '    be narrow: coefficients, constant."""',
-        *["    " + line for line in [*read, *NUMBA.body(kernel)]],
+        *["    " + line for line in [*read, *NUMBA.kernel_body_lines(kernel)]],
         "    return dict(",
         *[f"        {name}={_tuple_literal(_tuple_literal(row) for row in own)}," for name, own in rows.items()],
         "    )",
-        *_scales_source(at, scales),
+        *_loss_scales_source(at, scales),
     ]
 
 
-def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
-    """Return the function of fields that gives the scales on which the loss changes with the teacher."""
+def _loss_scales_source(at: FixedSizeModel, scales: dict[str, IntegrandScales]) -> list[str]:
+    """Return the lines of a function that returns the scales on which the loss changes with the teacher's fields."""
     outputs = {
         f"{name}_{kind}_{n}": each
         for name, found in scales.items()
@@ -332,8 +343,8 @@ def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
     }
     kernel = as_kernel(outputs, formulas=[teacher_scales, metric_scales])
     known = {v.name: f"v[{i}]" for i, v in enumerate(integration_variables(at))}
-    known |= {name: f"c[{i}]" for i, name in enumerate(constant_names(at))}
-    read = add_stamp([f"{name} = {place}" for name, place in known.items() if name in kernel.names])
+    known |= {name: f"c[{i}]" for i, name in enumerate(channel_constant_names(at))}
+    read = add_origin_comment([f"{name} = {place}" for name, place in known.items() if name in kernel.input_names])
     named = {
         name: ", ".join(
             f"{kind}={_tuple_literal(each for each in outputs if each.startswith(f'{name}_{kind}_'))}"
@@ -345,9 +356,9 @@ def _scales_source(at: ModelAt, scales: dict[str, Scales]) -> list[str]:
         "",
         "",
         "def scales(v, c):",
-        _stamp_line("docs/theory.md (11.2)"),
+        _origin_comment_line("docs/theory.md (11.2)"),
         '    """Arguments of functions and bases of powers in the loss, where they hold no X, and in the metric, at',
         '    (X, Y, Gaussian noise) v, (fields, N)."""',
-        *["    " + line for line in [*read, *ARRAYS.body(kernel)]],
+        *["    " + line for line in [*read, *ARRAYS.kernel_body_lines(kernel)]],
         f"    return dict({', '.join(f'{name}=dict({own})' for name, own in named.items())})",
     ]

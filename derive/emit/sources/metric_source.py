@@ -7,15 +7,15 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
-from ...calculus.stable_functions import stabilise
-from ..kernel import Kernel, add_stamp, as_kernel, entries, model_source
+from ...authoring.model import FixedSizeModel
+from ...calculus.stable_functions import rewrite_without_overflow
+from ..kernel import Kernel, add_origin_comment, array_entries, as_kernel, model_function_location
 from . import nodes
-from .channel import discrete_noise, gaussian_noise, joint_discrete_noise
+from .channel import discrete_noise_names, gaussian_noise_variances, joint_discrete_noise_law
 
 
-def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the context of the template of metric and linear baseline (docs/theory.md (7.7)); either may be missing.
+def metric_template_context(model: FixedSizeModel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the template of metric and linear baseline (docs/theory.md (7.7)); either may be missing.
 
     The baseline, quadratic in B, is printed as its value, gradient and Hessian at B = 0; zero second derivatives drop.
 
@@ -25,26 +25,26 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    probabilities, values = joint_discrete_noise(model)
-    noise = [name for name, _ in gaussian_noise(model)]
+    probabilities, values = joint_discrete_noise_law(model)
+    noise = [name for name, _ in gaussian_noise_variances(model)]
     kernels: dict[str, Kernel | None] = {
         "noise_probabilities": probabilities,
         "metric": None,
         "baseline": None,
-        "node": nodes.node(structure, noise, "x"),
-        "teacher_node": nodes.node(structure, noise),
+        "node": nodes.node_fields_kernel(structure, noise, "x"),
+        "teacher_node": nodes.node_fields_kernel(structure, noise),
     }
     if model.metric is not None:
         kernels["metric"] = as_kernel(
-            {"metric": stabilise(model.metric)},
+            {"metric": rewrite_without_overflow(model.metric)},
             equations="docs/theory.md (7.6)",
-            formulas=[model_source(model, model.written["metric"])],
+            formulas=[model_function_location(model, model.written["metric"])],
         )
     baseline_lines: list[str] = []
     size = 0
     if model.baseline is not None:
         expression, B = model.baseline
-        expression = stabilise(expression)
+        expression = rewrite_without_overflow(expression)
         unknown = list(B)
         size = len(unknown)
         zero = {b: 0 for b in unknown}
@@ -58,7 +58,9 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
         kernels["baseline"] = as_kernel(
-            outputs, equations="docs/theory.md (7.7)", formulas=[model_source(model, model.written["baseline"])]
+            outputs,
+            equations="docs/theory.md (7.7)",
+            formulas=[model_function_location(model, model.written["baseline"])],
         )
     return {
         "L": L,
@@ -69,14 +71,14 @@ def metric_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str,
         "has_metric": model.metric is not None,
         "has_baseline": model.baseline is not None,
         "baseline_size": size,
-        "baseline_lines": add_stamp(baseline_lines),
-        "x_names": entries("x", L, s),
-        "y_names": entries("y", L, t),
+        "baseline_lines": add_origin_comment(baseline_lines),
+        "x_names": array_entries("x", L, s),
+        "y_names": array_entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": noise,
-        "arrays": nodes.law_array_entries(structure, len(noise)),
-        "coordinates": nodes.normal_coordinates(structure, len(noise)),
-        "teacher_coordinates": nodes.normal_coordinates(structure, len(noise), fields=False),
+        "arrays": nodes.field_law_array_entries(structure, len(noise)),
+        "coordinates": nodes.standard_normal_coordinates(structure, len(noise)),
+        "teacher_coordinates": nodes.standard_normal_coordinates(structure, len(noise), fields=False),
         "noise_values": values,
-        "discrete_noise": discrete_noise(model),
+        "discrete_noise": discrete_noise_names(model),
     }

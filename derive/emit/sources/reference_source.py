@@ -9,15 +9,15 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
-from ...calculus.piecewise import drop_deltas, find_zeros, switching_functions
-from ...calculus.subexpressions import extract_subexpressions
-from ..kernel import Kernel, as_kernel, entries, upper_entries
+from ...calculus.piecewise import closed_form_zeros, drop_delta_functions, switching_functions
+from ...calculus.subexpressions import extract_maximal_subexpressions
+from ..kernel import Kernel, array_entries, as_kernel, upper_triangle_entries
 from ..printers.mpmath import MPMATH
-from .channel import Channel, gaussian_noise, moment_row_names
-from .metadata_source import literal, parameters_in
-from .prior_source import prior_context
+from .channel import ChannelKernels, gaussian_noise_variances, moment_summand_names
+from .metadata_source import expressions_literal, parameter_load_lines
+from .prior_source import prior_template_context
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class ReducedIntegral:
 COMBINATION = sp.Symbol("combination", real=True)
 
 
-def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
-    """Return the reduction for integrands that contain these expressions; None if there is none.
+def reduced_integral(model: FixedSizeModel, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
+    """Return the reduction to two dimensions of an average of given expressions; None if there is none.
 
     Args:
         model: model at its structure.
@@ -56,10 +56,10 @@ def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> ReducedIntegral |
     x = model.X[0]
     gaussian = [symbol for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
     inner = [model.Y[0], *gaussian]
-    features = [e for _, e in extract_subexpressions(expressions, set(inner), {x}, "f")[0]]
-    slopes = [[drop_deltas(sp.diff(e, v)) for v in inner] for e in features]
+    features = [e for _, e in extract_maximal_subexpressions(expressions, set(inner), {x}, "f")[0]]
+    slopes = [[drop_delta_functions(sp.diff(e, v)) for v in inner] for e in features]
     smooth = any(slope != 0 for row in slopes for slope in row)
-    weights = _common_combination(features, slopes, inner)
+    weights = _common_linear_combination(features, slopes, inner)
     if weights is None:
         return None
     pivot = next((i for i, weight in enumerate(weights) if weight != 0), None)
@@ -67,11 +67,11 @@ def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> ReducedIntegral |
     steps: list[sp.Expr] = []
     for switch in switching_functions(expressions):
         if switch.has(x):
-            found = find_zeros(switch, x)
+            found = closed_form_zeros(switch, x)
             kinks += found or []
         else:
             along = {v: COMBINATION / weights[i] if i == pivot else sp.Integer(0) for i, v in enumerate(inner)}
-            found = find_zeros(switch.subs(along), COMBINATION)
+            found = closed_form_zeros(switch.subs(along), COMBINATION)
             steps += found or []
         if found is None:
             return None
@@ -81,10 +81,10 @@ def reduced(model: ModelAt, expressions: Sequence[sp.Expr]) -> ReducedIntegral |
     return ReducedIntegral(drive, weights, tuple(dict.fromkeys(kinks)), tuple(dict.fromkeys(steps)), difference)
 
 
-def _common_combination(
+def _common_linear_combination(
     features: Sequence[sp.Expr], slopes: Sequence[Sequence[sp.Expr]], inner: Sequence[sp.Symbol]
 ) -> tuple[sp.Expr, ...] | None:
-    """Return coefficients of the only linear combination of the inner coordinates that features depend on, or None."""
+    """Return coefficients of the one combination of Y and noise that all features depend on; None if several."""
     used = [v for v in inner if any(e.has(v) for e in features)]
     if len(used) < 2:
         return tuple(sp.Integer(int(v in used)) for v in inner)
@@ -93,7 +93,7 @@ def _common_combination(
         if any(slope != 0 for slope in row):
             gradients.append(row)
         for switch in switching_functions([feature]):
-            gradients.append([drop_deltas(sp.diff(switch, v)) for v in inner])
+            gradients.append([drop_delta_functions(sp.diff(switch, v)) for v in inner])
     common: tuple[sp.Expr, ...] | None = None
     for gradient in gradients:
         pivot = next((slope for slope in gradient if slope != 0), None)
@@ -106,10 +106,10 @@ def _common_combination(
     return common
 
 
-def reference_context(
-    model: ModelAt, channel: Channel, metric: Kernel | None, unpack: Callable[[Kernel], str]
+def reference_template_context(
+    model: FixedSizeModel, channel: ChannelKernels, metric: Kernel | None, unpack: Callable[[Kernel], str]
 ) -> dict[str, Any]:
-    """Return the context of the reference template.
+    """Return the variables of the template of the multiprecision reference.
 
     Args:
         model: model at its structure.
@@ -120,7 +120,7 @@ def reference_context(
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     probabilities = channel.noise_probabilities
-    noise = tuple(variance for _, variance in gaussian_noise(model))
+    noise = tuple(variance for _, variance in gaussian_noise_variances(model))
     kernels = {
         "features": channel.features,
         "derivatives": channel.derivatives,
@@ -133,40 +133,40 @@ def reference_context(
     integrals = {}
     laws = [p for _, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
     for name, expression in (("loss", model.loss), ("metric", model.metric)):
-        integral = reduced(model, [expression, *map(sp.sympify, laws)]) if expression is not None else None
+        integral = reduced_integral(model, [expression, *map(sp.sympify, laws)]) if expression is not None else None
         if integral is not None:
             integrals[name] = integral
             for part in ("weights", "kinks", "steps"):
                 values = getattr(integral, part)
                 kernels[f"{name}_{part}"] = as_kernel(
-                    {f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced]
+                    {f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced_integral]
                 )
-    prior = prior_context(model, MPMATH)
+    prior = prior_template_context(model, MPMATH)
     kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {
         "kernels": kernels,
         "integrals": integrals,
         "corners": bool(channel.pieces and channel.pieces.corners),
         "unpack": unpack,
-        "code": lambda kernel: "\n".join("    " + line for line in MPMATH.body(kernel)),
+        "code": lambda kernel: "\n".join("    " + line for line in MPMATH.kernel_body_lines(kernel)),
         "returned": _tuple_text,
         "features": list(channel.feature_names),
-        "x_names": entries("x", L, s),
-        "y_names": entries("y", L, t),
+        "x_names": array_entries("x", L, s),
+        "y_names": array_entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
-        "w_names": entries("w", L, s),
-        "g_names": entries("g", L, s),
-        "dw_names": entries("dw", L, s),
-        "dy_names": entries("dy", L, t),
-        "p_names": upper_entries("p", L, s),
-        "row_names": moment_row_names(channel.moments, L),
+        "w_names": array_entries("w", L, s),
+        "g_names": array_entries("g", L, s),
+        "dw_names": array_entries("dw", L, s),
+        "dy_names": array_entries("dy", L, t),
+        "p_names": upper_triangle_entries("p", L, s),
+        "row_names": moment_summand_names(channel.moments, L),
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
-        "noise_values": _noise_values(model),
+        "noise_values": _discrete_noise_values_literal(model),
         "gaussian": tuple(isinstance(law, GaussianNoise) for _, law in model.noise.values()),
-        "law_parameters": "\n".join(parameters_in(tuple(model.law.values()), model)),
-        "law": {name: literal(value, MPMATH) for name, value in model.law.items()},
-        "noise_parameters": "\n".join(parameters_in(noise, model)),
-        "noise": literal(noise, MPMATH),
+        "law_parameters": "\n".join(parameter_load_lines(tuple(model.law.values()), model)),
+        "law": {name: expressions_literal(value, MPMATH) for name, value in model.law.items()},
+        "noise_parameters": "\n".join(parameter_load_lines(noise, model)),
+        "noise": expressions_literal(noise, MPMATH),
         "prior": prior,
         "s": s,
         "t": t,
@@ -178,8 +178,8 @@ def _tuple_text(names: Iterable[str]) -> str:
     return "(" + "".join(f"{name}, " for name in names).rstrip(" ") + ")"
 
 
-def _noise_values(model: ModelAt) -> str:
-    """Return the literal of the joint values of the discrete noise, exact, one row a choice."""
+def _discrete_noise_values_literal(model: FixedSizeModel) -> str:
+    """Return the literal of the joint values of the discrete noises, exact, one row per combination."""
     laws = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     rows = tuple(product(*[tuple(map(sp.sympify, law.values)) for law in laws])) if laws else ()
-    return literal(rows, MPMATH)
+    return expressions_literal(rows, MPMATH)

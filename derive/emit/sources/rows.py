@@ -9,20 +9,20 @@ from collections.abc import Sequence
 
 import sympy as sp
 
-from ..kernel import Entry, Kernel, as_kernel, entries
-from .nodes import symmetric_matrix
+from ..kernel import ArrayEntryName, Kernel, array_entries, as_kernel
+from .nodes import symmetric_matrix_symbols
 
 
-def _quadratic_part(s: int) -> tuple[sp.Expr, list[sp.Symbol]]:
-    """Return 1/2 w^T G w - w^T b, which is added to r(w) in (6.1), and w."""
-    w, b = (sp.Matrix([entry.symbol for entry in entries(array, s)]) for array in ("w", "b"))
-    return (w.T * symmetric_matrix("G", s) * w)[0] / 2 - (w.T * b)[0], list(w)
+def _row_quadratic_and_linear_part(s: int) -> tuple[sp.Expr, list[sp.Symbol]]:
+    """Return 1/2 w^T G w - w^T b, the part of a row's objective (6.1) besides r(w), and the symbols w."""
+    w, b = (sp.Matrix([entry.symbol for entry in array_entries(array, s)]) for array in ("w", "b"))
+    return (w.T * symmetric_matrix_symbols("G", s) * w)[0] / 2 - (w.T * b)[0], list(w)
 
 
-def stationarity(s: int) -> Kernel:
-    """Return gradient and Hessian of r(w) + 1/2 w^T G w - w^T b in w: zero and positive at the minimum."""
-    tilted, w = _quadratic_part(s)
-    d, h = [entry.symbol for entry in entries("d", s)], symmetric_matrix("h", s)
+def row_stationarity_kernel(s: int) -> Kernel:
+    """Return a kernel of gradient and Hessian in w of a row's objective r(w) + 1/2 w^T G w - w^T b."""
+    tilted, w = _row_quadratic_and_linear_part(s)
+    d, h = [entry.symbol for entry in array_entries("d", s)], symmetric_matrix_symbols("h", s)
     found = {f"force[{a}]": sp.expand(sp.diff(tilted, w[a])) + d[a] for a in range(s)}
     found |= {f"hessian[{a}, {b}]": sp.diff(tilted, w[a], w[b]) + h[a, b] for a in range(s) for b in range(s)}
     if s == 1:
@@ -30,31 +30,33 @@ def stationarity(s: int) -> Kernel:
     return as_kernel(found, prefix="a", equations="docs/theory.md (6.1), (6.2)")
 
 
-def resting_field() -> Kernel:
-    """Return the field for which a row of one column is stationary where the penalty's slope is d."""
-    tilted, (w,) = _quadratic_part(1)
-    b = Entry("b", 0)
-    (field,) = sp.solve(sp.diff(tilted, w) + Entry("d", 0).symbol, b.symbol)
+def stationary_row_field_kernel() -> Kernel:
+    """Return a kernel of the field b at which a row w (s = 1) is stationary, d being the penalty's derivative."""
+    tilted, (w,) = _row_quadratic_and_linear_part(1)
+    b = ArrayEntryName("b", 0)
+    (field,) = sp.solve(sp.diff(tilted, w) + ArrayEntryName("d", 0).symbol, b.symbol)
     return as_kernel({b: sp.expand(field)}, prefix="a", equations="docs/theory.md (6.1)")
 
 
-def envelope(s: int) -> Kernel:
-    """Return w^T b - r(w) - 1/2 w^T G w of (4.5), `penalty` being r(w)."""
-    value = -_quadratic_part(s)[0] - sp.Symbol("penalty", real=True)
+def row_envelope_kernel(s: int) -> Kernel:
+    """Return a kernel of the envelope w^T b - r(w) - 1/2 w^T G w of (4.5); `penalty` is r(w)."""
+    value = -_row_quadratic_and_linear_part(s)[0] - sp.Symbol("penalty", real=True)
     return as_kernel({"envelope": value}, prefix="a", equations="docs/theory.md (4.5)")
 
 
-def normal_density() -> Kernel:
-    """Return the density of a standard normal number xi."""
+def normal_density_kernel() -> Kernel:
+    """Return a kernel of the standard normal density at xi."""
     xi = sp.Symbol("xi", real=True)
     return as_kernel({"density": sp.exp(-(xi**2) / 2) / sp.sqrt(2 * sp.pi)}, prefix="a")
 
 
-def known_teachers(names: Sequence[str]) -> Kernel:
-    """Return the teacher's row from standard normal coordinates zeta, by a Cholesky factor of Cov(pi, b)."""
+def teacher_row_kernel(names: Sequence[str]) -> Kernel:
+    """Return a kernel of the teacher's row from standard normal numbers zeta, by a Cholesky factor of Cov(pi, b)."""
     return as_kernel(
         {
-            name: sp.Add(*[Entry("factor", n, e).symbol * Entry("zeta", e).symbol for e in range(n + 1)])
+            name: sp.Add(
+                *[ArrayEntryName("factor", n, e).symbol * ArrayEntryName("zeta", e).symbol for e in range(n + 1)]
+            )
             for n, name in enumerate(names)
         },
         prefix="a",

@@ -11,20 +11,27 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...authoring.regulariser import Sphere
-from ...theory.norms import norm_condition
+from ...theory.norms import row_norm_condition
 from ...theory.saddle_point import SaddlePoint, saddle_point
 from ...theory.thermal import beta
-from ..kernel import Entry, add_stamp, as_kernel, entries
+from ..kernel import ArrayEntryName, add_origin_comment, array_entries, as_kernel
 from ..printers.numba import NUMBA
-from .channel import Channel, saddle_of_model
-from .prior_source import composite_entries, conjugate_stages, layout, norm_entries, overlap_entries, ridge_moments
+from .channel import ChannelKernels, saddle_point_of_model
+from .prior_source import (
+    composite_entries,
+    conjugate_equations,
+    context_array_layout,
+    norm_excess_entries,
+    overlap_contributions,
+    ridge_second_moments,
+)
 
 
 @cache
-def differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp.Expr:
-    """Return the sum of derivative times d_<name> over the symbols of an expression.
+def total_differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp.Expr:
+    """Return the total differential of an expression, with d_<name> as the differential of a symbol.
 
     Args:
         expression: scalar expression.
@@ -34,11 +41,11 @@ def differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp
     return sp.Add(*[sp.diff(expression, x) * sp.Symbol(f"d_{x.name}", real=True) for x in moving])
 
 
-_DIFFERENTIALS = (differential, saddle_point)
+_DIFFERENTIALS = (total_differential, saddle_point)
 
 
-def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
-    """Return the context of the tangent template.
+def tangent_template_context(model: FixedSizeModel, channel: ChannelKernels) -> dict[str, Any]:
+    """Return the variables of the tangent template: differentials of the saddle-point equations.
 
     Args:
         model: model at its structure.
@@ -46,27 +53,29 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
     """
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
-    saddle = saddle_of_model(model)
+    saddle = saddle_point_of_model(model)
     p = saddle.symbols
-    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moment_context(channel)}
-    stages = conjugate_stages(saddle)
-    still = frozenset(map(str, entries(p.rho_star.name, t, t)))
+    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moment_template_context(channel)}
+    stages = conjugate_equations(saddle)
+    still = frozenset(map(str, array_entries(p.rho_star.name, t, t)))
     read: set[str] = set()
     inverses = []
     for name, matrix in stages.inverses:
-        value_lines, rows, first = _matrix_lines(f"{name}_of", matrix)
-        d_lines, d_rows, second = _matrix_lines(f"d_{name}_of", matrix.applyfunc(lambda e: differential(e, still)))
+        value_lines, rows, first = _matrix_definition_lines(f"{name}_of", matrix)
+        d_lines, d_rows, second = _matrix_definition_lines(
+            f"d_{name}_of", matrix.applyfunc(lambda e: total_differential(e, still))
+        )
         read |= first | second
         inverses.append((name, int(matrix.shape[0]), value_lines, rows, d_lines, d_rows))
     changes = {
-        entry: differential(matrix[entry.place], still)
+        entry: total_differential(matrix[entry.place], still)
         for target, matrix in stages.targets.items()
-        for entry in entries(f"d_{target}", *matrix.shape)
+        for entry in array_entries(f"d_{target}", *matrix.shape)
     }
     kernel = as_kernel(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
-    read |= kernel.names
+    read |= kernel.input_names
     loads = []
-    for entry, place in sorted(layout(saddle).items()):
+    for entry, place in sorted(context_array_layout(saddle).items()):
         loads += [f"{entry} = {entry.array}[:, {place}]"] if entry in read else []
         loads += [f"d_{entry} = d_{entry.array}[:, :, {place}]"] if f"d_{entry}" in read else []
     for entry, column in stages.averages.items():
@@ -74,51 +83,53 @@ def tangent_context(model: ModelAt, channel: Channel) -> dict[str, Any]:
         loads += [f"d_{entry} = d_moments[:, :, {column}]"] if f"d_{entry}" in read else []
     context |= {
         "inverses": inverses,
-        "conjugate_loads": add_stamp(loads),
-        "conjugate_lines": NUMBA.body(kernel),
+        "conjugate_loads": add_origin_comment(loads),
+        "conjugate_lines": NUMBA.kernel_body_lines(kernel),
         "conjugate_rows": [
-            _rows_text(f"d_{target.name}", stages.targets[target.name].shape)
+            _matrix_literal(f"d_{target.name}", stages.targets[target.name].shape)
             for target in (p.q_hat, p.V_hat, p.m_hat, p.theta_hat)
         ],
     }
     if model.penalty is None:
         sphere = isinstance(model.regulariser, Sphere)
-        context |= _ridge_context(saddle) | {"sphere": sphere} | (_norm_context(saddle) if sphere else {})
+        context |= (
+            _ridge_template_context(saddle) | {"sphere": sphere} | (_norm_template_context(saddle) if sphere else {})
+        )
     return context
 
 
-def moment_tangent_context(channel: Channel) -> dict[str, Any]:
-    """Return the context of the tangent template for the moments alone, of a problem without weights."""
-    return {"weights": False, **_moment_context(channel)}
+def moment_tangent_template_context(channel: ChannelKernels) -> dict[str, Any]:
+    """Return the variables of the tangent template of a reduced problem, which has channel averages only."""
+    return {"weights": False, **_moment_template_context(channel)}
 
 
-def _moment_context(channel: Channel) -> dict[str, Any]:
+def _moment_template_context(channel: ChannelKernels) -> dict[str, Any]:
     return {
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "row": sum(m.shape[0] * m.shape[1] for m in channel.moments),
-        **_row_lines(channel),
+        **_moment_derivative_lines(channel),
     }
 
 
-def _matrix_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
-    """Return lines that define the entries of a matrix, its rows as text, and the names that they use."""
-    outputs = {entry: matrix[entry.place] for entry in entries(name, *matrix.shape)}
+def _matrix_definition_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
+    """Return lines that define the entries of a matrix, the literal of the matrix, and the names that the lines use."""
+    outputs = {entry: matrix[entry.place] for entry in array_entries(name, *matrix.shape)}
     kernel = as_kernel(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
-    return NUMBA.body(kernel), _rows_text(name, matrix.shape), set(kernel.names)
+    return NUMBA.kernel_body_lines(kernel), _matrix_literal(name, matrix.shape), set(kernel.input_names)
 
 
-def _rows_text(name: str, shape: tuple[int, int]) -> str:
-    rows = ["[" + ", ".join(Entry(name, i, j) for j in range(shape[1])) + "]" for i in range(shape[0])]
+def _matrix_literal(name: str, shape: tuple[int, int]) -> str:
+    rows = ["[" + ", ".join(ArrayEntryName(name, i, j) for j in range(shape[1])) + "]" for i in range(shape[0])]
     return "[" + ", ".join(rows) + "]"
 
 
-def _row_lines(channel: Channel) -> dict[str, list[str]]:
-    """Return lines of the derivatives of the moment rows where the loss does not depend on the solution itself."""
+def _moment_derivative_lines(channel: ChannelKernels) -> dict[str, list[str]]:
+    """Return lines of the derivatives of the channel averages' summands in g, dw and dy."""
     structure, kernel = channel.model.structure, channel.moment_slopes
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
 
-    def slope_assignment(slope: Entry, value: str) -> str:
-        """Return the line that stores a slope.
+    def derivative_assignment(slope: ArrayEntryName, value: str) -> str:
+        """Return the line that stores a derivative in its array.
 
         Args:
             slope: entry of the array of slopes.
@@ -126,40 +137,43 @@ def _row_lines(channel: Channel) -> dict[str, list[str]]:
         """
         return f"{slope.array}[:, {slope.subscript}] = {value}"
 
-    fields = [*entries("g", L, s), *entries("dw", L, s), *entries("dy", L, t)]
-    loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.names]
-    return {"row_loads": add_stamp(loads), "row_lines": NUMBA.body(kernel, slope_assignment)}
+    fields = [*array_entries("g", L, s), *array_entries("dw", L, s), *array_entries("dy", L, t)]
+    loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.input_names]
+    return {"row_loads": add_origin_comment(loads), "row_lines": NUMBA.kernel_body_lines(kernel, derivative_assignment)}
 
 
-def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return lines of composites and overlaps of a ridge over all atoms at once."""
+def _ridge_template_context(saddle: SaddlePoint) -> dict[str, Any]:
+    """Return lines of the differentials of G, B, Q and of the overlaps of a ridge, over all atoms at once."""
     composites = composite_entries(saddle)
     kernel = as_kernel(
         {f"{array}[..., :, {place}]": e for (array, place), e in composites.items()},
         equations="docs/theory.md (8.5)",
         formulas=[composite_entries],
     )
-    places = layout(saddle)
-    lines = add_stamp(
-        [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.names]
+    places = context_array_layout(saddle)
+    lines = add_origin_comment(
+        [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.input_names]
     )
-    lines += NUMBA.body(kernel, "{} += {}".format)
+    lines += NUMBA.kernel_body_lines(kernel, "{} += {}".format)
 
-    resolvent, square, Btau, Bpi, entries_of = ridge_moments(saddle)
+    resolvent, square, Btau, Bpi, summand_in_named_entries = ridge_second_moments(saddle)
     outputs = {
-        f"d_{overlap.name}[:, n, {places[entry]}]": differential(matrix[entry.place], frozenset({"gamma_n"}))
-        for overlap, matrix in overlap_entries(saddle, entries_of).items()
-        for entry in entries(overlap.name, *matrix.shape)
+        f"d_{overlap.name}[:, n, {places[entry]}]": total_differential(matrix[entry.place], frozenset({"gamma_n"}))
+        for overlap, matrix in overlap_contributions(saddle, summand_in_named_entries).items()
+        for entry in array_entries(overlap.name, *matrix.shape)
     }
     kernel = as_kernel(
-        outputs, prefix="x", equations="docs/theory.md (8.6), (8.7)", formulas=[differential, overlap_entries]
+        outputs,
+        prefix="x",
+        equations="docs/theory.md (8.6), (8.7)",
+        formulas=[total_differential, overlap_contributions],
     )
     p = saddle.symbols
     loads: list[str] = []
     own: list[str] = []
     for matrix in sorted((resolvent, square, p.Q, Btau, Bpi), key=str):
-        for entry in entries(matrix.name, *map(int, matrix.shape)):
-            for d in [d for d in ("", "d_") if f"{d}{entry}" in kernel.names]:
+        for entry in array_entries(matrix.name, *map(int, matrix.shape)):
+            for d in [d for d in ("", "d_") if f"{d}{entry}" in kernel.input_names]:
                 i, j = entry.place
                 if matrix == Btau:
                     own.append(f"{d}{entry} = {d}product[..., {i}, n]")
@@ -167,28 +181,35 @@ def _ridge_context(saddle: SaddlePoint) -> dict[str, Any]:
                     own.append(f"{d}{entry} = {d}product[..., {i}, contexts + {j}]")
                 else:
                     loads.append(f"{d}{entry} = {d}{matrix.name}[..., {i}, {j}]")
-    changes = NUMBA.body(kernel, "{} = ({}) @ weights".format)
-    return {"composite_lines": lines, "overlap_loads": add_stamp(loads), "overlap_lines": add_stamp(own) + changes}
+    changes = NUMBA.kernel_body_lines(kernel, "{} = ({}) @ weights".format)
+    return {
+        "composite_lines": lines,
+        "overlap_loads": add_origin_comment(loads),
+        "overlap_lines": add_origin_comment(own) + changes,
+    }
 
 
-def _norm_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return lines of the changes of the columns' mean squares at fixed multipliers, and of their slopes in these.
+def _norm_template_context(saddle: SaddlePoint) -> dict[str, Any]:
+    """Return lines of the differentials of the columns' mean squares, and of their derivatives in the multipliers.
 
     Both are at zero temperature.
     """
     s = int(saddle.symbols.s)
-    excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_entries(saddle))
-    outputs = {f"change[:, {a}]": differential(excess[a]) for a in range(s)}
+    excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_excess_entries(saddle))
+    outputs = {f"change[:, {a}]": total_differential(excess[a]) for a in range(s)}
     outputs |= {f"slope[{a}, {b}]": slope[a, b] for a in range(s) for b in range(s)}
-    formulas = [differential, norm_condition]
+    formulas = [total_differential, row_norm_condition]
     kernel = as_kernel(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
     loads = [
         f"{d}{e} = {d}{name}[..., {e.subscript}]"
         for name in ("R", "BB", "Q")
-        for e in entries(name, s, s)
+        for e in array_entries(name, s, s)
         for d in ("", "d_")
-        if f"{d}{e}" in kernel.names
+        if f"{d}{e}" in kernel.input_names
     ]
-    loads += [f"{e} = norm[{e.subscript}]" for e in entries("norm", s)]
-    loads += [f"d_{e} = d_norm[:, {e.subscript}, None]" for e in entries("norm", s)]
-    return {"norm_loads": add_stamp(loads), "norm_lines": NUMBA.body(kernel, "{} = ({}) @ weights".format)}
+    loads += [f"{e} = norm[{e.subscript}]" for e in array_entries("norm", s)]
+    loads += [f"d_{e} = d_norm[:, {e.subscript}, None]" for e in array_entries("norm", s)]
+    return {
+        "norm_loads": add_origin_comment(loads),
+        "norm_lines": NUMBA.kernel_body_lines(kernel, "{} = ({}) @ weights".format),
+    }

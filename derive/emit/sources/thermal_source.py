@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...authoring.model import ModelAt
-from ..kernel import Entry, Kernel, as_kernel, entries, model_source, upper_entries
+from ...authoring.model import FixedSizeModel
+from ..kernel import ArrayEntryName, Kernel, array_entries, as_kernel, model_function_location, upper_triangle_entries
 from . import nodes
 from .channel import (
-    extract_features,
-    joint_discrete_noise,
-    moment_kernel,
-    moment_row_names,
-    moment_rows,
-    noise_names,
-    saddle_of_model,
-    teacher_features,
+    extract_teacher_features,
+    joint_discrete_noise_law,
+    moment_summand_kernel,
+    moment_summand_names,
+    moment_summands,
+    noise_coordinate_names,
+    saddle_point_of_model,
+    teacher_feature_kernel,
 )
 from .prior_source import SCAN
 
 MOST_FIELDS = 4  # most fields of an integral over X by product rules, at every node of another integral
 
 
-def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return kernels and names of the thermal template.
+def thermal_template_context(model: FixedSizeModel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the template of the channel at a finite temperature.
 
     The equations, and with them the averages needed, are those of zero temperature (theory/thermal.py).
 
@@ -34,23 +34,25 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    definitions, loss = extract_features(model)
-    features, feature_names = teacher_features(model, definitions)
-    moments, summands, own = moment_rows(model, saddle_of_model(model), loss)
-    drawn = noise_names(model)
+    definitions, loss = extract_teacher_features(model)
+    features, feature_names = teacher_feature_kernel(model, definitions)
+    moments, summands, own = moment_summands(model, saddle_point_of_model(model), loss)
+    drawn = noise_coordinate_names(model)
     noise = drawn["gaussian_noise"]
-    rows = moment_row_names(moments, L)
-    probabilities, values = joint_discrete_noise(model)
+    rows = moment_summand_names(moments, L)
+    probabilities, values = joint_discrete_noise_law(model)
     kernels: dict[str, Kernel | None] = {
         "features": features,
-        "loss": as_kernel({"loss": loss}, equations="docs/theory.md (1.3)", formulas=[model_source(model)]),
+        "loss": as_kernel({"loss": loss}, equations="docs/theory.md (1.3)", formulas=[model_function_location(model)]),
         "quadratic": as_kernel(
-            {"value": nodes.quadratic(structure)}, equations="docs/theory.md (4.3)", formulas=[nodes.quadratic]
+            {"value": nodes.proximal_quadratic_form(structure)},
+            equations="docs/theory.md (4.3)",
+            formulas=[nodes.proximal_quadratic_form],
         ),
-        "node": nodes.node(structure, noise, "w"),
-        "field": nodes.field(structure, "mean"),
-        "response": nodes.thermal_response(structure),
-        "moment_rows": moment_kernel(summands),
+        "node": nodes.node_fields_kernel(structure, noise, "w"),
+        "field": nodes.proximal_field_kernel(structure, "mean"),
+        "response": nodes.thermal_response_kernel(structure),
+        "moment_rows": moment_summand_kernel(summands),
         "own_slopes": own,
         "noise_probabilities": probabilities,
     }
@@ -69,14 +71,14 @@ def thermal_context(model: ModelAt, unpack: Callable[[Kernel], str]) -> dict[str
         "features": list(feature_names),
         "noise_values": values,
         "own": [name for name, _ in own.results] if own else [],
-        "x_names": entries("x", L, s),
-        "y_names": entries("y", L, t),
-        "w_names": entries("w", L, s),
+        "x_names": array_entries("x", L, s),
+        "y_names": array_entries("y", L, t),
+        "w_names": array_entries("w", L, s),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         **drawn,
-        "p_names": upper_entries("p", L, s),
-        "mean_names": entries("mean", L, s),
-        "spread_names": [Entry("spread", i, j) for i in range(L * s) for j in range(i, L * s)],
-        "arrays": nodes.law_array_entries(structure, len(noise)),
-        "coordinates": nodes.normal_coordinates(structure, len(noise)),
+        "p_names": upper_triangle_entries("p", L, s),
+        "mean_names": array_entries("mean", L, s),
+        "spread_names": [ArrayEntryName("spread", i, j) for i in range(L * s) for j in range(i, L * s)],
+        "arrays": nodes.field_law_array_entries(structure, len(noise)),
+        "coordinates": nodes.standard_normal_coordinates(structure, len(noise)),
     }

@@ -36,7 +36,7 @@ class NormalLaw:
     mean: sp.Matrix
     covariance: sp.Matrix
 
-    def bind_symbols(self, at: ExactValues) -> tuple[list[sp.Symbol], ExactValues]:
+    def bind_vector_symbols(self, at: ExactValues) -> tuple[list[sp.Symbol], ExactValues]:
         """Return fresh symbols for the entries, and values in which the vectors are replaced by these symbols."""
         letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
         bound: dict[str, sp.Matrix] = {}
@@ -56,7 +56,7 @@ class NormalLaw:
         Raises:
             ValueError: the expression is not of second degree.
         """
-        letters, bound = self.bind_symbols(at)
+        letters, bound = self.bind_vector_symbols(at)
         value = bound(expression)
         if isinstance(value, sp.MatrixBase):
             return value.applyfunc(lambda entry: self._average_polynomial(entry, letters))
@@ -67,7 +67,7 @@ class NormalLaw:
         m = self.mean
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
-    def log_average_exp(self, exponent: sp.Expr, at: ExactValues) -> sp.Expr:
+    def log_expectation_of_exp(self, exponent: sp.Expr, at: ExactValues) -> sp.Expr:
         """Return log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
 
         Args:
@@ -77,21 +77,21 @@ class NormalLaw:
         Raises:
             ValueError: the exponent is not of second degree, or the integral diverges.
         """
-        letters, bound = self.bind_symbols(at)
+        letters, bound = self.bind_vector_symbols(at)
         precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
         constant, linear, quadratic = quadratic_coefficients(bound(exponent), letters)
         constant -= (mean.T * precision * mean)[0] / 2
         return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
-    def tilted_law(self, exponent: sp.Expr, at: ExactValues) -> NormalLaw:
+    def exponentially_tilted_law(self, exponent: sp.Expr, at: ExactValues) -> NormalLaw:
         """Return the normal law with the additional weight exp(exponent), of second degree in the vectors.
 
         Args:
             exponent: scalar polynomial in the vectors.
             at: values of all other symbols.
         """
-        letters, bound = self.bind_symbols(at)
+        letters, bound = self.bind_vector_symbols(at)
         _, linear, precision = quadratic_coefficients(bound(exponent), letters)
         own = self.covariance.inv()
         covariance = (own + precision).inv()
@@ -141,7 +141,7 @@ def log_gaussian_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Exp
 
 
 def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Matrix) -> sp.Expr:
-    if precision.is_hermitian and not precision.free_symbols and not _is_positive(precision):
+    if precision.is_hermitian and not precision.free_symbols and not _is_positive_definite(precision):
         raise ValueError("the integral diverges")
     return (
         constant
@@ -151,7 +151,7 @@ def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Mat
     )
 
 
-def _is_positive(matrix: sp.Matrix) -> bool:
+def _is_positive_definite(matrix: sp.Matrix) -> bool:
     """Return whether a symmetric matrix is positive definite, by the pivots of its elimination in fractions."""
     if not all(entry.is_Rational for entry in matrix):
         return bool(matrix.is_positive_definite)
@@ -207,7 +207,7 @@ class ExactValues:
         Raises:
             TypeError: a part of the expression has no value here.
         """
-        return _evaluate(expression, self)
+        return _evaluate_expression(expression, self)
 
 
 def _value_of_symbol(expression: Any, at: ExactValues) -> Any:
@@ -227,17 +227,17 @@ def _evaluate_average(expression: Average | MatrixAverage, at: ExactValues) -> A
     kind, inside = expression.kind, expression.summand
     numbers = [str(a) for a in range(1, at.replicas + 1)]
     if kind == REPLICAS:
-        return _add_values([at.with_values(a=a)(inside) for a in numbers], inside)
+        return _sum_values([at.with_values(a=a)(inside) for a in numbers], inside)
     if kind == PAIRS:
-        return _add_values([at.with_values(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
+        return _sum_values([at.with_values(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
     terms = at.sums.get(kind, ((1, {}),))
     places = [(weight, at.with_values(own)) for weight, own in (terms(at) if callable(terms) else terms)]
     if kind in at.laws:
-        return _add_values([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
-    return _add_values([weight * here(inside) for weight, here in places], inside)
+        return _sum_values([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
+    return _sum_values([weight * here(inside) for weight, here in places], inside)
 
 
-def _add_values(values: list[Any], like: Any) -> Any:
+def _sum_values(values: list[Any], like: Any) -> Any:
     if getattr(like, "is_Matrix", False):
         return sum(values[1:], values[0])
     return sp.Add(*values)
@@ -251,7 +251,7 @@ _MATRIX_FUNCTIONS: dict[type, Callable[[sp.Matrix], Any]] = {
 }
 
 
-def _evaluate(expression: Any, at: ExactValues) -> Any:
+def _evaluate_expression(expression: Any, at: ExactValues) -> Any:
     if isinstance(expression, sp.Symbol | sp.MatrixSymbol):
         return _value_of_symbol(expression, at)
     if isinstance(expression, Average | MatrixAverage):
@@ -270,7 +270,7 @@ def _evaluate(expression: Any, at: ExactValues) -> Any:
         rows = [sp.Matrix.hstack(*[at(block) for block in blocks.row(i)]) for i in range(blocks.rows)]
         return sp.Matrix.vstack(*rows)
     if isinstance(expression, sp.MatAdd):
-        return _add_values([at(a) for a in expression.args], expression)
+        return _sum_values([at(a) for a in expression.args], expression)
     if isinstance(expression, sp.MatMul):
         scalar, factors = expression.as_coeff_matrices()
         return at(scalar) * reduce(mul, map(at, factors))
@@ -280,12 +280,12 @@ def _evaluate(expression: Any, at: ExactValues) -> Any:
         return at(expression.base) ** int(expression.exp)
     if isinstance(expression, LogIntegral):
         name = expression.variable.name
-        letters, bound = NormalLaw((name,), at.values[name] * 0, sp.Matrix()).bind_symbols(at)
+        letters, bound = NormalLaw((name,), at.values[name] * 0, sp.Matrix()).bind_vector_symbols(at)
         return log_gaussian_integral(bound(expression.exponent), letters)
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
-            return at.law(average.kind).log_average_exp(average.summand.args[0], at)
+            return at.law(average.kind).log_expectation_of_exp(average.summand.args[0], at)
     if getattr(expression, "is_Matrix", False):
         if isinstance(expression, sp.ZeroMatrix | sp.Identity):
             shape = (int(at(size)) for size in expression.shape)
@@ -296,10 +296,10 @@ def _evaluate(expression: Any, at: ExactValues) -> Any:
     return expression
 
 
-def is_zero(expression: Any) -> bool:
+def is_exactly_zero(expression: Any) -> bool:
     """Return whether a sum of rationals and rational multiples of logarithms of rationals vanishes exactly."""
     if isinstance(expression, sp.MatrixBase):
-        return all(is_zero(entry) for entry in expression)
+        return all(is_exactly_zero(entry) for entry in expression)
     rest, argument = sp.Integer(0), sp.Integer(1)
     for term in sp.Add.make_args(sp.expand(expression)):
         logarithms = [factor for factor in sp.Mul.make_args(term) if isinstance(factor, sp.log)]
@@ -316,36 +316,36 @@ class RandomRationals:
     def __init__(self, name: str) -> None:
         self.random = Random(name)
 
-    def number(self) -> sp.Rational:
-        """Return the next number +-p / q with p from 1 to 29 and q in {5, 7, 11, 13}: never zero."""
+    def draw_number(self) -> sp.Rational:
+        """Return a random rational +-p / q, never zero, with p from 1 to 29 and q in {5, 7, 11, 13}."""
         return sp.Rational(self.random.choice([-1, 1]) * self.random.randint(1, 29), self.random.choice([5, 7, 11, 13]))
 
-    def matrix(self, rows: int, columns: int) -> sp.Matrix:
-        """Return a matrix of independent entries, drawn by `number`.
+    def draw_matrix(self, rows: int, columns: int) -> sp.Matrix:
+        """Return a matrix of independent entries, drawn by `draw_number`.
 
         Args:
             rows: number of rows.
             columns: number of columns.
         """
-        return sp.Matrix(rows, columns, lambda i, j: self.number())
+        return sp.Matrix(rows, columns, lambda i, j: self.draw_number())
 
-    def spd_matrix(self, size: int, least: Any = 1) -> sp.Matrix:
+    def draw_spd_matrix(self, size: int, least: Any = 1) -> sp.Matrix:
         """Return a symmetric matrix with eigenvalues of at least `least`.
 
         Args:
             size: number of rows.
             least: lower bound of the eigenvalues.
         """
-        half = self.matrix(size, size) / 4
+        half = self.draw_matrix(size, size) / 4
         return half * half.T + sp.eye(size) * least
 
-    def symmetric(self, size: int) -> sp.Matrix:
+    def draw_symmetric_matrix(self, size: int) -> sp.Matrix:
         """Return a symmetric matrix of no definite sign."""
-        half = self.matrix(size, size)
+        half = self.draw_matrix(size, size)
         return half + half.T
 
 
-def block_matrix(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
+def nested_block_matrix(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
     """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out.
 
     Args:

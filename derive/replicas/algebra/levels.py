@@ -10,7 +10,7 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import CHANNEL, Average, Jacobian, MatrixAverage, Symbols
+from ...calculus.averages import CHANNEL, Average, Jacobian, MatrixAverage, OrderParameterSymbols
 from .objects import FIELD, n, replica_symbol
 
 # Kinds of averages: over omega around omega_0, shared by the replicas of a block; over b_0 (over b around it: FIELD).
@@ -35,7 +35,7 @@ _STEMS = "Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde
 
 
 @dataclass(frozen=True)
-class BrokenSymbols(Symbols):
+class ReplicaBreakingSymbols(OrderParameterSymbols):
     """Symbols with steps of replica symmetry breaking: q is the overlap between blocks, q + Delta that within a block.
 
     Shapes: Delta, Delta_hat, Q_Delta (sum of gamma Delta^), V_tilde = V + y Delta and V_tilde_hat = V^ - y Delta^,
@@ -52,28 +52,28 @@ class BrokenSymbols(Symbols):
     def __post_init__(self) -> None:
         super().__post_init__()
         for stem in _STEMS:
-            for name in self._names_by_step(stem):
+            for name in self._symbol_names_by_breaking_step(stem):
                 object.__setattr__(self, name, sp.MatrixSymbol(name, self.s, self.s))
         for name in (f"{stem}_{k}" for stem in ("omega", "b") for k in range(self.steps)):
             object.__setattr__(self, name, sp.MatrixSymbol(name, self.s, 1))
 
-    def _names_by_step(self, stem: str) -> list[str]:
-        """Return the names, one a step, that a stem has."""
+    def _symbol_names_by_breaking_step(self, stem: str) -> list[str]:
+        """Return the symbol names of a stem, one per breaking step."""
         ends = [""] if self.steps == 1 else [f"_{k + 1}" for k in range(self.steps)]
         return [stem.format(end) if "{}" in stem else stem + end for end in ends]
 
-    def by_step(self, stem: str) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symbols of a stem ("Delta", "Delta{}_hat", ...), one a step, from the largest blocks inwards."""
-        return tuple(getattr(self, name) for name in self._names_by_step(stem))
+    def symbols_by_breaking_step(self, stem: str) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of a stem ("Delta", "Delta{}_hat", ...), one per breaking step, largest blocks first."""
+        return tuple(getattr(self, name) for name in self._symbol_names_by_breaking_step(stem))
 
     @property
     def sizes(self) -> tuple[sp.Symbol, ...]:
-        """Return the number of replicas in a block, one symbol a step."""
+        """Return the symbols of the numbers of replicas per block, one per breaking step."""
         return _SIZES[self.steps]
 
     @property
     def rates(self) -> tuple[sp.Symbol, ...]:
-        """Return the Parisi parameters, one a step."""
+        """Return the symbols of the Parisi parameters, one per breaking step."""
         return _RATES[self.steps]
 
     @property
@@ -87,19 +87,19 @@ class BrokenSymbols(Symbols):
         return (*(getattr(self, f"b_{k}") for k in range(self.steps)), self.b)
 
     @property
-    def symmetric(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symmetric matrices: those of `Symbols` and those of the steps."""
-        return (*super().symmetric, *(z for stem in _STEMS for z in self.by_step(stem)))
+    def symmetric_matrices(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symmetric matrices: those of `OrderParameterSymbols` and those of the steps."""
+        return (*super().symmetric_matrices, *(z for stem in _STEMS for z in self.symbols_by_breaking_step(stem)))
 
     @property
     def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the conjugates: those of `Symbols`, then those of Delta."""
-        return (*super().conjugates, *self.by_step("Delta{}_hat"))
+        """Return the conjugates: those of `OrderParameterSymbols`, then those of Delta."""
+        return (*super().conjugates, *self.symbols_by_breaking_step("Delta{}_hat"))
 
     @property
     def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return the composites of `Symbols`, and Q_Delta = sum gamma Delta^."""
-        own = zip(self.by_step("Q_Delta"), self.by_step("Delta{}_hat"), strict=True)
+        """Return the composites of `OrderParameterSymbols`, and Q_Delta = sum gamma Delta^."""
+        own = zip(self.symbols_by_breaking_step("Q_Delta"), self.symbols_by_breaking_step("Delta{}_hat"), strict=True)
         return {**super().composites, **{Q: self.gamma * hat for Q, hat in own}}
 
     def variances(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
@@ -107,7 +107,14 @@ class BrokenSymbols(Symbols):
         found: dict[sp.MatrixSymbol, MatrixExpr] = {}
         for end, V, sign in (("", self.V, 1), ("{}_hat", self.V_hat, -1)):
             for tilde, Delta, rate in reversed(
-                [*zip(self.by_step(f"V_tilde{end}"), self.by_step(f"Delta{end}"), self.rates, strict=True)]
+                [
+                    *zip(
+                        self.symbols_by_breaking_step(f"V_tilde{end}"),
+                        self.symbols_by_breaking_step(f"Delta{end}"),
+                        self.rates,
+                        strict=True,
+                    )
+                ]
             ):
                 V = V + sign * rate * Delta
                 found[tilde] = V
@@ -117,14 +124,23 @@ class BrokenSymbols(Symbols):
         """Return resolvent of a ridge -> its symbol: R, and R_tilde of every step."""
         stiffness: MatrixExpr = self.Lambda + self.G
         found = {stiffness.inv(): self.R}
-        for R, Q, rate in reversed([*zip(self.by_step("R_tilde"), self.by_step("Q_Delta"), self.rates, strict=True)]):
+        for R, Q, rate in reversed(
+            [
+                *zip(
+                    self.symbols_by_breaking_step("R_tilde"),
+                    self.symbols_by_breaking_step("Q_Delta"),
+                    self.rates,
+                    strict=True,
+                )
+            ]
+        ):
             stiffness = stiffness - rate * Q
             found[stiffness.inv()] = R
         return found
 
 
 @dataclass(frozen=True)
-class Level:
+class ReplicaLevel:
     """Replicas that share a field, from which any two of them have an overlap.
 
     Attributes:
@@ -157,13 +173,13 @@ class ReplicaPairs:
     overlap: MatrixExpr
     conjugate: MatrixExpr
 
-    def values(self, p: Symbols) -> dict[Any, Any]:
+    def values(self, p: OrderParameterSymbols) -> dict[Any, Any]:
         """Return the replacements of q|ab and q_hat|ab for these pairs."""
         return {replica_symbol(p.q, "ab"): self.overlap, replica_symbol(p.q_hat, "ab"): self.conjugate}
 
 
 @dataclass(frozen=True)
-class Ansatz:
+class ReplicaAnsatz:
     """Blocks in blocks of replicas (docs/theory.md (3.7), (18.1), (18.2)).
 
     Attributes:
@@ -171,8 +187,8 @@ class Ansatz:
         numbers: replicas in each level, for every case in which matrices are written out.
     """
 
-    symbols: BrokenSymbols
-    levels: tuple[Level, ...]
+    symbols: ReplicaBreakingSymbols
+    levels: tuple[ReplicaLevel, ...]
     numbers: tuple[tuple[int, ...], ...]
 
     @property
@@ -186,7 +202,7 @@ class Ansatz:
         return {size.name: sp.sympify(number) for size, number in zip(sizes, numbers, strict=True)}
 
     @property
-    def single_replica(self) -> dict[Any, Any]:
+    def single_replica_order_parameters(self) -> dict[Any, Any]:
         """Return the order parameters of one replica; V is the excess of its self-overlap over other overlaps."""
         p, r = self.symbols, sp.MatrixSymbol("r", self.symbols.s, self.symbols.s)
         r_hat = sp.MatrixSymbol("r_hat", *r.shape)
@@ -221,17 +237,24 @@ class Ansatz:
         return integral
 
 
-def replica_symmetric_ansatz(p: Symbols) -> Ansatz:
+def replica_symmetric_ansatz(p: OrderParameterSymbols) -> ReplicaAnsatz:
     """Return the replica-symmetric ansatz, of one level."""
-    return block_ansatz(BrokenSymbols(p.s, p.t, p.trained, p.loss_holds_q, steps=0))
+    return replica_block_ansatz(ReplicaBreakingSymbols(p.s, p.t, p.trained, p.loss_depends_on_q, steps=0))
 
 
-def block_ansatz(p: BrokenSymbols) -> Ansatz:
+def replica_block_ansatz(p: ReplicaBreakingSymbols) -> ReplicaAnsatz:
     """Return the ansatz with replicas in blocks, for two steps in blocks of blocks: one level more than steps."""
-    whole = Level(n, p.q, p.q_hat, p.Q, p.fields[0], p.row_fields[0], CHANNEL, OUTER_FIELD if p.steps else FIELD)
+    whole = ReplicaLevel(n, p.q, p.q_hat, p.Q, p.fields[0], p.row_fields[0], CHANNEL, OUTER_FIELD if p.steps else FIELD)
     stems = "Delta", "Delta{}_hat", "Q_Delta"
-    known = (p.sizes, *map(p.by_step, stems), p.fields[1:], p.row_fields[1:], _BLOCKS[p.steps], _ROWS[p.steps])
-    return Ansatz(p, (whole, *(Level(*each) for each in zip(*known, strict=True))), _NUMBERS[p.steps])
+    known = (
+        p.sizes,
+        *map(p.symbols_by_breaking_step, stems),
+        p.fields[1:],
+        p.row_fields[1:],
+        _BLOCKS[p.steps],
+        _ROWS[p.steps],
+    )
+    return ReplicaAnsatz(p, (whole, *(ReplicaLevel(*each) for each in zip(*known, strict=True))), _NUMBERS[p.steps])
 
 
 @dataclass(frozen=True)
@@ -262,53 +285,58 @@ class TiltedAverage:
             value = average(kind, value)
         return value
 
-    def slope_at(self, level: int) -> MatrixExpr:
+    def mean_gradient_at_level(self, level: int) -> MatrixExpr:
         """Return the slope averaged over the inner levels: d/dz_level of the logarithms so far."""
         return self.mean(self.slope, slice(level, None))
 
-    def squared_slope_at(self, level: int) -> MatrixExpr:
-        """Return slope slope^T of a level."""
-        return self.slope_at(level) * self.slope_at(level).T
+    def gradient_outer_product_at_level(self, level: int) -> MatrixExpr:
+        """Return the outer product of the mean gradient at a level with itself."""
+        return self.mean_gradient_at_level(level) * self.mean_gradient_at_level(level).T
 
-    def response_at(self, level: int) -> MatrixExpr:
+    def gradient_response_at_level(self, level: int) -> MatrixExpr:
         """Return dslope/dz of a level: smooth even where the slope jumps, except for the innermost, a distribution."""
-        return Jacobian(self.slope_at(level), self.fields[level])
+        return Jacobian(self.mean_gradient_at_level(level), self.fields[level])
 
     @property
-    def mean_slope(self) -> MatrixExpr:
+    def tilted_mean_gradient(self) -> MatrixExpr:
         """Return d/dz_0: the tilted average of the slope."""
-        return self.slope_at(0)
+        return self.mean_gradient_at_level(0)
 
     def covariance_gradient(self, level: int) -> MatrixExpr:
         """Return d/dC of a level = 1/2 < dslope/dz + y slope slope^T >, by the heat equation of E exp(y h)."""
         outer = slice(level)
-        response, square = (self.mean(self.response_at(level), outer), self.mean(self.squared_slope_at(level), outer))
+        response, square = (
+            self.mean(self.gradient_response_at_level(level), outer),
+            self.mean(self.gradient_outer_product_at_level(level), outer),
+        )
         return (response + self.rates[level - 1] * square) / 2
 
     @property
     def response(self) -> MatrixExpr:
         """Return d< slope >/dz_0, smooth even where the slope jumps."""
-        return self.response_at(0)
+        return self.gradient_response_at_level(0)
 
     @property
     def expanded_responses(self) -> dict[MatrixExpr, MatrixExpr]:
         """Return response -> < dslope/dz > + y Cov(slope), for every level from z_0 inwards."""
         found = {}
         for level, (kind, rate) in enumerate(zip(self.kinds, self.rates, strict=True)):
-            inner = MatrixAverage(kind, self.response_at(level + 1))
-            spread = MatrixAverage(kind, self.squared_slope_at(level + 1)) - self.squared_slope_at(level)
-            found[self.response_at(level)] = inner + rate * spread
+            inner = MatrixAverage(kind, self.gradient_response_at_level(level + 1))
+            spread = MatrixAverage(
+                kind, self.gradient_outer_product_at_level(level + 1)
+            ) - self.gradient_outer_product_at_level(level)
+            found[self.gradient_response_at_level(level)] = inner + rate * spread
         return found
 
 
-def tilted_averages(p: BrokenSymbols) -> tuple[TiltedAverage, TiltedAverage]:
+def tilted_averages(p: ReplicaBreakingSymbols) -> tuple[TiltedAverage, TiltedAverage]:
     """Return the tilted averages of a sample (h = -M, its slope g) and of a row (h = N, its slope w)."""
     return TiltedAverage(_TILTED[p.steps], p.rates, p.fields, p.g), TiltedAverage(
         _ROWS_TILTED[p.steps], p.rates, p.row_fields, p.w
     )
 
 
-def tilt_exponents(p: BrokenSymbols) -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
+def tilt_exponents(p: ReplicaBreakingSymbols) -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
     """Return kind of tilted average -> exponent y f of the inner levels, for a sample and for a row."""
     found = []
     for extremum, tilted, plain in (

@@ -11,7 +11,13 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import Average, MatrixAverage, Symbols, symmetrise, trace_gradient
+from ...calculus.averages import (
+    Average,
+    MatrixAverage,
+    OrderParameterSymbols,
+    gradient_of_trace,
+    replace_symmetric_transposes,
+)
 
 # Kinds of `Average` that are sums: over replicas a, over ordered pairs a != b, over samples mu, over rows i of W.
 REPLICAS, PAIRS, SAMPLES, ROWS = "replicas", "pairs", "samples", "rows"
@@ -73,7 +79,7 @@ def extract_scalars(expression: sp.Expr) -> sp.Expr:
     if isinstance(expression, sp.Trace):
         return _expand_trace(expression.arg)
     if isinstance(expression, LogDet):
-        scalar, matrix = _common_factor(expression.matrix)
+        scalar, matrix = _common_power_of_beta(expression.matrix)
         return LogDet(matrix) + (sp.log(scalar) * matrix.shape[0] if scalar != 1 else 0)
     if isinstance(expression, LogIntegral):
         return LogIntegral(extract_scalars(expression.exponent), expression.variable)
@@ -94,7 +100,7 @@ def _average_of_term(kind: str, term: sp.Expr) -> sp.Expr:
 
 
 def _expand_trace(matrix: MatrixExpr) -> sp.Expr:
-    matrix = distribute(matrix)
+    matrix = multiply_out_matrix(matrix)
     total: sp.Expr = sp.Integer(0)
     for term in sp.MatAdd.make_args(matrix):
         if term.is_ZeroMatrix:
@@ -104,30 +110,30 @@ def _expand_trace(matrix: MatrixExpr) -> sp.Expr:
     return sp.expand(total, deep=False)
 
 
-def distribute(matrix: MatrixExpr) -> MatrixExpr:
+def multiply_out_matrix(matrix: MatrixExpr) -> MatrixExpr:
     """Return a matrix with products multiplied out and scalars in front, (c A)^{-1} = A^{-1} / c."""
     if isinstance(matrix, sp.MatAdd):
-        return sp.MatAdd(*[distribute(term) for term in matrix.args]).doit()
+        return sp.MatAdd(*[multiply_out_matrix(term) for term in matrix.args]).doit()
     if isinstance(matrix, sp.Transpose):
-        return distribute(matrix.arg).T.doit()
+        return multiply_out_matrix(matrix.arg).T.doit()
     if isinstance(matrix, sp.Inverse):
-        scalar, bare = _common_factor(matrix.arg)
+        scalar, bare = _common_power_of_beta(matrix.arg)
         return (bare.inv() / scalar).doit()
     if isinstance(matrix, MatrixAverage):
-        terms = sp.MatAdd.make_args(distribute(matrix.summand))
+        terms = sp.MatAdd.make_args(multiply_out_matrix(matrix.summand))
         return sp.MatAdd(*[MatrixAverage(matrix.kind, term) for term in terms]).doit()
     if isinstance(matrix, sp.MatMul):
         scalar, factors = matrix.as_coeff_matrices()
-        made = [distribute(factor) for factor in factors]
+        made = [multiply_out_matrix(factor) for factor in factors]
         if [*made] != [*factors] or any(isinstance(factor, sp.MatAdd) for factor in made):
-            return sp.MatAdd.fromiter([distribute((scalar * sp.MatMul(*made)).expand().doit())]).doit()
+            return sp.MatAdd.fromiter([multiply_out_matrix((scalar * sp.MatMul(*made)).expand().doit())]).doit()
         return (scalar * sp.MatMul(*factors)).doit()
     return matrix
 
 
-def _common_factor(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+def _common_power_of_beta(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     """Return (c, A) with matrix = c A, where c is the power of beta that all terms have."""
-    matrix = distribute(matrix)
+    matrix = multiply_out_matrix(matrix)
     terms = [
         term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
         for term in sp.MatAdd.make_args(matrix)
@@ -139,7 +145,7 @@ def _common_factor(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return power, sp.MatAdd(*[scalar / power * bare for scalar, bare in terms]).doit()
 
 
-def apply_with_symbols(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+def apply_with_traces_as_symbols(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
     """Return a function of an expression whose traces, log determinants and averages it treats as symbols.
 
     Args:
@@ -169,7 +175,7 @@ def merge_averages(expression: sp.Expr) -> sp.Expr:
     return sp.Add(*rest)
 
 
-def is_equal(first: sp.Expr, second: sp.Expr, p: Symbols) -> bool:
+def is_equal_up_to_trace_cycles(first: sp.Expr, second: sp.Expr, p: OrderParameterSymbols) -> bool:
     """Return whether two sums of traces and averages are equal, up to the cycle and transpose of a trace.
 
     Args:
@@ -177,29 +183,29 @@ def is_equal(first: sp.Expr, second: sp.Expr, p: Symbols) -> bool:
         second: scalar expression.
         p: symbols, for the symmetric matrices.
     """
-    difference = extract_scalars(drop_transposes(extract_scalars(first) - extract_scalars(second), p))
+    difference = extract_scalars(drop_symmetric_transposes(extract_scalars(first) - extract_scalars(second), p))
     return sp.expand(difference.xreplace({a: _canonical_trace(a, p) for a in difference.atoms(sp.Trace)})) == 0
 
 
-def drop_transposes(expression: Any, p: Symbols) -> Any:
+def drop_symmetric_transposes(expression: Any, p: OrderParameterSymbols) -> Any:
     """Return an expression with A^T = A for the symmetric matrices.
 
     Args:
         expression: matrix or scalar.
         p: symbols, for the symmetric matrices.
     """
-    return expression.xreplace({a.T: a for a in p.symmetric})
+    return expression.xreplace({a.T: a for a in p.symmetric_matrices})
 
 
-def _canonical_trace(trace: sp.Trace, p: Symbols) -> sp.Trace:
+def _canonical_trace(trace: sp.Trace, p: OrderParameterSymbols) -> sp.Trace:
     candidates = []
-    for product in (trace.arg, drop_transposes(trace.arg.T.doit(), p)):
+    for product in (trace.arg, drop_symmetric_transposes(trace.arg.T.doit(), p)):
         factors = list(sp.MatMul.make_args(product))
         candidates += [factors[i:] + factors[:i] for i in range(len(factors))]
     return sp.Trace(sp.MatMul(*min(candidates, key=str)))
 
 
-def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> MatrixExpr:
+def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: OrderParameterSymbols) -> MatrixExpr:
     """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA].
 
     Args:
@@ -212,9 +218,9 @@ def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: Symbols) -> M
         (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
         if isinstance(factor, LogDet):
             frozen = sp.MatrixSymbol("frozen", *factor.matrix.shape)
-            part = trace_gradient(sp.Trace(frozen * factor.matrix), variable, p)
+            part = gradient_of_trace(sp.Trace(frozen * factor.matrix), variable, p)
             part = part.subs(frozen, factor.matrix.inv()).doit()
         else:
-            part = trace_gradient(factor, variable, p)
+            part = gradient_of_trace(factor, variable, p)
         total = total + term / factor * part
-    return symmetrise(total.doit(), p)
+    return replace_symmetric_transposes(total.doit(), p)

@@ -10,7 +10,7 @@ Expressions = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckOutcome:
     """The outcome of a test of a step's result; `detail` says what was compared, or how it failed."""
 
     name: str
@@ -19,7 +19,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Test:
+class StepTest:
     """A statement about a step: a function of its input and output that decides whether it holds, and its words.
 
     The function must judge the output it is given, and compute its reference in another way.
@@ -35,7 +35,7 @@ class Test:
     holds: Callable[[Expressions, Expressions], bool]
     judges: tuple[str, ...] = ()
 
-    def __call__(self, before: Expressions, after: Expressions) -> Check:
+    def __call__(self, before: Expressions, after: Expressions) -> CheckOutcome:
         """Return the outcome of the test; an error of arithmetic, names or shapes is a failure, with its own message.
 
         Args:
@@ -45,13 +45,13 @@ class Test:
         try:
             passed = bool(self.holds(before, after))
         except (ArithmeticError, KeyError, TypeError, ValueError) as error:  # such as a term of the wrong shape
-            return Check(self.name, False, f"{type(error).__name__}: {error}")
-        return Check(self.name, passed, self.statement)
+            return CheckOutcome(self.name, False, f"{type(error).__name__}: {error}")
+        return CheckOutcome(self.name, passed, self.statement)
 
 
 def declare_test(
     name: str, statement: str, judges: tuple[str, ...] = ()
-) -> Callable[[Callable[..., bool]], Callable[..., Test]]:
+) -> Callable[[Callable[..., bool]], Callable[..., StepTest]]:
     """Return a decorator: a check (before, after, *known) -> bool becomes a function of `known` that returns its test.
 
     Args:
@@ -60,14 +60,14 @@ def declare_test(
         judges: names of the outputs that the check examines.
     """
 
-    def decorate(holds: Callable[..., bool]) -> Callable[..., Test]:
-        def make_test(*known: Any, **words: Any) -> Test:
+    def _decorate_check(holds: Callable[..., bool]) -> Callable[..., StepTest]:
+        def make_test(*known: Any, **words: Any) -> StepTest:
             said = name.format(**words), statement.format(**words)
-            return Test(*said, lambda before, after: holds(before, after, *known), judges)
+            return StepTest(*said, lambda before, after: holds(before, after, *known), judges)
 
         return make_test
 
-    return decorate
+    return _decorate_check
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Step:
     after: Expressions
     rule: str
     citation: str
-    tests: tuple[Test, ...]
+    tests: tuple[StepTest, ...]
 
-    def check(self) -> tuple[Check, ...]:
+    def check(self) -> tuple[CheckOutcome, ...]:
         """Return the outcome of every test on this step's input and output."""
         return tuple(test(self.before, self.after) for test in self.tests)
 
@@ -106,6 +106,6 @@ class Derivation:
     def __getitem__(self, number: int) -> Step:
         return self.steps[number - 1]
 
-    def check(self) -> tuple[tuple[Step, Check], ...]:
+    def check(self) -> tuple[tuple[Step, CheckOutcome], ...]:
         """Return (step, check) for all checks of all steps."""
         return tuple((step, check) for step in self.steps for check in step.check())

@@ -14,8 +14,8 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...authoring.language import token_weight
-from ...authoring.model import ModelAt
+from ...authoring.language import token_variance_symbol
+from ...authoring.model import FixedSizeModel
 from ...authoring.regulariser import Ridge
 from ...calculus.averages import (
     CHANNEL,
@@ -24,27 +24,34 @@ from ...calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
-    Symbols,
-    expand_product,
-    symmetrise,
-    to_explicit,
+    OrderParameterSymbols,
+    expand_matrix_product,
+    replace_symmetric_transposes,
+    to_explicit_matrix,
 )
 from ...calculus.chain import two_entry_softmax_to_sigmoid
 from ...calculus.functions import Sigmoid, SoftmaxEntry, Softplus
 from ...calculus.numeric import is_identically_zero
-from ...calculus.piecewise import drop_deltas
-from ...calculus.subexpressions import extract_subexpressions
-from ...theory.free_entropy import FreeEntropy, free_entropy, split_average
-from ...theory.saddle_point import SaddlePoint, saddle_point, write_with_teacher_conjugate
+from ...calculus.piecewise import drop_delta_functions
+from ...calculus.subexpressions import extract_maximal_subexpressions
+from ...theory.free_entropy import FreeEntropy, free_entropy, split_coefficient_and_average
+from ...theory.saddle_point import SaddlePoint, saddle_point, write_V_hat_with_theta_hat
 from ...theory.stability import prior_response
-from .writing import collect_shortest, replace_averages, scalar_form, shorten_expression, simplify_matrix, sum_matrices
+from .writing import (
+    replace_averages,
+    scalar_form,
+    shorten_by_collecting_factors,
+    shorten_expression,
+    simplify_matrix,
+    sum_matrices,
+)
 
 # Largest numbers of contexts, spectral atoms and label combinations of equations that are written out.
 MOST = {"contexts": 8, "atoms": 4, "combinations": 16}
 
 
 @dataclass(frozen=True)
-class Context:
+class TokenClusterPair:
     """A token l with label k: its place in the law's arrays, and the indices it is printed with.
 
     Attributes:
@@ -91,7 +98,7 @@ class SpectralAtom:
     weight: sp.Expr
 
     @property
-    def stiffness_index(self) -> str:
+    def spectrum_index(self) -> str:
         """Return the index of G and R, which atoms of one spectrum share."""
         rows = self.system.at.law["covariance"]
         return "" if all(row == rows[0] for row in rows) else self.index
@@ -117,28 +124,30 @@ class SpectralAtom:
         return found if any(sp.count_ops(self.gram[place]) > 2 for place in found) else {}
 
     @cached_property
-    def gram_with_names(self) -> sp.Matrix:
+    def gram_matrix_with_named_entries(self) -> sp.Matrix:
         """Return E[z z^T] with names for its long entries."""
         names = self.moment_symbols
         return sp.Matrix(*self.gram.shape, lambda a, b: names.get((min(a, b), max(a, b)), self.gram[a, b]))
 
     @cached_property
-    def mean_coefficients(self) -> tuple[list[MatrixExpr], MatrixExpr]:
+    def mean_field_coefficients(self) -> tuple[list[MatrixExpr], MatrixExpr]:
         """Return (M_c) and T of B = sum_c M_c tau_c + T pi."""
         system, p = self.system, self.system.generic_symbols
         means, teacher = [], []
-        pi = sp.MatrixSymbol("pi", *system.shape_of("pi"))
+        pi = sp.MatrixSymbol("pi", *system.matrix_shape("pi"))
         for context in system.contexts:
             gamma = system.at.law["covariance"][self.position][context.position]
             names = {**system.context_symbols(context), p.gamma: gamma, p.pi: pi}
             terms = sp.MatAdd.make_args(p.composites[p.B].xreplace(names).doit().expand())
             means.append(
-                sum_matrices([t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], system.shape_of("m"))
+                sum_matrices(
+                    [t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], system.matrix_shape("m")
+                )
             )
             for term in terms:
                 if not term.has(p.tau) and not term.is_ZeroMatrix:
                     teacher.append(sp.MatMul(*[f for f in sp.MatMul.make_args(term) if f != pi]))
-        return means, sum_matrices(teacher, system.shape_of("theta"))
+        return means, sum_matrices(teacher, system.matrix_shape("theta"))
 
     @cached_property
     def cross_moment_with_teacher(self) -> MatrixExpr:
@@ -152,23 +161,31 @@ class SpectralAtom:
 
     def _cross_moment(self, columns: slice, like: str) -> MatrixExpr:
         """Return E[B z^T] for some components of z, in the shape of a named matrix."""
-        (means, teacher), first, gram = self.mean_coefficients, len(self.system.contexts), self.gram_with_names
+        (means, teacher), first, gram = (
+            self.mean_field_coefficients,
+            len(self.system.contexts),
+            self.gram_matrix_with_named_entries,
+        )
         terms = [
             teacher * simplify_matrix(gram[first:, columns]),
             *[M * simplify_matrix(gram[n, columns]) for n, M in enumerate(means)],
         ]
-        return sum_matrices(terms, self.system.shape_of(like))
+        return sum_matrices(terms, self.system.matrix_shape(like))
 
     @cached_property
     def second_moment(self) -> MatrixExpr:
         """Return Omega = E[b b^T] = E[B B^T] + Q, s x s."""
-        (means, teacher), first, gram = self.mean_coefficients, len(self.system.contexts), self.gram_with_names
+        (means, teacher), first, gram = (
+            self.mean_field_coefficients,
+            len(self.system.contexts),
+            self.gram_matrix_with_named_entries,
+        )
         terms = [self.system.composite(self.system.generic_symbols.Q, self.position)]
         terms.append(teacher * simplify_matrix(gram[first:, first:]) * teacher.T)
         for n, mean in enumerate(means):
             cross = mean * simplify_matrix(gram[n, first:]) * teacher.T
             terms += [cross, cross.T, *[gram[n, m] * mean * other.T for m, other in enumerate(means)]]
-        return sum_matrices(terms, self.system.shape_of("q"))
+        return sum_matrices(terms, self.system.matrix_shape("q"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,13 +195,15 @@ class ModelEquations:
     `equations` maps the name of a left side to its expression, in the order of reading.
     """
 
-    at: ModelAt
+    at: FixedSizeModel
 
     @cached_property
     def phi(self) -> FreeEntropy:
         """Return Phi in matrix form, of the kind of the model."""
         at = self.at
-        return free_entropy(regulariser=at.regulariser.rows, trained=len(at.trained), loss_holds_q=at.loss_holds_q)
+        return free_entropy(
+            regulariser=at.regulariser.row_regulariser, trained=len(at.trained), loss_depends_on_q=at.loss_depends_on_q
+        )
 
     @cached_property
     def saddle(self) -> SaddlePoint:
@@ -192,39 +211,41 @@ class ModelEquations:
         return saddle_point(self.phi)
 
     @property
-    def is_too_large(self) -> bool:
+    def is_too_large_to_write_out(self) -> bool:
         """Return whether the equations are too many to be written out (more than `MOST`)."""
         sizes, law = self.at.structure, self.at.law
         counts = {"contexts": sizes.tokens * sizes.clusters, "atoms": len(law["weights"])}
         return any(n > MOST[name] for name, n in {**counts, "combinations": len(self.combinations)}.items())
 
     @property
-    def is_scalar(self) -> bool:
+    def has_scalar_equations(self) -> bool:
         """Return whether s = t = 1, where every equation is scalar."""
         return self.at.structure.student_rank == self.at.structure.teacher_rank == 1
 
     @property
-    def generic_symbols(self) -> Symbols:
+    def generic_symbols(self) -> OrderParameterSymbols:
         """Return the symbols of the matrix form, of one context at any s and t, which the names here replace."""
         return self.phi.symbols
 
     # --- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def contexts(self) -> tuple[Context, ...]:
+    def contexts(self) -> tuple[TokenClusterPair, ...]:
         """Return the contexts in the law's order, cluster fastest."""
         sizes, law = self.at.structure, self.at.law
         both = list(product(range(sizes.tokens), range(sizes.clusters)))
         spectra = [tuple(row[n] for row in law["covariance"]) for n in range(len(both))]
 
-        def printed_index(*place: int) -> str:
+        def written_index(*place: int) -> str:
             counts = zip(place, (sizes.tokens, sizes.clusters), strict=True)
             return ",".join(str(n + 1) for n, count in counts if count > 1)
 
-        def shared_index(n: int) -> str:
-            return "" if len(set(spectra)) == 1 else printed_index(*both[spectra.index(spectra[n])])
+        def _shared_spectrum_index(n: int) -> str:
+            return "" if len(set(spectra)) == 1 else written_index(*both[spectra.index(spectra[n])])
 
-        return tuple(Context(n, l, k, printed_index(l, k), shared_index(n)) for n, (l, k) in enumerate(both))
+        return tuple(
+            TokenClusterPair(n, l, k, written_index(l, k), _shared_spectrum_index(n)) for n, (l, k) in enumerate(both)
+        )
 
     @cached_property
     def combinations(self) -> dict[tuple[int, ...], sp.Expr]:
@@ -233,35 +254,35 @@ class ModelEquations:
         every = product(range(sizes.clusters), repeat=sizes.tokens)
         return {k: probability for k, probability in zip(every, self.at.law["labels"], strict=True) if probability != 0}
 
-    def shape_of(self, name: str) -> tuple[int, int]:
+    def matrix_shape(self, name: str) -> tuple[int, int]:
         """Return (rows, columns) of a matrix by its name, without hat and index; (s, s) if the name is not known."""
         s, t = self.at.structure.student_rank, self.at.structure.teacher_rank
         stem = name.partition("@")[0].removesuffix("_hat")
         return {"m": (s, 1), "theta": (s, t), "Y": (t, 1), "g": (s, 1), "omega": (s, 1), "pi": (t, 1)}.get(stem, (s, s))
 
     def matrix_symbol(self, name: str) -> MatrixExpr:
-        """Return the matrix symbol of this name, of the shape that `shape_of` returns."""
-        return sp.MatrixSymbol(name, *self.shape_of(name))
+        """Return the matrix symbol of this name, of the shape that `matrix_shape` returns."""
+        return sp.MatrixSymbol(name, *self.matrix_shape(name))
 
-    def overlap(self, name: str, context: Context) -> MatrixExpr:
+    def overlap(self, name: str, context: TokenClusterPair) -> MatrixExpr:
         """Return an overlap or conjugate of a context; m and m_hat are zero where its mean coordinate is.
 
         Args:
             name: generic name, "q" or "m_hat" for example.
             context: token and cluster.
         """
-        if name in ("m", "m_hat") and not self.has_mean(context):
-            return sp.ZeroMatrix(*self.shape_of("m"))
+        if name in ("m", "m_hat") and not self.has_nonzero_mean(context):
+            return sp.ZeroMatrix(*self.matrix_shape("m"))
         return self.matrix_symbol(f"{name}@{context.shared if name in ('q', 'V', 'theta') else context.own}")
 
-    def has_mean(self, context: Context) -> bool:
+    def has_nonzero_mean(self, context: TokenClusterPair) -> bool:
         """Return whether tau of the context differs from zero in some atom."""
         return any(entry != 0 for gram in self.at.law["gram"] for entry in gram[context.position])
 
     def written(self, expression: Any) -> Any:
-        """Return an expression as it is printed: a scalar at s = t = 1."""
+        """Return an expression in the form in which it is written out: a scalar at s = t = 1."""
         expression = expression.doit() if expression.has(MatrixExpr) else expression
-        return sp.factor_terms(scalar_form(expression, self.at)) if self.is_scalar else expression
+        return sp.factor_terms(scalar_form(expression, self.at)) if self.has_scalar_equations else expression
 
     # --- samples -----------------------------------------------------------------------------------------------------
 
@@ -270,26 +291,26 @@ class ModelEquations:
         index = ",".join(str(k + 1) for k in labels) if self.at.structure.clusters > 1 else ""
         return f"given@{index}"
 
-    def _written_summand(self, summand: Any, context: Context | None) -> Any:
+    def _written_summand(self, summand: Any, context: TokenClusterPair | None) -> Any:
         """Return the summand of E_c[.], or of E[.] without a context, in the model's symbols."""
         p, at = self.generic_symbols, self.at
         names: dict[Any, Any] = {}
         if context is not None:
-            index = self.printed_indices((context.token,))
+            index = self.written_indices((context.token,))
             g, omega, teacher, loss_q = (self.matrix_symbol(f"{z}@{index}") for z in ("g", "omega", "Y", "loss_q"))
             means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
             names = {
                 p.g: g,
                 p.domega: omega - self.overlap("m", context),
                 p.dY: teacher - means if any(means) else teacher,
-                **({p.loss_q: loss_q} if at.loss_holds_q else {}),
+                **({p.loss_q: loss_q} if at.loss_depends_on_q else {}),
             }
         if at.trained:
             slopes = [sp.Symbol(f"slope@{symbol.name}", real=True) for symbol, _ in at.trained.values()]
             names[p.loss_phi] = sp.ImmutableDenseMatrix(slopes)
         return summand.xreplace(names).doit()
 
-    def _loss_given(self, labels: tuple[int, ...]) -> sp.Expr:
+    def _loss_at_labels(self, labels: tuple[int, ...]) -> sp.Expr:
         """Return the loss at given labels."""
         chosen = {symbol: sp.Integer(k) for symbol, k in zip(self.at.labels, labels, strict=True)}
         return sp.sympify(self.at.loss.xreplace(chosen).doit().xreplace(self.token_weights(labels)))
@@ -304,10 +325,10 @@ class ModelEquations:
                 sp.Add(*[w * row[c] for w, row in zip(law["weights"], law["covariance"], strict=True)]) for c in places
             }
             if len(values) == 1:
-                found[token_weight(l)] = values.pop()
+                found[token_variance_symbol(l)] = values.pop()
         return found
 
-    def channel_average(self, average: MatrixAverage | Average, context: Context | None) -> Any:
+    def channel_average(self, average: MatrixAverage | Average, context: TokenClusterPair | None) -> Any:
         """Return E_c[.] as a sum over the labels of the sample, with their probabilities.
 
         Args:
@@ -332,7 +353,7 @@ class ModelEquations:
     @cached_property
     def row_response(self) -> tuple[MatrixExpr, MatrixExpr]:
         """Return dw/db as the equations write it, and its short name."""
-        return symmetrise(prior_response(self.phi), self.generic_symbols), self.generic_symbols.R
+        return replace_symmetric_transposes(prior_response(self.phi), self.generic_symbols), self.generic_symbols.R
 
     def composite(self, composite: sp.MatrixSymbol, j: int) -> MatrixExpr:
         """Return G or Q in an atom.
@@ -345,7 +366,7 @@ class ModelEquations:
         for context in self.contexts:
             gamma = self.at.law["covariance"][j][context.position]
             terms.append(p.composites[composite].xreplace({**self.context_symbols(context), p.gamma: gamma}))
-        return sum_matrices(terms, self.shape_of("q"))
+        return sum_matrices(terms, self.matrix_shape("q"))
 
     @cached_property
     def atoms(self) -> tuple[SpectralAtom, ...]:
@@ -354,7 +375,7 @@ class ModelEquations:
         several = len(weights) > 1
         return tuple(SpectralAtom(self, j, str(j + 1) if several else "", weight) for j, weight in enumerate(weights))
 
-    def coordinate_average(self, summand: Any, context: Context | None) -> Any:
+    def coordinate_average(self, summand: Any, context: TokenClusterPair | None) -> Any:
         """Return an average over a coordinate as a sum over spectral atoms, with second moments of tau and pi.
 
         Args:
@@ -377,7 +398,7 @@ class ModelEquations:
                 total += atom.weight * number * sp.Trace(matrix)
         return total
 
-    def _average_product(self, term: MatrixExpr, atom: SpectralAtom, context: Context | None) -> MatrixExpr:
+    def _average_product(self, term: MatrixExpr, atom: SpectralAtom, context: TokenClusterPair | None) -> MatrixExpr:
         """Return the average of one product over tau and pi, or over the field b, in an atom.
 
         Raises:
@@ -387,9 +408,9 @@ class ModelEquations:
         scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
         if context is not None:
             scalar = scalar.xreplace({p.gamma: self.at.law["covariance"][atom.position][context.position]})
-        R, G = (self.matrix_symbol(f"{stem}@{atom.stiffness_index}") for stem in ("R", "G"))
+        R, G = (self.matrix_symbol(f"{stem}@{atom.spectrum_index}") for stem in ("R", "G"))
         Q, Omega = (self.matrix_symbol(f"{stem}@{atom.index}") for stem in ("Q", "Omega"))
-        w, b, pi = (sp.MatrixSymbol(z.name, *self.shape_of(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
+        w, b, pi = (sp.MatrixSymbol(z.name, *self.matrix_shape(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
         knows, kind = self.at.averages_over_teacher, f"row@{atom.index}"
         slope = MatrixAverage(kind, Jacobian(w, b))
         rules: dict[tuple[Any, ...], MatrixExpr] = {
@@ -406,7 +427,7 @@ class ModelEquations:
         if scalar.has(p.tau) and context is not None:
             mean = atom.cross_moments_with_means[context.position]
             tau = sp.Symbol(f"tau@{context.own}", real=True)
-            averaged = MatrixAverage(kind, tau * w) if knows and self.has_mean(context) else slope * mean
+            averaged = MatrixAverage(kind, tau * w) if knows and self.has_nonzero_mean(context) else slope * mean
             rules |= {(p.B,): mean, (p.w,): averaged}
         made: list[MatrixExpr] = []
         rest = tuple(factors)
@@ -416,7 +437,7 @@ class ModelEquations:
                 raise TypeError(f"no rule for {first[0]} in {term}")
             made.append(rules[first])
             rest = rest[len(first) :]
-        return expand_product(scalar.xreplace({p.tau: sp.Integer(1)}).expand() * sp.MatMul(*made))
+        return expand_matrix_product(scalar.xreplace({p.tau: sp.Integer(1)}).expand() * sp.MatMul(*made))
 
     # --- all of them -------------------------------------------------------------------------------------------------
 
@@ -427,7 +448,7 @@ class ModelEquations:
         for context in self.contexts:
             for stem in ("q", "V", "m", "theta"):
                 name = f"{stem}_hat@{context.own}"
-                if stem != "m" or self.has_mean(context):
+                if stem != "m" or self.has_nonzero_mean(context):
                     found[name] = self.written(self._conjugate_equation(f"{stem}_hat", context))
         for atom in self.atoms:
             found |= {symbol.name: atom.gram[place] for place, symbol in atom.moment_symbols.items()}
@@ -438,32 +459,32 @@ class ModelEquations:
         for context in self.contexts:
             for stem in ("q", "V", "theta", "m"):
                 name = f"{stem}@{context.own if stem == 'm' else context.shared}"
-                if name not in found and (stem != "m" or self.has_mean(context)):
+                if name not in found and (stem != "m" or self.has_nonzero_mean(context)):
                     found[name] = self.written(self._overlap_equation(stem, context))
         if self.saddle.trained is not None:
-            found |= self._trained_equations()
-        found["Phi"] = self.written(self._free_entropy())
+            found |= self._trained_parameter_equations()
+        found["Phi"] = self.written(self._free_entropy_equation())
         return found
 
-    def _conjugate_equation(self, target: str, context: Context) -> MatrixExpr:
-        value = write_with_teacher_conjugate(self.saddle) if target == "V_hat" else self.saddle[target].value
+    def _conjugate_equation(self, target: str, context: TokenClusterPair) -> MatrixExpr:
+        value = write_V_hat_with_theta_hat(self.saddle) if target == "V_hat" else self.saddle[target].value
         value = replace_averages(
             value, lambda a: self.channel_average(a, context), CHANNEL, self.context_symbols(context)
         )
         return value.doit()
 
-    def _overlap_equation(self, target: str, context: Context) -> MatrixExpr:
+    def _overlap_equation(self, target: str, context: TokenClusterPair) -> MatrixExpr:
         return replace_averages(
             self.saddle[target].value, lambda a: self.coordinate_average(a.summand, context), COORDINATE
         )
 
-    def context_symbols(self, context: Context) -> dict[Any, Any]:
+    def context_symbols(self, context: TokenClusterPair) -> dict[Any, Any]:
         """Return generic symbol -> matrix of a context, for overlaps, conjugates and rho*."""
         p = self.generic_symbols
         names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugates)}
         return {**names, p.rho_star: self.plain_teacher_covariance(context)}
 
-    def teacher_covariance(self, context: Context) -> sp.Matrix:
+    def teacher_covariance(self, context: TokenClusterPair) -> sp.Matrix:
         """Return rho*_c, t x t."""
         law, first, t = self.at.law, len(self.contexts), self.at.structure.teacher_rank
         total = sp.zeros(t, t)
@@ -471,26 +492,26 @@ class ModelEquations:
             total += atom.weight * law["covariance"][atom.position][context.position] * atom.gram[first:, first:]
         return total
 
-    def plain_teacher_covariance(self, context: Context) -> MatrixExpr:
+    def plain_teacher_covariance(self, context: TokenClusterPair) -> MatrixExpr:
         """Return rho*_c (docs/theory.md (1.9)), zero or a multiple of the identity written as such."""
         return simplify_matrix(self.teacher_covariance(context))
 
     def ridge_strengths(self) -> MatrixExpr:
         """Return Lambda of a ridge with given strengths or multipliers, s x s."""
-        rows = self.at.regulariser.rows
+        rows = self.at.regulariser.row_regulariser
         assert isinstance(rows, Ridge)
-        return sp.ImmutableDenseMatrix(sp.diag(*rows.strengths(self.at.structure)))
+        return sp.ImmutableDenseMatrix(sp.diag(*rows.strength_symbols(self.at.structure)))
 
     def _row_equations(self, atom: SpectralAtom) -> dict[str, Any]:
         """Return the equations of the field of a row and of its response in an atom."""
-        p, index, shared = self.generic_symbols, atom.index, atom.stiffness_index
+        p, index, shared = self.generic_symbols, atom.index, atom.spectrum_index
         G, found = self.composite(p.G, atom.position), {f"Omega@{index}": atom.second_moment}
         if self.at.penalty is None:
             return {f"R@{shared}": self.row_response[0].xreplace({p.Lambda: self.ridge_strengths(), p.G: G}), **found}
         if self.at.averages_over_teacher:
             found[f"b_pi@{index}"] = atom.cross_moment_with_teacher
             for c in self.contexts:
-                if self.has_mean(c):
+                if self.has_nonzero_mean(c):
                     found[f"b_tau@{c.own}{';' if index else ''}{index}"] = atom.cross_moments_with_means[c.position]
         return {f"G@{shared}": G, **found}
 
@@ -503,7 +524,7 @@ class ModelEquations:
         stiffness, distance = sp.Symbol("G@", real=True), sp.Dummy("distance", positive=True)
         (corner,) = penalty.kinks or (sp.Integer(0),)
 
-        def minimise_on_side(sign: int) -> tuple[sp.Expr, sp.Expr] | None:
+        def _minimise_on_side_of_corner(sign: int) -> tuple[sp.Expr, sp.Expr] | None:
             """Return (minimiser, field at which it leaves the corner) if the objective is quadratic on this side."""
             value = sp.expand(penalty.expression.xreplace({w: corner + sign * distance}))
             slope = sp.diff(value, distance)
@@ -514,7 +535,7 @@ class ModelEquations:
             steps = (b - leaves_at) / sp.diff(condition, distance)
             return sp.factor_terms(sp.together(corner + sign * steps)), leaves_at
 
-        right, left = minimise_on_side(1), minimise_on_side(-1)
+        right, left = _minimise_on_side_of_corner(1), _minimise_on_side_of_corner(-1)
         if right is None or left is None:
             return None
         (above, upper), (below, lower) = right, left
@@ -522,7 +543,7 @@ class ModelEquations:
             return above if is_identically_zero(above - below) else None
         return sp.Piecewise((above, b > upper), (below, b < lower), (corner, True))
 
-    def _trained_equations(self) -> dict[str, Any]:
+    def _trained_parameter_equations(self) -> dict[str, Any]:
         """Return dPhi/dphi of each trained number, which vanishes at the saddle point."""
         p, trained = self.generic_symbols, self.at.trained.values()
         held = {
@@ -530,19 +551,19 @@ class ModelEquations:
             p.Kappa: sp.ImmutableDenseMatrix(sp.diag(*[value.ridge for _, value in trained])),
         }
         value = replace_averages(self.saddle.trained, lambda a: self.channel_average(a, None), CHANNEL)
-        entries = to_explicit(value.xreplace(held).doit())
+        entries = to_explicit_matrix(value.xreplace(held).doit())
         return {
             f"trained@{symbol.name}": sp.factor_terms(entry)
             for (symbol, _), entry in zip(trained, entries, strict=True)
         }
 
-    def _free_entropy(self) -> sp.Expr:
+    def _free_entropy_equation(self) -> sp.Expr:
         p, total = self.generic_symbols, sp.Integer(0)
         for term in sp.Add.make_args(self.phi.expression):
             if not term.has(Average):
                 total -= sp.Add(*[trained.ridge * symbol**2 for symbol, trained in self.at.trained.values()]) / 2
                 continue
-            number, average = split_average(term)
+            number, average = split_coefficient_and_average(term)
             if average.kind == CONTEXTS:
                 total += number * sp.Add(
                     *[average.summand.xreplace(self.context_symbols(c)).doit() for c in self.contexts]
@@ -565,7 +586,7 @@ class ModelEquations:
         found: list[FieldEquations] = []
         named: dict[sp.Symbol, sp.Expr] = {}
         for labels in self.combinations:
-            found.append(self._differentiate_loss(self._loss_given(labels), labels, named))
+            found.append(self._differentiate_loss(self._loss_at_labels(labels), labels, named))
             named |= found[-1].features
         return tuple(found)
 
@@ -588,20 +609,22 @@ class ModelEquations:
         outer = _outermost_functions(loss, set(variables))
         letters = {atom: sp.Dummy(f"a{n}", real=True) for n, atom in enumerate(outer)}
         value = loss.xreplace(letters)
-        slopes = [drop_deltas(sp.diff(value, letter)) for letter in letters.values()]
-        direct = [drop_deltas(sp.diff(value, z)) for z in variables]
+        slopes = [drop_delta_functions(sp.diff(value, letter)) for letter in letters.values()]
+        direct = [drop_delta_functions(sp.diff(value, z)) for z in variables]
         teacher = {*at.Y, *[symbol for symbol, _ in at.noise.values()]}
         others = {*variables, *at.solution_symbols, *letters.values()}
         ways = []
         for given in (slopes, [sp.expand(e) for e in slopes]):
             ways.append(
-                extract_subexpressions([sp.factor_terms(e) for e in (*given, *direct)], teacher, others, "feature")
+                extract_maximal_subexpressions(
+                    [sp.factor_terms(e) for e in (*given, *direct)], teacher, others, "feature"
+                )
             )
         definitions, found = min(ways, key=lambda way: sum(sp.count_ops(e) for e in way[1]))
         slopes, direct = found[: len(slopes)], found[len(slopes) :]
         back = {letter: atom for atom, letter in letters.items()}
         gradient = [
-            sp.Add(own, *[c * drop_deltas(sp.diff(a, z)) for c, a in zip(slopes, outer, strict=True)])
+            sp.Add(own, *[c * drop_delta_functions(sp.diff(a, z)) for c, a in zip(slopes, outer, strict=True)])
             for own, z in zip(direct, variables, strict=True)
         ]
         gradient = [e.xreplace(back) for e in gradient]
@@ -612,7 +635,7 @@ class ModelEquations:
             known[symbol] = definition
             if sp.count_ops(definition) > (2 if sum(e.count(symbol) for e in gradient) > 1 else 6):
                 known[symbol] = sp.Symbol(f"psistar_{first_star}", real=True)
-                features[known[symbol]] = collect_shortest(definition, at.parameter_symbols())
+                features[known[symbol]] = shorten_by_collecting_factors(definition, at.parameter_symbols())
                 first_star += 1
         gradient = [e.xreplace(known) for e in gradient]
         for atom in sorted({a for e in gradient for a in e.atoms(*_FUNCTIONS)}, key=sp.default_sort_key):
@@ -625,19 +648,19 @@ class ModelEquations:
         slopes_of = {z: e.xreplace(known) for z, e in zip(variables, gradient, strict=True)}
         components = {}
         for l, a in product(*map(range, at.X.shape)):
-            components[f"g@{self.printed_indices((l, a))}"] = shorten_expression(-slopes_of[at.X[l, a]])
+            components[f"g@{self.written_indices((l, a))}"] = shorten_expression(-slopes_of[at.X[l, a]])
         for l, q in enumerate(at.Q):
             for a, b in product(range(q.rows), range(q.rows)):
                 if a <= b and q[a, b] in slopes_of:  # off the diagonal one symbol is two entries
                     share = 1 if a == b else sp.Rational(1, 2)
-                    components[f"loss_q@{self.printed_indices((l, a, b))}"] = shorten_expression(
+                    components[f"loss_q@{self.written_indices((l, a, b))}"] = shorten_expression(
                         share * slopes_of[q[a, b]]
                     )
         for symbol, _ in at.trained.values():
             components[f"slope@{symbol.name}"] = shorten_expression(slopes_of.get(symbol, sp.Integer(0)))
         return FieldEquations(features, components, labels)
 
-    def printed_indices(self, indices: tuple[int, ...]) -> str:
+    def written_indices(self, indices: tuple[int, ...]) -> str:
         """Return indices (token, columns), counted from 0, as they are printed: axes of length 1 are left out."""
         sizes = (self.at.structure.tokens, *[self.at.structure.student_rank] * (len(indices) - 1))
         return "".join(str(n + 1) for n, size in zip(indices, sizes, strict=True) if size > 1)

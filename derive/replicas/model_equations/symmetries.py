@@ -9,18 +9,18 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.language import token_weight
-from ...authoring.model import ModelAt
-from ...authoring.parameters import DiscreteNoise, leaves
+from ...authoring.language import token_variance_symbol
+from ...authoring.model import FixedSizeModel
+from ...authoring.parameters import DiscreteNoise, flatten_entries
 from ...calculus.numeric import is_identically_zero
 
 
-def count_contexts(at: ModelAt) -> int:
+def count_contexts(at: FixedSizeModel) -> int:
     """Return the number of pairs (token, cluster)."""
     return at.structure.tokens * at.structure.clusters
 
 
-def _is_invariant(expressions: list[sp.Expr], move: Mapping[Any, Any], at: ModelAt) -> bool:
+def _is_invariant_under_map(expressions: list[sp.Expr], move: Mapping[Any, Any], at: FixedSizeModel) -> bool:
     """Return whether a change of variables leaves the expressions unchanged at random points, whatever the labels."""
     changes = [e - e.xreplace(dict(move)) for e in expressions]
     for labels in product(range(at.structure.clusters), repeat=len(at.labels)):
@@ -30,13 +30,13 @@ def _is_invariant(expressions: list[sp.Expr], move: Mapping[Any, Any], at: Model
     return True
 
 
-def _loss_and_probabilities(at: ModelAt) -> list[sp.Expr]:
+def _loss_and_probabilities(at: FixedSizeModel) -> list[sp.Expr]:
     """Return the loss and the probabilities of discrete noise."""
     laws = [law for _, law in at.noise.values() if isinstance(law, DiscreteNoise)]
     return [at.loss, *[sp.sympify(p) for law in laws for p in law.probabilities]]
 
 
-def is_even(at: ModelAt, students: bool) -> bool:
+def is_even_in_fields(at: FixedSizeModel, students: bool) -> bool:
     """Return whether loss, penalty and law stay the same when all fields of student or teacher change sign.
 
     For the teacher, this requires that no mean coordinate is correlated with its weights.
@@ -49,7 +49,7 @@ def is_even(at: ModelAt, students: bool) -> bool:
     if not students:
         count = count_contexts(at)
         known = [e for gram in at.law["gram"] for row in gram[:count] for e in row[count:]]
-        if any(e != 0 for e in (*known, *leaves(at.law["teacher_means"]))):
+        if any(e != 0 for e in (*known, *flatten_entries(at.law["teacher_means"]))):
             return False
     penalty = at.penalty
     if penalty is not None and not students and at.has_discrete_teacher:
@@ -65,10 +65,10 @@ def is_even(at: ModelAt, students: bool) -> bool:
         flipped = penalty.expression.xreplace({z: -z for z in w})
         if not is_identically_zero(flipped - penalty.expression):
             return False
-    return _is_invariant(_loss_and_probabilities(at), {z: -z for z in fields}, at)
+    return _is_invariant_under_map(_loss_and_probabilities(at), {z: -z for z in fields}, at)
 
 
-def _exchange_map(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
+def _token_exchange_map(at: FixedSizeModel, first: int, second: int) -> dict[Any, Any]:
     """Map fields, weights, overlaps, labels and entries of parameters to their images when two tokens are exchanged.
 
     Args:
@@ -81,12 +81,12 @@ def _exchange_map(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
     move: dict[Any, Any] = {}
     for matrix in (at.X, at.Y):
         move |= {matrix[l, a]: matrix[order[l], a] for l in range(tokens) for a in range(matrix.cols)}
-    move |= {token_weight(l): token_weight(order[l]) for l in range(tokens)}
+    move |= {token_variance_symbol(l): token_variance_symbol(order[l]) for l in range(tokens)}
     move |= {k: at.labels[order[l]] for l, k in enumerate(at.labels)}
     for l, q in enumerate(at.Q):
         move |= dict(zip(q, at.Q[order[l]], strict=True))
     for parameter in at.parameters.values():
-        symbols = parameter.symbols(at.structure)
+        symbols = parameter.argument_symbols(at.structure)
         if isinstance(symbols, sp.MatrixBase):
             rows = order if symbols.rows == tokens else range(symbols.rows)
             columns = order if symbols.cols == tokens else range(symbols.cols)
@@ -96,7 +96,7 @@ def _exchange_map(at: ModelAt, first: int, second: int) -> dict[Any, Any]:
     return {old: new for old, new in move.items() if old != new}
 
 
-def is_exchangeable(at: ModelAt, first: int, second: int) -> bool:
+def is_invariant_under_token_exchange(at: FixedSizeModel, first: int, second: int) -> bool:
     """Return whether loss and law are invariant when two tokens are exchanged together with the parameters' entries.
 
     Args:
@@ -106,26 +106,30 @@ def is_exchangeable(at: ModelAt, first: int, second: int) -> bool:
     """
     if at.structure.clusters > 1:
         return False  # it is not known which axes of the parameters are tokens
-    move = _exchange_map(at, first, second)
+    move = _token_exchange_map(at, first, second)
     order = list(range(count_contexts(at) + at.structure.teacher_rank))
     order[first], order[second] = second, first
 
-    def exchanged(e: Any) -> Any:
+    def _exchange_arguments(e: Any) -> Any:
         return sp.sympify(e).xreplace(move)
 
     law = at.law
     for spectrum, gram in zip(law["covariance"], law["gram"], strict=True):
-        if any(exchanged(spectrum[c]) != spectrum[order[c]] for c in range(count_contexts(at))):
+        if any(_exchange_arguments(spectrum[c]) != spectrum[order[c]] for c in range(count_contexts(at))):
             return False
-        if any(exchanged(gram[a][b]) != gram[order[a]][order[b]] for a in range(len(gram)) for b in range(len(gram))):
+        if any(
+            _exchange_arguments(gram[a][b]) != gram[order[a]][order[b]]
+            for a in range(len(gram))
+            for b in range(len(gram))
+        ):
             return False
-    if any(exchanged(e) != f for c, row in enumerate(law["teacher_means"])
+    if any(_exchange_arguments(e) != f for c, row in enumerate(law["teacher_means"])
            for e, f in zip(row, law["teacher_means"][order[c]], strict=True)):  # fmt: skip
         return False
-    return _is_invariant(_loss_and_probabilities(at), move, at)
+    return _is_invariant_under_map(_loss_and_probabilities(at), move, at)
 
 
-def has_exchangeable_defaults(at: ModelAt, first: int, second: int) -> bool:
+def has_exchange_invariant_defaults(at: FixedSizeModel, first: int, second: int) -> bool:
     """Return whether the default values of the parameters are invariant when two tokens are exchanged.
 
     Args:
@@ -134,5 +138,5 @@ def has_exchangeable_defaults(at: ModelAt, first: int, second: int) -> bool:
         second: index of the other token.
     """
     values = dict(zip(at.parameter_symbols(), at.parameter_defaults(), strict=True))
-    move = _exchange_map(at, first, second)
+    move = _token_exchange_map(at, first, second)
     return all(values[new] == values[old] for old, new in move.items() if old in values)

@@ -8,11 +8,11 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...calculus.averages import Average, Jacobian, MatrixAverage
 
 
-def scalar_form(expression: Any, at: ModelAt) -> Any:
+def scalar_form(expression: Any, at: FixedSizeModel) -> Any:
     """Return an expression of 1 x 1 matrices as a scalar.
 
     Args:
@@ -20,9 +20,9 @@ def scalar_form(expression: Any, at: ModelAt) -> Any:
         at: model, whose teacher fields give Y its symbols.
     """
 
-    def to_scalar(e: Any) -> Any:
+    def _entry_to_scalar(e: Any) -> Any:
         if isinstance(e, MatrixAverage | Average):
-            return Average(e.kind, to_scalar(e.summand))
+            return Average(e.kind, _entry_to_scalar(e.summand))
         if isinstance(e, Jacobian):
             return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)
         if isinstance(e, sp.MatrixSymbol):
@@ -35,18 +35,18 @@ def scalar_form(expression: Any, at: ModelAt) -> Any:
         if isinstance(e, sp.ZeroMatrix):
             return sp.Integer(0)
         if isinstance(e, sp.Transpose | sp.Trace):
-            return to_scalar(e.arg)
+            return _entry_to_scalar(e.arg)
         if isinstance(e, sp.Inverse):
-            return 1 / to_scalar(e.arg)
+            return 1 / _entry_to_scalar(e.arg)
         if isinstance(e, sp.MatPow):
-            return to_scalar(e.base) ** e.exp
+            return _entry_to_scalar(e.base) ** e.exp
         if isinstance(e, sp.MatAdd | sp.Add):
-            return sp.Add(*[to_scalar(a) for a in e.args])
+            return sp.Add(*[_entry_to_scalar(a) for a in e.args])
         if isinstance(e, sp.MatMul | sp.Mul):
-            return sp.Mul(*[to_scalar(a) for a in e.args])
-        return e.func(*[to_scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
+            return sp.Mul(*[_entry_to_scalar(a) for a in e.args])
+        return e.func(*[_entry_to_scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
 
-    return to_scalar(expression)
+    return _entry_to_scalar(expression)
 
 
 def replace_averages(
@@ -61,10 +61,10 @@ def replace_averages(
         names: symbol -> what replaces it, before the averages.
     """
 
-    def has_kind(e: Any) -> bool:
+    def _has_average_kind(e: Any) -> bool:
         return isinstance(e, MatrixAverage | Average) and e.kind == kind
 
-    return expression.xreplace(names or {}).replace(has_kind, rule).doit()
+    return expression.xreplace(names or {}).replace(_has_average_kind, rule).doit()
 
 
 def sum_matrices(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:
@@ -101,7 +101,7 @@ def shorten_expression(expression: sp.Expr) -> sp.Expr:
     return best
 
 
-def collect_shortest(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
+def shorten_by_collecting_factors(expression: sp.Expr, symbols: list[sp.Symbol]) -> sp.Expr:
     """Return the form with the fewest operations: as it is, with common factors taken out, or in powers of one symbol.
 
     Args:

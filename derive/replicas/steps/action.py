@@ -8,8 +8,8 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Symbols
-from ..algebra.exact import ExactValues, RandomRationals, is_zero
+from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, OrderParameterSymbols
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
 from ..algebra.objects import PAIRS, REPLICAS, SAMPLES, LogIntegral, beta, extract_scalars, replica_symbol
 from ..algebra.step import Expressions, Step, declare_test
 from .fields import TokenAndWeights
@@ -18,18 +18,18 @@ from .partition import DIMENSION
 PENALTY = sp.Symbol("penalty", real=True)
 
 
-def self_overlap(p: Symbols) -> sp.MatrixSymbol:
+def self_overlap(p: OrderParameterSymbols) -> sp.MatrixSymbol:
     """Return r, the overlap q_aa of a replica with itself."""
     return sp.MatrixSymbol("r", p.s, p.s)
 
 
-def conjugate_of(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+def conjugate_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     """Return the conjugate of a (replicated) overlap."""
     stem, bar, letters = symbol.name.partition("|")
     return sp.MatrixSymbol(f"{stem}_hat{bar}{letters}", *symbol.shape)
 
 
-def coupling_terms(p: Symbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]:
+def fourier_coupling_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]:
     """Return overlap -> (sum it is in, factor of conjugate times (overlap - its definition)): a choice of sign."""
     return {
         replica_symbol(self_overlap(p), "a"): (REPLICAS, sp.Rational(1, 2)),
@@ -39,7 +39,7 @@ def coupling_terms(p: Symbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]
     }
 
 
-def _coordinate_term(overlap: MatrixExpr, p: Symbols) -> MatrixExpr:
+def _overlap_term_of_coordinate(overlap: MatrixExpr, p: OrderParameterSymbols) -> MatrixExpr:
     """Return the contribution of one coordinate of the common eigenbasis to d times an overlap, in w, gamma, tau, pi.
 
     Args:
@@ -48,7 +48,7 @@ def _coordinate_term(overlap: MatrixExpr, p: Symbols) -> MatrixExpr:
     """
     given = TokenAndWeights(p, sp.Integer(1))
     names: dict[MatrixExpr, MatrixExpr] = {
-        **{given.weights(a): replica_symbol(p.w, a).T for a in "ab"},
+        **{given.weight_matrix(a): replica_symbol(p.w, a).T for a in "ab"},
         given.teacher: p.pi.T,
         given.covariance: p.gamma * sp.Identity(1),
         given.mean: p.tau * sp.Identity(1) - given.encoding,
@@ -56,20 +56,25 @@ def _coordinate_term(overlap: MatrixExpr, p: Symbols) -> MatrixExpr:
     return overlap.xreplace({TokenAndWeights(p).d: sp.Integer(1)}).xreplace(names).doit()
 
 
-def overlap_definitions(fields: Expressions, p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
+def overlap_definitions(fields: Expressions, p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
     """Return overlap -> contribution of one coordinate, from the results of step 2.
 
     Args:
         fields: results of step 2.
         p: symbols.
     """
-    q_ab = _coordinate_term(fields["q|ab"], p)
-    r, q, m, theta = coupling_terms(p)
+    q_ab = _overlap_term_of_coordinate(fields["q|ab"], p)
+    r, q, m, theta = fourier_coupling_terms(p)
     same = q_ab.xreplace({replica_symbol(p.w, "b"): replica_symbol(p.w, "a")})
-    return {r: same, q: q_ab, m: _coordinate_term(fields["m|a"], p), theta: _coordinate_term(fields["theta|a"], p)}
+    return {
+        r: same,
+        q: q_ab,
+        m: _overlap_term_of_coordinate(fields["m|a"], p),
+        theta: _overlap_term_of_coordinate(fields["theta|a"], p),
+    }
 
 
-def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
+def overlap_constraints_step(p: OrderParameterSymbols, weight: sp.Expr, fields: Expressions) -> Step:
     """Return step 3: overlaps are fixed by Fourier integrals, which makes rows of W and samples independent.
 
     Args:
@@ -79,8 +84,8 @@ def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
     """
     inner = overlap_definitions(fields, p)
     trace, coupled = [], []
-    for overlap, (kind, number) in coupling_terms(p).items():
-        conjugate = conjugate_of(overlap)
+    for overlap, (kind, number) in fourier_coupling_terms(p).items():
+        conjugate = conjugate_symbol(overlap)
         trace.append(number * Average(kind, sp.Trace(conjugate.T * overlap)))
         coupled.append(-number * Average(kind, extract_scalars(sp.Trace(conjugate.T * inner[overlap]))))
     row = -beta * Average(REPLICAS, replica_symbol(PENALTY, "a")) + Average(CONTEXTS, sp.Add(*coupled))
@@ -102,7 +107,7 @@ def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
         "the sentences are independent, given the conjugates the d rows of the weights are; the saddle "
         "point of large d leaves, per dimension, the sum of the three potentials.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (_check_conjugates(p), _check_factorisation()),
+        (_check_conjugate_terms(p), _check_factorisation()),
     )
 
 
@@ -111,15 +116,15 @@ def step(p: Symbols, weight: sp.Expr, fields: Expressions) -> Step:
     "with each overlap at its definition the conjugates drop out, n = 1, 2, 3, two contexts, exactly",
     ("trace", "entropic"),
 )
-def _check_conjugates(before: Expressions, after: Expressions, p: Symbols) -> bool:
+def _check_conjugate_terms(before: Expressions, after: Expressions, p: OrderParameterSymbols) -> bool:
     (entropic,) = [a for a in after["entropic"].atoms(LogIntegral)]
     if after["entropic"] != Average(COORDINATE, entropic):
         return False
     source = RandomRationals("action")
-    values: dict[str, Any] = {"pi": source.matrix(2, 1), "beta": sp.Rational(3, 2)}
+    values: dict[str, Any] = {"pi": source.draw_matrix(2, 1), "beta": sp.Rational(3, 2)}
     for a in "123":
-        values |= {f"w|{a}": source.matrix(2, 1), f"penalty|{a}": source.number()}
-    for overlap in coupling_terms(p):
+        values |= {f"w|{a}": source.draw_matrix(2, 1), f"penalty|{a}": source.draw_number()}
+    for overlap in fourier_coupling_terms(p):
         stem, inner = overlap.name.partition("|")[0], before[f"{overlap.name} of a coordinate"]
 
         def defined_overlap(at: ExactValues, suffix: str, inner: Any = inner) -> Any:
@@ -140,13 +145,13 @@ def _check_conjugates(before: Expressions, after: Expressions, p: Symbols) -> bo
                 suffix: replicas, "|12" for example.
                 stem: name of the overlap.
             """
-            return RandomRationals(f"{stem}{suffix} {at.values['context']}").matrix(2, 1 if stem == "m" else 2)
+            return RandomRationals(f"{stem}{suffix} {at.values['context']}").draw_matrix(2, 1 if stem == "m" else 2)
 
         values |= {stem: defined_overlap, f"{stem}_hat": conjugate_value}
-    contexts = [(1, {"context": c, "gamma": abs(source.number()), "tau": source.number()}) for c in range(2)]
+    contexts = [(1, {"context": c, "gamma": abs(source.draw_number()), "tau": source.draw_number()}) for c in range(2)]
     penalties = -beta * Average(REPLICAS, replica_symbol(PENALTY, "a"))
     everywhere = [ExactValues(values, {CONTEXTS: contexts}, replicas=replicas) for replicas in (1, 2, 3)]
-    return all(is_zero(at(after["trace"]) + at(entropic.exponent) - at(penalties)) for at in everywhere)
+    return all(is_exactly_zero(at(after["trace"]) + at(entropic.exponent) - at(penalties)) for at in everywhere)
 
 
 @declare_test(
@@ -161,8 +166,12 @@ def _check_factorisation(before: Expressions, after: Expressions) -> bool:
     states = [(probability, {f"loss|{a}": source.random.randint(1, 9) for a in replicas})
               for probability in (sp.Rational(1, 3), sp.Rational(2, 3))]  # fmt: skip
     values: dict[str, Any] = {f"row_penalty|{a}": sp.Integer(0) for a in replicas}
-    values |= {f"phi|{a}": source.matrix(2, 1) for a in replicas}
-    values |= {"Kappa": source.symmetric(2), "d": sp.Integer(dimension), "alpha": sp.Rational(sentences, dimension)}
+    values |= {f"phi|{a}": source.draw_matrix(2, 1) for a in replicas}
+    values |= {
+        "Kappa": source.draw_symmetric_matrix(2),
+        "d": sp.Integer(dimension),
+        "alpha": sp.Rational(sentences, dimension),
+    }
     total: sp.Expr = sp.Integer(0)
     for chosen in product(states, repeat=sentences):
         samples = tuple((1, {f"sample_{name}": loss for name, loss in own.items()}) for _, own in chosen)
@@ -170,4 +179,4 @@ def _check_factorisation(before: Expressions, after: Expressions) -> bool:
         total += sp.Mul(*[probability for probability, _ in chosen]) * sp.exp(at(before["weight"]))
     at = ExactValues(values, {CHANNEL: states}, replicas=2)
     each = sp.exp(at(after["energetic"]) * dimension) * sp.exp(dimension * at(after.get("trained", sp.Integer(0))))
-    return is_zero(sp.expand(each) - sp.expand(total))
+    return is_exactly_zero(sp.expand(each) - sp.expand(total))

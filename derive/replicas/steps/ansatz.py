@@ -10,22 +10,29 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import CONTEXTS, COORDINATE, Average, Symbols
+from ...calculus.averages import CONTEXTS, COORDINATE, Average, OrderParameterSymbols
 from ...theory.stability import TOKENS
-from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, block_matrix, is_zero, log_gaussian_integral
-from ..algebra.levels import Ansatz
+from ..algebra.exact import (
+    ExactValues,
+    NormalLaw,
+    RandomRationals,
+    is_exactly_zero,
+    log_gaussian_integral,
+    nested_block_matrix,
+)
+from ..algebra.levels import ReplicaAnsatz
 from ..algebra.objects import (
     PAIRS,
     REPLICAS,
     LogDet,
     LogIntegral,
     beta,
-    drop_transposes,
+    drop_symmetric_transposes,
     extract_scalars,
     n,
     replica_symbol,
 )
-from ..algebra.step import Expressions, Step, Test, declare_test
+from ..algebra.step import Expressions, Step, StepTest, declare_test
 from .action import PENALTY
 
 # Title, rule and source of the step, by number of steps of breaking.
@@ -63,7 +70,7 @@ _CASES_IN_WORDS = (
 )
 
 
-def count_replicas(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+def replace_replica_sums_by_counts(expression: sp.Expr, ansatz: ReplicaAnsatz) -> sp.Expr:
     """Return an expression with sums over replicas as n equal terms, and over pairs as one term for every overlap.
 
     Args:
@@ -77,18 +84,18 @@ def count_replicas(expression: sp.Expr, ansatz: Ansatz) -> sp.Expr:
         terms = [number * _single_replica_term(expression.summand.xreplace(values), ansatz) for number, values in alike]
         return sp.Add(*terms)
     if isinstance(expression, sp.Add | sp.Mul):
-        return expression.func(*[count_replicas(a, ansatz) for a in expression.args])
+        return expression.func(*[replace_replica_sums_by_counts(a, ansatz) for a in expression.args])
     return expression
 
 
-def _single_replica_term(summand: sp.Expr, ansatz: Ansatz) -> sp.Expr:
+def _single_replica_term(summand: sp.Expr, ansatz: ReplicaAnsatz) -> sp.Expr:
     """Return a summand that is the same in all replicas; raise ValueError if it contains a replica index."""
     if any("|" in z.name for z in summand.atoms(sp.MatrixSymbol, sp.Symbol)):
         raise ValueError(f"{summand} is not the same in all replicas")
-    return drop_transposes(extract_scalars(summand), ansatz.symbols)
+    return drop_symmetric_transposes(extract_scalars(summand), ansatz.symbols)
 
 
-def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
+def ansatz_step(ansatz: ReplicaAnsatz, action: Expressions, ridge: bool) -> Step:
     """Return step 4: the ansatz substituted; rows and samples of replicas are then coupled only by the levels' fields.
 
     Args:
@@ -98,41 +105,45 @@ def step(ansatz: Ansatz, action: Expressions, ridge: bool) -> Step:
     """
     p, (name, rule, citation) = ansatz.symbols, _DESCRIPTIONS[ansatz.steps]
     (trace,) = [a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS]
-    alike = drop_transposes(extract_scalars(trace.summand.xreplace(ansatz.single_replica)), p)
+    alike = drop_symmetric_transposes(
+        extract_scalars(trace.summand.xreplace(ansatz.single_replica_order_parameters)), p
+    )
     after: dict[str, Any] = {
-        "trace": Average(CONTEXTS, sp.expand(count_replicas(alike, ansatz))),
+        "trace": Average(CONTEXTS, sp.expand(replace_replica_sums_by_counts(alike, ansatz))),
         "entropic": entropic_potential(ansatz, action["entropic"]),
         "energetic": energetic_potential(ansatz),
         "covariance": joint_covariance(p),
     }
     if p.trained:
-        after["trained"] = sp.expand(count_replicas(action["trained"].xreplace(ansatz.single_replica), ansatz))
+        after["trained"] = sp.expand(
+            replace_replica_sums_by_counts(action["trained"].xreplace(ansatz.single_replica_order_parameters), ansatz)
+        )
     where = _CASES_IN_WORDS[ansatz.steps]
     fields = "a field for all replicas, one a block" if ansatz.steps else "one field for all replicas"
     tests = [
-        _check_trace(ansatz, where=where),
-        Test(
+        _check_trace_under_ansatz(ansatz, where=where),
+        StepTest(
             f"rows: {fields}",
             f"normal integrals over n s weights against the power of one, {where}, s = t = 2, two contexts, exactly",
-            lambda before, after: _check_rows(before, after, ansatz, "entropic"),
+            lambda before, after: _check_row_potential(before, after, ansatz, "entropic"),
             ("entropic",),
         ),
-        _check_samples(ansatz, where=where, fields=fields),
+        _check_sample_potential(ansatz, where=where, fields=fields),
     ]
     if ridge:
         after["entropic of ridge"] = ridge_entropic_potential(ansatz)
         tests.append(
-            Test(
+            StepTest(
                 "rows of ridge: block matrices",
                 f"normal integral over n s weights, {where}, s = t = 2, two contexts, exactly",
-                lambda before, after: _check_rows(before, after, ansatz, "entropic of ridge"),
+                lambda before, after: _check_row_potential(before, after, ansatz, "entropic of ridge"),
                 ("entropic of ridge",),
             )
         )
     return Step(4, name, dict(action), after, rule, citation, tuple(tests))
 
 
-def entropic_potential(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
+def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
     """Return the potential of the rows, from that of step 3; replicas share the field b = B + h of a level.
 
     exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
@@ -146,11 +157,11 @@ def entropic_potential(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
     """
     p = ansatz.symbols
     (integral,) = potential.atoms(LogIntegral)
-    exponent = extract_scalars(integral.exponent.xreplace(ansatz.single_replica))
+    exponent = extract_scalars(integral.exponent.xreplace(ansatz.single_replica_order_parameters))
     # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check verifies it).
     collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
     collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
-    single_replica: sp.Expr = sp.Integer(0)
+    single_replica_order_parameters: sp.Expr = sp.Integer(0)
     diagonal: sp.Expr = sp.Integer(0)
     pairs: list[sp.Expr] = [sp.Integer(0)] * len(ansatz.levels)
     w = {replica_symbol(p.w, a): p.w for a in "ab"} | {replica_symbol(PENALTY, "a"): PENALTY}
@@ -166,21 +177,21 @@ def entropic_potential(ansatz: Ansatz, potential: sp.Expr) -> sp.Expr:
         if inside.has(*[level.composite for level in ansatz.levels]):
             diagonal += number * inside
         else:
-            single_replica += number * inside
+            single_replica_order_parameters += number * inside
     for i, coupling in enumerate([*pairs, diagonal]):
         shared = [level.composite for level in ansatz.levels[: i + 1]]
         expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
         if sp.expand(_reorder_traces(coupling, p) - expected) != 0:
             raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
     # The field b = B + h collects the linear term.
-    shifted = _reorder_traces(single_replica, p).xreplace({p.B: p.b})
+    shifted = _reorder_traces(single_replica_order_parameters, p).xreplace({p.B: p.b})
     return Average(COORDINATE, ansatz.log_average_power(LogIntegral(shifted, p.w), rows=True))
 
 
-def _reorder_traces(expression: sp.Expr, p: Symbols) -> sp.Expr:
+def _reorder_traces(expression: sp.Expr, p: OrderParameterSymbols) -> sp.Expr:
     """Return Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], with symmetric A not transposed."""
     result: sp.Expr = sp.Integer(0)
-    for term in sp.Add.make_args(extract_scalars(drop_transposes(expression, p))):
+    for term in sp.Add.make_args(extract_scalars(drop_symmetric_transposes(expression, p))):
         for trace in term.atoms(sp.Trace):
             factors = list(sp.MatMul.make_args(trace.arg))
             if factors[-1] == p.w.T:
@@ -191,14 +202,14 @@ def _reorder_traces(expression: sp.Expr, p: Symbols) -> sp.Expr:
     return result
 
 
-def proximal_quadratic(p: Symbols) -> sp.Expr:
+def proximal_quadratic(p: OrderParameterSymbols) -> sp.Expr:
     """Return 1/2 (x - omega)^T V^{-1} (x - omega), the quadratic term of the proximal objective."""
     x = sp.MatrixSymbol("x", p.s, 1)
     local = sp.Add(*[term for term in p.proximal_objective.args if term != p.loss])
     return local.xreplace({p.step: x - p.omega})
 
 
-def energetic_potential(ansatz: Ansatz) -> sp.Expr:
+def energetic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
     """Return the potential of the samples.
 
     X_a = omega + z_a with omega shared within a block and independent z_a of covariance V.
@@ -210,12 +221,12 @@ def energetic_potential(ansatz: Ansatz) -> sp.Expr:
     return p.alpha * ansatz.log_average_power(LogIntegral(density, x))
 
 
-def joint_covariance(p: Symbols) -> sp.BlockMatrix:
+def joint_covariance(p: OrderParameterSymbols) -> sp.BlockMatrix:
     """Return the covariance of the field that all replicas share and of the teacher's."""
     return sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]])
 
 
-def ridge_entropic_potential(ansatz: Ansatz) -> sp.Expr:
+def ridge_entropic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
     """Return the potential of the rows for r(w) = 1/2 w^T Lambda w, a normal integral (docs/theory.md (18.5)).
 
     Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared. The matrix of
@@ -234,7 +245,7 @@ def ridge_entropic_potential(ansatz: Ansatz) -> sp.Expr:
 # --- explicit matrices at integer n -----------------------------------------------------------------------------------
 
 
-def random_context(name: str, size: int = 2) -> dict[str, Any]:
+def random_context_matrices(name: str, size: int = 2) -> dict[str, Any]:
     """Return exact matrices of one context by name, drawn at random.
 
     They are positive definite where they must be, with q_hat small enough for eight replicas.
@@ -244,33 +255,36 @@ def random_context(name: str, size: int = 2) -> dict[str, Any]:
         size: s = t.
     """
     source = RandomRationals(name)
-    overlap = source.spd_matrix(2 * size)
+    overlap = source.draw_spd_matrix(2 * size)
     known = {
         "q": overlap[:size, :size], "theta": overlap[:size, size:], "rho_star": overlap[size:, size:],
-        "V": source.spd_matrix(size), "V_hat": source.spd_matrix(size), "q_hat": source.spd_matrix(size) / 200,
-        "m": source.matrix(size, 1), "m_hat": source.matrix(size, 1), "theta_hat": source.matrix(size, size),
-        "m_star": source.matrix(size, 1), "gamma": abs(source.number()), "tau": source.number(),
-        "phi": source.matrix(size, 1), "Delta": source.spd_matrix(size) / 4, "Delta_hat": source.spd_matrix(size) / 100,
+        "V": source.draw_spd_matrix(size), "V_hat": source.draw_spd_matrix(size),
+        "q_hat": source.draw_spd_matrix(size) / 200,
+        "m": source.draw_matrix(size, 1), "m_hat": source.draw_matrix(size, 1),
+        "theta_hat": source.draw_matrix(size, size),
+        "m_star": source.draw_matrix(size, 1), "gamma": abs(source.draw_number()), "tau": source.draw_number(),
+        "phi": source.draw_matrix(size, 1), "Delta": source.draw_spd_matrix(size) / 4,
+        "Delta_hat": source.draw_spd_matrix(size) / 100,
     }  # fmt: skip
-    of_two = {f"Delta_{k}": source.spd_matrix(size) / 6 for k in (1, 2)}
-    return known | of_two | {f"{name}_hat": source.spd_matrix(size) / 200 for name in of_two}
+    of_two = {f"Delta_{k}": source.draw_spd_matrix(size) / 6 for k in (1, 2)}
+    return known | of_two | {f"{name}_hat": source.draw_spd_matrix(size) / 200 for name in of_two}
 
 
-def shared_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
+def context_independent_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
     """Return values that all contexts share: ridge, teacher's row, temperature, and the composites written out.
 
     Args:
         name: seed.
-        contexts: matrices of every context, from `random_context`.
+        contexts: matrices of every context, from `random_context_matrices`.
         size: s = t.
     """
     source = RandomRationals(name)
-    pi = source.matrix(size, 1)
+    pi = source.draw_matrix(size, 1)
     weights = [(own["gamma"], own) for own in contexts]
     zero, vector = sp.zeros(size, size), sp.zeros(size, 1)
     return {
         "pi": pi, "beta": sp.Rational(3, 2), "alpha": sp.Rational(5, 3), "s": sp.Integer(size),
-        "Lambda": sp.diag(*[1 + abs(source.number()) for _ in range(size)]),
+        "Lambda": sp.diag(*[1 + abs(source.draw_number()) for _ in range(size)]),
         "G": sum((g * own["V_hat"] for g, own in weights), zero),
         "Q": sum((g * own["q_hat"] for g, own in weights), zero),
         **{f"Q_Delta{k}": sum((g * own[f"Delta{k}_hat"] for g, own in weights), zero) for k in ("", "_1", "_2")},
@@ -280,14 +294,14 @@ def shared_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> d
     }  # fmt: skip
 
 
-def field_laws(ansatz: Ansatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
+def field_laws(ansatz: ReplicaAnsatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
     """Return the laws of the fields of every level, whose mean is the field of the next outer level."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
 
     def outermost_law(at: ExactValues) -> NormalLaw:
         return NormalLaw((outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(joint_covariance(p)))
 
-    def law_around(
+    def normal_law_around(
         field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol
     ) -> Callable[[ExactValues], NormalLaw]:
         """Return the normal law of a field.
@@ -299,10 +313,10 @@ def field_laws(ansatz: Ansatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
         """
         return lambda at: NormalLaw((field.name,), at(mean), at(covariance))
 
-    found = {outermost.channel: outermost_law, outermost.rows: law_around(outermost.row_field, p.B, p.Q)}
+    found = {outermost.channel: outermost_law, outermost.rows: normal_law_around(outermost.row_field, p.B, p.Q)}
     for outer, inner in pairwise(ansatz.levels):
-        found[inner.channel] = law_around(inner.field, outer.field, inner.overlap)
-        found[inner.rows] = law_around(inner.row_field, outer.row_field, inner.composite)
+        found[inner.channel] = normal_law_around(inner.field, outer.field, inner.overlap)
+        found[inner.rows] = normal_law_around(inner.row_field, outer.row_field, inner.composite)
     return found
 
 
@@ -317,7 +331,7 @@ def ridge_penalty(at: ExactValues, suffix: str) -> sp.Expr:
     return (w.T * at.values["Lambda"] * w)[0] / 2
 
 
-def shifted_penalty(at: ExactValues, suffix: str) -> sp.Expr:
+def penalty_with_linear_term(at: ExactValues, suffix: str) -> sp.Expr:
     """Return a ridge plus a linear term, which is not even in w.
 
     Args:
@@ -325,7 +339,7 @@ def shifted_penalty(at: ExactValues, suffix: str) -> sp.Expr:
         suffix: replica, "|1" for example.
     """
     w = at.values[f"w{suffix}"]
-    return ridge_penalty(at, suffix) + (RandomRationals("shift").matrix(1, w.rows) * w)[0]
+    return ridge_penalty(at, suffix) + (RandomRationals("shift").draw_matrix(1, w.rows) * w)[0]
 
 
 def square_loss(at: ExactValues, suffix: str) -> sp.Expr:
@@ -338,12 +352,12 @@ def square_loss(at: ExactValues, suffix: str) -> sp.Expr:
     x, y = at.values[f"x{suffix}"], at.values["Y"]
     size = x.rows
     source = RandomRationals("square loss")
-    scale, mix = source.matrix(size, size), source.matrix(size, size)
+    scale, mix = source.draw_matrix(size, size), source.draw_matrix(size, size)
     error = scale * (x - mix * y)
     return (error.T * error)[0] / 2
 
 
-def replica_matrices(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
+def replica_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
     """Return (overlaps, conjugates) of all replicas as explicit matrices.
 
     Args:
@@ -352,12 +366,12 @@ def replica_matrices(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]
         numbers: replicas in each level.
     """
     replicas, blocks = numbers[0], list(zip(numbers, ansatz.levels, strict=True))
-    overlap = block_matrix(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
-    conjugate = block_matrix(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
+    overlap = nested_block_matrix(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
+    conjugate = nested_block_matrix(own["V_hat"], [(k, -own[level.conjugate.name]) for k, level in blocks], replicas)
     return overlap, conjugate
 
 
-def explicit_trace(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
+def explicit_trace(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
     """Return the trace of one context at explicit matrices; conjugates of different replicas have the other sign in it.
 
     Args:
@@ -371,44 +385,46 @@ def explicit_trace(ansatz: Ansatz, own: dict[str, Any], numbers: Sequence[int]) 
 
 
 @declare_test("trace in replica space", "block matrices written out, {where}, s = t = 2, exactly", ("trace", "trained"))
-def _check_trace(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    own = random_context("trace")
+def _check_trace_under_ansatz(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
+    own = random_context_matrices("trace")
     for numbers in ansatz.numbers:
         at = ExactValues({**own, **ansatz.block_sizes(numbers)})
         expected = explicit_trace(ansatz, own, numbers)
-        if not is_zero(at(after["trace"]) - expected) or not _check_trained_numbers(after, at):
+        if not is_exactly_zero(at(after["trace"]) - expected) or not _check_trained_parameter_potential(after, at):
             return False
     return True
 
 
-def _check_trained_numbers(after: Expressions, at: ExactValues) -> bool:
+def _check_trained_parameter_potential(after: Expressions, at: ExactValues) -> bool:
     """Return whether the potential is that of n replicas with the same trained numbers."""
     if "trained" not in after:
         return True
     phi, kappa = at.values["m"], at.values["q"]
     at = at.with_values({"phi": phi, "Kappa": kappa})
-    return is_zero(at(after["trained"]) + at(beta * n) * (phi.T * kappa * phi)[0] / 2)
+    return is_exactly_zero(at(after["trained"]) + at(beta * n) * (phi.T * kappa * phi)[0] / 2)
 
 
-def _check_rows(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
+def _check_row_potential(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz, name: str) -> bool:
     """Return whether the replicated integral of step 3 at the ansatz equals the given form."""
-    penalty = ridge_penalty if name == "entropic of ridge" else shifted_penalty
+    penalty = ridge_penalty if name == "entropic of ridge" else penalty_with_linear_term
     values, _ = _row_values()
     (integral,) = before["entropic"].atoms(LogIntegral)
     for numbers, direct in _explicit_row_integrals(integral.exponent, penalty, ansatz):
         at = ExactValues({**values, "penalty": penalty, **ansatz.block_sizes(numbers)}, laws=field_laws(ansatz))
-        if not is_zero(at(after[name]) - direct):
+        if not is_exactly_zero(at(after[name]) - direct):
             return False
     return True
 
 
 def _row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    contexts = [random_context("row 1"), random_context("row 2")]
-    return shared_values("rows", contexts), contexts
+    contexts = [random_context_matrices("row 1"), random_context_matrices("row 2")]
+    return context_independent_values("rows", contexts), contexts
 
 
 @cache
-def _explicit_row_integrals(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+def _explicit_row_integrals(
+    exponent: sp.Expr, penalty: Any, ansatz: ReplicaAnsatz
+) -> list[tuple[tuple[int, ...], sp.Expr]]:
     """Return (replicas in each level, log of the normal integral over the weights of all replicas)."""
     values, contexts = _row_values()
     results = []
@@ -423,7 +439,12 @@ def _explicit_row_integrals(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> 
                      for a, b in permutations(replicas, 2)}  # fmt: skip
             rows.append((1, {**own, **pairs}))
         at = ExactValues({**values, "penalty": penalty, **copies}, {CONTEXTS: rows}, replicas=numbers[0])
-        results.append((numbers, log_gaussian_integral(at(exponent.xreplace(ansatz.single_replica)), list(letters))))
+        results.append(
+            (
+                numbers,
+                log_gaussian_integral(at(exponent.xreplace(ansatz.single_replica_order_parameters)), list(letters)),
+            )
+        )
     return results
 
 
@@ -432,26 +453,26 @@ def _explicit_row_integrals(exponent: sp.Expr, penalty: Any, ansatz: Ansatz) -> 
     "the joint normal law of n student fields and the teacher's against the power, {where}, exactly",
     ("energetic", "covariance"),
 )
-def _check_samples(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+def _check_sample_potential(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
     """Compare with the log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
-    own, p, outermost = random_context("sentences"), ansatz.symbols, ansatz.levels[0]
-    values = {**own, **shared_values("sentences", [own]), "loss": square_loss}
+    own, p, outermost = random_context_matrices("sentences"), ansatz.symbols, ansatz.levels[0]
+    values = {**own, **context_independent_values("sentences", [own]), "loss": square_loss}
     for numbers, direct in _explicit_sample_averages(-beta * Average(REPLICAS, replica_symbol(p.loss, "a")), ansatz):
         at = ExactValues({**values, **ansatz.block_sizes(numbers)})
         joint = NormalLaw(
             (outermost.field.name, "Y"), sp.Matrix.vstack(own["m"], own["m_star"]), at(after["covariance"])
         )
         value = ExactValues(at.values, laws=field_laws(ansatz) | {outermost.channel: joint})(after["energetic"])
-        if not is_zero(value - at(p.alpha) * direct):
+        if not is_exactly_zero(value - at(p.alpha) * direct):
             return False
     return True
 
 
 @cache
-def _explicit_sample_averages(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
+def _explicit_sample_averages(exponent: sp.Expr, ansatz: ReplicaAnsatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
     """Return (replicas in each level, log of the average of the replicated weight over the law of all fields)."""
-    own = random_context("sentences")
-    values = {**own, **shared_values("sentences", [own])}
+    own = random_context_matrices("sentences")
+    values = {**own, **context_independent_values("sentences", [own])}
     results = []
     for numbers in ansatz.numbers:
         replicas, (student, _) = numbers[0], replica_matrices(ansatz, own, numbers)
@@ -463,5 +484,5 @@ def _explicit_sample_averages(exponent: sp.Expr, ansatz: Ansatz) -> list[tuple[t
         )
         copies = {f"x|{a + 1}": sp.zeros(2, 1) for a in range(replicas)}
         at = ExactValues({**values, **copies, "loss": square_loss}, replicas=replicas)
-        results.append((numbers, joint.log_average_exp(exponent, at)))
+        results.append((numbers, joint.log_expectation_of_exp(exponent, at)))
     return results

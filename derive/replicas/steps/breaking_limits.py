@@ -14,13 +14,21 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...authoring.regulariser import Regulariser
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
-from ...theory.free_entropy import FreeEntropy, free_entropy, split_average
+from ...theory.free_entropy import FreeEntropy, free_entropy, split_coefficient_and_average
 from ...theory.stability import replicon
-from ..algebra.exact import NormalLaw, is_zero
-from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, BrokenSymbols, parisi
-from ..algebra.objects import FIELD, LogDet, extract_scalars, is_equal, matrix_gradient, merge_averages, replica_symbol
+from ..algebra.exact import NormalLaw, is_exactly_zero
+from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi
+from ..algebra.objects import (
+    FIELD,
+    LogDet,
+    extract_scalars,
+    is_equal_up_to_trace_cycles,
+    matrix_gradient,
+    merge_averages,
+    replica_symbol,
+)
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import random_context
+from .ansatz import random_context_matrices
 from .breaking_saddle import collect_terms
 from .saddle import quadratic_model_values
 
@@ -28,7 +36,9 @@ from .saddle import quadratic_model_values
 SMALL = sp.Rational(1, 10**20)
 
 
-def step(p: BrokenSymbols, zero: Expressions, conditions: Expressions, regulariser: Regulariser) -> Step:
+def breaking_limits_step(
+    p: ReplicaBreakingSymbols, zero: Expressions, conditions: Expressions, regulariser: Regulariser
+) -> Step:
     """Return step 10: Delta to zero in the free entropy; y to zero in it and in the conditions; those for small Delta.
 
     Args:
@@ -37,11 +47,11 @@ def step(p: BrokenSymbols, zero: Expressions, conditions: Expressions, regularis
         conditions: results of step 8.
         regulariser: regulariser of the rows.
     """
-    phi, used = zero["Phi"], free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q)
+    phi, used = zero["Phi"], free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q)
     small = replicon(FreeEntropy(used.expression, used.symbols))
     alike = {small.D: p.Delta, small.D_hat: p.Delta_hat}
     after = {
-        "Phi without blocks": limit_without_blocks(phi, p),
+        "Phi without blocks": free_entropy_without_blocks(phi, p),
         "Phi at y = 0": free_entropy_at_equal_weights(phi, p),
         "Delta_hat at y = 0": condition_at_equal_weights(conditions["Delta_hat"], p),
         "Delta at y = 0": condition_at_equal_weights(conditions["Delta"], p),
@@ -62,11 +72,11 @@ def step(p: BrokenSymbols, zero: Expressions, conditions: Expressions, regularis
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
         (
             _check_symmetric_limit(used.expression, p),
-            _check_small_blocks(p),
-            _check_equal_weights(used.expression, p),
-            _check_two_copies(p),
-            _check_conditions(p),
-            _check_slopes(p),
+            _check_limit_of_small_delta(p),
+            _check_limit_of_equal_weights(used.expression, p),
+            _check_overlap_gap_of_two_copies(p),
+            _check_conditions_at_equal_weights(p),
+            _check_conditions_at_small_delta(p),
         ),
     )
 
@@ -82,7 +92,7 @@ def _replace_log_averages(expression: sp.Expr, rule: Callable[[Average, sp.Expr]
     return expression.xreplace(made)
 
 
-def limit_without_blocks(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def free_entropy_without_blocks(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return the free entropy at Delta, Delta^ = 0: fields of no covariance are constant, log E exp(y h) = y h.
 
     Args:
@@ -97,12 +107,12 @@ def limit_without_blocks(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
         if not term.has(Average):
             total += term
             continue
-        coefficient, average = split_average(term)
+        coefficient, average = split_coefficient_and_average(term)
         total += coefficient * Average(average.kind, sp.expand(extract_scalars(average.summand)))
     return total
 
 
-def free_entropy_at_equal_weights(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def free_entropy_at_equal_weights(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return the free entropy at y = 0: (1/y) log E exp(y h) is E h.
 
     A difference of log determinants over y becomes their slope.
@@ -116,15 +126,15 @@ def free_entropy_at_equal_weights(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
         if not term.has(Average):
             total += term
             continue
-        coefficient, average = split_average(term)
+        coefficient, average = split_coefficient_and_average(term)
         parts = []
         for part in sp.Add.make_args(sp.expand(average.summand)):
             inner = [a for a in part.atoms(Average) if a.kind in (BLOCK, FIELD)]
             parts.append(part if not inner else _pull_out_numbers(part, inner[0]))
         determinants = [part for part in parts if part.has(LogDet)]
         others = sp.Add(*[part for part in parts if part not in determinants])
-        slope = sp.Add(*[_linear_coefficient(part, p) for part in determinants])
-        inside = extract_scalars(_without_tilt(sp.expand(others), p).subs(parisi, 0).doit()) + slope
+        slope = sp.Add(*[_linear_coefficient_in_parisi_parameter(part, p) for part in determinants])
+        inside = extract_scalars(_resolvents_without_tilt(sp.expand(others), p).subs(parisi, 0).doit()) + slope
         total += coefficient * Average(average.kind, inside)
     return merge_averages(total)
 
@@ -135,21 +145,21 @@ def _pull_out_numbers(part: sp.Expr, average: Average) -> sp.Expr:
     return part / average * number * Average(average.kind, symbol)
 
 
-def _linear_coefficient(part: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def _linear_coefficient_in_parisi_parameter(part: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return the coefficient of y in the expansion of a log determinant over y, zero if it does not depend on y."""
     (determinant,) = part.atoms(LogDet)
     if not determinant.has(parisi):
         return sp.Integer(0)
     change = extract_scalars(sp.Trace(matrix_gradient(determinant, p.Q_Delta, p) * p.Q_Delta))
-    return extract_scalars(_without_tilt(sp.expand(part / determinant * change), p))
+    return extract_scalars(_resolvents_without_tilt(sp.expand(part / determinant * change), p))
 
 
-def _without_tilt(expression: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def _resolvents_without_tilt(expression: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return an expression with R~ = R, at y = 0 within the resolvents."""
     return expression.xreplace({(-parisi * p.Q_Delta).doit(): sp.ZeroMatrix(p.s, p.s)}).doit()
 
 
-def condition_at_equal_weights(value: MatrixExpr, p: BrokenSymbols) -> MatrixExpr:
+def condition_at_equal_weights(value: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return a condition at y = 0: tilted averages are untilted, (R~ - R) / y = R Q_Delta R.
 
     Args:
@@ -181,8 +191,8 @@ def condition_at_equal_weights(value: MatrixExpr, p: BrokenSymbols) -> MatrixExp
     "the expression that is differentiated to generate solvers, as symbols",
     ("Phi without blocks",),
 )
-def _check_symmetric_limit(_before: Expressions, after: Expressions, used: sp.Expr, p: BrokenSymbols) -> bool:
-    return is_equal(after["Phi without blocks"], used, p)
+def _check_symmetric_limit(_before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols) -> bool:
+    return is_equal_up_to_trace_cycles(after["Phi without blocks"], used, p)
 
 
 def _is_close(first: Any, second: Any) -> bool:
@@ -196,8 +206,8 @@ def _is_close(first: Any, second: Any) -> bool:
     "at explicit matrices, s = t = 2, Delta and its conjugate of 1e-20",
     ("Phi without blocks",),
 )
-def _check_small_blocks(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    phi, own = before["Phi"], random_context("small blocks")
+def _check_limit_of_small_delta(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    phi, own = before["Phi"], random_context_matrices("small blocks")
     little = {name: own[name] * SMALL for name in ("Delta", "Delta_hat")}
     symmetric = quadratic_model_values(own, phi, replace(p, steps=0))
     return _is_close(quadratic_model_values({**own, **little}, phi, p)(phi), symmetric(after["Phi without blocks"]))
@@ -208,9 +218,11 @@ def _check_small_blocks(before: Expressions, after: Expressions, p: BrokenSymbol
     "at explicit matrices, s = t = 2 and 𝔶 of 1e-20, against the replica-symmetric one at q + Delta",
     ("Phi at y = 0",),
 )
-def _check_equal_weights(before: Expressions, after: Expressions, used: sp.Expr, p: BrokenSymbols) -> bool:
+def _check_limit_of_equal_weights(
+    before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols
+) -> bool:
     """Compare with the limit itself, and the replica-symmetric free entropy at q + Delta and q^ + Delta^."""
-    phi, own = before["Phi"], random_context("equal weights")
+    phi, own = before["Phi"], random_context_matrices("equal weights")
     found = quadratic_model_values({**own, parisi.name: SMALL}, phi, p)(phi)
     whole = {"q": own["q"] + own["Delta"], "q_hat": own["q_hat"] + own["Delta_hat"]}
     symmetric = quadratic_model_values({**own, **whole}, phi, replace(p, steps=0))(used)
@@ -223,9 +235,9 @@ def _check_equal_weights(before: Expressions, after: Expressions, used: sp.Expr,
     "s = t = 2, exactly",
     ("Delta_hat at y = 0", "Delta at y = 0"),
 )
-def _check_two_copies(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+def _check_overlap_gap_of_two_copies(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Compare with E (f1 - f2)(f1 - f2)^T / 2 of linear functions f of two normal vectors with a common mean."""
-    at = quadratic_model_values(random_context("two copies"), before["Phi"], p)
+    at = quadratic_model_values(random_context_matrices("two copies"), before["Phi"], p)
     for f, name, kind, covariance, number in (
         (p.g, "Delta_hat", "omega", at.values["Delta"], "alpha"),
         (p.w, "Delta", "b", at.values["Q_Delta"], "gamma"),
@@ -234,7 +246,7 @@ def _check_two_copies(before: Expressions, after: Expressions, p: BrokenSymbols)
         law = NormalLaw(copies, sp.zeros(4, 1), sp.diag(covariance, covariance))
         difference = replica_symbol(f, "1") - replica_symbol(f, "2")
         squares = law.average(difference * difference.T / 2, at.with_values(dict.fromkeys(copies, sp.zeros(2, 1))))
-        if not is_zero(at(after[f"{name} at y = 0"]) - at.values[number] * squares):
+        if not is_exactly_zero(at(after[f"{name} at y = 0"]) - at.values[number] * squares):
             return False
     return True
 
@@ -244,8 +256,8 @@ def _check_two_copies(before: Expressions, after: Expressions, p: BrokenSymbols)
     "at explicit matrices, s = t = 2 and 𝔶 of 1e-20",
     ("Delta_hat at y = 0", "Delta at y = 0"),
 )
-def _check_conditions(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    own = {**random_context("conditions in the limit"), parisi.name: SMALL}
+def _check_conditions_at_equal_weights(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    own = {**random_context_matrices("conditions in the limit"), parisi.name: SMALL}
     at = quadratic_model_values(own, before["Phi"], p)
     return all(_is_close(at(before[name]), at(after[f"{name} at y = 0"])) for name in ("Delta", "Delta_hat"))
 
@@ -255,8 +267,8 @@ def _check_conditions(before: Expressions, after: Expressions, p: BrokenSymbols)
     "their slopes in it at explicit matrices, s = t = 2, Delta and its conjugate of 1e-20",
     ("small Delta_hat", "small Delta"),
 )
-def _check_slopes(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    own = random_context("conditions in the limit")
+def _check_conditions_at_small_delta(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    own = random_context_matrices("conditions in the limit")
     own |= {name: own[name] * SMALL for name in ("Delta", "Delta_hat")}
     letters = {name: sp.Matrix(sp.symbols(f"{name}:2")) for name in ("omega", "b")}  # the variables of derivatives
     at = quadratic_model_values(own, before["Phi"], p).with_values(letters)

@@ -20,24 +20,24 @@ from ...calculus.averages import (
     Average,
     Jacobian,
     MatrixAverage,
-    differentiate,
-    envelope_gradient,
-    integrate_by_parts,
-    symmetrise,
-    trace_gradient,
+    differentiate_averages,
+    gaussian_integration_by_parts,
+    gradient_of_trace,
+    moreau_envelope_gradient,
+    replace_symmetric_transposes,
 )
-from ...theory.free_entropy import split_average
+from ...theory.free_entropy import split_coefficient_and_average
 from ..algebra.exact import RandomRationals
-from ..algebra.levels import ALL_RATES, BrokenSymbols, TiltedAverage, tilted_averages
-from ..algebra.objects import distribute, is_equal, matrix_gradient
-from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import random_context
-from .saddle import displacement_path, name_in_words, quadratic_model_values, solved_variable
+from ..algebra.levels import ALL_RATES, ReplicaBreakingSymbols, TiltedAverage, tilted_averages
+from ..algebra.objects import is_equal_up_to_trace_cycles, matrix_gradient, multiply_out_matrix
+from ..algebra.step import Expressions, Step, StepTest, declare_test
+from .ansatz import random_context_matrices
+from .saddle import displacement_path, order_parameter_in_words, quadratic_model_values, solved_variable
 
 DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
 
 
-def step(p: BrokenSymbols, zero: Expressions) -> Step:
+def broken_saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
     """Return step 8: all derivatives; conditions for q, V and Delta are solved together, and so are their conjugates'.
 
     Args:
@@ -45,7 +45,7 @@ def step(p: BrokenSymbols, zero: Expressions) -> Step:
         zero: results of step 7.
     """
     after = {"Phi": express_in_variances(zero["Phi"], p), **saddle_point_conditions(zero["Phi"], p)}
-    Deltas, hats = p.by_step("Delta"), p.by_step("Delta{}_hat")
+    Deltas, hats = p.symbols_by_breaking_step("Delta"), p.symbols_by_breaking_step("Delta{}_hat")
     conjugates = ("q_hat", *(z.name for z in hats), "V_hat")
     overlaps = ("q", *(z.name for z in Deltas), "V")
     judged: dict[sp.MatrixSymbol, tuple[str, ...]] = dict.fromkeys((p.V, p.q, *Deltas), conjugates)
@@ -53,16 +53,16 @@ def step(p: BrokenSymbols, zero: Expressions) -> Step:
     judged |= dict.fromkeys((p.V_hat, p.q_hat, *hats), overlaps)
     judged |= {source: (solved_variable(source, p).name,) for source in (p.m_hat, p.theta_hat)}
     tests = [
-        *[_condition_test(source, names, p) for source, names in judged.items()],
-        _check_variances(p),
-        Test(
+        *[_saddle_point_condition_test(source, names, p) for source, names in judged.items()],
+        _check_substituted_variances(p),
+        StepTest(
             "response of a tilted average",
             "the variance of whole blocks and its conjugate in both of their forms, for a square loss and a quadratic "
             "penalty, s = t = 2, exactly",
-            lambda before, after: _check_responses(before["Phi"], after, p),
+            lambda before, after: _check_response_identities(before["Phi"], after, p),
             (*_outermost_variances(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
         ),
-        *([_check_trained_numbers(p)] if p.trained else []),
+        *([_check_trained_parameter_condition(p)] if p.trained else []),
     ]
     return Step(
         8,
@@ -84,12 +84,12 @@ _AT_GIVEN = {1: "a given Parisi parameter", 2: "given Parisi parameters"}
 _SHARED_MATRICES = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 and Delta_2 hold the same four"}
 
 
-def _outermost_variances(p: BrokenSymbols) -> tuple[str, str]:
+def _outermost_variances(p: ReplicaBreakingSymbols) -> tuple[str, str]:
     """Return the names of V~ and V~^ of the largest blocks."""
-    return p.by_step("V_tilde")[0].name, p.by_step("V_tilde{}_hat")[0].name
+    return p.symbols_by_breaking_step("V_tilde")[0].name, p.symbols_by_breaking_step("V_tilde{}_hat")[0].name
 
 
-def express_in_variances(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def express_in_variances(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8), (18.28)).
 
     Args:
@@ -98,7 +98,7 @@ def express_in_variances(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
     """
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
-    V, V_hat = (*p.by_step("V_tilde"), p.V), (*p.by_step("V_tilde{}_hat"), p.V_hat)
+    V, V_hat = (*p.symbols_by_breaking_step("V_tilde"), p.V), (*p.symbols_by_breaking_step("V_tilde{}_hat"), p.V_hat)
     outer = sp.Trace(V_hat[0] * p.q) / 2 - sp.Trace(p.q_hat * V[0]) / 2
     products = [sp.Trace(hat * own) for hat, own in zip(V_hat, V, strict=True)]
     inner = sp.Add(
@@ -108,12 +108,12 @@ def express_in_variances(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
 
 
 @declare_test("free entropy in the variances", "with the variances of whole blocks put in, as symbols", ("Phi",))
-def _check_variances(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    return is_equal(after["Phi"].xreplace(p.variances()), before["Phi"], p)
+def _check_substituted_variances(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    return is_equal_up_to_trace_cycles(after["Phi"].xreplace(p.variances()), before["Phi"], p)
 
 
 @cache
-def saddle_point_conditions(phi: sp.Expr, p: BrokenSymbols) -> dict[str, MatrixExpr]:
+def saddle_point_conditions(phi: sp.Expr, p: ReplicaBreakingSymbols) -> dict[str, MatrixExpr]:
     """Return order parameter -> right side of its condition, without derivatives of < g > (Stein's lemma).
 
     Args:
@@ -122,7 +122,10 @@ def saddle_point_conditions(phi: sp.Expr, p: BrokenSymbols) -> dict[str, MatrixE
     """
     found: dict[str, MatrixExpr] = {}
     samples, rows = tilted_averages(p)
-    sources_of = (p.q, p.V, *p.by_step("Delta")), (p.q_hat, p.V_hat, *p.by_step("Delta{}_hat"))
+    sources_of = (
+        (p.q, p.V, *p.symbols_by_breaking_step("Delta")),
+        (p.q_hat, p.V_hat, *p.symbols_by_breaking_step("Delta{}_hat")),
+    )
     for tilt, sources in zip((samples, rows), sources_of, strict=True):
         targets = [solved_variable(source, p) for source in sources]
         gradients = [free_entropy_gradient(phi, source, p) for source in sources]
@@ -147,7 +150,7 @@ def saddle_point_conditions(phi: sp.Expr, p: BrokenSymbols) -> dict[str, MatrixE
 # --- derivatives ------------------------------------------------------------------------------------------------------
 
 
-def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return d Phi / d variable, with the conventions of calculus/averages.py.
 
     Args:
@@ -161,11 +164,11 @@ def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymb
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(phi):
         if not term.has(Average):
-            total = total + trace_gradient(term, variable, p)
+            total = total + gradient_of_trace(term, variable, p)
             continue
-        coefficient, average = split_average(term)
+        coefficient, average = split_coefficient_and_average(term)
         if average.kind == CONTEXTS:
-            part = trace_gradient(average.summand, variable, p)
+            part = gradient_of_trace(average.summand, variable, p)
         elif average.kind == COORDINATE:
             part = _row_gradient(average.summand, variable, p)
         else:
@@ -194,7 +197,7 @@ def block_coefficient(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
     return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima have a minus sign
 
 
-def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return the derivative of (1/y) log E exp(-y M), the potential of a sample.
 
     Rules: envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's theorem for q and theta; a
@@ -206,13 +209,16 @@ def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymb
         p: symbols.
     """
     tilt, _ = tilted_averages(p)
-    overlap_term = -tilt.mean(p.loss_q) if p.loss_holds_q else sp.ZeroMatrix(p.s, p.s)
+    overlap_term = -tilt.mean(p.loss_q) if p.loss_depends_on_q else sp.ZeroMatrix(p.s, p.s)
     rules = {
-        p.V: tilt.mean(-1 * envelope_gradient(p.V, p)),
-        p.m: tilt.mean_slope,
-        **{Delta: tilt.covariance_gradient(k + 1) + overlap_term for k, Delta in enumerate(p.by_step("Delta"))},
+        p.V: tilt.mean(-1 * moreau_envelope_gradient(p.V, p)),
+        p.m: tilt.tilted_mean_gradient,
+        **{
+            Delta: tilt.covariance_gradient(k + 1) + overlap_term
+            for k, Delta in enumerate(p.symbols_by_breaking_step("Delta"))
+        },
         p.q: tilt.response / 2 + overlap_term,
-        p.theta: Jacobian(tilt.mean_slope, p.Y),
+        p.theta: Jacobian(tilt.tilted_mean_gradient, p.Y),
         p.phi: -tilt.mean(p.loss_phi),
     }
     if variable not in rules:
@@ -220,16 +226,16 @@ def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymb
     return (block_coefficient(integrand, p.moreau) * rules[variable]).doit()
 
 
-def _row_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+def _row_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return the derivative of the rows' potential by the chain rule through G, B, Q and Q_Delta."""
     slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.composites}
     linear = sp.Add(*[sp.Trace(slope.T * z) for slope, z in slopes.items()])
-    chain = differentiate(Average(COORDINATE, linear), variable, p)
+    chain = differentiate_averages(Average(COORDINATE, linear), variable, p)
     held = {slope: composite_gradient(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
     return chain.xreplace(held).doit()
 
 
-def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: BrokenSymbols) -> MatrixExpr:
+def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return the derivative of the rows' potential in a composite.
 
     The rules are those of a sample for (1/y) log E exp(y N), or matrix calculus for a ridge.
@@ -241,8 +247,8 @@ def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken
     """
     if potential.has(p.envelope):
         _, tilt = tilted_averages(p)
-        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.mean_slope, p.Q: tilt.response / 2}
-        rules |= {Q: tilt.covariance_gradient(k + 1) for k, Q in enumerate(p.by_step("Q_Delta"))}
+        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.tilted_mean_gradient, p.Q: tilt.response / 2}
+        rules |= {Q: tilt.covariance_gradient(k + 1) for k, Q in enumerate(p.symbols_by_breaking_step("Q_Delta"))}
         return (block_coefficient(potential, p.envelope) * rules[composite]).doit()
     return matrix_gradient(potential, composite, p)
 
@@ -250,7 +256,7 @@ def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: Broken
 # --- algebra ----------------------------------------------------------------------------------------------------------
 
 
-def collect_terms(matrix: MatrixExpr, p: BrokenSymbols) -> MatrixExpr:
+def collect_terms(matrix: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return a matrix multiplied out, with alpha and y in front of averages and equal terms as one.
 
     Args:
@@ -258,12 +264,12 @@ def collect_terms(matrix: MatrixExpr, p: BrokenSymbols) -> MatrixExpr:
         p: symbols.
     """
     numbers: dict[MatrixExpr, sp.Expr] = {}
-    for term in sp.MatAdd.make_args(distribute(matrix)):
+    for term in sp.MatAdd.make_args(multiply_out_matrix(matrix)):
         if term.is_ZeroMatrix:
             continue
         scalar, bare = _split_scalar(term)
         inner, bare = _pull_out_of_averages(bare)
-        bare = symmetrise(bare, p)
+        bare = replace_symmetric_transposes(bare, p)
         numbers[bare] = numbers.get(bare, sp.Integer(0)) + scalar * inner
     terms = [sp.simplify(number) * bare for bare, number in numbers.items() if sp.simplify(number) != 0]
     return sp.MatAdd(sp.ZeroMatrix(*matrix.shape), *terms).doit()
@@ -293,7 +299,7 @@ def _pull_out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
 
 
 def _solve_conditions(
-    gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: BrokenSymbols
+    gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: ReplicaBreakingSymbols
 ) -> dict[str, MatrixExpr]:
     """Return the conditions, linear in the targets with numeric coefficients, solved for them.
 
@@ -321,11 +327,15 @@ def _solve_conditions(
     }
 
 
-def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: BrokenSymbols) -> MatrixExpr:
+def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return an expression with Stein's lemma in omega_0 and Y applied to the tilted field."""
-    plain = {MatrixAverage(CHANNEL, Jacobian(tilt.mean_slope, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))}
+    plain = {
+        MatrixAverage(CHANNEL, Jacobian(tilt.tilted_mean_gradient, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))
+    }
     removed = {
-        average: integrate_by_parts(MatrixAverage(CHANNEL, Jacobian(p.g, z)), p).xreplace({p.g: tilt.mean_slope})
+        average: gaussian_integration_by_parts(MatrixAverage(CHANNEL, Jacobian(p.g, z)), p).xreplace(
+            {p.g: tilt.tilted_mean_gradient}
+        )
         for average, z in plain.items()
     }
     return value.xreplace(removed).doit()
@@ -334,7 +344,9 @@ def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: BrokenSymbols) -> Ma
 # --- a square loss and a quadratic penalty ----------------------------------------------------------------------------
 
 
-def numerical_slope(phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: BrokenSymbols) -> Any:
+def numerical_free_entropy_derivative(
+    phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: ReplicaBreakingSymbols
+) -> Any:
     """Return d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits or more.
 
     Args:
@@ -348,28 +360,32 @@ def numerical_slope(phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: Br
 
 
 def is_negligible(number: Any) -> bool:
-    """Return whether a number is zero to the accuracy of `numerical_slope`."""
+    """Return whether a number is zero to the accuracy of `numerical_free_entropy_derivative`."""
     return bool(abs(sp.N(number, DIGITS)) < sp.Float("1e-20"))
 
 
-def _condition_test(source: sp.MatrixSymbol, judged: tuple[str, ...], p: BrokenSymbols) -> Test:
-    return Test(
-        f"slope in {name_in_words(source)}",
+def _saddle_point_condition_test(
+    source: sp.MatrixSymbol, judged: tuple[str, ...], p: ReplicaBreakingSymbols
+) -> StepTest:
+    return StepTest(
+        f"slope in {order_parameter_in_words(source)}",
         "the derivative of the free entropy along a direction at random, at the given right sides, for a square loss "
         "and a quadratic penalty, s = t = 2, by differences to 20 digits",
         lambda before, after: is_negligible(
-            numerical_slope(before["Phi"], displacement_path(before["Phi"], after, source, judged, p), p)
+            numerical_free_entropy_derivative(
+                before["Phi"], displacement_path(before["Phi"], after, source, judged, p), p
+            )
         ),
         judged,
     )
 
 
-def _check_responses(phi: sp.Expr, after: Expressions, p: BrokenSymbols) -> bool:
-    own = random_context("blocks")
+def _check_response_identities(phi: sp.Expr, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    own = random_context_matrices("blocks")
     at = quadratic_model_values(own, phi, p)
     for end, tilde, sign in zip(("", "{}_hat"), _outermost_variances(p), (1, -1), strict=True):
         gap = at(after["V" + end.format("")]) - at(after[tilde])
-        for Delta, rate in zip(p.by_step(f"Delta{end}"), p.rates, strict=True):
+        for Delta, rate in zip(p.symbols_by_breaking_step(f"Delta{end}"), p.rates, strict=True):
             gap = gap + sign * at(rate) * at(after[Delta.name])
         if sp.Matrix((gap + gap.T) / 2).applyfunc(sp.cancel) != sp.zeros(2, 2):
             return False
@@ -381,9 +397,9 @@ def _check_responses(phi: sp.Expr, after: Expressions, p: BrokenSymbols) -> bool
     "the derivative of Phi along a direction at random, for a loss linear in them, by differences",
     ("trained",),
 )
-def _check_trained_numbers(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    phi, own = before["Phi"], random_context("blocks")
+def _check_trained_parameter_condition(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    phi, own = before["Phi"], random_context_matrices("blocks")
     at, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
-    towards = RandomRationals("phi").matrix(start.rows, 1)
-    found = numerical_slope(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
+    towards = RandomRationals("phi").draw_matrix(start.rows, 1)
+    found = numerical_free_entropy_derivative(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
     return is_negligible(found - (at.T * towards)[0])

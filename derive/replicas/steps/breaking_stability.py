@@ -8,12 +8,18 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.regulariser import Regulariser
-from ...calculus.averages import Jacobian, symmetrise
+from ...calculus.averages import Jacobian, replace_symmetric_transposes
 from ...theory.free_entropy import FreeEntropy, free_entropy
 from ...theory.stability import replicon
-from ..algebra.levels import ROW_TILTED, TILTED, BrokenSymbols, parisi, tilted_averages
+from ..algebra.levels import ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi, tilted_averages
 from ..algebra.step import Expressions, Step, declare_test
-from .second_variation import Perturbation, composite_perturbation, second_variation, step_inputs, tests_at_integer_n
+from .second_variation import (
+    Perturbation,
+    composite_perturbation,
+    second_variation,
+    stability_step_inputs,
+    tests_at_integer_n,
+)
 
 _CITATION = (
     "E. Gardner, Nucl. Phys. B 257, 747 (1985); A. Montanari, F. Ricci-Tersenghi, Eur. Phys. J. B 33, 339 (2003); "
@@ -21,7 +27,7 @@ _CITATION = (
 )
 
 
-def cluster_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
+def cluster_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> Perturbation:
     """Return the perturbation of overlaps of different blocks, equal for all their replicas: blocks respond as a whole.
 
     Args:
@@ -33,7 +39,7 @@ def cluster_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
     return Perturbation(samples.response, row, blocks=(4,), size=2)
 
 
-def state_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
+def state_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> Perturbation:
     """Return the perturbation of overlaps within blocks: replicas respond singly, averaged with the weight of states.
 
     Args:
@@ -46,7 +52,7 @@ def state_perturbation(p: BrokenSymbols, ridge: bool) -> Perturbation:
     )
 
 
-def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) -> tuple[Step, Step]:
+def stability_steps(p: ReplicaBreakingSymbols, action: Expressions, regulariser: Regulariser) -> tuple[Step, Step]:
     """Return steps 11 and 12: the second variation of step 9 for overlaps of different blocks and within one.
 
     Args:
@@ -54,10 +60,10 @@ def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) 
         action: results of step 3.
         regulariser: regulariser of the rows.
     """
-    ridge = regulariser.rows.kind == "ridge"
-    used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q)
+    ridge = regulariser.row_regulariser.kind == "ridge"
+    used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q)
 
-    def make_step(number: int, name: str, moved: Perturbation, rule: str) -> Step:
+    def _stability_step(number: int, name: str, moved: Perturbation, rule: str) -> Step:
         """Return one of the two steps.
 
         Args:
@@ -66,11 +72,13 @@ def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) 
             moved: perturbation of the overlaps.
             rule: the operation, in words.
         """
-        tests = (*tests_at_integer_n(p, moved), _check_replicon(used, p))
-        return Step(number, name, step_inputs(p, action), second_variation(p, action, moved), rule, _CITATION, tests)
+        tests = (*tests_at_integer_n(p, moved), _check_replicon_against_second_variation(used, p))
+        return Step(
+            number, name, stability_step_inputs(p, action), second_variation(p, action, moved), rule, _CITATION, tests
+        )
 
     return (
-        make_step(
+        _stability_step(
             11,
             "Stability against clusters of states (type I)",
             cluster_perturbation(p, ridge),
@@ -79,7 +87,7 @@ def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) 
             "response of the tilted average, of a row by that with V^ - 𝔶 Delta^ in place of V^. This response is "
             "smooth also where the proximal map jumps. If the map has an eigenvalue above 1 states come in clusters.",
         ),
-        make_step(
+        _stability_step(
             12,
             "Stability of a state (type II)",
             state_perturbation(p, ridge),
@@ -96,7 +104,9 @@ def make_steps(p: BrokenSymbols, action: Expressions, regulariser: Regulariser) 
     "at Delta = 0 and its conjugate the map of message passing, as symbols",
     ("D_hat", "D_prime"),
 )
-def _check_replicon(_before: Expressions, after: Expressions, used: FreeEntropy, p: BrokenSymbols) -> bool:
+def _check_replicon_against_second_variation(
+    _before: Expressions, after: Expressions, used: FreeEntropy, p: ReplicaBreakingSymbols
+) -> bool:
     operator = replicon(used)
     zero = sp.ZeroMatrix(p.s, p.s)
     samples, rows = tilted_averages(p)
@@ -108,8 +118,8 @@ def _check_replicon(_before: Expressions, after: Expressions, used: FreeEntropy,
             .xreplace(alike)
             .replace(lambda a: getattr(a, "kind", "") in (TILTED, ROW_TILTED), lambda a: a.summand)
         )
-        found[name] = symmetrise(value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p)
+        found[name] = replace_symmetric_transposes(value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p)
     prior = operator.prior.replace(lambda a: getattr(a, "kind", "") == "contexts", lambda a: composite_perturbation(p))
-    return bool(found["D_hat"] == symmetrise(operator.channel, p)) and bool(
-        found["D_prime"].doit() == symmetrise(prior.doit(), p)
+    return bool(found["D_hat"] == replace_symmetric_transposes(operator.channel, p)) and bool(
+        found["D_prime"].doit() == replace_symmetric_transposes(prior.doit(), p)
     )

@@ -10,19 +10,19 @@ from typing import Any
 import sympy as sp
 
 from ...calculus.averages import Average
-from ...theory.free_entropy import split_average
-from ..algebra.levels import ROW_TILTED, TILTED, BrokenSymbols, parisi
+from ...theory.free_entropy import split_coefficient_and_average
+from ..algebra.levels import ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi
 from ..algebra.objects import LogDet, extract_scalars, matrix_gradient
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import random_context
-from .breaking_saddle import free_entropy_gradient, is_negligible, numerical_slope
-from .saddle import check_scaling, quadratic_model_values, training_loss
+from .ansatz import random_context_matrices
+from .breaking_saddle import free_entropy_gradient, is_negligible, numerical_free_entropy_derivative
+from .saddle import check_scaling_of_free_entropy, quadratic_model_values, training_loss
 
 # Energy e of metastable states per dimension, on which their complexity depends.
 ENERGY = sp.Symbol("energy", real=True)
 
 
-def step(p: BrokenSymbols, zero: Expressions) -> Step:
+def complexity_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
     """Return step 9: the derivative in y at given order parameters, complexity, energy and training loss.
 
     A factor on loss and penalty gives the energy.
@@ -51,11 +51,11 @@ def step(p: BrokenSymbols, zero: Expressions) -> Step:
         "vanishes, minus which is greatest.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987); R. Monasson, Phys. "
         "Rev. Lett. 75, 2847 (1995)",
-        (_check_parisi_derivative(p), _check_legendre_transform(), check_scaling(p), _check_energy(p)),
+        (_check_parisi_derivative(p), _check_legendre_transform(), check_scaling_of_free_entropy(p), _check_energy(p)),
     )
 
 
-def parisi_derivative(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def parisi_derivative(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return d Phi / d y at given overlaps and conjugates.
 
     Args:
@@ -66,13 +66,13 @@ def parisi_derivative(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
     for term in sp.Add.make_args(phi):
         if not term.has(parisi):
             continue
-        coefficient, average = split_average(term)
+        coefficient, average = split_coefficient_and_average(term)
         inside = sp.Add(*[_term_derivative(part, p) for part in sp.Add.make_args(average.summand)])
         total += coefficient * Average(average.kind, inside)
     return total
 
 
-def _term_derivative(term: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def _term_derivative(term: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return d/dy of number(y) f(y), f a trace, a log determinant or log E exp(y h), whose derivative is < h >."""
     (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet | sp.log)]
     number = term / factor
@@ -96,9 +96,9 @@ def _term_derivative(term: sp.Expr, p: BrokenSymbols) -> sp.Expr:
     "s = t = 2, by differences to 20 digits",
     ("dPhi_dy",),
 )
-def _check_parisi_derivative(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    phi, own, y = before["Phi"], random_context("Parisi parameter"), sp.Rational(2, 7)
-    found = numerical_slope(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
+def _check_parisi_derivative(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    phi, own, y = before["Phi"], random_context_matrices("Parisi parameter"), sp.Rational(2, 7)
+    found = numerical_free_entropy_derivative(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
     return is_negligible(found - quadratic_model_values(own, phi, p)(after["dPhi_dy"]))
 
 
@@ -123,12 +123,12 @@ def _check_legendre_transform(_before: Expressions, after: Expressions) -> bool:
     "training loss minus energy is a sum of conditions, each of which vanishes at the saddle, exactly",
     ("training_loss", "energy", "dPhi_dy"),
 )
-def _check_energy(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+def _check_energy(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Compare with the conditions at a point that is no saddle.
 
     With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA].
     """
-    phi, own = before["Phi"], random_context("energy of blocks")
+    phi, own = before["Phi"], random_context_matrices("energy of blocks")
     at = quadratic_model_values(own, phi, p)
     degrees = {p.V: -1, p.V_hat: 1, p.q_hat: 2, p.Delta_hat: 2, p.m_hat: 1, p.theta_hat: 1}  # the others do not scale
     conditions = sp.Add(

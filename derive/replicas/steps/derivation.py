@@ -7,10 +7,10 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...authoring.regulariser import Penalty, Regulariser, Ridge
 from ...errors import ModelError
-from ..algebra.levels import BrokenSymbols, block_ansatz
+from ..algebra.levels import ReplicaBreakingSymbols, replica_block_ansatz
 from ..algebra.step import Derivation
 from . import (
     action,
@@ -29,7 +29,7 @@ from . import (
 )
 
 
-def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
+def derivation(model: FixedSizeModel, rsb: int = 0) -> Derivation:
     """Return the derivation of a model's equations.
 
     It depends on the kind of its regulariser, on whether numbers are trained with the weights and on whether the loss
@@ -39,19 +39,21 @@ def derivation(model: ModelAt, rsb: int = 0) -> Derivation:
         model: model at its structure.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
     """
-    return replica_calculation(model.regulariser.rows.kind, len(model.trained), model.loss_holds_q, rsb=rsb)
+    return replica_calculation(
+        model.regulariser.row_regulariser.kind, len(model.trained), model.loss_depends_on_q, rsb=rsb
+    )
 
 
 @cache
 def replica_calculation(
-    kind: str = "ridge", trained: int = 0, loss_holds_q: bool = False, s: Any = None, t: Any = None, rsb: int = 0
+    kind: str = "ridge", trained: int = 0, loss_depends_on_q: bool = False, s: Any = None, t: Any = None, rsb: int = 0
 ) -> Derivation:
     """Return steps 1 to 9 for a kind of regulariser; 1 to 12 with one step of breaking, 1 to 8 with two.
 
     Args:
         kind: "ridge", or "penalty" for any convex one.
         trained: number of O(1) numbers that are trained with the weights.
-        loss_holds_q: whether the loss depends on the overlaps q of its tokens.
+        loss_depends_on_q: whether the loss depends on the overlaps q of its tokens.
         s: columns of W; a symbol by default, for printing.
         t: columns of W*; a symbol by default.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
@@ -63,25 +65,31 @@ def replica_calculation(
         raise ModelError(f"rsb = {rsb!r} is out of range; allowed are whole numbers from 0 to 2")
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
     t = sp.Symbol("t", integer=True, positive=True) if t is None else t
-    p = BrokenSymbols(s, t, trained, loss_holds_q, rsb)
+    p = ReplicaBreakingSymbols(s, t, trained, loss_depends_on_q, rsb)
     # Only the kind of a penalty is used: its function is never called.
     regulariser: Regulariser = Ridge() if kind == "ridge" else Penalty(lambda w: w)
-    at = block_ansatz(p)
-    weight = partition.step(p)
-    law = fields.step(p)
-    overlaps = action.step(p, weight.after["weight"], law.after)
-    symmetric = ansatz.step(at, overlaps.after, ridge=kind == "ridge")
-    limits = limit.step(at, symmetric.after)
-    finite = finite_temperature.step(at, symmetric.after, limits.after)
-    zero = zero_temperature.step(at, finite.after["Phi_beta"], regulariser)
+    at = replica_block_ansatz(p)
+    weight = partition.replicated_partition_function_step(p)
+    law = fields.gaussian_fields_step(p)
+    overlaps = action.overlap_constraints_step(p, weight.after["weight"], law.after)
+    symmetric = ansatz.ansatz_step(at, overlaps.after, ridge=kind == "ridge")
+    limits = limit.replica_limit_step(at, symmetric.after)
+    finite = finite_temperature.finite_temperature_step(at, symmetric.after, limits.after)
+    zero = zero_temperature.zero_temperature_step(at, finite.after["Phi_beta"], regulariser)
     first = weight, law, overlaps, symmetric, limits, finite, zero
     if not rsb:
-        return Derivation((*first, saddle.step(p, zero.after), second_variation.step(p, overlaps.after, zero.after)))
-    conditions = breaking_saddle.step(p, zero.after)
+        return Derivation(
+            (
+                *first,
+                saddle.saddle_point_step(p, zero.after),
+                second_variation.second_variation_step(p, overlaps.after, zero.after),
+            )
+        )
+    conditions = breaking_saddle.broken_saddle_point_step(p, zero.after)
     if rsb > 1:
         return Derivation((*first, conditions))
-    states = complexity.step(p, zero.after)
-    ends = breaking_limits.step(p, zero.after, conditions.after, regulariser)
+    states = complexity.complexity_step(p, zero.after)
+    ends = breaking_limits.breaking_limits_step(p, zero.after, conditions.after, regulariser)
     return Derivation(
-        (*first, conditions, states, ends, *breaking_stability.make_steps(p, overlaps.after, regulariser))
+        (*first, conditions, states, ends, *breaking_stability.stability_steps(p, overlaps.after, regulariser))
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import Symbols, symmetrise
-from ...theory.stability import extract_coefficient
-from ..algebra.exact import ExactValues, RandomRationals, is_zero
+from ...calculus.averages import OrderParameterSymbols, replace_symmetric_transposes
+from ...theory.stability import extract_linear_coefficient
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
 from ..algebra.objects import replica_symbol
 from ..algebra.step import Expressions, Step, declare_test
 from .partition import DIMENSION
@@ -22,23 +22,23 @@ class TokenAndWeights:
         encoding: p_l, d x 1, which only the student receives (docs/theory.md (1.2)).
     """
 
-    def __init__(self, symbols: Symbols, d: sp.Expr = DIMENSION) -> None:
+    def __init__(self, symbols: OrderParameterSymbols, d: sp.Expr = DIMENSION) -> None:
         self.symbols, self.d = symbols, d
         self.teacher = sp.MatrixSymbol("W_star", d, symbols.t)
         self.covariance = sp.MatrixSymbol("Sigma", d, d)
         self.token, self.mean, self.encoding = (sp.MatrixSymbol(name, d, 1) for name in ("token", "mu", "encoding"))
 
-    def weights(self, replica: str) -> sp.MatrixSymbol:
-        """Return the weights W|a of a replica a, d x s."""
+    def weight_matrix(self, replica: str) -> sp.MatrixSymbol:
+        """Return the symbol of the weight matrix of one replica, d x s."""
         return replica_symbol(sp.MatrixSymbol("W", self.d, self.symbols.s), replica)
 
 
-def step(p: Symbols) -> Step:
+def gaussian_fields_step(p: OrderParameterSymbols) -> Step:
     """Return step 2: means and covariances of linear maps of one normal token, which define the overlaps."""
     given = TokenAndWeights(p)
     scale = 1 / sp.sqrt(given.d)
-    student = scale * given.weights("a").T * (given.token + given.encoding)
-    other = scale * given.weights("b").T * (given.token + given.encoding)
+    student = scale * given.weight_matrix("a").T * (given.token + given.encoding)
+    other = scale * given.weight_matrix("b").T * (given.token + given.encoding)
     teacher = scale * given.teacher.T * given.token
     return Step(
         2,
@@ -54,7 +54,7 @@ def step(p: Symbols) -> Step:
         "The fields are linear in a normal token, hence jointly normal given the label: a mean is the field at the "
         "mean, a covariance the form that the two maps make of that of the token. Every pair of replicas has one.",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (_check_moments(),),
+        (_check_field_moments(),),
     )
 
 
@@ -63,18 +63,19 @@ def _field_mean(field: MatrixExpr, given: TokenAndWeights) -> MatrixExpr:
 
 
 def _field_covariance(field: MatrixExpr, other: MatrixExpr, given: TokenAndWeights) -> MatrixExpr:
-    left, right = extract_coefficient(given.token, field), extract_coefficient(given.token, other)
-    return symmetrise((left * given.covariance * right.T).doit(), given.symbols)
+    left, right = extract_linear_coefficient(given.token, field), extract_linear_coefficient(given.token, other)
+    return replace_symmetric_transposes((left * given.covariance * right.T).doit(), given.symbols)
 
 
 @declare_test("moments by coordinates", "sums over independent coordinates at d = 3, s = t = 2, exactly")
-def _check_moments(before: Expressions, after: Expressions) -> bool:
+def _check_field_moments(before: Expressions, after: Expressions) -> bool:
     """Compare with coordinates x_i = mu_i + sqrt(gamma_i) z_i, with z_i independent of variance 1."""
     source, d = RandomRationals("fields"), 3
-    gamma = [abs(source.number()) for _ in range(d)]
+    gamma = [abs(source.draw_number()) for _ in range(d)]
     values = {
-        "d": sp.Integer(d), "Sigma": sp.diag(*gamma), "mu": source.matrix(d, 1), "encoding": source.matrix(d, 1),
-        "W|a": source.matrix(d, 2), "W|b": source.matrix(d, 2), "W_star": source.matrix(d, 2),
+        "d": sp.Integer(d), "Sigma": sp.diag(*gamma), "mu": source.draw_matrix(d, 1),
+        "encoding": source.draw_matrix(d, 1),
+        "W|a": source.draw_matrix(d, 2), "W|b": source.draw_matrix(d, 2), "W_star": source.draw_matrix(d, 2),
     }  # fmt: skip
     letters = sp.Matrix(sp.symbols(f"z:{d}"))
     at = ExactValues(
@@ -83,7 +84,7 @@ def _check_moments(before: Expressions, after: Expressions) -> bool:
     fields = {name: at(field) for name, field in before.items()}
     zero = dict.fromkeys(letters, 0)
 
-    def covariance(first: str, second: str) -> sp.Matrix:
+    def _covariance_by_differentiation(first: str, second: str) -> sp.Matrix:
         """Return the covariance of two fields by differentiation in the coordinates.
 
         Args:
@@ -93,7 +94,8 @@ def _check_moments(before: Expressions, after: Expressions) -> bool:
         return fields[first].jacobian(letters) * fields[second].jacobian(letters).T
 
     expected = {
-        "m|a": fields["X|a"].xreplace(zero), "m_star": fields["Y"].xreplace(zero), "q|ab": covariance("X|a", "X|b"),
-        "theta|a": covariance("X|a", "Y"), "rho_star": covariance("Y", "Y"),
+        "m|a": fields["X|a"].xreplace(zero), "m_star": fields["Y"].xreplace(zero),
+        "q|ab": _covariance_by_differentiation("X|a", "X|b"),
+        "theta|a": _covariance_by_differentiation("X|a", "Y"), "rho_star": _covariance_by_differentiation("Y", "Y"),
     }  # fmt: skip
-    return set(after) == set(expected) and all(is_zero(at(after[name]) - expected[name]) for name in expected)
+    return set(after) == set(expected) and all(is_exactly_zero(at(after[name]) - expected[name]) for name in expected)

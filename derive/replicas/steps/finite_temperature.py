@@ -10,19 +10,26 @@ import mpmath as mp
 import sympy as sp
 
 from ...calculus.averages import CONTEXTS, COORDINATE, Average
-from ...calculus.numeric import to_mpf
-from ..algebra.exact import ExactValues, RandomRationals, is_zero
-from ..algebra.levels import Ansatz
+from ...calculus.numeric import rational_to_mpf
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
+from ..algebra.levels import ReplicaAnsatz
 from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import field_laws, random_context, ridge_penalty, shared_values, shifted_penalty, square_loss
+from .ansatz import (
+    context_independent_values,
+    field_laws,
+    penalty_with_linear_term,
+    random_context_matrices,
+    ridge_penalty,
+    square_loss,
+)
 
 DIGITS = (30, 10, 5)  # digits of a quadrature, by number of steps of breaking
 # Numbers of replicas in blocks, which need not be integers at n = 0.
 _SIZES = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
 
 
-def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
+def finite_temperature_step(ansatz: ReplicaAnsatz, symmetric: Expressions, limits: Expressions) -> Step:
     """Return step 6: Phi at inverse temperature beta, the sum of trace, entropic and energetic potential.
 
     Args:
@@ -50,19 +57,22 @@ def step(ansatz: Ansatz, symmetric: Expressions, limits: Expressions) -> Step:
         {"Phi_beta": value},
         f"The three limits are added. {words}",
         "arXiv 2402.03902, Appendix C; arXiv 2409.13904",
-        (_check_slope_in_n(symmetric, ansatz), _check_rows_by_quadrature(ansatz, digits=DIGITS[ansatz.steps])),
+        (
+            _check_derivative_in_replica_number(symmetric, ansatz),
+            _check_rows_by_quadrature(ansatz, digits=DIGITS[ansatz.steps]),
+        ),
     )
 
 
 @cache
-def _slope_at_zero(action: sp.Expr, ridge: bool, ansatz: Ansatz) -> sp.Expr:
+def _derivative_at_zero_replicas(action: sp.Expr, ridge: bool, ansatz: ReplicaAnsatz) -> sp.Expr:
     return _scalar_values(ridge, ansatz)(action).diff(n).subs(n, 0)
 
 
-def _scalar_values(ridge: bool, ansatz: Ansatz) -> ExactValues:
-    own = random_context("slope", 1)
-    values = {**own, **shared_values("slope", [own], 1), **ansatz.block_sizes(_SIZES[ansatz.steps])}
-    values["penalty"] = ridge_penalty if ridge else shifted_penalty
+def _scalar_values(ridge: bool, ansatz: ReplicaAnsatz) -> ExactValues:
+    own = random_context_matrices("slope", 1)
+    values = {**own, **context_independent_values("slope", [own], 1), **ansatz.block_sizes(_SIZES[ansatz.steps])}
+    values["penalty"] = ridge_penalty if ridge else penalty_with_linear_term
     values |= {"loss": square_loss, "phi": own["m_hat"], "Kappa": own["q"]}
     return ExactValues(values, laws=field_laws(ansatz))
 
@@ -71,23 +81,27 @@ def _scalar_values(ridge: bool, ansatz: Ansatz) -> ExactValues:
     "slope of the replicated action",
     "all potentials of step 4 as functions of n at L = s = t = 1, square loss, differentiated at n = 0",
 )
-def _check_slope_in_n(_before: Expressions, after: Expressions, symmetric: Expressions, ansatz: Ansatz) -> bool:
+def _check_derivative_in_replica_number(
+    _before: Expressions, after: Expressions, symmetric: Expressions, ansatz: ReplicaAnsatz
+) -> bool:
     """Compare with the rows as a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
     ridge = "entropic of ridge" in symmetric
     at = _scalar_values(ridge, ansatz)
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
-    if not is_zero(sp.expand_log(at(after["Phi_beta"]) - _slope_at_zero(action, ridge, ansatz), force=True)):
+    if not is_exactly_zero(
+        sp.expand_log(at(after["Phi_beta"]) - _derivative_at_zero_replicas(action, ridge, ansatz), force=True)
+    ):
         return False
-    larger = ExactValues({**random_context("slope of the trace"), **ansatz.block_sizes(_SIZES[ansatz.steps])})
+    larger = ExactValues({**random_context_matrices("slope of the trace"), **ansatz.block_sizes(_SIZES[ansatz.steps])})
     (trace,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == CONTEXTS]
-    return is_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
+    return is_exactly_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
 
 @declare_test(
     "rows by quadrature",
     "E log of the integral over a row, by the trapezoid rule to {digits} digits, L = s = t = 1",
 )
-def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
     (rows,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == COORDINATE]
     digits = DIGITS[ansatz.steps]
     fields = [level.row_field for level in ansatz.levels]
@@ -104,7 +118,9 @@ def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: 
 
 
 @cache
-def _row_averages_by_quadrature(ansatz: Ansatz, digits: int) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
+def _row_averages_by_quadrature(
+    ansatz: ReplicaAnsatz, digits: int
+) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
     """Return E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals, by quadrature.
 
     With blocks, (1/k) log E of the k-th power of the integral over the field of a block replaces its logarithm, once
@@ -113,28 +129,37 @@ def _row_averages_by_quadrature(ansatz: Ansatz, digits: int) -> list[tuple[tuple
     source, results = RandomRationals("quadrature"), []
     inner = [level.composite.name for level in ansatz.levels[1:]]
     for _ in range(1 if inner else 3):
-        numbers = {name: abs(source.number()) for name in ("Lambda", "G", "Q", "beta")} | {"B": source.number()}
-        spreads = {name: abs(source.number()) / 20 for name in inner}
+        numbers = {name: abs(source.draw_number()) for name in ("Lambda", "G", "Q", "beta")} | {
+            "B": source.draw_number()
+        }
+        spreads = {name: abs(source.draw_number()) / 20 for name in inner}
         with mp.workdps(digits + 15):
-            at = {name: to_mpf(value) for name, value in numbers.items()}
-            sizes = zip(map(to_mpf, _SIZES[ansatz.steps]), map(to_mpf, spreads.values()), strict=True)
-            results.append((tuple({**numbers, **spreads}.items()), _row_average(**at, blocks=[*sizes], digits=digits)))
+            at = {name: rational_to_mpf(value) for name, value in numbers.items()}
+            sizes = zip(map(rational_to_mpf, _SIZES[ansatz.steps]), map(rational_to_mpf, spreads.values()), strict=True)
+            results.append(
+                (
+                    tuple({**numbers, **spreads}.items()),
+                    _row_average_by_quadrature(**at, blocks=[*sizes], digits=digits),
+                )
+            )
     return results
 
 
-def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequence[tuple[Any, Any]], digits: int) -> Any:
-    """Return such an average; blocks: (replicas in a block, variance of its field), from the largest inwards."""
+def _row_average_by_quadrature(
+    Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequence[tuple[Any, Any]], digits: int
+) -> Any:
+    """Return the row average for given matrices; blocks: (number of replicas, variance of the field), largest first."""
     stiffness = beta * Lambda + G
     width, root = mp.sqrt(1 / stiffness), mp.sqrt(Q)
 
     def log_integral(h: Any) -> Any:
         peak = h / stiffness
 
-        def density(z: Any) -> Any:
+        def _normal_density(z: Any) -> Any:
             w = peak + width * z
             return mp.exp(w * h - beta * Lambda * w**2 / 2 - G * w**2 / 2 - h * peak / 2)
 
-        return h * peak / 2 + mp.log(width * _trapezoid(density, digits))
+        return h * peak / 2 + mp.log(width * _trapezoid_integral(_normal_density, digits))
 
     def log_block_average(h: Any, level: int = 0) -> Any:
         """Return the logarithm of the integral, or of its averaged power, per replica of a block.
@@ -146,13 +171,17 @@ def _row_average(Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequenc
         if level == len(blocks):
             return log_integral(h)
         size, inner = blocks[level][0], mp.sqrt(blocks[level][1])
-        power = _trapezoid(lambda z: mp.exp(size * log_block_average(h + inner * z, level + 1) - z * z / 2), digits)
+        power = _trapezoid_integral(
+            lambda z: mp.exp(size * log_block_average(h + inner * z, level + 1) - z * z / 2), digits
+        )
         return mp.log(power / mp.sqrt(2 * mp.pi)) / size
 
-    return _trapezoid(lambda z: mp.exp(-z * z / 2) * log_block_average(B + root * z), digits) / mp.sqrt(2 * mp.pi)
+    return _trapezoid_integral(lambda z: mp.exp(-z * z / 2) * log_block_average(B + root * z), digits) / mp.sqrt(
+        2 * mp.pi
+    )
 
 
-def _trapezoid(function: Any, digits: int) -> Any:
+def _trapezoid_integral(function: Any, digits: int) -> Any:
     """Return an integral over the line in units of a normal density's width; its error is exp(-2 (pi / step)^2)."""
     step, most = {30: (mp.mpf(1) / 2, 26), 10: (mp.mpf(4) / 5, 12), 5: (mp.mpf(1), 8)}[digits]
     return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

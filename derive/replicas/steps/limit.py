@@ -9,47 +9,47 @@ from typing import Any
 import sympy as sp
 
 from ...calculus.averages import Average
-from ..algebra.exact import ExactValues, block_matrix, is_zero
-from ..algebra.levels import Ansatz
-from ..algebra.objects import LogDet, LogIntegral, apply_with_symbols, extract_scalars, n
-from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import explicit_trace, random_context, shared_values
+from ..algebra.exact import ExactValues, is_exactly_zero, nested_block_matrix
+from ..algebra.levels import ReplicaAnsatz
+from ..algebra.objects import LogDet, LogIntegral, apply_with_traces_as_symbols, extract_scalars, n
+from ..algebra.step import Expressions, Step, StepTest, declare_test
+from .ansatz import context_independent_values, explicit_trace, random_context_matrices
 
 
-def expand_first_order(expression: sp.Expr) -> sp.Expr:
+def expand_to_first_order_in_n(expression: sp.Expr) -> sp.Expr:
     """Return an expression that agrees with the given one to first order in n at n = 0.
 
     Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers is
     n times the average of the logarithm; a trace always has a factor n.
     """
     if isinstance(expression, sp.Add | sp.Mul | sp.Pow):
-        return expression.func(*[expand_first_order(a) for a in expression.args])
+        return expression.func(*[expand_to_first_order_in_n(a) for a in expression.args])
     if isinstance(expression, LogDet) and expression.has(n):
-        matrix = _matrix_at_zero(expression.matrix)
+        matrix = _matrix_at_zero_replicas(expression.matrix)
         return LogDet(matrix) + n * sp.Trace(matrix.inv() * expression.matrix.diff(n).doit())
     if isinstance(expression, sp.Trace):
-        return sp.Trace(_matrix_at_zero(expression.arg))
+        return sp.Trace(_matrix_at_zero_replicas(expression.arg))
     if isinstance(expression, sp.log) and _replica_exponent(expression) is not None:
         return n * Average(expression.args[0].kind, _replica_exponent(expression))
     return expression
 
 
-def value_at_zero(expression: sp.Expr) -> sp.Expr:
+def value_at_zero_replicas(expression: sp.Expr) -> sp.Expr:
     """Return the value at n = 0, averages kept."""
     if isinstance(expression, Average):
-        inside = value_at_zero(expression.summand)
+        inside = value_at_zero_replicas(expression.summand)
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
-    return apply_with_symbols(expand_first_order(expression), lambda e: e.subs(n, 0))
+    return apply_with_traces_as_symbols(expand_to_first_order_in_n(expression), lambda e: e.subs(n, 0))
 
 
-def derivative_at_zero(expression: sp.Expr) -> sp.Expr:
+def derivative_at_zero_replicas(expression: sp.Expr) -> sp.Expr:
     """Return d/dn at n = 0; averages are linear."""
     if isinstance(expression, Average):
-        return Average(expression.kind, derivative_at_zero(expression.summand))
-    return apply_with_symbols(expand_first_order(expression), lambda e: e.diff(n).subs(n, 0))
+        return Average(expression.kind, derivative_at_zero_replicas(expression.summand))
+    return apply_with_traces_as_symbols(expand_to_first_order_in_n(expression), lambda e: e.diff(n).subs(n, 0))
 
 
-def _matrix_at_zero(matrix: Any) -> Any:
+def _matrix_at_zero_replicas(matrix: Any) -> Any:
     return matrix.subs(n, 0).doit()
 
 
@@ -62,7 +62,7 @@ def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
     return None if per_replica.has(n) else per_replica
 
 
-def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
+def replica_limit_step(ansatz: ReplicaAnsatz, symmetric: Expressions) -> Step:
     """Return step 5: E log Z is the derivative of E Z^n at n = 0, where each potential vanishes.
 
     Args:
@@ -70,16 +70,21 @@ def step(ansatz: Ansatz, symmetric: Expressions) -> Step:
         symmetric: results of step 4.
     """
     potentials = {name: value for name, value in symmetric.items() if name != "covariance"}
-    after = {name: _split_traces(derivative_at_zero(value)) for name, value in potentials.items()}
+    after = {name: _split_traces(derivative_at_zero_replicas(value)) for name, value in potentials.items()}
     again = " of averaged powers" * ansatz.steps
     powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
     if not ansatz.steps:
         powers = "averaged powers of a variable of three values, n = 1 to 4 written out, differentiated at n = 0"
     tests = [
-        _check_vanishing(),
+        _check_potentials_vanish_at_zero_replicas(),
         _check_trace_from_integers(ansatz, numbers=_EXPLICIT_CASES[ansatz.steps]),
         *[
-            Test(f"logarithm of a power, {what}", powers, partial(_check_power, ansatz=ansatz, name=name), (name,))
+            StepTest(
+                f"logarithm of a power, {what}",
+                powers,
+                partial(_check_averaged_power, ansatz=ansatz, name=name),
+                (name,),
+            )
             for what, name in (("rows", "entropic"), ("sentences", "energetic"))
         ],
     ]
@@ -109,10 +114,10 @@ def _split_traces(expression: sp.Expr) -> sp.Expr:
 
 
 @declare_test("potentials vanish at n = 0", "every potential of step 4 at n = 0")
-def _check_vanishing(before: Expressions, _after: Expressions) -> bool:
+def _check_potentials_vanish_at_zero_replicas(before: Expressions, _after: Expressions) -> bool:
     """Return whether all potentials vanish; log determinants are multiplied out, so that equal ones cancel."""
     plain = [e.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in e.atoms(Average)}) for e in before.values()]
-    return all(sp.expand(value_at_zero(value)) == 0 for value in plain)
+    return all(sp.expand(value_at_zero_replicas(value)) == 0 for value in plain)
 
 
 # Replicas in a block, where matrices of one, two, three and more blocks are written out.
@@ -129,23 +134,23 @@ _EXPLICIT_CASES = (
     "the polynomial through explicit matrices at {numbers}; its slope at 0",
     ("trace", "trained"),
 )
-def _check_trace_from_integers(before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
-    own = random_context("trace in the limit")
+def _check_trace_from_integers(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
+    own = random_context_matrices("trace in the limit")
     for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1
         points = [(size * k, explicit_trace(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
         polynomial = sp.interpolate(points[:3], n)
         confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
         value = ExactValues({**own, **ansatz.block_sizes(held)})(after["trace"])
-        if not confirmed or not is_zero(value - polynomial.diff(n).subs(n, 0)):
+        if not confirmed or not is_exactly_zero(value - polynomial.diff(n).subs(n, 0)):
             return False
     if "trained" not in after:
         return True
     at = ExactValues({**own, "phi": own["m"], "Kappa": own["q"]})
-    return is_zero(at(before["trained"]).diff(n) - at(after["trained"]))
+    return is_exactly_zero(at(before["trained"]).diff(n) - at(after["trained"]))
 
 
-def _check_power(before: Expressions, after: Expressions, ansatz: Ansatz, name: str) -> bool:
+def _check_averaged_power(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz, name: str) -> bool:
     """Return whether the powers agree if the log integral is the logarithm of an integer of given probabilities."""
     (integral,) = before[name].atoms(LogIntegral)
     outcome = sp.Symbol("outcome")
@@ -183,9 +188,9 @@ def _check_power(before: Expressions, after: Expressions, ansatz: Ansatz, name: 
         at = ExactValues({"outcome": log_outcome, "alpha": sp.Integer(1), **ansatz.block_sizes(held)}, sums)
         power, slope = (at(e.xreplace({integral: outcome})) for e in (before[name], after[name]))
         written_out = {numbers[0]: expected_power(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
-        if not all(is_zero(power.subs(n, k) - sp.log(value)) for k, value in written_out.items()):
+        if not all(is_exactly_zero(power.subs(n, k) - sp.log(value)) for k, value in written_out.items()):
             return False
-        if not is_zero(sp.expand(power.diff(n).subs(n, 0) - slope)):
+        if not is_exactly_zero(sp.expand(power.diff(n).subs(n, 0) - slope)):
             return False
     return True
 
@@ -196,23 +201,23 @@ def _check_power(before: Expressions, after: Expressions, ansatz: Ansatz, name: 
     "their logarithm at 0",
     ("entropic of ridge",),
 )
-def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz: Ansatz) -> bool:
+def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
     """Interpolate in n, and differentiate at n = 0.
 
     The determinant of all replicas over that without their common field is a polynomial of degree s in n; times the
     summed inverse it is one of degree s - 1.
     """
-    own = random_context("ridge in the limit")
-    values = shared_values("ridge in the limit", [own])
+    own = random_context_matrices("ridge in the limit")
+    values = context_independent_values("ridge in the limit", [own])
     A, C, B = values["beta"] * values["Lambda"] + values["G"], -values["Q"], values["B"]
     for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1
         inner = [(k, -values[level.composite.name]) for k, level in zip(held, ansatz.levels[1:], strict=True)]
-        alone = block_matrix(A, inner, size).det()  # of one block, which is a replica where there are none
+        alone = nested_block_matrix(A, inner, size).det()  # of one block, which is a replica where there are none
         known: dict[int, tuple[sp.Expr, sp.Expr]] = {}
         for blocks in range(1, A.rows + 3):
             replicas = size * blocks
-            matrix = block_matrix(A, [*inner, (replicas, C)], replicas)
+            matrix = nested_block_matrix(A, [*inner, (replicas, C)], replicas)
             stacked = sp.Matrix.vstack(*[B] * replicas)
             determinant = matrix.det() / alone**blocks
             known[replicas] = determinant, determinant * (stacked.T * matrix.inv() * stacked)[0] / replicas
@@ -222,6 +227,8 @@ def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz:
             return False
         rational = -determinant.diff(n) / determinant / 2 + weighted / determinant / 2
         expected = rational.subs(n, 0) - sp.log(alone) / (2 * size) + sp.Rational(A.rows, 2) * sp.log(2 * sp.pi)
-        if not is_zero(ExactValues({**values, **ansatz.block_sizes(held)})(after["entropic of ridge"]) - expected):
+        if not is_exactly_zero(
+            ExactValues({**values, **ansatz.block_sizes(held)})(after["entropic of ridge"]) - expected
+        ):
             return False
     return True

@@ -6,8 +6,8 @@ from itertools import product
 
 import sympy as sp
 
-from ...calculus.averages import Average, Symbols
-from ..algebra.exact import ExactValues, RandomRationals, is_zero
+from ...calculus.averages import Average, OrderParameterSymbols
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
 from ..algebra.objects import REPLICAS, ROWS, SAMPLES, beta, replica_symbol
 from ..algebra.step import Expressions, Step, declare_test
 
@@ -16,15 +16,15 @@ SAMPLE_LOSS, ROW_PENALTY = sp.Symbol("sample_loss", real=True), sp.Symbol("row_p
 DIMENSION = sp.Symbol("d", positive=True, integer=True)
 
 
-def risk(p: Symbols) -> sp.Expr:
+def minimised_risk(p: OrderParameterSymbols) -> sp.Expr:
     """Return the minimised risk: losses of the samples, penalties of the rows, ridges of the trained numbers."""
     total = Average(SAMPLES, SAMPLE_LOSS) + Average(ROWS, ROW_PENALTY)
     return total + DIMENSION * sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
 
 
-def step(p: Symbols) -> Step:
+def replicated_partition_function_step(p: OrderParameterSymbols) -> Step:
     """Return step 1: Z^n is the partition function of n copies of the weights with the same data."""
-    weight = -beta * risk(p)
+    weight = -beta * minimised_risk(p)
     copy = weight.xreplace({z: replica_symbol(z, "a") for z in (SAMPLE_LOSS, ROW_PENALTY, p.phi)})
     energy = sp.Add(*[term / -beta for term in sp.expand(copy).args])
     return Step(
@@ -36,12 +36,12 @@ def step(p: Symbols) -> Step:
         "data and teacher, add up in the exponent.",
         "arXiv 2402.03902, Appendix C; M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World "
         "Scientific (1987)",
-        (_check_power(),),
+        (_check_replicated_partition_function(),),
     )
 
 
 @declare_test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly")
-def _check_power(before: Expressions, after: Expressions) -> bool:
+def _check_replicated_partition_function(before: Expressions, after: Expressions) -> bool:
     """Compare sums over configurations of W with two values: those of n replicas give the n-th power, a polynomial."""
     random, states = RandomRationals("partition").random, 2
     energies = {name: [[random.randint(1, 9) for _ in range(count)] for _ in range(states)]
@@ -70,6 +70,6 @@ def _check_power(before: Expressions, after: Expressions) -> bool:
     for replicas in range(1, 5):
         ends = [f"|{a + 1}" for a in range(replicas)]
         copies = [weight(after["weight"], ends, chosen) for chosen in product(range(states), repeat=replicas)]
-        if not is_zero(sp.expand(partition**replicas) - sp.Add(*copies)):
+        if not is_exactly_zero(sp.expand(partition**replicas) - sp.Add(*copies)):
             return False
     return True

@@ -12,16 +12,16 @@ from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import entropic_potential
-from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, is_zero
-from ..algebra.levels import BrokenSymbols, block_ansatz, tilt_exponents, tilted_averages
-from ..algebra.objects import beta, extract_scalars, is_equal, matrix_gradient
-from ..algebra.step import Expressions, Step, Test, declare_test
+from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero
+from ..algebra.levels import ReplicaBreakingSymbols, replica_block_ansatz, tilt_exponents, tilted_averages
+from ..algebra.objects import beta, extract_scalars, is_equal_up_to_trace_cycles, matrix_gradient
+from ..algebra.step import Expressions, Step, StepTest, declare_test
 from .action import PENALTY
-from .ansatz import field_laws, random_context, shared_values
-from .zero_temperature import minimised_objective, rescaling
+from .ansatz import context_independent_values, field_laws, random_context_matrices
+from .zero_temperature import growth_exponents_in_beta, minimised_objective
 
 
-def step(p: BrokenSymbols, zero: Expressions) -> Step:
+def saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
     """Return step 8: derivatives in all eight matrices, and in a factor of loss and penalty for the training loss.
 
     Args:
@@ -45,15 +45,15 @@ def step(p: BrokenSymbols, zero: Expressions) -> Step:
         "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); "
         "C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         (
-            *[_condition_test(source, solved_variable(source, p), p) for source in sources],
-            *([_check_trained_numbers(p)] if p.trained else []),
-            check_scaling(p),
+            *[_saddle_point_condition_test(source, solved_variable(source, p), p) for source in sources],
+            *([_check_trained_parameter_condition(p)] if p.trained else []),
+            check_scaling_of_free_entropy(p),
             _check_training_loss(p),
         ),
     )
 
 
-def training_loss(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
+def training_loss(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     """Return -d Phi / dc for c loss and c penalty at fixed order parameters: alpha E[loss] + E[r(w)], at the minima.
 
     With blocks these are averages with the weight of the states that dominate.
@@ -75,7 +75,7 @@ def training_loss(phi: sp.Expr, p: BrokenSymbols) -> sp.Expr:
     "the free entropy at rescaled order parameters takes the factor, as symbols",
     ("training_loss",),
 )
-def check_scaling(before: Expressions, _after: Expressions, p: BrokenSymbols) -> bool:
+def check_scaling_of_free_entropy(before: Expressions, _after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Check that Phi is multiplied by a factor c, written beta; M and N scale because their objectives do.
 
     A Parisi parameter y scales as 1/c, so that y M is unchanged when M has the factor.
@@ -85,11 +85,11 @@ def check_scaling(before: Expressions, _after: Expressions, p: BrokenSymbols) ->
         _after: not used.
         p: symbols.
     """
-    scaling = {**rescaling(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa}
+    scaling = {**growth_exponents_in_beta(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa}
     scaling |= {rate: rate / beta for rate in p.rates}
     objective = minimised_objective(p).xreplace({**scaling, p.loss: beta * p.loss})
     extrema = {p.moreau: beta * p.moreau, p.envelope: beta * p.envelope}
-    return is_equal(objective, beta * minimised_objective(p), p) and is_equal(
+    return is_equal_up_to_trace_cycles(objective, beta * minimised_objective(p), p) and is_equal_up_to_trace_cycles(
         before["Phi"].xreplace({**scaling, **extrema}), beta * before["Phi"], p
     )
 
@@ -101,11 +101,11 @@ def check_scaling(before: Expressions, _after: Expressions, p: BrokenSymbols) ->
 def _quadratic_model(size: int) -> dict[str, sp.Matrix]:
     """Return K, E, H, eta, c of 1/2 (x - E Y)^T K (x - E Y) + 1/2 Tr[H q] + eta^T phi and 1/2 w^T Lambda w + c^T w."""
     source = RandomRationals("quadratic")
-    names = {"K": source.spd_matrix(size), "E": source.matrix(size, size), "c": source.matrix(size, 1)}
-    return {**names, "H": source.symmetric(size), "eta": source.matrix(size, 1)}
+    names = {"K": source.draw_spd_matrix(size), "E": source.draw_matrix(size, size), "c": source.draw_matrix(size, 1)}
+    return {**names, "H": source.draw_symmetric_matrix(size), "eta": source.draw_matrix(size, 1)}
 
 
-def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) -> ExactValues:
+def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreakingSymbols) -> ExactValues:
     """Return the values of everything in Phi and its conditions for a square loss and a quadratic penalty.
 
     Prox: x = omega + V g, g = -(V + K^{-1})^{-1} (omega - E Y); w = (Lambda + G)^{-1} (b - c). With blocks the tilted
@@ -119,26 +119,26 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) 
     size, ridge = own["q"].rows, not phi.has(p.envelope)
     known = _quadratic_model(size)
     shift = known["c"] * (0 if ridge else 1)
-    values = {**shared_values("solvable", [own], size), **own}
-    ansatz = block_ansatz(p)
+    values = {**context_independent_values("solvable", [own], size), **own}
+    ansatz = replica_block_ansatz(p)
     outermost = ansatz.levels[0]
     # Terms of the loss that do not depend on the fields.
-    self_overlap = sum((values[Delta.name] for Delta in p.by_step("Delta")), values["q"])
-    extra_loss = sp.trace(known["H"] * self_overlap) / 2 if p.loss_holds_q else sp.Integer(0)
+    self_overlap = sum((values[Delta.name] for Delta in p.symbols_by_breaking_step("Delta")), values["q"])
+    extra_loss = sp.trace(known["H"] * self_overlap) / 2 if p.loss_depends_on_q else sp.Integer(0)
     extra_loss += (known["eta"].T * values["phi"])[0] if p.trained else 0
     stiffness = (values["V"] + known["K"].inv()).inv()
     resolvent = (values["Lambda"] + values["G"]).inv()
 
-    def tilted_law(kind: str, exponent: sp.Expr) -> Callable[[ExactValues], NormalLaw]:
+    def exponentially_tilted_law(kind: str, exponent: sp.Expr) -> Callable[[ExactValues], NormalLaw]:
         """Return the tilted law of a kind of average.
 
         Args:
             kind: kind of the average without the tilt.
             exponent: exponent of its weight.
         """
-        return lambda at: field_laws(ansatz)[kind](at).tilted_law(exponent, at)
+        return lambda at: field_laws(ansatz)[kind](at).exponentially_tilted_law(exponent, at)
 
-    def residual(at: ExactValues, copy: str = "") -> sp.Matrix:
+    def _field_residual(at: ExactValues, copy: str = "") -> sp.Matrix:
         """Return omega - E Y.
 
         Args:
@@ -154,7 +154,7 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) 
             at: values.
             copy: suffix of a replica.
         """
-        return -stiffness * residual(at, copy)
+        return -stiffness * _field_residual(at, copy)
 
     def row_value(at: ExactValues, copy: str = "") -> sp.Matrix:
         """Return w.
@@ -177,9 +177,9 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) 
     values |= {
         "g": field_value,
         "w": row_value,
-        "M": lambda at, _: half_form(residual(at), stiffness) + extra_loss,
+        "M": lambda at, _: half_form(_field_residual(at), stiffness) + extra_loss,
         "N": lambda at, _: half_form(at.values["b"] - shift, resolvent),
-        "loss": lambda at, _: half_form(residual(at) + values["V"] * field_value(at), known["K"]) + extra_loss,
+        "loss": lambda at, _: half_form(_field_residual(at) + values["V"] * field_value(at), known["K"]) + extra_loss,
         "penalty": lambda at, _: half_form(row_value(at), values["Lambda"]) + (shift.T * row_value(at))[0],
         "domega": lambda at, _: at.values[outermost.field.name] - values["m"],
         "dY": lambda at, _: at.values["Y"] - values["m_star"],
@@ -192,19 +192,21 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: BrokenSymbols) 
     blocks = ansatz.levels[1:]
     plain = [level.channel for level in blocks], [level.rows for level in blocks]
     for tilt, kinds, exponents in zip(tilted_averages(p), plain, tilt_exponents(p), strict=True):
-        of_fields |= {own: tilted_law(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)}
+        of_fields |= {
+            own: exponentially_tilted_law(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)
+        }
     if not ridge:
         of_fields[COORDINATE] = of_fields[outermost.rows]
     return ExactValues(values, laws=of_fields)
 
 
-def name_in_words(matrix: sp.MatrixSymbol) -> str:
+def order_parameter_in_words(matrix: sp.MatrixSymbol) -> str:
     """Return the name of an order parameter in words."""
     stem = matrix.name.removesuffix("_hat")
     return stem if stem == matrix.name else f"conjugate {stem}"
 
 
-def solved_variable(source: sp.MatrixSymbol, p: BrokenSymbols) -> sp.MatrixSymbol:
+def solved_variable(source: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> sp.MatrixSymbol:
     """Return the order parameter that a condition is solved for.
 
     q and V belong to each other's conjugate, the others to their own.
@@ -214,18 +216,20 @@ def solved_variable(source: sp.MatrixSymbol, p: BrokenSymbols) -> sp.MatrixSymbo
         p: symbols.
     """
     crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
-    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.by_step("Delta"), p.m, p.theta)}
+    own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.symbols_by_breaking_step("Delta"), p.m, p.theta)}
     return (crossed | own | {hat: z for z, hat in own.items()})[source]
 
 
-def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: BrokenSymbols) -> Test:
+def _saddle_point_condition_test(
+    source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: ReplicaBreakingSymbols
+) -> StepTest:
     epsilon = sp.Symbol("epsilon")
-    return Test(
-        f"condition for {name_in_words(target)}",
+    return StepTest(
+        f"condition for {order_parameter_in_words(target)}",
         "the derivative of the free entropy in the conjugate matrix along a direction at random, at the given right "
         "side, for a square loss and a quadratic penalty, s = t = 2, exactly",
-        lambda before, after: is_zero(
-            _slope_along(
+        lambda before, after: is_exactly_zero(
+            _derivative_along_path(
                 before["Phi"],
                 displacement_path(before["Phi"], after, source, (target.name,), p)(epsilon),
                 source,
@@ -238,7 +242,7 @@ def _condition_test(source: sp.MatrixSymbol, target: sp.MatrixSymbol, p: BrokenS
 
 
 def displacement_path(
-    phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: BrokenSymbols
+    phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: ReplicaBreakingSymbols
 ) -> Callable[[sp.Expr], dict[str, Any]]:
     """Return a function of epsilon that gives explicit matrices.
 
@@ -251,12 +255,12 @@ def displacement_path(
         targets: names of the order parameters at the right sides.
         p: symbols.
     """
-    own, symmetric = random_context("blocks"), {z.name for z in p.symmetric}
+    own, symmetric = random_context_matrices("blocks"), {z.name for z in p.symmetric_matrices}
     at = quadratic_model_values(own, phi, p)
     values = {name: at(after[name]) for name in targets}
     values = {name: (value + value.T) / 2 if name in symmetric else value for name, value in values.items()}
-    direction = RandomRationals(source.name).matrix(*own[source.name].shape)
-    direction = direction + direction.T if source in p.symmetric else direction
+    direction = RandomRationals(source.name).draw_matrix(*own[source.name].shape)
+    direction = direction + direction.T if source in p.symmetric_matrices else direction
     return lambda epsilon: {**own, **values, source.name: own[source.name] + epsilon * direction}
 
 
@@ -265,17 +269,19 @@ def displacement_path(
     "the derivative of Phi in each of them, for a loss linear in them, exactly",
     ("trained",),
 )
-def _check_trained_numbers(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
-    phi, own, epsilon = before["Phi"], random_context("conditions"), sp.Symbol("epsilon")
+def _check_trained_parameter_condition(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
+    phi, own, epsilon = before["Phi"], random_context_matrices("conditions"), sp.Symbol("epsilon")
     gradient, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
     for i in range(start.rows):
         moved = {**own, "phi": start + epsilon * sp.eye(start.rows)[:, i]}
-        if not is_zero(_slope_along(phi, moved, p.phi, epsilon, p) - gradient[i]):
+        if not is_exactly_zero(_derivative_along_path(phi, moved, p.phi, epsilon, p) - gradient[i]):
             return False
     return True
 
 
-def _slope_along(phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: BrokenSymbols) -> sp.Expr:
+def _derivative_along_path(
+    phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: ReplicaBreakingSymbols
+) -> sp.Expr:
     """Return d/d epsilon of the terms of Phi that contain the source, by itself or in a law or composite."""
     at = quadratic_model_values(moved, phi, p)
     inside = COORDINATE if source in p.conjugates else CHANNEL
@@ -287,12 +293,12 @@ def _slope_along(phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.S
     "training loss off the saddle",
     "training loss plus free entropy is a sum of conditions, each of which vanishes at the saddle, exactly",
 )
-def _check_training_loss(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+def _check_training_loss(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Compare with the conditions at a point that is no saddle.
 
     With degree k_A of A under the scaling, e_t + Phi = sum_A k_A Tr[A^T dPhi/dA].
     """
-    phi, own = before["Phi"], random_context("training loss")
+    phi, own = before["Phi"], random_context_matrices("training loss")
     at = quadratic_model_values(own, phi, p)
     # dPhi/dA = number * (partner - value), the number from the trace term of the two; q, m and theta do not scale.
     factors = {
@@ -306,4 +312,4 @@ def _check_training_loss(before: Expressions, after: Expressions, p: BrokenSymbo
         factor * sp.trace(own[matrix.name].T * (own[solved_variable.name] - at(after[solved_variable.name])))
         for (matrix, solved_variable), factor in factors.items()
     ])  # fmt: skip
-    return is_zero(at(after["training_loss"]) + at(phi) - conditions)
+    return is_exactly_zero(at(after["training_loss"]) + at(phi) - conditions)

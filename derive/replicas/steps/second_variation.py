@@ -10,15 +10,24 @@ from typing import Any
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, symmetrise
+from ...calculus.averages import (
+    CHANNEL,
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    OrderParameterSymbols,
+    replace_symmetric_transposes,
+)
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
-from ...theory.stability import TOKENS, Replicon, entropic_potential, longitudinal, prior_response, replicon
-from ..algebra.exact import ExactValues, RandomRationals, block_matrix, is_zero
+from ...theory.stability import TOKENS, RepliconMap, entropic_potential, longitudinal, prior_response, replicon
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero, nested_block_matrix
 from ..algebra.levels import parisi
 from ..algebra.objects import PAIRS, extract_scalars, replica_symbol
-from ..algebra.step import Expressions, Step, Test, declare_test
-from .ansatz import random_context, shared_values
+from ..algebra.step import Expressions, Step, StepTest, declare_test
+from .ansatz import context_independent_values, random_context_matrices
 
 
 def perturbation_strength() -> sp.Symbol:
@@ -26,18 +35,18 @@ def perturbation_strength() -> sp.Symbol:
     return sp.Symbol("epsilon|ab", real=True)
 
 
-def composite_perturbation(p: Symbols) -> sp.MatrixSymbol:
+def composite_perturbation(p: OrderParameterSymbols) -> sp.MatrixSymbol:
     """Return Gamma = sum_c gamma_c D^_c, the effect of the conjugates' perturbations on a row of the weights."""
     return sp.MatrixSymbol("Gamma", p.s, p.s)
 
 
-def perturbation_matrices(p: Symbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
+def perturbation_matrices(p: OrderParameterSymbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
     """Return D and D_hat of q_ab = q + epsilon_ab D, q_hat_ab = q_hat + epsilon_ab D_hat."""
     return sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
 
 
 def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
-    """Return T; 1/4 Tr[K T] is the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b over sum_ab epsilon_ab^2.
+    """Return T, where 1/4 Tr[K T] is the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b over sum_ab epsilon_ab^2.
 
     The z_a are independent with the same law. Their mean has no effect: the rows of epsilon sum to zero.
 
@@ -75,7 +84,7 @@ class Perturbation:
         return sp.Matrix(sp.kronecker_product(replicon_direction(blocks), sp.ones(self.size, self.size)))
 
 
-def second_variation(p: Symbols, action: Expressions, moved: Perturbation) -> dict[str, Any]:
+def second_variation(p: OrderParameterSymbols, action: Expressions, moved: Perturbation) -> dict[str, Any]:
     """Return the second variation of the three potentials, and its stationary point in D and in D_hat.
 
     Args:
@@ -86,7 +95,7 @@ def second_variation(p: Symbols, action: Expressions, moved: Perturbation) -> di
     D, _ = perturbation_matrices(p)
     Gamma = composite_perturbation(p)
     through = _average_over_states(moved.samples, MatrixAverage(TOKENS, second_cumulant(moved.field, D)))
-    back = _average_over_states(moved.rows, symmetrise(second_cumulant(moved.row, Gamma), p))
+    back = _average_over_states(moved.rows, replace_symmetric_transposes(second_cumulant(moved.row, Gamma), p))
     return {
         "trace": Average(CONTEXTS, trace_variation(p, action["trace"])),
         "rows": Average(COORDINATE, sp.Trace(Gamma * back) / 4),
@@ -101,7 +110,7 @@ def _average_over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
     return MatrixAverage(kind, carried) if kind else carried
 
 
-def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
+def second_variation_step(p: OrderParameterSymbols, action: Expressions, zero: Expressions) -> Step:
     """Return step 9: the second variation at the replica-symmetric point, in a direction symmetric on average.
 
     Args:
@@ -110,18 +119,18 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
         zero: results of step 7.
     """
     phi = FreeEntropy(zero["Phi"], p)
-    moved = Perturbation(Jacobian(p.g, p.omega), symmetrise(prior_response(phi), p))
+    moved = Perturbation(Jacobian(p.g, p.omega), replace_symmetric_transposes(prior_response(phi), p))
     operator = replicon(phi)
     after = second_variation(p, action, moved)
-    tests = [*tests_at_integer_n(p, moved), _check_gamp(operator, p)]
-    if not p.trained and not p.loss_holds_q and entropic_potential(phi) != p.envelope:
+    tests = [*tests_at_integer_n(p, moved), _check_message_passing_stability(operator, p)]
+    if not p.trained and not p.loss_depends_on_q and entropic_potential(phi) != p.envelope:
         linear = longitudinal(saddle_point(phi))
         after |= {f"d{name}": change for name, change in linear.prior.items()}
-        tests.append(_check_longitudinal())
+        tests.append(_check_longitudinal_stability())
     return Step(
         9,
         "Stability of the replica-symmetric saddle point",
-        step_inputs(p, action),
+        stability_step_inputs(p, action),
         after,
         "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
         "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
@@ -135,7 +144,7 @@ def step(p: Symbols, action: Expressions, zero: Expressions) -> Step:
     )
 
 
-def step_inputs(p: Symbols, action: Expressions) -> dict[str, Any]:
+def stability_step_inputs(p: OrderParameterSymbols, action: Expressions) -> dict[str, Any]:
     """Return the input of a stability step: potentials of step 3, and the perturbation.
 
     Args:
@@ -146,13 +155,13 @@ def step_inputs(p: Symbols, action: Expressions) -> dict[str, Any]:
     return {"trace": action["trace"], "entropic": action["entropic"], **moved}
 
 
-def perturbed_overlaps(p: Symbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
+def perturbed_overlaps(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
     """Return overlap and conjugate of two replicas -> their perturbed values."""
     moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
     return {replica_symbol(z, "ab"): z + perturbation_strength() * move for z, move in moves}
 
 
-def tests_at_integer_n(p: Symbols, moved: Perturbation) -> tuple[Test, ...]:
+def tests_at_integer_n(p: OrderParameterSymbols, moved: Perturbation) -> tuple[StepTest, ...]:
     """Return the tests at integer numbers of replicas, for any perturbed overlaps.
 
     Args:
@@ -164,14 +173,14 @@ def tests_at_integer_n(p: Symbols, moved: Perturbation) -> tuple[Test, ...]:
         where = " and ".join(f"n = {count * moved.size}" for count in moved.blocks) + f" in blocks of {moved.size}"
     fewest = moved.blocks[0] * moved.size
     return (
-        _check_cumulant(),
-        _check_rows(p, moved, where=where),
-        _check_samples(moved, fewest=fewest),
-        _check_stationarity(),
+        _check_second_cumulant(),
+        _check_row_variation(p, moved, where=where),
+        _check_sample_variation(moved, fewest=fewest),
+        _check_stationary_perturbation(),
     )
 
 
-def trace_variation(p: Symbols, trace: sp.Expr) -> sp.Expr:
+def trace_variation(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
     """Return the coefficient of eps_ab^2 in the trace term of step 3, per pair.
 
     Args:
@@ -222,8 +231,13 @@ def _explicit_cumulant(replicas: int, size: int) -> sp.Expr:
 def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
     """Return K and the first two moments of z, drawn at random."""
     source = RandomRationals("cumulant")
-    covariance, mean = source.spd_matrix(size), source.matrix(size, 1)
-    return {"K": source.symmetric(size), "mean": mean, "covariance": covariance, "second": covariance + mean * mean.T}
+    covariance, mean = source.draw_spd_matrix(size), source.draw_matrix(size, 1)
+    return {
+        "K": source.draw_symmetric_matrix(size),
+        "mean": mean,
+        "covariance": covariance,
+        "second": covariance + mean * mean.T,
+    }
 
 
 @declare_test(
@@ -231,7 +245,7 @@ def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
     "a quadratic form of independent vectors squared, moment by moment; s = 1 at n = 4, 5, s = 2 at n = 4",
     ("rows", "sentences"),
 )
-def _check_cumulant(_before: Expressions, after: Expressions) -> bool:
+def _check_second_cumulant(_before: Expressions, after: Expressions) -> bool:
     """Compare for rows z = w at its field, and for samples the derivatives of exp(log I), of the same algebra."""
     for size, replicas in ((1, 4), (1, 5), (2, 4)):
         known = cumulant_matrices(size)
@@ -239,7 +253,7 @@ def _check_cumulant(_before: Expressions, after: Expressions) -> bool:
         values = {"Gamma": known["K"], "D": known["K"], "alpha": sp.Integer(1)}
         at = ExactValues({**values, **_response_values(known["covariance"])})
         for name in ("rows", "sentences"):
-            if not is_zero(_explicit_cumulant(replicas, size) - squares * at(after[name])):
+            if not is_exactly_zero(_explicit_cumulant(replicas, size) - squares * at(after[name])):
                 return False
     return True
 
@@ -256,13 +270,19 @@ def _response_values(response: sp.Matrix) -> dict[str, Any]:
     "normal integral over n s weights of ridge, second order in the perturbation, {where}, s = 2, exactly",
     ("trace", "rows"),
 )
-def _check_rows(before: Expressions, after: Expressions, p: Symbols, moved: Perturbation) -> bool:
+def _check_row_variation(
+    before: Expressions, after: Expressions, p: OrderParameterSymbols, moved: Perturbation
+) -> bool:
     """Compare trace and rows of step 3 at q_hat + eps D^, for ridge.
 
     The response at finite temperature is divided by beta.
     """
-    own, source = random_context("replicon rows"), RandomRationals("replicon rows")
-    values, D, D_hat = shared_values("replicon rows", [own]), source.symmetric(2), source.symmetric(2)
+    own, source = random_context_matrices("replicon rows"), RandomRationals("replicon rows")
+    values, D, D_hat = (
+        context_independent_values("replicon rows", [own]),
+        source.draw_symmetric_matrix(2),
+        source.draw_symmetric_matrix(2),
+    )
     precision, epsilon = values["beta"] * values["Lambda"] + values["G"], sp.Symbol("epsilon")
     zero = dict.fromkeys(("r", "r_hat", "theta", "theta_hat"), lambda _at, _: sp.zeros(2, 2))
     zero |= dict.fromkeys(("m", "m_hat"), lambda _at, _: sp.zeros(2, 1))
@@ -281,7 +301,7 @@ def _check_rows(before: Expressions, after: Expressions, p: Symbols, moved: Pert
         eps, replicas = moved.replicon_direction(blocks), blocks * moved.size
         squares = sum(e**2 for e in eps)
         inner = [(moved.size, -values["Q_Delta"])] if moved.size > 1 else []
-        whole = block_matrix(precision, [*inner, (replicas, -values["Q"])], replicas)
+        whole = nested_block_matrix(precision, [*inner, (replicas, -values["Q"])], replicas)
         stacked = sp.Matrix.vstack(*[values["B"]] * replicas)
         inverse = whole.inv()
         change = -own["gamma"] * sp.Matrix(sp.kronecker_product(eps, D_hat))
@@ -292,13 +312,13 @@ def _check_rows(before: Expressions, after: Expressions, p: Symbols, moved: Pert
         answers = {**_response_values(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
         answers["dw/db_0"] = (precision - size * values["Q_Delta"]).inv()
         at = ExactValues({"Gamma": own["gamma"] * D_hat, **answers})
-        if not is_zero(second - squares * at(after["rows"])):
+        if not is_exactly_zero(second - squares * at(after["rows"])):
             return False
         # Trace: replica by replica, from step 3; all pairs have one overlap plus the perturbation.
         pairs = {"q": pair_matrices(own["q"], D, eps), "q_hat": pair_matrices(own["q_hat"], D_hat, eps)}
         written = ExactValues({**zero, **pairs}, replicas=replicas)(before["trace"])
         coefficient = sp.expand(written).coeff(epsilon, 2)
-        if not is_zero(coefficient - squares * ExactValues({"D": D, "D_hat": D_hat})(after["trace"])):
+        if not is_exactly_zero(coefficient - squares * ExactValues({"D": D, "D_hat": D_hat})(after["trace"])):
             return False
     return True
 
@@ -308,18 +328,18 @@ def _check_rows(before: Expressions, after: Expressions, p: Symbols, moved: Pert
     "square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
     ("sentences",),
 )
-def _check_samples(_before: Expressions, after: Expressions, moved: Perturbation) -> bool:
+def _check_sample_variation(_before: Expressions, after: Expressions, moved: Perturbation) -> bool:
     """Compare log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) displaced by eps_ab D.
 
     The response is -(V + K^{-1})^{-1}, that of a block of k replicas -(V + k Delta + K^{-1})^{-1}.
     """
-    own, source, s = random_context("replicon sentences"), RandomRationals("replicon sentences"), 2
-    K, E, D = source.spd_matrix(s), source.matrix(s, s), source.symmetric(s)
+    own, source, s = random_context_matrices("replicon sentences"), RandomRationals("replicon sentences"), 2
+    K, E, D = source.draw_spd_matrix(s), source.draw_matrix(s, s), source.draw_symmetric_matrix(s)
     replicas = moved.blocks[0] * moved.size
     eps = moved.replicon_direction(moved.blocks[0])
     shared_by_all = own["q"] - own["theta"] * E.T - E * own["theta"].T + E * own["rho_star"] * E.T
     inner = [(moved.size, own["Delta"])] if moved.size > 1 else []
-    student = block_matrix(own["V"], [*inner, (replicas, shared_by_all)], replicas)
+    student = nested_block_matrix(own["V"], [*inner, (replicas, shared_by_all)], replicas)
     change = sp.Matrix(sp.kronecker_product(eps, D))
     mean = sp.Matrix.vstack(*[own["m"] - E * own["m_star"]] * replicas)
     stiffness = sp.Matrix(sp.kronecker_product(sp.eye(replicas), K))
@@ -330,7 +350,7 @@ def _check_samples(_before: Expressions, after: Expressions, moved: Perturbation
     answers = _response_values(-(own["V"] + K.inv()).inv())
     answers["dg/domega_0"] = -(own["V"] + moved.size * own["Delta"] + K.inv()).inv()
     at = ExactValues({"D": D, "alpha": sp.Integer(1), **answers})
-    return is_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
+    return is_exactly_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
 
 
 @declare_test(
@@ -338,19 +358,19 @@ def _check_samples(_before: Expressions, after: Expressions, moved: Perturbation
     "derivatives of the second variation in the perturbations of both of two tokens, s = 2, exactly",
     ("trace", "rows", "sentences", "D_hat", "D_prime"),
 )
-def _check_stationarity(_before: Expressions, after: Expressions) -> bool:
+def _check_stationary_perturbation(_before: Expressions, after: Expressions) -> bool:
     """Differentiate for two tokens of one cluster, s = 2: responses G_ll' are the blocks of a symmetric matrix."""
     source, size, tokens = RandomRationals("stationary"), 2, range(2)
-    whole = source.symmetric(size * len(tokens))
+    whole = source.draw_symmetric_matrix(size * len(tokens))
     D, H = ([_symmetric_symbols(f"{name}{l}", size) for l in tokens] for name in "DH")
-    gammas = [abs(source.number()) for _ in tokens]
+    gammas = [abs(source.draw_number()) for _ in tokens]
     contexts = [{"token": l, "D": D[l], "D_hat": H[l], "gamma": gammas[l]} for l in tokens]
 
     def responses(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         blocks = [whole[size * at.values["token"] :, size * k : size * k + size][:size, :] for k in tokens]
         return [(1, {"dg/domega": block, "dg/domega_0": block, "D": D[k]}) for k, block in enumerate(blocks)]
 
-    values = {**_response_values(source.symmetric(size)), "alpha": abs(source.number())}
+    values = {**_response_values(source.draw_symmetric_matrix(size)), "alpha": abs(source.draw_number())}
     values["Gamma"] = sum((g * h for g, h in zip(gammas, H, strict=True)), sp.zeros(size, size))
     at = ExactValues(values, {CONTEXTS: [(1, own) for own in contexts], TOKENS: responses})
     total = sp.Add(*[at(after[name]) for name in ("trace", "rows", "sentences")])
@@ -362,7 +382,7 @@ def _check_stationarity(_before: Expressions, after: Expressions) -> bool:
                 for j in range(i, size):
                     # The condition in D_ij: -1/2 D^ + 1/2 (right side of D^) = 0, twice off the diagonal.
                     weight = sp.Rational(1, 2) * (1 if i == j else 2)
-                    if not is_zero(sp.expand(total.diff(variable[i, j]) - weight * gap[i, j])):
+                    if not is_exactly_zero(sp.expand(total.diff(variable[i, j]) - weight * gap[i, j])):
                         return False
     return True
 
@@ -377,7 +397,9 @@ def _symmetric_symbols(stem: str, size: int) -> sp.Matrix:
     "as symbols, with the covariance of perturbations carried once through channel and prior",
     ("D_hat", "D_prime"),
 )
-def _check_gamp(_before: Expressions, after: Expressions, operator: Replicon, p: Symbols) -> bool:
+def _check_message_passing_stability(
+    _before: Expressions, after: Expressions, operator: RepliconMap, p: OrderParameterSymbols
+) -> bool:
     Gamma = MatrixAverage(CONTEXTS, p.gamma * operator.D_hat)
     prior = after["D_prime"].xreplace({composite_perturbation(p): Gamma})
     return bool(after["D_hat"].doit() == operator.channel) and bool(prior.doit() == operator.prior.doit())
@@ -388,14 +410,22 @@ def _check_gamp(_before: Expressions, after: Expressions, operator: Replicon, p:
     "the derivative of each overlap along a change of the rows' sums over conjugates, s = t = 2, exactly",
     ("dq", "dV", "dm", "dtheta"),
 )
-def _check_longitudinal(_before: Expressions, after: Expressions) -> bool:
+def _check_longitudinal_stability(_before: Expressions, after: Expressions) -> bool:
     """Differentiate q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}.
 
     The derivative is along G + eps dG, B + eps dB, Q + eps dQ.
     """
-    own, source, epsilon = random_context("longitudinal"), RandomRationals("longitudinal"), sp.Symbol("epsilon")
-    values = {**own, **shared_values("longitudinal", [own])}
-    moves = {"dG": source.symmetric(2), "dB": source.matrix(2, 1), "dQ": source.symmetric(2)}
+    own, source, epsilon = (
+        random_context_matrices("longitudinal"),
+        RandomRationals("longitudinal"),
+        sp.Symbol("epsilon"),
+    )
+    values = {**own, **context_independent_values("longitudinal", [own])}
+    moves = {
+        "dG": source.draw_symmetric_matrix(2),
+        "dB": source.draw_matrix(2, 1),
+        "dQ": source.draw_symmetric_matrix(2),
+    }
     G, B, Q = (values[name] + epsilon * moves[f"d{name}"] for name in "GBQ")
     R = (values["Lambda"] + G).inv()
     overlaps = {
@@ -403,4 +433,6 @@ def _check_longitudinal(_before: Expressions, after: Expressions) -> bool:
         "dtheta": own["gamma"] * R * B * values["pi"].T,
     }  # fmt: skip
     at = ExactValues({**values, **moves})
-    return all(is_zero(at(after[name]) - moved.diff(epsilon).subs(epsilon, 0)) for name, moved in overlaps.items())
+    return all(
+        is_exactly_zero(at(after[name]) - moved.diff(epsilon).subs(epsilon, 0)) for name, moved in overlaps.items()
+    )

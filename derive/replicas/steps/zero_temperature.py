@@ -9,23 +9,31 @@ import mpmath as mp
 import sympy as sp
 
 from ...authoring.regulariser import Regulariser
-from ...calculus.averages import Average, Symbols
-from ...calculus.numeric import to_mpf
+from ...calculus.averages import Average, OrderParameterSymbols
+from ...calculus.numeric import rational_to_mpf
 from ...theory.free_entropy import free_entropy
 from ...theory.stability import TOKENS
-from ..algebra.exact import ExactValues, RandomRationals, is_zero
-from ..algebra.levels import OUTER_FIELD, Ansatz, BrokenSymbols
-from ..algebra.objects import FIELD, LogIntegral, apply_with_symbols, beta, extract_scalars, is_equal, merge_averages
+from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
+from ..algebra.levels import OUTER_FIELD, ReplicaAnsatz, ReplicaBreakingSymbols
+from ..algebra.objects import (
+    FIELD,
+    LogIntegral,
+    apply_with_traces_as_symbols,
+    beta,
+    extract_scalars,
+    is_equal_up_to_trace_cycles,
+    merge_averages,
+)
 from ..algebra.step import Expressions, Step, declare_test
 from .action import PENALTY
-from .ansatz import proximal_quadratic, random_context, shared_values
+from .ansatz import context_independent_values, proximal_quadratic, random_context_matrices
 
 
-def rescaling(p: Symbols) -> dict[Any, Any]:
+def growth_exponents_in_beta(p: OrderParameterSymbols) -> dict[Any, Any]:
     """Return the growth of every order parameter and composite with beta for which all terms of Phi / beta remain."""
     broken: dict[Any, Any] = {}
-    if isinstance(p, BrokenSymbols):
-        broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.by_step(stem)}
+    if isinstance(p, ReplicaBreakingSymbols):
+        broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.symbols_by_breaking_step(stem)}
         broken |= {size: rate / beta for size, rate in zip(p.sizes, p.rates, strict=True)}
         broken |= {field: beta * field for field in p.row_fields}
     return {
@@ -41,7 +49,7 @@ def rescaling(p: Symbols) -> dict[Any, Any]:
     }
 
 
-def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
+def zero_temperature_step(ansatz: ReplicaAnsatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
     """Return step 7: the rescaling substituted, and the terms that grow like beta.
 
     Args:
@@ -50,7 +58,7 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
         regulariser: regulariser of the rows.
     """
     p, blocks = ansatz.symbols, ansatz.levels[1:]
-    phi = merge_averages(extract_scalars(leading_order(finite.xreplace(rescaling(p)), p)))
+    phi = merge_averages(extract_scalars(leading_order(finite.xreplace(growth_exponents_in_beta(p)), p)))
     after = {"Phi": phi, "M": minimised_objective(p)}
     tests = [_check_leading_order(p), _check_laplace("M", p.loss, 1, p, what="sentences")]
     if after["Phi"].has(p.envelope):
@@ -59,15 +67,20 @@ def step(ansatz: Ansatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
     given = (p.V, *p.conjugates, *[level.size for level in blocks])  # composites and fields follow
     again = " of averaged powers" * (ansatz.steps - 1)
     if blocks:
-        tests.append(_check_powers([level.channel for level in blocks], p, what="sentences", again=again))
+        tests.append(
+            _check_limit_of_averaged_powers([level.channel for level in blocks], p, what="sentences", again=again)
+        )
     if blocks and "N" in after:
-        tests.append(_check_powers([level.rows for level in blocks], p, what="rows", again=again))
+        tests.append(_check_limit_of_averaged_powers([level.rows for level in blocks], p, what="rows", again=again))
     if not blocks:
         tests.append(_check_used_free_entropy(p, regulariser))
     return Step(
         7,
         "Zero temperature",
-        {"Phi_beta": finite, **{f"{z.name} becomes": value for z, value in rescaling(p).items() if z in given}},
+        {
+            "Phi_beta": finite,
+            **{f"{z.name} becomes": value for z, value in growth_exponents_in_beta(p).items() if z in given},
+        },
         after,
         "Order parameters are rescaled so that every term of the free entropy grows like the inverse temperature; what "
         "remains of their ratio is kept. To this order the logarithm of an integral is the largest exponent (Laplace's "
@@ -88,17 +101,17 @@ _BLOCKS_SHRINK = (
 )
 
 
-def minimised_objective(p: Symbols) -> sp.Expr:
+def minimised_objective(p: OrderParameterSymbols) -> sp.Expr:
     """Return the objective that X minimises: loss and quadratic term."""
     return p.loss + Average(TOKENS, proximal_quadratic(p))
 
 
-def maximised_objective(p: Symbols) -> sp.Expr:
+def maximised_objective(p: OrderParameterSymbols) -> sp.Expr:
     """Return the objective that a row of W maximises."""
     return -PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
 
 
-def leading_order(expression: sp.Expr, p: Symbols) -> sp.Expr:
+def leading_order(expression: sp.Expr, p: OrderParameterSymbols) -> sp.Expr:
     """Return the limit of expression / beta.
 
     Args:
@@ -129,7 +142,7 @@ def leading_order(expression: sp.Expr, p: Symbols) -> sp.Expr:
     return _limit_over_beta(extract_scalars(expression))
 
 
-def _leading_log_average(logarithm: sp.log, p: Symbols) -> sp.Expr:
+def _leading_log_average(logarithm: sp.log, p: OrderParameterSymbols) -> sp.Expr:
     """Return lim log E[exp(k I)], k = y / beta: only the part of I that grows like beta remains.
 
     With blocks of blocks such a logarithm is in the exponent, with a ratio of y as its factor.
@@ -147,10 +160,10 @@ def _leading_log_average(logarithm: sp.log, p: Symbols) -> sp.Expr:
 
 def _limit_over_beta(expression: sp.Expr) -> sp.Expr:
     """Return lim expression / beta of powers and logarithms of beta, by SymPy; terms without beta are symbols."""
-    return apply_with_symbols(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
+    return apply_with_traces_as_symbols(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
 
 
-def laplace_limit(integral: LogIntegral, p: Symbols) -> sp.Expr:
+def laplace_limit(integral: LogIntegral, p: OrderParameterSymbols) -> sp.Expr:
     """Return lim (1/beta) log of the integral of exp(-beta f), up to vanishing terms: -min f by its name.
 
     Args:
@@ -161,9 +174,9 @@ def laplace_limit(integral: LogIntegral, p: Symbols) -> sp.Expr:
         TypeError: f is neither the loss with its quadratic term nor the penalty of a row.
     """
     f = -leading_order(integral.exponent, p)
-    if is_equal(f, minimised_objective(p), p):
+    if is_equal_up_to_trace_cycles(f, minimised_objective(p), p):
         return -p.moreau
-    if is_equal(f, -maximised_objective(p), p):
+    if is_equal_up_to_trace_cycles(f, -maximised_objective(p), p):
         return p.envelope
     raise TypeError(f"no name for the minimum of {f}")
 
@@ -172,10 +185,10 @@ def laplace_limit(integral: LogIntegral, p: Symbols) -> sp.Expr:
     "leading order at explicit matrices",
     "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by a limit",
 )
-def _check_leading_order(before: Expressions, after: Expressions, p: BrokenSymbols) -> bool:
+def _check_leading_order(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Compare every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
-    own = random_context("leading order")
-    values = {**own, **shared_values("leading order", [own]), "Kappa": own["rho_star"]}
+    own = random_context_matrices("leading order")
+    values = {**own, **context_independent_values("leading order", [own]), "Kappa": own["rho_star"]}
     del values["beta"]
     values |= {z.name: sp.Rational(k + 1, 15) for k, z in enumerate((*p.sizes, *p.rates))}
 
@@ -191,10 +204,12 @@ def _check_leading_order(before: Expressions, after: Expressions, p: BrokenSymbo
         )
 
     at = ExactValues(values)
-    scaled = ExactValues({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    scaled = ExactValues(
+        {**values, **{z.name: at(value) for z, value in growth_exponents_in_beta(p).items() if z.name in values}}
+    )
     finite = sp.expand_log(sp.simplify(evaluate_terms(before["Phi_beta"], scaled)), force=True)
     limit = sp.limit(sp.expand(finite) / beta, beta, sp.oo)
-    return is_zero(evaluate_terms(after["Phi"], at) - limit)
+    return is_exactly_zero(evaluate_terms(after["Phi"], at) - limit)
 
 
 @declare_test(
@@ -202,7 +217,9 @@ def _check_leading_order(before: Expressions, after: Expressions, p: BrokenSymbo
     "averaged powers{again} of an integral of three values as the temperature vanishes, by a limit",
     ("Phi",),
 )
-def _check_powers(before: Expressions, after: Expressions, kinds: Sequence[str], p: BrokenSymbols) -> bool:
+def _check_limit_of_averaged_powers(
+    before: Expressions, after: Expressions, kinds: Sequence[str], p: ReplicaBreakingSymbols
+) -> bool:
     """Compare for an integral of one of three values exp(-beta e + c), e its largest exponent; y is 1/2, 1 and 2.
 
     With blocks of blocks the outer one shifts e.
@@ -217,7 +234,7 @@ def _check_powers(before: Expressions, after: Expressions, kinds: Sequence[str],
     extremum = p.moreau if zero.has(p.moreau) else p.envelope
     sign = -1 if extremum == p.moreau else 1
 
-    def energy(at: ExactValues) -> sp.Integer:
+    def _outcome_energy(at: ExactValues) -> sp.Integer:
         return sp.Integer(energies[at.values[inner]] + sum(at.values[kind] for kind in kinds[:-1]))
 
     sums = {kind: tuple((probability, {kind: i}) for i, probability in enumerate(probabilities)) for kind in kinds}
@@ -225,8 +242,8 @@ def _check_powers(before: Expressions, after: Expressions, kinds: Sequence[str],
     for y in (sp.Rational(1, 2), sp.Integer(1), sp.Integer(2)):
         rates = [y * (k + 1) for k in range(p.steps)]
         values = {
-            "outcome": lambda at, _: shifts[at.values[inner]] - beta * energy(at),
-            extremum.name: lambda at, _: -sign * energy(at),
+            "outcome": lambda at, _: shifts[at.values[inner]] - beta * _outcome_energy(at),
+            extremum.name: lambda at, _: -sign * _outcome_energy(at),
             "alpha": sp.Integer(3),
             **{size.name: rate / beta for size, rate in zip(p.sizes, rates, strict=True)},
             **{symbol.name: rate for symbol, rate in zip(p.rates, rates, strict=True)},
@@ -245,7 +262,7 @@ def _check_powers(before: Expressions, after: Expressions, kinds: Sequence[str],
     "the temperature",
 )
 def _check_laplace(
-    before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: Symbols
+    before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: OrderParameterSymbols
 ) -> bool:
     """Compare with Laplace's expansion at L = s = 1, energy x^4/4 - x y, rescaled order parameters.
 
@@ -253,15 +270,19 @@ def _check_laplace(
     normal density's norm, up to O(1/beta).
     """
     source = RandomRationals("laplace")
-    numbers = {name: abs(source.number()) for name in ("V", "G")} | {name: source.number() for name in ("omega", "b")}
+    numbers = {name: abs(source.draw_number()) for name in ("V", "G")} | {
+        name: source.draw_number() for name in ("omega", "b")
+    }
     (integral,) = [a for a in before["Phi_beta"].atoms(LogIntegral) if a.has(energy)]
-    x, y = sp.Symbol("z", real=True), source.number()
+    x, y = sp.Symbol("z", real=True), source.draw_number()
     values: dict[str, Any] = {name: sp.Matrix([[value]]) for name, value in numbers.items()}
     values |= {integral.variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
     at = ExactValues(values)
-    scaled = ExactValues({**values, **{z.name: at(value) for z, value in rescaling(p).items() if z.name in values}})
+    scaled = ExactValues(
+        {**values, **{z.name: at(value) for z, value in growth_exponents_in_beta(p).items() if z.name in values}}
+    )
     exponent, f = scaled(integral.exponent), at(sign * after[name])
-    norm = mp.log(to_mpf(numbers["V"])) if integral.has(p.V) else None
+    norm = mp.log(rational_to_mpf(numbers["V"])) if integral.has(p.V) else None
     errors = []
     with mp.workdps(25):
         value, curvature = sp.lambdify(x, f, "mpmath"), sp.lambdify(x, f.diff(x, 2), "mpmath")
@@ -279,6 +300,8 @@ def _check_laplace(
 
 
 @declare_test("equal to the free entropy in use", "the very expression that is differentiated to generate solvers")
-def _check_used_free_entropy(_before: Expressions, after: Expressions, p: Symbols, regulariser: Regulariser) -> bool:
-    used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_holds_q).expression
-    return is_equal(after["Phi"], used, p)
+def _check_used_free_entropy(
+    _before: Expressions, after: Expressions, p: OrderParameterSymbols, regulariser: Regulariser
+) -> bool:
+    used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q).expression
+    return is_equal_up_to_trace_cycles(after["Phi"], used, p)

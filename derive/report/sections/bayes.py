@@ -7,19 +7,19 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
-from ...authoring.outputs import ANGLE, POSITIVE, REAL, Coordinate, OutputAt
+from ...authoring.model import FixedSizeModel
+from ...authoring.outputs import ANGLE, POSITIVE, REAL, ChannelCoordinate, FixedSizeOutput
 from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
 from ...replicas.algebra.step import Step
-from ..blocks import Items, Relation, Section, Stacked, Table, Words, plain_words
+from ..blocks import Items, Relation, Section, Table, TextWithSymbols, WithoutIndices, plain_text
 from .references import Bibliography
-from .steps import step_section
+from .steps import derivation_step_section
 
 TITLE = "Bayes-optimal inference of the same teacher"
 SPOKEN = {
-    name: Stacked(symbol)
+    name: WithoutIndices(symbol)
     for name, symbol in (
         ("q", bayes.q), ("q_hat", bayes.q_hat), ("Q", bayes.Q), ("b", bayes.b), ("omega", bayes.omega),
         ("pi", bayes.pi), ("f", bayes.f), ("g", bayes.g), ("Z_row", bayes.Z_row), ("Z_out", bayes.Z_out),
@@ -30,8 +30,8 @@ EXTREMISED = "extremised over all overlaps and conjugates"
 JACOBIAN, LIKELIHOOD = sp.Symbol("output_jacobian", real=True), sp.Symbol("output_likelihood", real=True)
 
 
-def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
-    """Return setting, channel and the three steps with the outcome of their checks; none without a channel.
+def bayes_sections(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ...]:
+    """Return the sections on Bayes-optimal inference: setting, output channel and three steps; none without a channel.
 
     Args:
         at: the model.
@@ -39,20 +39,24 @@ def bayes_sections(at: ModelAt, works: Bibliography) -> tuple[Section, ...]:
     """
     if at.output is None:
         return ()
-    first, second, third = bayes.bayes_derivation().steps
-    parts = ((first, _replica_items(first, at.output)), (second, _limit_items(second)), (third, _equation_items(third)))
+    first, second, third = bayes.bayes_optimal_derivation().steps
+    parts = (
+        (first, _bayes_replica_step_items(first, at.output)),
+        (second, _bayes_limit_step_items(second)),
+        (third, _state_evolution_items(third)),
+    )
     return (
-        Section(TITLE, (*_setting_items(works), *_channel_items(at.output))),
+        Section(TITLE, (*_bayes_setting_items(works), *_output_channel_items(at.output))),
         *[
-            step_section(f"Bayes-optimal, step {step.number}: {step.name}", step, items, works, SPOKEN)
+            derivation_step_section(f"Bayes-optimal, step {step.number}: {step.name}", step, items, works, SPOKEN)
             for step, items in parts
         ],
     )
 
 
-def _setting_items(works: Bibliography) -> Items:
+def _bayes_setting_items(works: Bibliography) -> Items:
     return [
-        plain_words(
+        plain_text(
             "The learner of this section is given the tokens, the labels of their clusters and, of every sentence, "
             "what is said below to be observed. It knows the laws of the tokens, of the rows of the teacher's weights "
             "and of what is observed given the teacher's fields. All that can be known of the teacher is then the "
@@ -61,7 +65,7 @@ def _setting_items(works: Bibliography) -> Items:
             f"{works.cite(bayes.NISHIMORI)}). The evidence is the probability of all that is observed given the "
             "tokens, a density where it is continuous: the integral that normalises the posterior."
         ),
-        plain_words(
+        plain_text(
             "Assumed are (1), (2), (4) and (5) of the assumptions, with the evidence in place of the partition "
             "function, and in place of (6) that the replicas, teacher and samples of the posterior, are all alike. "
             "What carries a B belongs to this inference; letters without it mean what they meant before."
@@ -69,54 +73,61 @@ def _setting_items(works: Bibliography) -> Items:
     ]
 
 
-def _channel_items(output: OutputAt) -> Items:
-    """Return Y in its coordinates, the observed ones, Jacobian and likelihood."""
+def _output_channel_items(output: FixedSizeOutput) -> Items:
+    """Return the teacher's fields in channel coordinates, which of these are observed, Jacobian and likelihood."""
     every = [(c, seen) for seen, group in (("yes", output.observed), ("no", output.hidden)) for c in group]
     inside = [c.symbol for c, _ in every if c.is_continuous and output.fields.has(c.symbol)]
     items: Items = [
-        Words("The teacher's fields are a function of coordinates, some observed (obs) and others hidden (hid):"),
+        TextWithSymbols(
+            "The teacher's fields are a function of coordinates, some observed (obs) and others hidden (hid):"
+        ),
         Relation(sp.Symbol("fields_Y"), output.fields),
-        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _value_range(c)) for c, seen in every)),
+        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _coordinate_range(c)) for c, seen in every)),
     ]
     if len(inside) > len(output.fields):
         items.append(
-            Words("Where nothing depends on a coordinate it does not exist: no sum or integral is taken over it.")
+            TextWithSymbols(
+                "Where nothing depends on a coordinate it does not exist: no sum or integral is taken over it."
+            )
         )
-    jacobian = _simplified_jacobian(output)
+    jacobian = _simplified_output_jacobian(output)
     if jacobian == 0:
         items.append(
-            Words(f"The Jacobian of the fields in {_list_placeholders(inside)} is 1 in absolute value.", tuple(inside))
+            TextWithSymbols(
+                f"The Jacobian of the fields in {_enumerate_placeholders(inside)} is 1 in absolute value.",
+                tuple(inside),
+            )
         )
     else:
         items += [
-            Words(f"Their Jacobian in {_list_placeholders(inside)} is", tuple(inside)),
+            TextWithSymbols(f"Their Jacobian in {_enumerate_placeholders(inside)} is", tuple(inside)),
             Relation(JACOBIAN, jacobian),
         ]
     if output.log_likelihood != 0:
         number = " ({} in it is the number 3.14159..., not a row)" if output.log_likelihood.has(sp.pi) else ""
         items += [
-            Words(f"Given the fields, what is observed has the law{number}", (sp.pi,) if number else ()),
+            TextWithSymbols(f"Given the fields, what is observed has the law{number}", (sp.pi,) if number else ()),
             Relation(LIKELIHOOD, output.log_likelihood),
         ]
     if output.needs != 1:
-        items.append(Words("The model shows this where {} is positive.", (output.needs,)))
+        items.append(TextWithSymbols("The model shows this where {} is positive.", (output.needs,)))
     return items
 
 
-def _value_range(coordinate: Coordinate) -> Any:
+def _coordinate_range(coordinate: ChannelCoordinate) -> Any:
     if coordinate.is_continuous:
         return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)", ANGLE: "(-pi, pi)"}[coordinate.kind]
-    return Words(_list_placeholders(coordinate.values, "or"), coordinate.values)
+    return TextWithSymbols(_enumerate_placeholders(coordinate.values, "or"), coordinate.values)
 
 
-def _list_placeholders(objects: Any, last: str = "and") -> str:
-    """Return a list of placeholders in words: {}, {} and {}."""
+def _enumerate_placeholders(objects: Any, last: str = "and") -> str:
+    """Return an enumeration of placeholders, one per object: {}, {} and {}."""
     *first, end = ["{}"] * len(objects)
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
-def _simplified_jacobian(output: OutputAt) -> sp.Expr:
-    """Return the Jacobian without discrete coordinates where it does not depend on them, as on signs."""
+def _simplified_output_jacobian(output: FixedSizeOutput) -> sp.Expr:
+    """Return the log Jacobian of the output channel, simplified where discrete coordinates do not change it."""
     discrete = [c for c in (*output.observed, *output.hidden) if not c.is_continuous and output.jacobian.has(c.symbol)]
     values = {
         sp.expand_log(output.jacobian.subs(dict(zip([c.symbol for c in discrete], chosen, strict=True))))
@@ -125,9 +136,11 @@ def _simplified_jacobian(output: OutputAt) -> sp.Expr:
     return values.pop() if len(values) == 1 else output.jacobian
 
 
-def _output_weight(output: OutputAt) -> tuple[sp.Expr, Words]:
-    """Return Z_out of the channel, and the explanation of its parts."""
-    density = sp.Add(*[JACOBIAN] * (_simplified_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0))
+def _output_channel_weight(output: FixedSizeOutput) -> tuple[sp.Expr, TextWithSymbols]:
+    """Return the evidence Z_out of the output channel and a sentence that explains its parts."""
+    density = sp.Add(
+        *[JACOBIAN] * (_simplified_output_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0)
+    )
     normal = sp.Symbol("normal_weight", positive=True)
     weight = normal * sp.exp(density)
     meant = (
@@ -136,16 +149,18 @@ def _output_weight(output: OutputAt) -> tuple[sp.Expr, Words]:
     )
     known = normal, bayes.omega, bayes.V
     if not output.hidden:
-        return weight, Words(f"{meant}.", known)
+        return weight, TextWithSymbols(f"{meant}.", known)
     groups = {"a sum": [c.symbol for c in output.hidden if not c.is_continuous]}
     groups["an integral"] = [c.symbol for c in output.hidden if c.is_continuous]
-    hidden = " and ".join(f"{name} over {_list_placeholders(symbols)}" for name, symbols in groups.items() if symbols)
+    hidden = " and ".join(
+        f"{name} over {_enumerate_placeholders(symbols)}" for name, symbols in groups.items() if symbols
+    )
     meant = f"{meant}, and the sum over what is hidden is {hidden}."
-    return Average("hidden", weight), Words(meant, (*known, *groups["a sum"], *groups["an integral"]))
+    return Average("hidden", weight), TextWithSymbols(meant, (*known, *groups["a sum"], *groups["an integral"]))
 
 
-def _pull_out_numbers(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with numbers and n in front of the sums over contexts."""
+def _move_numbers_before_context_sums(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with constant factors moved in front of sums over contexts."""
     named = {}
     for average in expression.atoms(Average):
         if average.kind == CONTEXTS:
@@ -154,67 +169,69 @@ def _pull_out_numbers(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace(named)
 
 
-def _replica_items(step: Step, output: OutputAt) -> Items:
-    observed, meant = _output_weight(output)
+def _bayes_replica_step_items(step: Step, output: FixedSizeOutput) -> Items:
+    observed, meant = _output_channel_weight(output)
     kinds = {c.is_continuous for c in output.observed}
     over = "sums and integrates" if len(kinds) == 2 else "integrates" if kinds == {True} else "sums"
     total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
     return [
-        Words(
+        TextWithSymbols(
             "{} is now the number of replicas without the teacher. {} (t x t) is the covariance of the fields of two "
             "of the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
             "average is written {mean_row_field}; {} has mean {m_star} and covariance {}, independently for each "
             f"token. {{mean_output}} averages over labels of clusters and {{}} and {over} over what is observed. Then",
-            (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, Stacked(bayes.omega)),
+            (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, WithoutIndices(bayes.omega)),
         ),
-        Relation(sp.Symbol("evidence_power"), _pull_out_numbers(total), f"for large d, {EXTREMISED}"),
+        Relation(sp.Symbol("evidence_power"), _move_numbers_before_context_sums(total), f"for large d, {EXTREMISED}"),
         Relation(bayes.Q, MatrixAverage(CONTEXTS, bayes.gamma * bayes.q_hat)),
-        Words(
+        TextWithSymbols(
             "The integral over a row {} is an average {mean_row} over the law of the teacher's row at given "
             "eigenvalues {} and mean coordinates {tau}:",
             (bayes.pi, bayes.gamma),
         ),
         Relation(bayes.Z_row, Average("row law", sp.exp(step.after["row"]))),
-        Words(
+        TextWithSymbols(
             "Given {} the fields of each of the n + 1 are independent and normal around it with covariance",
             (bayes.omega,),
         ),
         Relation(bayes.V, step.after["variance"]),
-        Words(f"so that what is observed of a sentence has the {'density' if True in kinds else 'probability'}"),
+        TextWithSymbols(
+            f"so that what is observed of a sentence has the {'density' if True in kinds else 'probability'}"
+        ),
         Relation(bayes.Z_out, observed),
         meant,
     ]
 
 
-def _limit_items(step: Step) -> Items:
+def _bayes_limit_step_items(step: Step) -> Items:
     return [
-        Words("The mean logarithm of the evidence, per dimension, is for large d"),
-        Relation(sp.Symbol("Phi_bayes"), _pull_out_numbers(step.after["free entropy"]), EXTREMISED),
-        Words("and the law of {} given the teacher's row is", (bayes.b,)),
+        TextWithSymbols("The mean logarithm of the evidence, per dimension, is for large d"),
+        Relation(sp.Symbol("Phi_bayes"), _move_numbers_before_context_sums(step.after["free entropy"]), EXTREMISED),
+        TextWithSymbols("and the law of {} given the teacher's row is", (bayes.b,)),
         Relation(sp.Symbol("law_row_field"), step.after["law of b"], "up to its normalisation"),
     ]
 
 
-def _equation_items(step: Step) -> Items:
+def _state_evolution_items(step: Step) -> Items:
     slopes = step.after["gradient"].applyfunc(lambda entry: Average("of@", entry))
     return [
-        Words(
+        TextWithSymbols(
             "With {C_any} the covariance of the field of {}, and {} and {} the derivatives in two components of this "
             "field,",
             (bayes.Z_any, *bayes.slopes),
         ),
         Relation(sp.Symbol("Z_log_Z_gradient"), slopes, "for these components, averages as in step 2"),
-        Words(
+        TextWithSymbols(
             "The gradient of {} is {}, the posterior mean of a row given its field; that of {} is {}, the inverse of "
             "{} times the distance of the posterior mean of {Y} from {}:",
             (sp.log(bayes.Z_row), bayes.f, sp.log(bayes.Z_out), bayes.g, bayes.V, bayes.omega),
         ),
         Relation(bayes.f, sp.Function("gradient")(sp.log(bayes.Z_row), bayes.b)),
         Relation(bayes.g, sp.Function("gradient")(sp.log(bayes.Z_out), bayes.omega)),
-        Words("and the two conditions are"),
+        TextWithSymbols("and the two conditions are"),
         Relation(bayes.q, step.after["q_bayes"]),
         Relation(bayes.q_hat, step.after["q_hat_bayes"], "the average restricted to context c"),
-        Words(
+        TextWithSymbols(
             "Where {} vanishes nothing of the teacher is known, where it is {} all of it. Of several solutions the one "
             "of largest {Phi_bayes} is that of the posterior.",
             (bayes.q, bayes.rho),

@@ -8,14 +8,14 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...authoring.regulariser import Sphere
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
 from ...replicas.algebra.levels import (
-    BrokenSymbols,
+    ReplicaBreakingSymbols,
     TiltedAverage,
-    block_ansatz,
     parisi,
+    replica_block_ansatz,
     tilt_exponents,
     tilted_averages,
 )
@@ -24,14 +24,21 @@ from ...replicas.algebra.step import Step
 from ...replicas.steps.breaking_saddle import collect_terms, matrix_gradient
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.second_variation import perturbation_matrices, perturbation_strength
-from ..blocks import Items, Relation, Section, Words, plain_words
+from ..blocks import Items, Relation, Section, TextWithSymbols, plain_text
 from .references import Bibliography
-from .steps import PLACES, assumption_section, build_step_sections, common_step_items, generic_symbols, stability_items
+from .steps import (
+    PLACES,
+    assumption_section,
+    generic_context_symbols,
+    items_of_steps_to_zero_temperature,
+    replica_stability_items,
+    sections_by_step_number,
+)
 from .theory import order_parameter_table
 
 
-def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Section, ...]:
-    """Return order parameters, assumptions and the steps, each with the outcome of its checks.
+def replica_symmetry_breaking_sections(at: FixedSizeModel, works: Bibliography, rsb: int) -> tuple[Section, ...]:
+    """Return the sections of the derivation with replica symmetry breaking, each step with its checks.
 
     Args:
         at: the model.
@@ -39,33 +46,35 @@ def breaking_sections(at: ModelAt, works: Bibliography, rsb: int) -> tuple[Secti
         rsb: number of steps of replica symmetry breaking, 1 or 2.
     """
     steps = derivation(at, rsb=rsb)
-    plain = generic_symbols(at)
-    p = BrokenSymbols(plain.s, plain.t, plain.trained, plain.loss_holds_q, rsb)
-    items = common_step_items(steps, block_ansatz(p)) | {8: _saddle_items(steps[8], at, p)}
+    plain = generic_context_symbols(at)
+    p = ReplicaBreakingSymbols(plain.s, plain.t, plain.trained, plain.loss_depends_on_q, rsb)
+    items = items_of_steps_to_zero_temperature(steps, replica_block_ansatz(p)) | {
+        8: _saddle_point_step_items(steps[8], at, p)
+    }
     if rsb == 1:
-        between, within = _perturbed_pairs(p)
+        between, within = _perturbed_overlap_pairs(p)
         items |= {
-            9: _name_resolvents(_complexity_items(steps[9]), p),
-            10: _limit_items(steps[10], p),
-            11: _name_resolvents(stability_items(steps[11], p, between), p),
-            12: _name_resolvents(stability_items(steps[12], p, within), p),
+            9: _abbreviate_resolvents(_complexity_step_items(steps[9]), p),
+            10: _parisi_limit_items(steps[10], p),
+            11: _abbreviate_resolvents(replica_stability_items(steps[11], p, between), p),
+            12: _abbreviate_resolvents(replica_stability_items(steps[12], p, within), p),
         }
-    sections = build_step_sections(steps, items, works)
+    sections = sections_by_step_number(steps, items, works)
     return (
-        _order_parameters(p),
+        _breaking_order_parameter_section(p),
         assumption_section(at, rsb=rsb),
         *[sections[step.number] for step in steps.steps],
-        _omission_section(rsb),
+        _omitted_results_section(rsb),
     )
 
 
-def _perturbed_pairs(p: BrokenSymbols) -> list[Items]:
-    """Return the perturbed overlaps and conjugates: of different blocks, then within one."""
+def _perturbed_overlap_pairs(p: ReplicaBreakingSymbols) -> list[Items]:
+    """Return the perturbed overlaps and conjugates of replicas in different blocks, then of replicas in one block."""
     moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
     changes = {replica_symbol(z, "ab"): perturbation_strength() * move for z, move in moves}
     return [
         [Relation(left, value + changes[left], note) for left, value in pairs.values(p).items()]
-        for pairs, note in zip(block_ansatz(p).pairs, PLACES[p.steps], strict=True)
+        for pairs, note in zip(replica_block_ansatz(p).pairs, PLACES[p.steps], strict=True)
     ]
 
 
@@ -78,23 +87,23 @@ _EXCESS_TEXTS = {
 }
 
 
-def _order_parameters(p: BrokenSymbols) -> Section:
+def _breaking_order_parameter_section(p: ReplicaBreakingSymbols) -> Section:
     of_two = "states" if p.steps == 1 else "states of different clusters"
     covariances = {
         p.q: f"overlap of two {of_two}: covariance of what their fields have in common",
-        **dict(zip(p.by_step("Delta"), _EXCESS_TEXTS[p.steps], strict=True)),
+        **dict(zip(p.symbols_by_breaking_step("Delta"), _EXCESS_TEXTS[p.steps], strict=True)),
     }
     return Section(
         "Order parameters",
         (
             order_parameter_table(p, covariances, "a state"),
-            Words(
+            TextWithSymbols(
                 f"Further unknowns: {_PARISI_TEXTS[p.steps]}. States are clusters of near-minima; fields of "
                 "one minimiser have the covariance {}. Given by the law of the tokens: {rho_star} and {m_star}, the "
                 "covariance and mean of the teacher's fields. {mean_coordinate} is the average over one coordinate, "
                 "{mean_context} that over a sentence and its noise restricted to context c = (l, k), where token l has "
                 "label k.",
-                (*p.rates, sp.MatAdd(p.q, *p.by_step("Delta"))),
+                (*p.rates, sp.MatAdd(p.q, *p.symbols_by_breaking_step("Delta"))),
             ),
         ),
     )
@@ -106,45 +115,47 @@ _PARISI_TEXTS = {
 }
 
 
-def _name_resolvents(items: Items, p: BrokenSymbols) -> Items:
-    """Return items with resolvents by their names."""
+def _abbreviate_resolvents(items: Items, p: ReplicaBreakingSymbols) -> Items:
+    """Return report items in which every resolvent is replaced by its symbol."""
     short = p.resolvents()
 
-    def name_in_item(item: Any) -> Any:
+    def abbreviate_in_item(item: Any) -> Any:
         if not isinstance(item, Relation):
             return item
         return replace(item, left=item.left.xreplace(short), right=item.right.xreplace(short))
 
-    return [name_in_item(item) for item in items]
+    return [abbreviate_in_item(item) for item in items]
 
 
-def _saddle_items(step: Step, at: ModelAt, p: BrokenSymbols) -> Items:
+def _saddle_point_step_items(step: Step, at: FixedSizeModel, p: ReplicaBreakingSymbols) -> Items:
     ridge = not step.before["Phi"].has(p.envelope)
-    levels = block_ansatz(p).levels[1:]
+    levels = replica_block_ansatz(p).levels[1:]
     (sentences, rows), (exponents, row_exponents) = tilted_averages(p), tilt_exponents(p)
-    Deltas, hats, tildes, tilde_hats = map(p.by_step, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat"))
+    Deltas, hats, tildes, tilde_hats = map(
+        p.symbols_by_breaking_step, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat")
+    )
     overlaps = [p.q_hat, *hats, p.V_hat, p.m_hat, p.theta_hat, p.q, *Deltas, p.V, p.m, p.theta]
     notes = {
         p.V_hat: "derivative form: what is averaged is a distribution where the field jumps",
         tilde_hats[0]: "Stein form: jumps of the field are counted",
     }
     named: Items = [
-        Words("Averages with the weight of the states of a block are written in angle brackets,"),
+        TextWithSymbols("Averages with the weight of the states of a block are written in angle brackets,"),
         *_tilted_average_items(sentences, exponents, [level.channel for level in levels]),
         *([] if ridge else _tilted_average_items(rows, row_exponents, [level.rows for level in levels])),
-        Words("and what answers as V and its conjugate where blocks answer as a whole is"),
+        TextWithSymbols("and what answers as V and its conjugate where blocks answer as a whole is"),
         *[Relation(short, value) for short, value in p.variances().items()],
         *([Relation(short, value) for value, short in reversed(p.resolvents().items())] if ridge else []),
     ]
     items: Items = [
-        Words("With them the free entropy and its conditions are"),
+        TextWithSymbols("With them the free entropy and its conditions are"),
         Relation(sp.Symbol("Phi"), step.after["Phi"]),
         *[Relation(z, step.after[z.name], notes.get(z, "")) for z in (*overlaps, tilde_hats[0], tildes[0])],
         *([Relation(step.after["trained"], sp.Integer(0))] if "trained" in step.after else []),
-        Words("with {domega} and {dY} the deviations of {omega_0} and {Y} from their means."),
+        TextWithSymbols("with {domega} and {dY} the deviations of {omega_0} and {Y} from their means."),
     ]
     if ridge:
-        items.append(plain_words(
+        items.append(plain_text(
             "The last conditions of the rows are those of the replica-symmetric prior at the variance of whole blocks; "
             "at that of a state it returns V."
         ))  # fmt: skip
@@ -152,26 +163,26 @@ def _saddle_items(step: Step, at: ModelAt, p: BrokenSymbols) -> Items:
         (potential,) = [a.summand for a in step.before["Phi"].atoms(Average) if a.kind == COORDINATE]
         held = collect_terms(MatrixAverage(COORDINATE, -2 * matrix_gradient(potential, p.Lambda, p)), p)
         items += [
-            Words(
+            TextWithSymbols(
                 "Norms of the columns are given: half the trace of {Lambda} times their squares is added to {Phi}, and "
                 "the derivative in the multipliers {Lambda} vanishes,"
             ),
             Relation(held, p.Norms, "on the diagonal"),
         ]
-    return [*named, *_name_resolvents(items, p)]
+    return [*named, *_abbreviate_resolvents(items, p)]
 
 
 def _tilted_average_items(tilt: TiltedAverage, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]) -> Items:
-    """Return E[slope exp(y h)] / E[exp(y h)], level by level."""
+    """Return the definitions of gradients averaged with the weight exp(y h) of states, one per breaking level."""
     items: Items = []
     for level, (tilted, plain) in reversed([*enumerate(zip(tilt.kinds, kinds, strict=True))]):
         weight = sp.exp(exponents[tilted])
-        mean = MatrixAverage(plain, weight * tilt.slope_at(level + 1)) / Average(plain, weight)
-        items.append(Relation(tilt.slope_at(level), mean))
+        mean = MatrixAverage(plain, weight * tilt.mean_gradient_at_level(level + 1)) / Average(plain, weight)
+        items.append(Relation(tilt.mean_gradient_at_level(level), mean))
     return items
 
 
-def _complexity_items(step: Step) -> Items:
+def _complexity_step_items(step: Step) -> Items:
     notes = {
         "dPhi_dy": "at given order parameters",
         "complexity": "logarithm of the number of states, per dimension",
@@ -179,27 +190,29 @@ def _complexity_items(step: Step) -> Items:
     }
     return [
         *[Relation(sp.Symbol(name), step.after[name], note) for name, note in notes.items()],
-        Words("With loss and penalty at the minimisers of these states the same energy is, at the saddle point,"),
+        TextWithSymbols(
+            "With loss and penalty at the minimisers of these states the same energy is, at the saddle point,"
+        ),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
-        Words("The states of least energy, which is minus the free entropy there, are those where"),
+        TextWithSymbols("The states of least energy, which is minus the free entropy there, are those where"),
         Relation(sp.Symbol("dPhi_dy"), sp.Integer(0)),
     ]
 
 
-def _limit_items(step: Step, p: BrokenSymbols) -> Items:
-    return _name_resolvents([
+def _parisi_limit_items(step: Step, p: ReplicaBreakingSymbols) -> Items:
+    return _abbreviate_resolvents([
         Relation(sp.Symbol("Phi_symmetric"), step.after["Phi without blocks"]),
-        Words("For small {Delta} and {Delta_hat} the conditions for them are, whatever {},", (parisi,)),
+        TextWithSymbols("For small {Delta} and {Delta_hat} the conditions for them are, whatever {},", (parisi,)),
         Relation(p.Delta_hat, step.after["small Delta_hat"]),
         Relation(p.Delta, step.after["small Delta"]),
-        Words("States of one weight, {} = 0, have", (parisi,)),
+        TextWithSymbols("States of one weight, {} = 0, have", (parisi,)),
         Relation(sp.Symbol("Phi_equal"), step.after["Phi at y = 0"]),
         Relation(p.Delta_hat, step.after["Delta_hat at y = 0"]),
         Relation(p.Delta, step.after["Delta at y = 0"]),
     ], p)  # fmt: skip
 
 
-def _omission_section(rsb: int) -> Section:
+def _omitted_results_section(rsb: int) -> Section:
     said_before = (
         "The equations with the model's own symbols, message passing and Bayes-optimal inference are those of the "
         "replica-symmetric derivation, which --rsb 0 prints. A test error is that of the fields of one minimiser: the "
@@ -210,4 +223,4 @@ def _omission_section(rsb: int) -> Section:
             " Energies, limits and the stability of levels are those of one step, level by level, which --rsb 1 "
             "prints: the slope of the free entropy vanishes in every Parisi parameter."
         )
-    return Section("What is not repeated", (plain_words(said_before),))
+    return Section("What is not repeated", (plain_text(said_before),))

@@ -7,18 +7,23 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.language import token_weight
-from ...authoring.model import ModelAt
+from ...authoring.language import token_variance_symbol
+from ...authoring.model import FixedSizeModel
 from ...replicas.model_equations import specialisation
 from ...replicas.model_equations.specialised import MOST, ModelEquations
-from ...replicas.model_equations.symmetries import count_contexts, has_exchangeable_defaults, is_even, is_exchangeable
-from ..blocks import Items, Relation, Section, Words, insert_symbols
-from .steps import check_outcome
+from ...replicas.model_equations.symmetries import (
+    count_contexts,
+    has_exchange_invariant_defaults,
+    is_even_in_fields,
+    is_invariant_under_token_exchange,
+)
+from ..blocks import Items, Relation, Section, TextWithSymbols, insert_symbols_into_text
+from .steps import run_checks_of_step
 
 TITLE = "The equations of this model"
 
 
-def model_equation_section(at: ModelAt, outcome: Words | None = None) -> Section:
+def model_equation_section(at: FixedSizeModel, outcome: TextWithSymbols | None = None) -> Section:
     """Return the section of all equations that specialised.py writes out, with its symbols explained in words.
 
     Args:
@@ -26,49 +31,49 @@ def model_equation_section(at: ModelAt, outcome: Words | None = None) -> Section
         outcome: outcome of the checks; None if they were not carried out.
     """
     written = ModelEquations(at)
-    if written.is_too_large:
+    if written.is_too_large_to_write_out:
         limits = ", ".join(f"{count} {name}" for name, count in MOST.items())
-        return Section(TITLE, (Words(f"They are not written out here: at most {limits} (of labels) are."),))
+        return Section(TITLE, (TextWithSymbols(f"They are not written out here: at most {limits} (of labels) are."),))
     trained: Items = [
         Relation(sp.Integer(0), -e) for name, e in written.equations.items() if name.startswith("trained@")
     ]
     return Section(
         TITLE,
         (
-            *_context_items(written),
-            *_field_items(written),
-            *_conjugate_items(written),
-            *_row_items(written),
-            Words("The overlaps are"),
-            *_equation_items(written, "q", "V", "theta", "m"),
-            *([Words("The numbers trained with the weights obey"), *trained] if trained else ()),
-            Words("Both halves are conditions for an extremum of"),
+            *_shared_overlap_items(written),
+            *_field_law_items(written),
+            *_conjugate_equation_items(written),
+            *_weight_row_items(written),
+            TextWithSymbols("The overlaps are"),
+            *_equations_of_symbols(written, "q", "V", "theta", "m"),
+            *([TextWithSymbols("The numbers trained with the weights obey"), *trained] if trained else ()),
+            TextWithSymbols("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
-            *_symmetry_items(at),
+            *_model_symmetry_items(at),
             *([outcome] if outcome else []),
         ),
     )
 
 
-def checked_model_equation_section(at: ModelAt) -> Section:
+def checked_model_equation_section(at: FixedSizeModel) -> Section:
     """Return the equations with the model's own symbols, and the outcome of their checks."""
     try:
-        return model_equation_section(at, check_outcome(specialisation.step(at)))
+        return model_equation_section(at, run_checks_of_step(specialisation.specialisation_step(at)))
     except ValueError:  # too many to be written out, which the section says
         return model_equation_section(at)
 
 
-def _equation_items(written: ModelEquations, *stems: str) -> Items:
-    """Return the equations of the symbols with these names in front of the @."""
+def _equations_of_symbols(written: ModelEquations, *stems: str) -> Items:
+    """Return the equations of all order parameters with the given stems (q, V, ...)."""
     return [
-        Relation(sp.Symbol(name, real=True) if written.is_scalar else written.matrix_symbol(name), value)
+        Relation(sp.Symbol(name, real=True) if written.has_scalar_equations else written.matrix_symbol(name), value)
         for name, value in written.equations.items()
         if name.partition("@")[0] in stems
     ]
 
 
-def _context_items(written: ModelEquations) -> Items:
-    """Return which contexts share their overlaps, and which have no mean."""
+def _shared_overlap_items(written: ModelEquations) -> Items:
+    """Return sentences that state which contexts share their overlaps and which have mean zero."""
     contexts, sizes = written.contexts, written.at.structure
     said = "The symbols of the model are put in for the general ones."
     if len(contexts) > 1:
@@ -87,30 +92,30 @@ def _context_items(written: ModelEquations) -> Items:
         elif any(len(group) > 1 for group in groups):
             alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
             said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
-    items: Items = [insert_symbols(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
-    centred = [c for c in contexts if not written.has_mean(c)]
+    items: Items = [insert_symbols_into_text(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
+    centred = [c for c in contexts if not written.has_nonzero_mean(c)]
     if centred:
         which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
         symbols = sp.Symbol("m@"), sp.Symbol("m_hat@")
-        items.append(Words(f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.", symbols))
+        items.append(TextWithSymbols(f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.", symbols))
     return items
 
 
-def _field_items(written: ModelEquations) -> Items:
-    """Return the law of (omega, Y), and the proximal point."""
+def _field_law_items(written: ModelEquations) -> Items:
+    """Return the Gaussian law of the fields (omega, Y) and the equation of the proximal point."""
     at = written.at
     opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
     if at.structure.tokens > 1 and at.structure.clusters > 1:
         opening = "Given the labels tokens are independent, and with"
-    items: Items = [Words(opening)]
+    items: Items = [TextWithSymbols(opening)]
     for context in written.contexts:
         index = str(context.token + 1) if at.structure.tokens > 1 else ""
-        omega, Y = written.matrix_symbol(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.shape_of("Y"))
+        omega, Y = written.matrix_symbol(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.matrix_shape("Y"))
         theta, q, m = (written.overlap(name, context) for name in ("theta", "q", "m"))
         means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
         rho = written.plain_teacher_covariance(context)
         mean: Any
-        if written.is_scalar:
+        if written.has_scalar_equations:
             pair = sp.Symbol(omega.name, real=True), at.Y[context.token, 0]
             m_, q_, theta_ = (written.written(e) for e in (m, q, theta))
             mean = sp.Matrix([m_, means[0]])
@@ -122,17 +127,17 @@ def _field_items(written: ModelEquations) -> Items:
         label = f"cluster {context.cluster + 1}" if at.structure.clusters > 1 else ""
         items.append(Relation(sp.Function("mean")(*pair), mean, label))
         items.append(Relation(sp.Function("Cov")(*pair), covariance))
-    return items + _proximal_items(written)
+    return items + _proximal_point_items(written)
 
 
-def _proximal_items(written: ModelEquations) -> Items:
+def _proximal_point_items(written: ModelEquations) -> Items:
     at = written.at
     one = at.structure.tokens == 1
     end = "@" if one else ""
     x, g, omega = (sp.MatrixSymbol(f"{name}{end}", 1, 1) for name in ("x", "g", "omega"))
     V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.contexts}) == 1 else "V", 1, 1)
     items: Items = [
-        Words(
+        TextWithSymbols(
             f"the proximal point solves {{}} = {{}}{'' if one else ' for every token l'}, with the field {{}} as a "
             "function of {} below; of several solutions it is the one of least objective.",
             (x, omega + V * g, g, sp.MatrixSymbol("x@", 1, 1)),
@@ -145,38 +150,38 @@ def _proximal_items(written: ModelEquations) -> Items:
         [f"{{psi_star}} (functions of the teacher's fields{' and the noise' if at.noise else ''})"] if stars else []
     )
     if about:
-        items.append(Words(f"Written for short are {' and '.join(about)}:"))
+        items.append(TextWithSymbols(f"Written for short are {' and '.join(about)}:"))
     shown: set[sp.Symbol] = set()
     for found in written.fields:
         if found.labels is not None:
             said = ", ".join(str(k + 1) for k in found.labels)
-            items.append(Words(f"In cluster{'s' if len(found.labels) > 1 else ''} {said}:"))
+            items.append(TextWithSymbols(f"In cluster{'s' if len(found.labels) > 1 else ''} {said}:"))
         items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
         shown |= set(found.features)
         items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
-    token_weights = [token_weight(l) for l in range(at.structure.tokens)]
+    token_weights = [token_variance_symbol(l) for l in range(at.structure.tokens)]
     if any(weight not in written.token_weights(None) for weight in token_weights) and at.loss.has(*token_weights):
-        items.append(Words("{rho_token} is that of the token's cluster, given with the law of the tokens."))
+        items.append(TextWithSymbols("{rho_token} is that of the token's cluster, given with the law of the tokens."))
     return items
 
 
-def _conjugate_items(written: ModelEquations) -> Items:
+def _conjugate_equation_items(written: ModelEquations) -> Items:
     at = written.at
     said = "The conjugates are averages over the fields"
     said += " and the noise" if at.noise else ""
     if at.structure.clusters > 1:
         said += "; an index of the average says which labels the tokens have, and the factors are their probabilities"
-    return [Words(f"{said}:"), *_equation_items(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
+    return [TextWithSymbols(f"{said}:"), *_equations_of_symbols(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
 
 
-def _row_items(written: ModelEquations) -> Items:
-    """Return G or R, second moments, and the minimiser of a row."""
+def _weight_row_items(written: ModelEquations) -> Items:
+    """Return the equations of a row of W: G or R, second moments of its field, and its minimiser."""
     at, equations = written.at, written.equations
     items: Items = []
     matrix_symbol = [name for name in equations if name.startswith("moment@")]
     if matrix_symbol:
         items += [
-            Words(
+            TextWithSymbols(
                 "Second moments of the mean coordinates, numbered as in the law of the tokens, have the names {} (an "
                 "index 0 is the teacher's row):",
                 (sp.Symbol("moment@"),),
@@ -187,8 +192,10 @@ def _row_items(written: ModelEquations) -> Items:
     w, G = sp.Symbol("w"), sp.Symbol("G@")
     each = ", one for each spectral atom" if several else ""
     items += [
-        Words(f"A row of the weights feels a field {{b}} whose second moment is {{}}{each}.", (sp.Symbol("Omega@"),)),
-        *_equation_items(written, "R", "G", "Omega", "b_pi", "b_tau"),
+        TextWithSymbols(
+            f"A row of the weights feels a field {{b}} whose second moment is {{}}{each}.", (sp.Symbol("Omega@"),)
+        ),
+        *_equations_of_symbols(written, "R", "G", "Omega", "b_pi", "b_tau"),
     ]
     if at.penalty is None:
         return items
@@ -196,7 +203,7 @@ def _row_items(written: ModelEquations) -> Items:
     if at.has_discrete_teacher:
         probabilities, values = (sp.Matrix(part) for part in at.law["rows"])
         taken = "The teacher's row takes the values {} (one a row) with the probabilities {}."
-        items.append(Words(taken, (values, probabilities.T)))
+        items.append(TextWithSymbols(taken, (values, probabilities.T)))
         normal = "Given it, the field is normal, jointly with the mean coordinates, with means linear in it,"
     elif at.averages_over_teacher:
         normal += ", jointly with the teacher's row and the mean coordinates,"
@@ -206,38 +213,42 @@ def _row_items(written: ModelEquations) -> Items:
         minimised = G * w**2, sp.Symbol("b") * w
         normal += ", its index the atom's" if several else ""
         normal += ", and {w} the minimiser of the penalty plus {}/2 minus {}"
-    items.append(Words(f"{normal}.", minimised))
+    items.append(TextWithSymbols(f"{normal}.", minimised))
     if "w@" in equations:
         items.append(Relation(w, equations["w@"]))
     return items
 
 
-def _symmetry_items(at: ModelAt) -> Items:
-    """Return the symmetries of loss and law, found by values at random points."""
+def _model_symmetry_items(at: FixedSizeModel) -> Items:
+    """Return sentences on the symmetries of loss and law, which are tested at random points."""
     items: Items = []
     m, theta, m_hat, theta_hat = (sp.Symbol(f"{name}@") for name in ("m", "theta", "m_hat", "theta_hat"))
-    odd = is_even(at, students=True)
-    alone = is_even(at, students=False)
+    odd = is_even_in_fields(at, students=True)
+    alone = is_even_in_fields(at, students=False)
     count = count_contexts(at)
     means = any(not e.is_zero for gram in at.law["gram"] for row in gram[:count] for e in row[:count])
     if odd:
         items.append(
-            Words(
+            TextWithSymbols(
                 "The loss is even in the student's fields: solutions come in pairs that differ in the sign of {}, {}.",
                 (m, theta) if means else (theta, theta_hat),
             )
         )
     if odd and alone and means:
         zero = "It is even in the teacher's fields, too, so that {} = 0 and {} = 0 are each kept by the equations."
-        items.append(Words(zero, (m, theta)))
-    pairs = [pair for pair in combinations(range(at.structure.tokens), 2) if is_exchangeable(at, *pair)]
+        items.append(TextWithSymbols(zero, (m, theta)))
+    pairs = [
+        pair for pair in combinations(range(at.structure.tokens), 2) if is_invariant_under_token_exchange(at, *pair)
+    ]
     if pairs:
         every = len(pairs) == at.structure.tokens * (at.structure.tokens - 1) // 2
         which = ", ".join(f"tokens {a + 1} and {b + 1}" for a, b in pairs)
         which = "any two tokens" if every and len(pairs) > 1 else which
-        default = ", as at their defaults," if all(has_exchangeable_defaults(at, *pair) for pair in pairs) else ","
+        default = (
+            ", as at their defaults," if all(has_exchange_invariant_defaults(at, *pair) for pair in pairs) else ","
+        )
         items.append(
-            Words(
+            TextWithSymbols(
                 f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "
                 f"Where the parameters are themselves unchanged by this{default} the equations of one of the tokens "
                 "are those of the other. A solution that the exchange leaves alone"

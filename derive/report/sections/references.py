@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ..blocks import Section, plain_words
+from ..blocks import Section, plain_text
 
 # A work that is cited by place (appendix, equation) goes by its number on arXiv.
 _FULL = {
@@ -39,4 +39,4 @@ class Bibliography:
 
 def reference_section(works: Bibliography) -> Section:
     """Return the section of all works cited."""
-    return Section("References", tuple(plain_words(text) for text in works.format_works()))
+    return Section("References", tuple(plain_text(text) for text in works.format_works()))

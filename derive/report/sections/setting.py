@@ -6,36 +6,39 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.language import token_weight
-from ...authoring.model import Model, ModelAt
+from ...authoring.language import token_variance_symbol
+from ...authoring.model import FixedSizeModel, Model
 from ...authoring.parameters import GaussianNoise
 from ...calculus.functions import SoftmaxEntry
-from ...replicas.steps.partition import risk
+from ...replicas.steps.partition import minimised_risk
 from ...theory.kinks import loss_kinks, metric_kinks
-from ..blocks import Items, Relation, Section, Table, Words, insert_symbols
-from ..own_symbols import entry_symbol, metric_fields, prose_symbols
+from ..blocks import Items, Relation, Section, Table, TextWithSymbols, insert_symbols_into_text
+from ..own_symbols import metric_field_symbols, parameter_entry_symbol, symbols_in_prose
 from ..symbols import THEORY
-from .steps import generic_symbols
+from ..wording import vocabulary_of_model
+from .steps import generic_context_symbols
 
 
-def setting_sections(model: Model, at: ModelAt) -> tuple[Section, ...]:
+def setting_sections(model: Model, at: FixedSizeModel) -> tuple[Section, ...]:
     """Return the sections of the model, its fields and loss, its parameters, and the law of the tokens.
 
     Args:
         model: the model.
         at: the model at the structure.
     """
-    return _model_section(model, at), _fields_section(at), _parameter_section(at), _law_section(at)
+    return _model_section(model, at), _fields_and_loss_section(at), _parameter_section(at), _token_law_section(at)
 
 
-def _model_section(model: Model, at: ModelAt) -> Section:
+def _model_section(model: Model, at: FixedSizeModel) -> Section:
     sizes = at.structure
     return Section(
         "Model",
         (
-            insert_symbols(model.summary or "No summary was given.", prose_symbols(at)),
-            Words("Source: {}.", (model.source,)) if model.source else Words("No source was given."),
-            Words(
+            insert_symbols_into_text(model.summary or "No summary was given.", symbols_in_prose(at), is_quoted=True),
+            TextWithSymbols("Source: {}.", (model.source,), is_quoted=True)
+            if model.source
+            else TextWithSymbols("No source was given."),
+            TextWithSymbols(
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
                 f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
             ),
@@ -45,17 +48,21 @@ def _model_section(model: Model, at: ModelAt) -> Section:
     )
 
 
-def _risk_items(at: ModelAt) -> Items:
-    """Return the risk and the variables that it is minimised over."""
-    held = [Words("where {phi} are numbers trained with the weights, {Kappa} the diagonal matrix of their ridges.")]
+def _risk_items(at: FixedSizeModel) -> Items:
+    """Return the risk with sentences on the variables over which it is minimised."""
+    held = [
+        TextWithSymbols(
+            "where {phi} are numbers trained with the weights, {Kappa} the diagonal matrix of their ridges."
+        )
+    ]
     return [
-        Words(
+        TextWithSymbols(
             "The weights {W} (d x s) minimise, over a data set of {alpha_d} sentences (counted by {sample_index}) in d "
             "dimensions,"
         ),
-        Relation(sp.Symbol("risk"), risk(generic_symbols(at))),
+        Relation(sp.Symbol("risk"), minimised_risk(generic_context_symbols(at))),
         *(held if at.trained else []),
-        Words(
+        TextWithSymbols(
             "with a penalty {penalty} of each row {w} of the weights (counted by {row_index}); d is large at fixed "
             "{alpha}. X and Y are the fields of student and teacher defined below, k the labels of the tokens' "
             "clusters and u the noise of a sentence, where there are any. The penalty of a row is"
@@ -63,32 +70,32 @@ def _risk_items(at: ModelAt) -> Items:
     ]
 
 
-def _penalty_items(at: ModelAt) -> Items:
+def _penalty_items(at: FixedSizeModel) -> Items:
     """Return the penalty of a row of W."""
     if at.penalty is None:
-        p = generic_symbols(at)
+        p = generic_context_symbols(at)
         strengths = (
             "with the diagonal matrix {Lambda} of Lagrange multipliers of either sign, one a column of the weights, "
             "which keep its squared norm over d at the entry of the diagonal matrix {Norms}; the training loss holds "
             "no penalty."
-            if at.multipliers
+            if at.norm_multipliers
             else "with the diagonal matrix {Lambda} of the strengths of the ridge penalty."
         )
-        return [Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2), Words(strengths)]
+        return [Relation(sp.Symbol("penalty"), sp.Trace(p.w.T * p.Lambda * p.w) / 2), TextWithSymbols(strengths)]
     kinks = sp.Tuple(*[place for place in at.penalty.kinks if place not in at.penalty.bounds])
-    held = [Words("Its slope jumps where {w} = {}.", (kinks,))] if kinks else []
+    held = [TextWithSymbols("Its slope jumps where {w} = {}.", (kinks,))] if kinks else []
     if at.penalty.bounds:
-        held.append(Words("It is infinite where {w} is less than {} or more than {}.", at.penalty.bounds))
+        held.append(TextWithSymbols("It is infinite where {w} is less than {} or more than {}.", at.penalty.bounds))
     return [
         Relation(sp.Symbol("penalty"), at.penalty.expression, "the convex penalty of a row of the weights, per d"),
         *held,
     ]
 
 
-def _fields_section(at: ModelAt) -> Section:
+def _fields_and_loss_section(at: FixedSizeModel) -> Section:
     sizes = at.structure
     items: Items = [
-        Words(
+        TextWithSymbols(
             "Local fields of the student (L x s) and of the teacher (L x t). Row l is {} times a token, with its "
             "positional encoding for the student and without it for the teacher, over the root of d; {W_star} (d x t) "
             "are the weights of the teacher.",
@@ -99,17 +106,19 @@ def _fields_section(at: ModelAt) -> Section:
     ]
     for symbol, law in at.noise.values():
         if isinstance(law, GaussianNoise):
-            items.append(Words("Noise {} is Gaussian with mean 0 and variance {}.", (symbol, law.variance)))
+            items.append(TextWithSymbols("Noise {} is Gaussian with mean 0 and variance {}.", (symbol, law.variance)))
         else:
             rows = tuple(zip(law.values, law.probabilities, strict=True))
-            items += [Words("Noise {} is discrete:", (symbol,)), Table(("value", "probability"), rows)]
+            items += [TextWithSymbols("Noise {} is discrete:", (symbol,)), Table(("value", "probability"), rows)]
     if at.trained:
         symbols = sp.Tuple(*[symbol for symbol, _ in at.trained.values()])
         strengths = sp.Tuple(*[value.ridge for _, value in at.trained.values()])
-        items.append(Words("Trained with the weights: {}, with ridges of strengths {}.", (symbols, strengths)))
+        items.append(
+            TextWithSymbols("Trained with the weights: {}, with ridges of strengths {}.", (symbols, strengths))
+        )
     if sizes.clusters > 1:
-        items.append(Words("Cluster labels, counted from 0 in formulas: {}.", (sp.Tuple(*at.labels),)))
-    fresh = dict(zip(at.X, metric_fields(at), strict=True))
+        items.append(TextWithSymbols("Cluster labels, counted from 0 in formulas: {}.", (sp.Tuple(*at.labels),)))
+    fresh = dict(zip(at.X, metric_field_symbols(at), strict=True))
     notes = {
         "loss": "the loss of one sentence",
         "metric": "the test error of one sentence, h the student's fields of a fresh one",
@@ -118,24 +127,28 @@ def _fields_section(at: ModelAt) -> Section:
     parts = {"loss": at.loss}
     parts |= {"metric": at.metric.xreplace(fresh)} if at.metric is not None else {}
     parts |= {"baseline": at.baseline[0]} if at.baseline else {}
-    softmax, parts = _name_softmax_rows(parts)
+    softmax, parts = _replace_softmax_entries_by_symbols(parts)
     if softmax:
-        items.append(Words("Rows of softmax, the first entry of row 2 being written {softmax_2_1}, and so on:"))
+        items.append(
+            TextWithSymbols("Rows of softmax, the first entry of row 2 being written {softmax_2_1}, and so on:")
+        )
         items += [Relation(sp.Symbol(f"softmax_{n}"), sp.Function("softmax")(*logits)) for n, logits in softmax]
-    if any(e.has(*[token_weight(l) for l in range(sizes.tokens)]) for e in parts.values()):
-        items.append(Words("{rho_token} is the trace of the covariance of token l over d, given below."))
+    if any(e.has(*[token_variance_symbol(l) for l in range(sizes.tokens)]) for e in parts.values()):
+        items.append(TextWithSymbols("{rho_token} is the trace of the covariance of token l over d, given below."))
     items += [Relation(sp.Symbol(name), part, notes[name]) for name, part in parts.items()]
     for name, kinks in (("loss", loss_kinks(at)), ("metric", metric_kinks(at))):
         corners = (*map(sp.expand, kinks.planes), *kinks.curved)  # planes are linear in the fields
         shown = tuple(e.xreplace(fresh) if name == "metric" else e for e in corners)
         if shown:
             listed = ", ".join(["{}"] * len(shown))
-            items.append(Words(f"The {name} is not smooth where one of these vanishes: {listed}.", shown))
+            items.append(TextWithSymbols(f"The {name} is not smooth where one of these vanishes: {listed}.", shown))
     return Section("Fields and loss", tuple(items))
 
 
-def _name_softmax_rows(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
-    """Replace softmax entries, innermost first, by symbols softmax_<row>_<entry>, rows and entries from 1."""
+def _replace_softmax_entries_by_symbols(
+    parts: dict[str, sp.Expr],
+) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
+    """Replace softmax entries, innermost first, by symbols softmax_<n>_<entry>, and return the argument vectors."""
     rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
     while any(part.has(SoftmaxEntry) for part in parts.values()):
         first: dict[tuple[sp.Expr, ...], None] = {}
@@ -151,36 +164,40 @@ def _name_softmax_rows(parts: dict[str, sp.Expr]) -> tuple[list[tuple[int, tuple
     return rows, parts
 
 
-def _parameter_section(at: ModelAt) -> Section:
+def _parameter_section(at: FixedSizeModel) -> Section:
     rows: list[tuple[Any, ...]] = [
         ("alpha", sp.Symbol("alpha"), "none", "(0, inf)", "number of samples over the dimension d")
     ]
     for parameter in at.parameters.values():
-        value = parameter.value(at.structure)
+        value = parameter.exact_default(at.structure)
         while isinstance(value, tuple) and len(value) == 1:
             value = value[0]
-        shape = parameter.shape(at.structure)
+        shape = parameter.default_shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
-        meaning = insert_symbols(parameter.doc, prose_symbols(at))
+        meaning = insert_symbols_into_text(parameter.doc, symbols_in_prose(at), is_quoted=True)
         name = parameter.name.rstrip("_")
-        rows.append((name, entry_symbol(parameter.name), default, parameter.allowed, meaning))
+        rows.append((name, parameter_entry_symbol(parameter.name), default, parameter.allowed, meaning))
     items: Items = [Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))]
     shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
     if any({name, rf"\{name}"} & shared for name, *_ in rows[1:]):
-        items.append(Words("A parameter whose letter means something else here has the symbol of this table."))
+        items.append(
+            TextWithSymbols("A parameter whose letter means something else here has the symbol of this table.")
+        )
     return Section("Parameters", tuple(items))
 
 
-def _law_section(at: ModelAt) -> Section:
+def _token_law_section(at: FixedSizeModel) -> Section:
     sizes, law = at.structure, at.law
-    clusters, teachers = sizes.clusters, sizes.teacher_rank
+    clusters, teachers = sizes.clusters, sizes.teacher_rank if vocabulary_of_model(at).has_teacher else 0
     contexts = [(l, k) for l in range(sizes.tokens) for k in range(clusters)]
     order = ", ".join(f"({l + 1},{k + 1})" if clusters > 1 else f"{l + 1}" for l, k in contexts)
     what = "Contexts c = (token, cluster)" if clusters > 1 else "Contexts c are the tokens"
     z = [*[sp.Symbol(f"tau_{n}") for n in range(len(contexts))], *[sp.Symbol(f"pi_{b}") for b in range(teachers)]]
-    atoms = list(zip(law["weights"], law["covariance"], law["gram"], strict=True))
+    first, rest = len(contexts), len(contexts) + teachers
+    grams = [sp.Matrix(gram)[:rest, :rest] for gram in law["gram"]]
+    atoms = list(zip(law["weights"], law["covariance"], grams, strict=True))
     items: Items = [
-        Words(
+        TextWithSymbols(
             f"{what}, in the order {order}. One coordinate of the common eigenbasis carries the eigenvalue {{gamma}} "
             "of each covariance, the mean coordinate {tau} with the positional encoding, and the teacher's row {pi}."
         ),
@@ -188,20 +205,21 @@ def _law_section(at: ModelAt) -> Section:
     ]
     for weight, covariance, gram in atoms:
         items += [
-            Words("Spectral atom of weight {}:", (weight,)),
+            TextWithSymbols("Spectral atom of weight {}:", (weight,)),
             Relation(sp.Symbol("gamma_vector"), sp.Matrix([covariance])),
-            Relation(sp.Symbol("gram"), sp.Matrix(gram)),
+            Relation(sp.Symbol("gram"), gram),
         ]
     if clusters > 1:
-        items.append(Words("Joint law of the labels, last label fastest: {}.", (sp.Tuple(*law["labels"]),)))
-    items.append(Relation(sp.Symbol("teacher_means"), sp.Matrix(law["teacher_means"])))
-    first = len(contexts)
+        items.append(TextWithSymbols("Joint law of the labels, last label fastest: {}.", (sp.Tuple(*law["labels"]),)))
+    if teachers:
+        items.append(Relation(sp.Symbol("teacher_means"), sp.Matrix(law["teacher_means"])))
     for n, (token, cluster) in enumerate(contexts):
         trace = sp.Add(*[weight * covariance[n] for weight, covariance, _ in atoms])
         rho_star = sp.zeros(teachers, teachers)
         for weight, covariance, gram in atoms:
-            rho_star += weight * covariance[n] * sp.Matrix(gram)[first:, first:]
+            rho_star += weight * covariance[n] * gram[first:, first:]
         note = f"cluster {cluster + 1}" if clusters > 1 else ""
-        items.append(Relation(token_weight(token), trace, note))
-        items.append(Relation(sp.Symbol(f"rhostar_{n}"), rho_star[0, 0] if teachers == 1 else rho_star, note))
+        items.append(Relation(token_variance_symbol(token), trace, note))
+        if teachers:
+            items.append(Relation(sp.Symbol(f"rhostar_{n}"), rho_star[0, 0] if teachers == 1 else rho_star, note))
     return Section("Law of the tokens", tuple(items))

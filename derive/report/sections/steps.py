@@ -8,41 +8,43 @@ from typing import Any
 
 import sympy as sp
 
-from ...authoring.model import ModelAt
-from ...calculus.averages import COORDINATE, Average, MatrixAverage, Symbols
+from ...authoring.model import FixedSizeModel
+from ...calculus.averages import COORDINATE, Average, MatrixAverage, OrderParameterSymbols
 from ...replicas import message_passing
-from ...replicas.algebra.levels import Ansatz, parisi, replica_symmetric_ansatz
+from ...replicas.algebra.levels import ReplicaAnsatz, parisi, replica_symmetric_ansatz
 from ...replicas.algebra.objects import LogDet, LogIntegral, beta, extract_scalars, n, replica_symbol
 from ...replicas.algebra.step import Derivation, Step
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.fields import TokenAndWeights
 from ...replicas.steps.second_variation import composite_perturbation, perturbation_matrices, perturbation_strength
-from ...replicas.steps.zero_temperature import rescaling
-from ..blocks import Items, Relation, Section, Stacked, Words, insert_symbols, plain_words
+from ...replicas.steps.zero_temperature import growth_exponents_in_beta
+from ..blocks import Items, Relation, Section, TextWithSymbols, WithoutIndices, insert_symbols_into_text, plain_text
 from ..printing import MEANS
 from .references import Bibliography
 
 # Symbols that the words of a step name, printed without the index of a context.
 SPOKEN = {
-    name: Stacked(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
+    name: WithoutIndices(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
     for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
 } | {"𝔶": parisi}
 
 
-def step_sections(at: ModelAt, works: Bibliography) -> dict[int, Section]:
-    """Return step number -> its section, with the outcome of its checks.
+def derivation_step_sections(at: FixedSizeModel, works: Bibliography) -> dict[int, Section]:
+    """Return the sections of the derivation by step number, each with the outcome of its checks.
 
     Args:
         at: the model.
         works: bibliography that citations are added to.
     """
-    steps, p = derivation(at), generic_symbols(at)
-    last = {8: _saddle_items(steps[8]), 9: stability_items(steps[9], p)}
-    return build_step_sections(steps, common_step_items(steps, replica_symmetric_ansatz(p)) | last, works)
+    steps, p = derivation(at), generic_context_symbols(at)
+    last = {8: _training_loss_items(steps[8]), 9: replica_stability_items(steps[9], p)}
+    return sections_by_step_number(
+        steps, items_of_steps_to_zero_temperature(steps, replica_symmetric_ansatz(p)) | last, works
+    )
 
 
-def common_step_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
-    """Return the items of the steps up to zero temperature, for any ansatz.
+def items_of_steps_to_zero_temperature(steps: Derivation, ansatz: ReplicaAnsatz) -> dict[int, Items]:
+    """Return the report items of steps 1 to 7 (up to zero temperature) by step number, for any replica ansatz.
 
     Args:
         steps: the derivation.
@@ -50,15 +52,16 @@ def common_step_items(steps: Derivation, ansatz: Ansatz) -> dict[int, Items]:
     """
     p = ansatz.symbols
     return {
-        1: _partition_items(steps[1], p), 2: _field_items(steps[2], p), 3: _action_items(steps[3], p),
-        4: _ansatz_items(steps[4], ansatz),
-        5: _limit_items(steps[5], ansatz), 6: _finite_temperature_items(steps[6]),
+        1: _partition_function_items(steps[1], p), 2: _joint_field_law_items(steps[2], p),
+        3: _replicated_action_items(steps[3], p),
+        4: _replica_ansatz_items(steps[4], ansatz),
+        5: _replica_limit_items(steps[5], ansatz), 6: _finite_temperature_items(steps[6]),
         7: _zero_temperature_items(steps[7], p),
     }  # fmt: skip
 
 
-def build_step_sections(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
-    """Return step number -> its section.
+def sections_by_step_number(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
+    """Return the sections of a derivation by step number.
 
     Args:
         steps: the derivation.
@@ -66,15 +69,15 @@ def build_step_sections(steps: Derivation, items: Mapping[int, Items], works: Bi
         works: bibliography that citations are added to.
     """
     return {
-        step.number: step_section(f"Step {step.number}: {step.name}", step, items[step.number], works)
+        step.number: derivation_step_section(f"Step {step.number}: {step.name}", step, items[step.number], works)
         for step in steps.steps
     }
 
 
-def step_section(
+def derivation_step_section(
     title: str, step: Step, items: Items, works: Bibliography, spoken: Mapping[str, Any] = SPOKEN
 ) -> Section:
-    """Return the section of a step: its rule, its items, the outcome of its checks, its citation.
+    """Return the section of a derivation step: rule, equations, outcome of the checks and citation.
 
     Args:
         title: title of the section.
@@ -83,28 +86,30 @@ def step_section(
         works: bibliography that citations are added to.
         spoken: symbols that the words of the step name.
     """
-    return Section(title, (insert_symbols(step.rule, spoken), *items, *check_and_citation_items(step, works, spoken)))
+    return Section(
+        title, (insert_symbols_into_text(step.rule, spoken), *items, *check_and_citation_items(step, works, spoken))
+    )
 
 
 def check_and_citation_items(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
-    """Return the outcome of a step's checks, and its citation.
+    """Return a sentence with the outcome of the checks of a derivation step, and one with its citation.
 
     Args:
         step: the step.
         works: bibliography that citations are added to.
         spoken: symbols that the words of the step name.
     """
-    return [check_outcome(step, spoken), plain_words(f"See {works.cite(step.citation)}.")]
+    return [run_checks_of_step(step, spoken), plain_text(f"See {works.cite(step.citation)}.")]
 
 
-def generic_symbols(at: ModelAt) -> Symbols:
-    """Return the symbols of a generic context, sizes as symbols."""
+def generic_context_symbols(at: FixedSizeModel) -> OrderParameterSymbols:
+    """Return the matrix symbols of a generic context; the sizes s and t are symbols."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
-    return Symbols(s, t, len(at.trained), at.loss_holds_q)
+    return OrderParameterSymbols(s, t, len(at.trained), at.loss_depends_on_q)
 
 
-def check_outcome(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
-    """Carry out every check of a step and return the outcomes in words.
+def run_checks_of_step(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> TextWithSymbols:
+    """Run all checks of a derivation step and return a sentence with the outcomes.
 
     Args:
         step: the step.
@@ -119,23 +124,23 @@ def check_outcome(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> Words:
                 names.setdefault(check.detail, []).append(check.name)
         if names:
             outcomes.append(
-                f"{word}: {'; '.join(f'{_join_names(known)} ({detail})' for detail, known in names.items())}."
+                f"{word}: {'; '.join(f'{_join_check_names(known)} ({detail})' for detail, known in names.items())}."
             )
-    return insert_symbols(" ".join(outcomes), spoken)
+    return insert_symbols_into_text(" ".join(outcomes), spoken)
 
 
-def _join_names(names: list[str]) -> str:
-    """Return names in a list, their common beginning once."""
+def _join_check_names(names: list[str]) -> str:
+    """Return names of checks as one list, with their common first words once."""
     first, *rest = names
     start = first.rpartition(" ")[0] + " "
     return ", ".join([first, *[name.removeprefix(start) for name in rest]])
 
 
-def _partition_items(step: Step, p: Symbols) -> Items:
-    weights = TokenAndWeights(p).weights("a")
+def _partition_function_items(step: Step, p: OrderParameterSymbols) -> Items:
+    weights = TokenAndWeights(p).weight_matrix("a")
     W = sp.MatrixSymbol("W", *weights.shape)
     return [
-        Words(
+        TextWithSymbols(
             "{beta} is the inverse temperature, {n} the number of replicas, counted by {a} and {}; sums over "
             "{sample_index} run over the {alpha_d} sentences, those over {row_index} over the rows of the weights.",
             (sp.Symbol("a'"),),
@@ -145,21 +150,21 @@ def _partition_items(step: Step, p: Symbols) -> Items:
     ]
 
 
-def _field_items(step: Step, p: Symbols) -> Items:
+def _joint_field_law_items(step: Step, p: OrderParameterSymbols) -> Items:
     given, x = TokenAndWeights(p), sp.MatrixSymbol("x", p.s, 1)
     left = {
         "m|a": replica_symbol(p.m, "a"), "q|ab": replica_symbol(p.q, "ab"), "theta|a": replica_symbol(p.theta, "a"),
         "m_star": p.m_star, "rho_star": p.rho_star,
     }  # fmt: skip
     return [
-        Words(
+        TextWithSymbols(
             "A token {} has the mean {} and covariance {} of its context, and a positional encoding {} that the "
             "student sees and the teacher does not.",
             (given.token, given.mean, given.covariance, given.encoding),
         ),
         Relation(replica_symbol(x, "a"), step.before["X|a"]),
         Relation(p.Y, step.before["Y"]),
-        Words("Given the label of the token they are jointly normal, with means and covariances"),
+        TextWithSymbols("Given the label of the token they are jointly normal, with means and covariances"),
         *[Relation(left[name], value) for name, value in step.after.items()],
     ]
 
@@ -167,30 +172,30 @@ def _field_items(step: Step, p: Symbols) -> Items:
 _POTENTIALS = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
 
 
-def _potential_items(step: Step, prefix: str = "") -> Items:
-    """Return the parts of the action; with the prefix `slope_` their slopes at n = 0."""
+def _action_potential_items(step: Step, prefix: str = "") -> Items:
+    """Return the potentials of the replicated action; with the prefix `slope_` their derivatives at n = 0."""
     items: Items = []
     for name, value in step.after.items():
         if name in _POTENTIALS:
-            short, exponents = _name_exponents(value)
+            short, exponents = _name_integral_exponents(value)
             items.append(Relation(sp.Symbol(f"{prefix}{_POTENTIALS[name]}"), short))
             items += [] if prefix else exponents  # those of single integrals are the same before and after the limit
-    return items + _ridge_items(step, prefix)
+    return items + _ridge_potential_items(step, prefix)
 
 
-def _ridge_items(step: Step, prefix: str) -> Items:
-    """Return the part of the rows with the integral over the weights evaluated, for a ridge."""
+def _ridge_potential_items(step: Step, prefix: str) -> Items:
+    """Return the potential of the weight rows with the integral over the weights evaluated, for a ridge penalty."""
     if "entropic of ridge" not in step.after:
         return []
     done = "For the ridge penalty the integral over the weights is done, too, and the rows' part is"
     return [
-        Words("and for ridge" if prefix else done),
+        TextWithSymbols("and for ridge" if prefix else done),
         Relation(sp.Symbol(f"{prefix}S_rows"), step.after["entropic of ridge"]),
     ]
 
 
-def _name_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
-    """Return the expression with the exponents of its integrals named, and their definitions."""
+def _name_integral_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
+    """Return an expression with symbols for the exponents of its integrals, and the definitions of these symbols."""
     relations: Items = []
     for integral in expression.atoms(LogIntegral):
         stem, _, replicas = integral.variable.name.partition("|")
@@ -202,7 +207,7 @@ def _name_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
     return expression, relations
 
 
-def _action_items(step: Step, p: Symbols) -> Items:
+def _replicated_action_items(step: Step, p: OrderParameterSymbols) -> Items:
     r = sp.MatrixSymbol("r|a", p.s, p.s)
     definitions = [
         Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
@@ -211,19 +216,19 @@ def _action_items(step: Step, p: Symbols) -> Items:
     ]
     total = [sp.Symbol(symbol) for name, symbol in _POTENTIALS.items() if name in step.after]
     return [
-        Words(
+        TextWithSymbols(
             "In the common eigenbasis the overlaps are averages over the coordinates, {} being that of a replica with "
             "itself and {} a row of its weights:",
             (r, replica_symbol(p.w, "a")),
         ),
         *definitions,
-        Words(
+        TextWithSymbols(
             "With a conjugate, written with a hat, for each of them, the average is a sum of a term {S_trace} of "
             "overlaps and conjugates, one of the rows of the weights, {S_rows}, in which {H_w} is the exponent of one "
             "row in all replicas, and one of the sentences, {S_sentences}:"
         ),
         Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
-        *_potential_items(step),
+        *_action_potential_items(step),
     ]
 
 
@@ -231,12 +236,14 @@ def _action_items(step: Step, p: Symbols) -> Items:
 PLACES = (("",), ("in different blocks", "in one block"), ("in different blocks", "in one block", "in one inner block"))
 
 
-def _ansatz_items(step: Step, ansatz: Ansatz) -> Items:
-    """Return the ansatz; composites come first, since the rows' potential is written in them."""
+def _replica_ansatz_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
+    """Return the equations of the replica ansatz and the potentials of the action under it."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
     trained = [] if p.trained else [replica_symbol(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
-    single_replica = [Relation(left, right) for left, right in ansatz.single_replica.items() if left not in trained]
+    single_replica_order_parameters = [
+        Relation(left, right) for left, right in ansatz.single_replica_order_parameters.items() if left not in trained
+    ]
     pairs = [
         Relation(left, right, note)
         for kind, note in zip(ansatz.pairs, PLACES[ansatz.steps], strict=True)
@@ -247,29 +254,29 @@ def _ansatz_items(step: Step, ansatz: Ansatz) -> Items:
     sizes = tuple(level.size for level in ansatz.levels[1:])
     held = ("", "A block holds {} replicas.", "A block holds {} replicas, an inner one {}.")[ansatz.steps]
     return [
-        *([Words(held, sizes)] if sizes else []),
-        *single_replica[:2],
+        *([TextWithSymbols(held, sizes)] if sizes else []),
+        *single_replica_order_parameters[:2],
         *pairs,
-        *single_replica[2:],
-        Words("The conjugates act on a row through their sums"),
+        *single_replica_order_parameters[2:],
+        TextWithSymbols("The conjugates act on a row through their sums"),
         *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
-        Words(
+        TextWithSymbols(
             "and the field {} of a row is normal with mean {B} and covariance {Q}, its average written {}. The fields "
             "{} and {Y} of token l are jointly normal with mean and covariance",
             (outermost.row_field, average, outermost.field),
         ),
         Relation(sp.Symbol(f"{shared}_mean"), mean),
         Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
-        *_block_field_items(ansatz),
-        Words("In each replica, {x} is normal around the shared {omega} with covariance {V}. Then"),
-        *_potential_items(step),
+        *_replica_block_field_items(ansatz),
+        TextWithSymbols("In each replica, {x} is normal around the shared {omega} with covariance {V}. Then"),
+        *_action_potential_items(step),
     ]
 
 
-def _block_field_items(ansatz: Ansatz) -> Items:
-    """Return the fields that the replicas of a block share."""
+def _replica_block_field_items(ansatz: ReplicaAnsatz) -> Items:
+    """Return sentences on the random fields that the replicas of one block share."""
     return [
-        Words(
+        TextWithSymbols(
             "Within {}, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their averages "
             "are written {} and {}.".replace("{}", place, 1),
             (
@@ -288,58 +295,58 @@ def _block_field_items(ansatz: Ansatz) -> Items:
     ]
 
 
-def _limit_items(step: Step, ansatz: Ansatz) -> Items:
+def _replica_limit_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
-    used = Words(
+    used = TextWithSymbols(
         "The slope of {} at n = 0 is the average of {} over whatever {I} depends on; that of the log det of the "
         "n by n block matrix with {} on the diagonal and {U} off it is {}. Hence",
         (power, sp.log(sp.Symbol("I")), A + U, slope),
     )
     if ansatz.steps:
-        used = Words(
+        used = TextWithSymbols(
             "The slope of {} at n = 0 is the average of {} over whatever {I} depends on, here the average over a block "
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
             (power, sp.log(sp.Symbol("I")), ansatz.levels[1].size),
         )
-    return [used, *_potential_items(step, "slope_")]
+    return [used, *_action_potential_items(step, "slope_")]
 
 
 def _finite_temperature_items(step: Step) -> Items:
-    value, _ = _name_exponents(step.after["Phi_beta"])
+    value, _ = _name_integral_exponents(step.after["Phi_beta"])
     return [Relation(sp.Symbol("Phi_beta"), value, "extremised over all overlaps and conjugates")]
 
 
-def _zero_temperature_items(step: Step, p: Symbols) -> Items:
+def _zero_temperature_items(step: Step, p: OrderParameterSymbols) -> Items:
     rows: Items = []
     if "N" in step.after:
         rows = [
-            Words("and {N}, averaged over a coordinate and its field, the maximum over {w} of"),
+            TextWithSymbols("and {N}, averaged over a coordinate and its field, the maximum over {w} of"),
             Relation(sp.Symbol("row_objective"), step.after["N"]),
         ]
-    shown = [z for z in rescaling(p) if f"{z.name} becomes" in step.before]
+    shown = [z for z in growth_exponents_in_beta(p) if f"{z.name} becomes" in step.before]
     return [
-        *[Relation(z, rescaling(p)[z], sign="->") for z in shown],
-        Words("The free entropy at zero temperature is the limit of {Phi_beta} over {beta}:"),
+        *[Relation(z, growth_exponents_in_beta(p)[z], sign="->") for z in shown],
+        TextWithSymbols("The free entropy at zero temperature is the limit of {Phi_beta} over {beta}:"),
         Relation(sp.Symbol("Phi"), step.after["Phi"]),
-        Words("where {M} is the minimum over the fields X of one sentence of"),
+        TextWithSymbols("where {M} is the minimum over the fields X of one sentence of"),
         Relation(sp.Symbol("objective"), step.after["M"]),
         *rows,
     ]
 
 
-def _saddle_items(step: Step) -> Items:
+def _training_loss_items(step: Step) -> Items:
     return [
-        Words("The training loss, per dimension and with loss and penalty at their minimisers, is"),
+        TextWithSymbols("The training loss, per dimension and with loss and penalty at their minimisers, is"),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
         Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "at the saddle point"),
-        Words("The conditions themselves follow."),
+        TextWithSymbols("The conditions themselves follow."),
     ]
 
 
-def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items:
-    """Return the perturbation, of the overlaps in `pairs` or of all, and the conditions for a stationary action.
+def replica_stability_items(step: Step, p: OrderParameterSymbols, pairs: Items | None = None) -> Items:
+    """Return the perturbed overlaps, the second variation of the action and its stationarity conditions.
 
     Args:
         step: the step on stability.
@@ -353,22 +360,22 @@ def stability_items(step: Step, p: Symbols, pairs: Items | None = None) -> Items
         for z, change in ((p.q, D), (p.q_hat, D_hat))
     ]
     return [
-        Words(
+        TextWithSymbols(
             "{} are the entries of that symmetric matrix, {D} and {D_hat} symmetric s x s matrices of every context.",
             (perturbation_strength(),),
         ),
         *(moved if pairs is None else pairs),
-        Words("A row of the weights feels the sum over contexts"),
+        TextWithSymbols("A row of the weights feels the sum over contexts"),
         Relation(composite_perturbation(p), MatrixAverage("contexts", p.gamma * D_hat)),
-        Words(
+        TextWithSymbols(
             "To second order the action changes by the sum of all {}, times {}, times",
             (perturbation_strength() ** 2, beta**2),
         ),
         Relation(sp.Symbol("second_variation"), extract_scalars(sp.Add(*parts))),
-        Words("which is stationary where {D_hat} and {D} are"),
+        TextWithSymbols("which is stationary where {D_hat} and {D} are"),
         Relation(D_hat, step.after["D_hat"]),
         Relation(D, step.after["D_prime"]),
-        Words(
+        TextWithSymbols(
             "Read one after the other they map the matrices {D} of all contexts to new ones, linearly"
             + (
                 ": the replicon operator of the section on stability."
@@ -391,7 +398,7 @@ _SYMMETRY_ASSUMPTIONS = (
 )
 
 
-def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
+def assumption_section(at: FixedSizeModel, rsb: int = 0) -> Section:
     """Return the section of the assumptions.
 
     Args:
@@ -416,44 +423,46 @@ def assumption_section(at: ModelAt, rsb: int = 0) -> Section:
         "Where the loss is not convex several solutions may coexist: minima and saddle points of the risk, of which "
         "the one of least training loss is the global minimum. None of them describes the course of a training.",
     ]
-    return Section("Assumptions", tuple(plain_words(text) for text in assumed))
+    return Section("Assumptions", tuple(plain_text(text) for text in assumed))
 
 
-def gamp_section(at: ModelAt, works: Bibliography) -> Section:
+def message_passing_section(at: FixedSizeModel, works: Bibliography) -> Section:
     """Return the section on generalised approximate message passing at finite d (docs/theory.md section 10).
 
     Args:
         at: the model.
         works: bibliography that citations are added to.
     """
-    step = message_passing.step(at.regulariser.rows.kind, len(at.trained), at.loss_holds_q)
-    p, after = generic_symbols(at), step.after
-    A = message_passing.onsager_matrix(p)
+    step = message_passing.message_passing_step(
+        at.regulariser.row_regulariser.kind, len(at.trained), at.loss_depends_on_q
+    )
+    p, after = generic_context_symbols(at), step.after
+    A = message_passing.onsager_matrix_symbol(p)
     moments = [Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after]
     names = {p.omega: "omega", p.V: "V", p.g: "g", A: "A_row", p.b: "b", sp.MatrixSymbol("N_row", p.s, p.s): "N_row"}
     items: Items = [
-        Words(
+        TextWithSymbols(
             "{} is coordinate {row_index} of a token with its encoding, over the root of d, {} the field of the step "
             "before; {}, {b} and {w} belong to row {row_index} of the weights, and {mean_coordinate} is here the mean "
             "over the d coordinates.",
-            (message_passing.ENTRY, message_passing.previous_field(p), A),
+            (message_passing.ENTRY, message_passing.previous_field_symbol(p), A),
         ),
         *[Relation(left, after[name]) for left, name in names.items() if name in after],
-        Words("where {x} and the row {w} solve"),
+        TextWithSymbols("where {x} and the row {w} solve"),
         *[Relation(after[name], sp.Integer(0)) for name in ("proximal", "row", "trained") if name in after],
-        Words(
+        TextWithSymbols(
             "that is, they minimise the objective of the Moreau envelope and {penalty} plus half the quadratic form of "
             "{} minus the product with {b}.",
             (A,),
         ),
-        Words("For large d the fields and the rows are normal with the moments"),
+        TextWithSymbols("For large d the fields and the rows are normal with the moments"),
         *moments,
-        Words(
+        TextWithSymbols(
             "These are {m}, {q} and {theta}, and {G}, {B} and {Q} of the saddle point."
             + (" ({G} is the sum of the two limits.)" if "N_row" in after else "")
         ),
     ]
-    return step_section("Message passing", step, items, works)
+    return derivation_step_section("Message passing", step, items, works)
 
 
 _MOMENTS = (

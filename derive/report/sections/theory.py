@@ -7,41 +7,49 @@ from collections.abc import Mapping
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...authoring.model import ModelAt
+from ...authoring.model import FixedSizeModel
 from ...authoring.regulariser import Regulariser, Sphere
-from ...calculus.averages import CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage, Symbols, envelope_gradient
+from ...calculus.averages import (
+    CONTEXTS,
+    COORDINATE,
+    Average,
+    Jacobian,
+    MatrixAverage,
+    OrderParameterSymbols,
+    moreau_envelope_gradient,
+)
 from ...theory.free_entropy import FreeEntropy, free_entropy
-from ...theory.norms import norm_condition
-from ...theory.saddle_point import SaddlePoint, saddle_point, write_with_teacher_conjugate
+from ...theory.norms import row_norm_condition
+from ...theory.saddle_point import SaddlePoint, saddle_point, write_V_hat_with_theta_hat
 from ...theory.stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
-from ..blocks import Items, Relation, Section, Stacked, Table, Words
+from ..blocks import Items, Relation, Section, Table, TextWithSymbols, WithoutIndices
 
 _THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
 
 
-def theory_sections(at: ModelAt) -> tuple[Section, ...]:
+def theory_sections(at: FixedSizeModel) -> tuple[Section, ...]:
     """Return the sections that depend on the kind of model only, derived once for each kind."""
-    kind = at.regulariser.kind, len(at.trained), at.loss_holds_q
+    kind = at.regulariser.kind, len(at.trained), at.loss_depends_on_q
     if kind not in _THEORY_SECTIONS:
-        _THEORY_SECTIONS[kind] = _derived_sections(at.regulariser, len(at.trained), at.loss_holds_q)
+        _THEORY_SECTIONS[kind] = _sections_of_model_kind(at.regulariser, len(at.trained), at.loss_depends_on_q)
     return _THEORY_SECTIONS[kind]
 
 
-def _derived_sections(regulariser: Regulariser, trained: int, loss_holds_q: bool) -> tuple[Section, ...]:
-    phi = free_entropy(regulariser=regulariser, trained=trained, loss_holds_q=loss_holds_q)
+def _sections_of_model_kind(regulariser: Regulariser, trained: int, loss_depends_on_q: bool) -> tuple[Section, ...]:
+    phi = free_entropy(regulariser=regulariser, trained=trained, loss_depends_on_q=loss_depends_on_q)
     saddle = saddle_point(phi)
     short: dict[MatrixExpr, MatrixExpr] = {replicon(phi).response: phi.symbols.R}
     return (
         _order_parameter_section(phi.symbols),
         _free_entropy_section(phi, regulariser, short),
-        _saddle_section(saddle, regulariser, short),
-        _observable_section(saddle, short),
+        _saddle_point_section(saddle, regulariser, short),
+        _training_loss_and_domain_section(saddle, short),
         _stability_section(phi, saddle, regulariser, short),
     )
 
 
-def order_parameter_table(p: Symbols, covariances: Mapping[MatrixExpr, str], variance_of: str) -> Table:
-    """Return every overlap with its shape, its conjugate and its meaning.
+def order_parameter_table(p: OrderParameterSymbols, covariances: Mapping[MatrixExpr, str], variance_of: str) -> Table:
+    """Return a table of all overlaps with their shapes, conjugates and meanings.
 
     Args:
         p: the symbols of a generic context.
@@ -54,13 +62,16 @@ def order_parameter_table(p: Symbols, covariances: Mapping[MatrixExpr, str], var
         p.m: "overlap with the mean and the positional encoding",
         p.theta: "covariance of the student's with the teacher's fields",
     }
-    rows = [(z, _shape_text(z), sp.MatrixSymbol(f"{z.name}_hat", *z.shape), words) for z, words in meaning.items()]
+    rows = [
+        (z, _matrix_shape_in_words(z), sp.MatrixSymbol(f"{z.name}_hat", *z.shape), words)
+        for z, words in meaning.items()
+    ]
     return Table(("overlap", "shape", "conjugate", "meaning"), tuple(rows))
 
 
-def _order_parameter_section(p: Symbols) -> Section:
+def _order_parameter_section(p: OrderParameterSymbols) -> Section:
     trained = (
-        [Words("A further order parameter is the vector {phi} of numbers trained with the weights.")]
+        [TextWithSymbols("A further order parameter is the vector {phi} of numbers trained with the weights.")]
         if p.trained
         else []
     )
@@ -69,12 +80,12 @@ def _order_parameter_section(p: Symbols) -> Section:
         (
             order_parameter_table(p, {p.q: "covariance of the student's fields of context c"}, "the estimate"),
             *trained,
-            Words(
+            TextWithSymbols(
                 "Given by the law of the tokens: {rho_star} ({}) and {m_star} ({}), the covariance and mean of the "
                 "teacher's fields.",
-                (_shape_text(p.rho_star), _shape_text(p.m_star)),
+                (_matrix_shape_in_words(p.rho_star), _matrix_shape_in_words(p.m_star)),
             ),
-            Words(
+            TextWithSymbols(
                 "{mean_coordinate} is the average over one coordinate, {mean_context} that over a sentence and its "
                 "noise restricted to context c = (l, k), where token l has label k; a quantity of token l with an "
                 "index c is that of its context."
@@ -83,7 +94,7 @@ def _order_parameter_section(p: Symbols) -> Section:
     )
 
 
-def _shape_text(matrix: MatrixExpr) -> str:
+def _matrix_shape_in_words(matrix: MatrixExpr) -> str:
     return " x ".join(map(str, matrix.shape))
 
 
@@ -98,42 +109,47 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
             Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
             *[Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()],
             *[Relation(named, value) for value, named in short.items()],
-            *_row_items(phi),
+            *_row_envelope_items(phi),
             Relation(
                 p.moreau,
                 sp.Function("minimum")(Average(TOKENS, local) + p.loss),
                 "Moreau envelope; the global minimum over the fields X is the proximal point",
             ),
             Relation(p.g, sp.MatMul(p.V.inv(), step), "at the proximal point"),
-            *[Relation(gradient(p.moreau, z), envelope_gradient(z, p), "envelope theorem") for z in (p.omega, p.V)],
+            *[
+                Relation(gradient(p.moreau, z), moreau_envelope_gradient(z, p), "envelope theorem")
+                for z in (p.omega, p.V)
+            ],
         ),
     )
 
 
-def _row_items(phi: FreeEntropy) -> Items:
-    """Return the definition of N, where the potential is the envelope of a row, and the ridges of phi."""
+def _row_envelope_items(phi: FreeEntropy) -> Items:
+    """Return the definition of the row envelope N of a general penalty, and a sentence on ridges of trained numbers."""
     p = phi.symbols
     items: Items = []
     if entropic_potential(phi) == p.envelope:
         w, quadratic = sp.Symbol("w"), sp.Trace(p.w.T * p.G * p.w) / 2
         items += [
             Relation(p.envelope, sp.Function("maximum")(-sp.Function("r")(w) - quadratic + sp.Trace(p.w.T * p.b))),
-            Words("{b} is normal with mean {B} and covariance {Q}; {w} is the maximiser."),
+            TextWithSymbols("{b} is normal with mean {B} and covariance {Q}; {w} is the maximiser."),
         ]
     if p.trained:
-        items.append(Words("{Kappa} is the diagonal matrix of the ridges of {phi}."))
+        items.append(TextWithSymbols("{Kappa} is the diagonal matrix of the ridges of {phi}."))
     return items
 
 
-def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+def _saddle_point_section(
+    saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]
+) -> Section:
     p = saddle.symbols
     items: Items = [
-        Words("Each line is the condition that the derivative of {Phi} vanishes; with {domega} and {dY}:"),
+        TextWithSymbols("Each line is the condition that the derivative of {Phi} vanishes; with {domega} and {dY}:"),
         Relation(p.domega, p.omega - p.m),
         Relation(p.dY, p.Y - p.m_star),
     ]
     for equation in saddle.equations:
-        value = write_with_teacher_conjugate(saddle) if equation.target == p.V_hat else equation.value
+        value = write_V_hat_with_theta_hat(saddle) if equation.target == p.V_hat else equation.value
         forms = {value: ""}
         if equation.jacobian_form != equation.value:
             forms = {
@@ -142,9 +158,9 @@ def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[M
             }
         items += [Relation(equation.target, form.xreplace(short), note) for form, note in forms.items()]
     if isinstance(regulariser, Sphere):
-        norms = MatrixAverage(COORDINATE, norm_condition(p).at_zero_temperature + p.Norms)
+        norms = MatrixAverage(COORDINATE, row_norm_condition(p).at_zero_temperature + p.Norms)
         items += [
-            Words(
+            TextWithSymbols(
                 "The derivative of {Phi} in the multipliers {Lambda} vanishes, one equation more a column of the "
                 "weights:"
             ),
@@ -155,18 +171,18 @@ def _saddle_section(saddle: SaddlePoint, regulariser: Regulariser, short: dict[M
     return Section("Saddle-point equations", tuple(items))
 
 
-def _observable_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
+def _training_loss_and_domain_section(saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Section:
     p = saddle.symbols
     values = [*(equation.value for equation in saddle.equations), p.proximal_objective]
     held = {inverse.arg for value in values for inverse in value.atoms(sp.Inverse)}
     inverted = {v.arg for v in short if isinstance(v, sp.Inverse)}
-    convex = [Words("{penalty} plus half the quadratic form of {G} must be strictly convex in {w}.")]
+    convex = [TextWithSymbols("{penalty} plus half the quadratic form of {G} must be strictly convex in {w}.")]
     conditions = sorted(held, key=lambda a: (sp.count_ops(a), str(a)))
     return Section(
         "Training loss and domain",
         (
             Relation(sp.Symbol("training_loss"), -sp.Symbol("Phi"), "per dimension d, at the saddle point"),
-            Words("The equations invert these matrices, which must be positive definite:"),
+            TextWithSymbols("The equations invert these matrices, which must be positive definite:"),
             *[
                 Relation(matrix, sp.Integer(0), "for every coordinate" if matrix in inverted else "", ">")
                 for matrix in conditions
@@ -186,41 +202,43 @@ def _stability_section(
     return Section(
         "Stability",
         (
-            Words(
+            TextWithSymbols(
                 "Response of all L s fields of a sentence, stacked; {} is block diagonal over tokens and H the Hessian "
                 "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
-                (Stacked(field.V), Stacked(field.condition)),
+                (WithoutIndices(field.V), WithoutIndices(field.condition)),
             ),
-            Relation(Stacked(Jacobian(p.g, p.omega)), Stacked(field.jacobian)),
-            Words(
+            Relation(WithoutIndices(Jacobian(p.g, p.omega)), WithoutIndices(field.jacobian)),
+            TextWithSymbols(
                 "Replicon: perturbations that keep all overlaps, {D} symmetric s x s blocks; replica symmetry is "
                 "stable only if the spectral radius of the map is below 1."
             ),
             Relation(operator.D_hat, operator.channel),
             Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
-            Words("At L = s = K = 1 the map is one number:"),
+            TextWithSymbols("At L = s = K = 1 the map is one number:"),
             Relation(sp.Symbol("replicon"), scalar),
-            *_longitudinal_items(phi, saddle, short),
+            *_longitudinal_stability_items(phi, saddle, short),
         ),
     )
 
 
-def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Items:
+def _longitudinal_stability_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Items:
     p = phi.symbols
     meaning = (
         "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose eigenvalues need "
         "real part below 1 to be stable under damping."
     )
-    if p.trained or p.loss_holds_q or entropic_potential(phi) == p.envelope:
-        return [Words(f"{meaning} For this kind of model it is taken by differences.")]
+    if p.trained or p.loss_depends_on_q or entropic_potential(phi) == p.envelope:
+        return [TextWithSymbols(f"{meaning} For this kind of model it is taken by differences.")]
     linear = longitudinal(saddle)
-    changes = [Relation(_change_symbol(z), e) for z, e in linear.composites.items()]
-    changes += [Relation(_change_symbol(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()]
-    multipliers = Words(
+    changes = [Relation(_matrix_change_symbol(z), e) for z, e in linear.composites.items()]
+    changes += [
+        Relation(_matrix_change_symbol(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()
+    ]
+    multipliers = TextWithSymbols(
         "where the change of the diagonal matrix {Lambda} by which the norms stay what they are is to be added to {dG}."
     )
     return [
-        Words(
+        TextWithSymbols(
             f"{meaning} A change of the overlaps changes the channel's averages through the score {{S}} of the law of "
             "the fields (mean and covariance below) and through {dV},"
         ),
@@ -230,11 +248,11 @@ def _longitudinal_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[Matri
         Relation(sp.Symbol("dC"), linear.covariance_change),
         Relation(sp.Symbol("S"), linear.score),
         *[Relation(sp.Function("change")(average), change) for average, change in linear.moments.items()],
-        Words("the conjugates follow from these by their equations, and return to the overlaps by"),
+        TextWithSymbols("the conjugates follow from these by their equations, and return to the overlaps by"),
         *changes,
         *([multipliers] if phi.expression.has(p.Norms) else []),
     ]
 
 
-def _change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+def _matrix_change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)

@@ -1,13 +1,13 @@
-"""Averages over an output channel, as products of matrices where hidden coordinates are a fixed table.
+"""Averages over an output channel as matrix products, where its hidden coordinates take values from a fixed table.
 
-In suitable directions (`Directions`) the known part of the fields is independent of the unknown one, and the normal
-weight of Y around omega is a product with one factor a direction. With omega on a grid along them the sums over all
-hidden nodes at all omega are products of matrices, of a factor a direction. Hidden nodes are divided into blocks that
-lie close together, and each block contributes to the omega around it.
+In suitable directions (`IndependentDirections`) the known part omega of the fields Y is independent of the unknown
+part, and the normal weight of Y around omega is a product with one factor per direction. With omega on a grid along
+them, the sums over all hidden nodes at all omega are products of matrices with one factor per direction. Hidden nodes
+are divided into blocks that are close together, and each block contributes to the omega around it.
 
-Where an observed coordinate m shifts the fields along one of the directions (`channel.Shift`) the sums depend on
-omega - v m there, and are taken on a grid of that; where the shift takes two values, as with a sign that stays open,
-the sum over (omega, m) is one over both.
+Where an observed coordinate m shifts the fields by v m along one of the directions (`channel.FieldShift`), the sums
+depend on omega - v m and are taken on a grid of this difference. Where the shift takes two values, as for an
+undetermined sign, the sum over (omega, m) is one over both differences.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ...base.options import AlgorithmOptions
-from ...base.threads import run_in_threads
+from ...base.threads import run_loop_in_threads
 from ...channel.nodes import tensor_product_rule
-from ...problems.compiled import load_loops
+from ...problems.compiled import load_compiled_loops
 from ...problems.problem import Problem
 
 LEAST_LOST_FRACTION = 5.5e-12  # of an average, in double precision: omega then ends at 7.2 standard deviations
@@ -30,16 +30,17 @@ LEAST_LOST_FRACTION = 5.5e-12  # of an average, in double precision: omega then 
 
 @dataclass(frozen=True)
 class MatrixProductOptions(AlgorithmOptions):
-    """Options of averages over an output channel that are taken by products of matrices.
+    """Options of averages over an output channel that are computed by matrix products.
 
     Attributes:
-        reach: standard deviations of omega that the number of points of an axis is counted across.
-        block_size: hidden nodes of a block; smaller blocks leave out more omega, but make shorter products.
-        central_spacing: spacing of nodes at omega = 0 relative to that far from it; smaller resolves open signs.
+        reach: range of omega, in standard deviations, that the points of an axis cover.
+        block_size: hidden nodes in a block; smaller blocks leave out more omega, but make shorter products.
+        central_spacing: spacing of nodes at omega = 0 relative to the spacing far from it; smaller resolves signs
+            better.
         central_width: distance from omega = 0, in standard deviations of the unknown part, with the closer spacing.
         product_size: multiplications of one matrix product, small enough that the BLAS library uses one thread.
         max_table_size: numbers in one table of sums; larger tables take more memory, and fewer passes.
-        random_points: random values of coordinates by which properties of a channel are tested.
+        random_points: number of random coordinate values at which properties of a channel are tested.
     """
 
     reach: float = 7.2
@@ -51,33 +52,37 @@ class MatrixProductOptions(AlgorithmOptions):
     random_points: int = 12
 
 
-def evaluate_channel(
+def evaluate_output_channel(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, hidden: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the fields, and the logarithms of Jacobian and likelihood; not finite where the channel is not.
+    """Return the fields and the logarithms of Jacobian and likelihood of an output channel at given coordinates.
+
+    The values are not finite where the channel is not defined.
 
     Args:
-        problem: the problem, which fixes parameters of the channel.
-        labels: the choice of labels.
-        observed: values of the observed coordinates, (N, .).
-        hidden: values of the hidden ones, (H, .).
+        problem: the problem, which fixes the parameters of the channel.
+        labels: cluster label of every token.
+        observed: N values of the observed coordinates, (N, .).
+        hidden: H values of the hidden coordinates, (H, .).
 
     Returns:
         The fields, (N, H, L t), and both logarithms, (N, H) each.
     """
     with np.errstate(all="ignore"):
-        fields, jacobian, likelihood = problem.solver.bayes.fields_at(observed, hidden, problem.constants(labels))
+        fields, jacobian, likelihood = problem.solver.bayes_functions.fields_at(
+            observed, hidden, problem.constants(labels)
+        )
     return fields, jacobian, likelihood
 
 
-def sample_coordinates(
+def random_coordinates(
     coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
 ) -> np.ndarray:
-    """Return random values of coordinates, (N, len(coordinates)).
+    """Return N random values of the coordinates of an output channel, (N, number of coordinates).
 
     Args:
-        coordinates: name, kind and allowed values of each.
-        random: source of random numbers.
+        coordinates: name, kind and allowed values of each coordinate.
+        random: generator of random numbers.
     """
     count = MatrixProductOptions.current().random_points
     columns = [
@@ -87,40 +92,40 @@ def sample_coordinates(
     return np.array(columns, float).reshape(len(columns), count).T
 
 
-def symmetric_sqrt(matrix: np.ndarray) -> np.ndarray:
-    """Return the square root of positive semidefinite matrices (..., n, n)."""
+def symmetric_matrix_sqrt(matrix: np.ndarray) -> np.ndarray:
+    """Return the symmetric square roots of positive semidefinite matrices (..., n, n)."""
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)
 
 
 def covariance_factor(blocks: np.ndarray, scale: float) -> np.ndarray:
-    """Return a factor (L t, R) of a covariance matrix, without its directions of no variance.
+    """Return a matrix F (L t, R) with F F^T equal to a covariance matrix of rank R.
 
     Args:
         blocks: diagonal blocks of the covariance matrix, (L, t, t).
-        scale: variances of less than 1e-15 of it count as zero.
+        scale: size of a variance; variances below 1e-15 of it count as zero.
     """
     columns = []
     for block in blocks:
         values, vectors = np.linalg.eigh(block)
         kept = values > 1e-15 * scale
-        columns.append(symmetric_sqrt(block) if kept.all() else vectors[:, kept] * np.sqrt(values[kept]))
+        columns.append(symmetric_matrix_sqrt(block) if kept.all() else vectors[:, kept] * np.sqrt(values[kept]))
     return np.ascontiguousarray(block_diag(*columns))
 
 
-def row_length(fields: int, teacher: int, curved: bool) -> int:
-    """Return the length of a row (1, log Z, g_l g_l^T[, squares of dg/domega]) of averages.
+def packed_averages_length(fields: int, teacher: int, curved: bool) -> int:
+    """Return the length of the vector (1, log Z, g_l g_l^T[, squares of dg/domega]) of averages over a channel.
 
     Args:
         fields: number of fields, L t.
-        teacher: columns of the teacher, t.
-        curved: whether squares of dg/domega are part of the row.
+        teacher: number of teacher columns, t.
+        curved: whether the squares of dg/domega are part of the vector.
     """
     return 2 + fields * teacher + int(curved) * (fields * teacher) ** 2
 
 
 @dataclass(frozen=True)
-class Averages:
+class ChannelAverages:
     """Averages over an output channel at given overlaps.
 
     Attributes:
@@ -135,17 +140,17 @@ class Averages:
     log_evidence: float
     norm: float
     response: np.ndarray | None = None
-    samples: tuple[Averages, ...] = ()
+    samples: tuple[ChannelAverages, ...] = ()
 
 
-def accumulate_row(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
-    """Add a row of averages over tokens to the sums over contexts, in place.
+def add_averages(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
+    """Add averages over the tokens of a sample to the sums over contexts, in place.
 
     Args:
         outer: sums of g_l g_l^T, (C, t, t).
         response: sums of squares of dg/domega, (C, t, t, C, t, t), or None.
         contexts: context of each token, (L,).
-        row: g_l g_l^T of all tokens, then squares of dg/domega unless `response` is None.
+        row: vector of averages: g_l g_l^T of all tokens, then squares of dg/domega unless `response` is None.
     """
     count, t = len(contexts), outer.shape[1]
     np.add.at(outer, contexts, row[: count * t * t].reshape(count, t, t))
@@ -154,26 +159,26 @@ def accumulate_row(outer: np.ndarray, response: np.ndarray | None, contexts: np.
         np.add.at(np.moveaxis(response, 3, 1), (contexts[:, None], contexts), np.moveaxis(squares, 3, 1))
 
 
-def relative_difference(one: Averages, other: Averages) -> float:
-    """Return the largest difference of two averages; that of E g g^T is relative to its size.
+def relative_difference_of_averages(one: ChannelAverages, other: ChannelAverages) -> float:
+    """Return the largest difference between two averages over a channel; that of E[g g^T] is relative to its size.
 
     Args:
         one: the first averages.
-        other: the second ones, which set the scale.
+        other: the second averages, whose E[g g^T] sets the scale.
     """
     scale = max(np.abs(other.outer).max(), 1e-12)
     moved = np.abs(one.outer - other.outer).max() / scale
     return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))
 
 
-def weighted_squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
-    """Return weighted sums of g_l g_l^T and of squares of dg/domega, in the order of `posterior.collect`.
+def weighted_second_moments(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
+    """Return weighted sums of g_l g_l^T and of squares of dg/domega over points, flattened to one vector.
 
     Args:
         shares: weights of the points, (N,).
-        g: slopes of log Z_out, (N, L t).
+        g: derivative of log Z_out with respect to omega, (N, L t).
         curvature: dg/domega, (N, L t, L t), or (N, 0, 0) to leave out its squares.
-        t: columns of the teacher.
+        t: number of teacher columns.
     """
     count = g.shape[1] // t
     blocks = g.reshape(len(g), count, t).swapaxes(0, 1)
@@ -186,65 +191,66 @@ def weighted_squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t
 
 
 @dataclass(frozen=True)
-class Truncation:
+class SumTruncation:
     """A truncation of sums, given by the approximate fraction of an average that is lost."""
 
     lost_fraction: float = LEAST_LOST_FRACTION
 
     @property
-    def reduced_tenfold(self) -> Truncation:
-        """The truncation that loses a tenth of the fraction."""
-        return Truncation(max(self.lost_fraction / 10, LEAST_LOST_FRACTION))
+    def tenfold_stricter_truncation(self) -> SumTruncation:
+        """The truncation that loses a tenth of this fraction."""
+        return SumTruncation(max(self.lost_fraction / 10, LEAST_LOST_FRACTION))
 
     @property
-    def omega_reach(self) -> float:
-        """The largest omega, in standard deviations."""
+    def omega_cutoff(self) -> float:
+        """The largest omega that is summed over, in standard deviations."""
         return float(np.sqrt(-2 * np.log(self.lost_fraction)))
 
     @property
-    def hidden_window(self) -> float:
-        """The distance of Y from omega, in standard deviations, beyond which hidden nodes are left out."""
+    def hidden_node_cutoff(self) -> float:
+        """The distance between fields and omega, in standard deviations, beyond which hidden nodes are left out."""
         return float(np.sqrt(-2 * np.log(1e-3 * self.lost_fraction)))
 
     @property
     def log_weight_range(self) -> float:
-        """The logarithm of the ratio of the largest weight to the least weight of a hidden node that is used."""
+        """The logarithm of the ratio between the largest and the smallest weight of the hidden nodes in use."""
         return float(-np.log(1e-3 * self.lost_fraction))
 
     @property
-    def min_weight(self) -> float:
-        """The least weight of a node of omega and of the observed coordinates that is used."""
+    def min_node_weight(self) -> float:
+        """The smallest weight of a node of omega and the observed coordinates that is used."""
         return 1e-9 * self.lost_fraction
 
 
 @dataclass(frozen=True)
-class Directions:
-    """Directions of the fields in which known and unknown parts are independent, the unknown ones of variance 1.
+class IndependentDirections:
+    """Directions of the fields in which known and unknown parts are independent, the unknown part having variance 1.
 
     Attributes:
-        to_fields: Y - E Y = to_fields y, (D, D), whose inverse is from_fields; known: variances of omega in them, (D,).
+        to_fields: matrix from coordinates y along the directions to fields less their mean, (D, D).
+        known: variances of omega in the directions, (D,).
     """
 
     to_fields: np.ndarray
     known: np.ndarray
 
     @property
-    def from_fields(self) -> np.ndarray:
-        """The inverse of `to_fields`, (D, D)."""
+    def matrix_from_fields(self) -> np.ndarray:
+        """The matrix from fields to coordinates along the directions, (D, D), inverse to `to_fields`."""
         return np.linalg.inv(self.to_fields)
 
     @property
-    def informative(self) -> list[int]:
-        """The directions in which omega has a variance."""
+    def informative_directions(self) -> list[int]:
+        """The directions in which the known part omega of the fields has a nonzero variance."""
         return np.flatnonzero(self.known > 0).tolist()
 
     @classmethod
-    def from_covariances(cls, known: np.ndarray, unknown: np.ndarray) -> Directions:
-        """Return the directions in which two covariances are diagonal.
+    def from_covariances(cls, known: np.ndarray, unknown: np.ndarray) -> IndependentDirections:
+        """Return the directions in which the covariances of the known and the unknown part are both diagonal.
 
         Args:
-            known: covariance blocks of omega, q of every token, (L, t, t).
-            unknown: covariance blocks of Y around omega, V = rho* - q, (L, t, t).
+            known: covariance of omega for every token, q, (L, t, t).
+            unknown: covariance of the fields around omega for every token, V = rho* - q, (L, t, t).
         """
         count, t = known.shape[:2]
         to_fields, variances = np.zeros((count, t, count, t)), np.zeros((count, t))
@@ -255,198 +261,204 @@ class Directions:
             to_fields[l, :, l], variances[l] = factor @ vectors, np.where(values > 1e-15, values, 0.0)
         return cls(to_fields.reshape(count * t, count * t), variances.ravel())
 
-    def align_with(self, along: np.ndarray) -> tuple[Directions, int] | None:
-        """Return the directions with one of them turned to a vector of fields, and its number.
+    def align_with_vector(self, along: np.ndarray) -> tuple[IndependentDirections, int] | None:
+        """Return the directions with one of them rotated onto a given vector of fields, and the index of that one.
 
         Returns:
-            None where the vector mixes directions of different known variances, or where these are zero.
+            None where the vector mixes directions whose known variances differ or are zero.
         """
-        y = self.from_fields @ along
+        y = self.matrix_from_fields @ along
         alike = np.flatnonzero(np.abs(self.known - self.known[np.argmax(np.abs(y))]) <= 1e-10 * self.known.max())
         if np.abs(np.delete(y, alike)).max(initial=0.0) > 1e-12 * np.abs(y).max() or not self.known[alike[0]] > 0:
             return None
         turn, _ = np.linalg.qr(np.column_stack([y[alike], np.eye(len(alike))]))
         to_fields = self.to_fields.copy()
         to_fields[:, alike] = to_fields[:, alike] @ turn
-        return Directions(to_fields, self.known), int(alike[0])
+        return IndependentDirections(to_fields, self.known), int(alike[0])
 
-    def halved_directions(self, even: Sequence[int], t: int, along: int | None = None) -> list[int]:
-        """Return directions of which the positive half is enough, one for each column.
+    def directions_halved_by_symmetry(self, even: Sequence[int], t: int, along: int | None = None) -> list[int]:
+        """Return the directions of which the positive half suffices by symmetry, one per even column of the teacher.
 
         Args:
-            even: columns in each of which all averaged functions are even.
-            t: columns of the teacher; if all are even and no direction belongs to one alone, one direction is halved.
-            along: a direction that is not halved.
+            even: columns of the teacher in each of which all averaged functions are even.
+            t: number of teacher columns; if all are even and no direction belongs to a single column, one direction is
+                halved.
+            along: a direction that must not be halved.
         """
         chosen = []
         parts = np.abs(self.to_fields.reshape(-1, t, len(self.known))).max(axis=0)  # (t, D)
         for column in even:
             others = np.delete(parts, column, axis=0).max(axis=0, initial=0.0)
             mixed = (parts[column] > 0) & (others > 1e-13 * parts[column].max())
-            own = [i for i in self.informative if i != along and parts[column, i] > 0 and not mixed[i]]
+            own = [i for i in self.informative_directions if i != along and parts[column, i] > 0 and not mixed[i]]
             if own and not mixed.any():
                 chosen.append(own[-1])
-        rest = [i for i in self.informative if i != along]
+        rest = [i for i in self.informative_directions if i != along]
         return chosen or rest[-1:] * (len(even) == t)
 
-    def plain_grid(self, count: float, cut: Truncation, halved: Sequence[int] = ()) -> Grid:
-        """Return the grid of omega of a channel without a shift.
+    def omega_grid(self, count: float, cut: SumTruncation, halved: Sequence[int] = ()) -> OmegaGrid:
+        """Return the grid of omega for a channel whose fields are not shifted by an observed coordinate.
 
         Args:
-            count: points across the law of omega.
-            cut: truncation of the law.
+            count: number of points across the law of omega.
+            cut: truncation of the law of omega.
             halved: directions of which only the positive half is used.
         """
-        axes = [direction_nodes(i, self.known[i], count, i in halved, cut) for i in self.informative]
+        axes = [omega_nodes_on_axis(i, self.known[i], count, i in halved, cut) for i in self.informative_directions]
         # Where nothing is known omega is zero in every direction, and its one node along none of them.
-        first, *others = axes or [Axis(-1, np.zeros(1), np.ones(1))]
-        return Grid(first, tuple(others), first.weights[:, None])
+        first, *others = axes or [OmegaAxis(-1, np.zeros(1), np.ones(1))]
+        return OmegaGrid(first, tuple(others), first.weights[:, None])
 
-    def shifted_grid(
-        self, along: int, factors: np.ndarray, reach: float, count: float, points: float, cut: Truncation,
+    def shifted_omega_grid(
+        self, along: int, factors: np.ndarray, reach: float, count: float, points: float, cut: SumTruncation,
         halved: Sequence[int] = (),
-    ) -> Grid:  # fmt: skip
-        """Return the grid of a channel with a shift of the fields along a direction.
+    ) -> OmegaGrid:  # fmt: skip
+        """Return the grid of omega for a channel whose fields are shifted along a direction by an observed coordinate.
 
         Args:
-            along: the direction.
-            factors: the one or two distinct factors of the shift, in units of y.
-            reach: largest |y| in this direction without the shift.
-            count: points across the law of omega.
-            points: the same of omega - v m.
-            cut: truncation of the law.
+            along: index of the direction.
+            factors: the one or two distinct factors of the shift, in units of the coordinate along the direction.
+            reach: largest absolute coordinate along this direction without the shift.
+            count: number of points across the law of omega.
+            points: number of points across the law of omega less the shift.
+            cut: truncation of the law of omega.
             halved: directions of which only the positive half is used.
         """
         others = tuple(
-            direction_nodes(i, self.known[i], count, i in halved, cut) for i in self.informative if i != along
+            omega_nodes_on_axis(i, self.known[i], count, i in halved, cut)
+            for i in self.informative_directions
+            if i != along
         )
         variance = self.known[along]
         step = 2 * MatrixProductOptions.current().reach / points * min(1.0, np.sqrt(variance))
-        reach += cut.hidden_window
+        reach += cut.hidden_node_cutoff
         if len(factors) == 1:
             half = int(np.ceil(reach / step))
             nodes = step * (np.arange(-half, half) + 0.5)
             weights = np.full((len(nodes), 1), step / abs(factors[0]))
-            return Grid(Axis(along, nodes, weights[:, 0]), others, weights, (float(factors[0]),))
+            return OmegaGrid(OmegaAxis(along, nodes, weights[:, 0]), others, weights, (float(factors[0]),))
         one, two = map(float, factors)
         # omega = (two x - one x') / (two - one) at nodes x = omega - one m, x' = omega - two m
         widest = max(abs(two), abs(one)) / min(abs(two), abs(one))
-        beyond = abs(two - one) / min(abs(one), abs(two)) * cut.omega_reach * np.sqrt(variance)
+        beyond = abs(two - one) / min(abs(one), abs(two)) * cut.omega_cutoff * np.sqrt(variance)
         half = int(np.ceil((widest * reach + beyond) / step))
         nodes = step * (np.arange(-half, half) + 0.5)
         squares = ((two * nodes[:, None] - one * nodes) / (two - one)) ** 2 / variance
         weights = step**2 / abs(two - one) * np.exp(-squares / 2) / np.sqrt(2 * np.pi * variance)
-        weights[squares > cut.omega_reach**2] = 0.0
-        return Grid(Axis(along, nodes, weights[:, 0]), others, weights, (one, two))
+        weights[squares > cut.omega_cutoff**2] = 0.0
+        return OmegaGrid(OmegaAxis(along, nodes, weights[:, 0]), others, weights, (one, two))
 
 
-class Axis(NamedTuple):
-    """Nodes of omega in one direction, -1 for none, in ascending order, with the weights of its law."""
+class OmegaAxis(NamedTuple):
+    """Ascending nodes of omega in one direction with the weights of its law; direction -1 stands for none."""
 
     direction: int
     nodes: np.ndarray
     weights: np.ndarray
 
 
-def direction_nodes(direction: int, variance: float, count: float, even: bool, cut: Truncation) -> Axis:
-    """Return nodes of omega in one direction, closer to each other around zero.
+def omega_nodes_on_axis(direction: int, variance: float, count: float, even: bool, cut: SumTruncation) -> OmegaAxis:
+    """Return quadrature nodes of omega in one direction, which are denser around zero.
 
-    Where the observed coordinates leave a sign open both signs count for omega as small as the unknown part, and the
-    posterior mean varies there as steeply as tanh; farther out it does not.
+    Where the observed coordinates do not determine a sign, the posterior mean varies as steeply as tanh for omega as
+    small as the unknown part of the fields; farther out it does not.
 
     Args:
-        direction: its number.
-        variance: variance of omega in it.
-        count: points across the law, or across the unknown part if that is narrower.
-        even: whether to use the positive half only, with the weights of both.
-        cut: truncation of the law.
+        direction: index of the direction.
+        variance: variance of omega in this direction.
+        count: number of points across the law, or across the unknown part if that is narrower.
+        even: whether to use the positive half only, with doubled weights.
+        cut: truncation of the law of omega.
     """
     options = MatrixProductOptions.current()
     unit, step = min(1.0, np.sqrt(variance)), 2 * options.reach / count
     zone, stretch = options.central_width, 1 - options.central_spacing
-    half = int(np.ceil((cut.omega_reach * np.sqrt(variance) / unit + stretch * zone) / step))
+    half = int(np.ceil((cut.omega_cutoff * np.sqrt(variance) / unit + stretch * zone) / step))
     t = step * (np.arange(0 if even else -half, half) + 0.5)
     bend = np.tanh(t / zone)
     x = unit * (t - stretch * zone * bend)
     slope = unit * (1 - stretch * (1 - bend**2))
     weights = (1 + even) * step * slope * np.exp(-x * x / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-    return Axis(direction, x, weights)
+    return OmegaAxis(direction, x, weights)
 
 
 @dataclass(frozen=True)
-class Grid:
+class OmegaGrid:
     """A product grid of omega, and of an observed coordinate that shifts the fields if there is one.
 
     Attributes:
-        first: nodes in the direction that comes first, or along which fields are shifted.
-        others: in the other directions.
-        weights: (N, N') of the nodes of `first`: of one sum over hidden coordinates, N' = 1, or of one at each of two
-            nodes.
+        first: nodes in the first direction, along which the fields are shifted if they are.
+        others: nodes in all other directions.
+        weights: weights of the nodes of `first`, (N, N'): N' = 1 for one sum over hidden coordinates, N' = N for two.
         factors: the one or two factors by which hidden coordinates multiply the shift; 0 without a shift.
     """
 
-    first: Axis
-    others: tuple[Axis, ...]
+    first: OmegaAxis
+    others: tuple[OmegaAxis, ...]
     weights: np.ndarray
     factors: tuple[float, ...] = (0.0,)
 
-    def other_nodes(self, D: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return all nodes of the other directions, (M, D), zero elsewhere, and their weights, (M,)."""
+    def nodes_without_first_axis(self, D: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the product grid of all axes but the first: nodes (M, D), zero elsewhere, and weights (M,)."""
         nodes, weights = tensor_product_rule([(a.nodes, a.weights) for a in self.others])
         places = np.zeros((len(weights), D))
         places[:, [a.direction for a in self.others]] = nodes
         return places, weights
 
     @property
-    def axes(self) -> tuple[Axis, ...]:
-        """All axes, `first` last."""
+    def omega_axes(self) -> tuple[OmegaAxis, ...]:
+        """All axes of the grid; the first direction comes last."""
         return (*self.others, self.first)
 
     @property
-    def size(self) -> float:
-        """The number of nodes of omega, those of `first` counted once."""
-        return float(np.prod([float(len(a.nodes)) for a in self.axes]))
+    def number_of_nodes(self) -> float:
+        """The number of nodes of omega; nodes of the first axis count once."""
+        return float(np.prod([float(len(a.nodes)) for a in self.omega_axes]))
 
-    def relevant_size(self, cut: Truncation) -> float:
-        """Return approximately how many nodes of omega one hidden node contributes to."""
-        shares = [min(1.0, 2 * cut.hidden_window / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.axes]
-        return self.size * float(np.prod(shares))
+    def omega_nodes_per_hidden_node(self, cut: SumTruncation) -> float:
+        """Return approximately the number of omega nodes to which one hidden node contributes."""
+        shares = [min(1.0, 2 * cut.hidden_node_cutoff / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.omega_axes]
+        return self.number_of_nodes * float(np.prod(shares))
 
-    def split(self, moments: int) -> list[Grid]:
-        """Return the grid split along the last direction, so that tables of sums with `moments` entries fit."""
+    def split_into_smaller_grids(self, moments: int) -> list[OmegaGrid]:
+        """Return the grid split along its last direction, so that tables of `moments` sums per node fit into memory."""
         if not self.others:
             return [self]
         *before, last = self.others
         count = int(
-            np.clip(np.ceil(self.size * moments / MatrixProductOptions.current().max_table_size), 1, len(last.nodes))
+            np.clip(
+                np.ceil(self.number_of_nodes * moments / MatrixProductOptions.current().max_table_size),
+                1,
+                len(last.nodes),
+            )
         )
         pieces = zip(np.array_split(last.nodes, count), np.array_split(last.weights, count), strict=True)
-        return [replace(self, others=(*before, Axis(last.direction, *piece))) for piece in pieces]
+        return [replace(self, others=(*before, OmegaAxis(last.direction, *piece))) for piece in pieces]
 
 
-def averages_by_products(
+def average_by_matrix_products(
     fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, law: np.ndarray, shifts: np.ndarray,
-    found: Directions, grid: Grid, blocks: tuple[int, int], cut: Truncation, curved: bool,
+    found: IndependentDirections, grid: OmegaGrid, blocks: tuple[int, int], cut: SumTruncation, curved: bool,
 ) -> np.ndarray:  # fmt: skip
     """Return averages over omega and the observed coordinates: (1, log Z, g_l g_l^T[, squares of dg/domega]).
 
     Args:
-        fields: less their mean, of all hidden nodes at every observed one, (N, H, D).
+        fields: fields less their mean, of H hidden nodes at each of N observed ones, (N, H, D).
         measure: sum of the logarithms of Jacobian, likelihood and weights of the hidden coordinates, (N, H).
-        log_weights: of the observed nodes, (N,).
-        law: logarithm of the weight of both, (N, H).
-        shifts: factors by which the hidden coordinates multiply the shift, (H,).
+        log_weights: logarithms of the weights of the observed nodes, (N,).
+        law: logarithms of the joint weights of observed and hidden nodes, (N, H).
+        shifts: factor by which each hidden node multiplies the shift of the fields, (H,).
         found: directions of the fields.
         grid: nodes of omega.
-        blocks: tokens and columns, L and t.
+        blocks: number of tokens L and of teacher columns t.
         cut: truncation of the sums.
-        curved: whether squares of dg/domega are averaged, too.
+        curved: whether squares of dg/domega are averaged as well.
     """
     options = MatrixProductOptions.current()  # read here: threads do not see the options of this call
     D = fields.shape[2]
     pairs = np.array(np.triu_indices(D)).T if curved else np.zeros((0, 2), int)
     moments = 1 + D + len(pairs)
-    y = fields @ found.from_fields.T
+    y = fields @ found.matrix_from_fields.T
     log_norm = -np.linalg.slogdet(found.to_fields)[1] - D * np.log(2 * np.pi) / 2
     kept = law > law.max() - cut.log_weight_range
     weights = (
@@ -454,19 +466,19 @@ def averages_by_products(
         np.pad(np.cumsum(grid.weights, axis=1), ((0, 0), (1, 0))),
         np.pad(np.cumsum(grid.weights, axis=0), ((1, 0), (0, 0))),
     )
-    parts = [(part, *part.other_nodes(D)) for part in grid.split(moments)]
+    parts = [(part, *part.nodes_without_first_axis(D)) for part in grid.split_into_smaller_grids(moments)]
     rows = [(np.zeros(2), np.zeros((D, D)), np.zeros((len(pairs), len(pairs)))) for _ in fields]
-    collect = load_loops("products").collect_sums
+    collect = load_compiled_loops("products").add_posterior_averages_over_pairs
     counts = kept.sum(axis=1)
     # The time of the first one decides how many threads are used.
     longest_first = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
-    def accumulate(begin: int, end: int) -> None:
-        """Add the sums of some observed nodes.
+    def add_observed_nodes(begin: int, end: int) -> None:
+        """Add the sums at a range of observed nodes to the total.
 
         Args:
-            begin: first place in `longest_first`.
-            end: the place after the last one.
+            begin: first index in `longest_first`.
+            end: index after the last one.
         """
         for n in longest_first[begin:end]:
             top = measure[n, kept[n]].max()
@@ -474,7 +486,9 @@ def averages_by_products(
             groups = [np.flatnonzero(kept[n] & (shifts == multiple)) for multiple in grid.factors]
             for part, places, others in parts:
                 sums_of_groups = [
-                    _sum_hidden_nodes(y[n, some], measure[n, some] - top, part, pairs, cut.hidden_window, options)
+                    _sum_over_hidden_nodes(
+                        y[n, some], measure[n, some] - top, part, pairs, cut.hidden_node_cutoff, options
+                    )
                     for some in groups
                 ]
                 if len(sums_of_groups) == 1:
@@ -482,17 +496,17 @@ def averages_by_products(
                 (first, spans), (second, more) = sums_of_groups
                 collect(
                     first, second, np.stack([spans, more]), places, part.first.direction, part.first.nodes, weights,
-                    others, factor, cut.min_weight, curved, *rows[n],
+                    others, factor, cut.min_node_weight, curved, *rows[n],
                 )  # fmt: skip
             rows[n][0][1] += (top + log_norm) * rows[n][0][0]
 
-    run_in_threads(accumulate, len(longest_first))
+    run_loop_in_threads(add_observed_nodes, len(longest_first))
     sums, squares, responses = (np.sum(all_rows, axis=0) for all_rows in zip(*rows, strict=True))
-    return np.concatenate([sums, *_transform_to_fields(squares, responses, pairs, found, blocks)])
+    return np.concatenate([sums, *_transform_moments_to_fields(squares, responses, pairs, found, blocks)])
 
 
-def _group_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield indices of nodes (H, R) that lie close together, by halving along the longest extent."""
+def _group_nearby_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Yield index arrays of nodes (H, R) that are close together, by repeated bisection along the longest extent."""
     waiting = [np.arange(len(y))] if len(y) else []
     while waiting:
         members = waiting.pop()
@@ -504,14 +518,14 @@ def _group_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
         waiting += [members[order[: len(order) // 2]], members[order[len(order) // 2 :]]]
 
 
-def _sum_hidden_nodes(
-    y: np.ndarray, measure: np.ndarray, grid: Grid, pairs: np.ndarray, window: float, options: MatrixProductOptions
+def _sum_over_hidden_nodes(
+    y: np.ndarray, measure: np.ndarray, grid: OmegaGrid, pairs: np.ndarray, window: float, options: MatrixProductOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return moments of the hidden nodes at all omega, and where along the first axis they are not zero.
+    """Return the moments of the hidden nodes at all nodes of omega, and the range of nonzero moments on the first axis.
 
-    The shapes are (nodes of the others, nodes of the first, K) and (nodes of the others, 2).
+    The shapes are (nodes of the other axes, nodes of the first axis, K) and (nodes of the other axes, 2).
     """
-    axes = grid.axes
+    axes = grid.omega_axes
     fixed = [i for i in range(y.shape[1]) if i not in [a.direction for a in axes]]
     places = np.stack([y[:, a.direction] if a.direction >= 0 else np.zeros(len(y)) for a in axes], axis=1)
     weights = np.exp(measure - (y[:, fixed] ** 2).sum(axis=1) / 2)
@@ -520,7 +534,7 @@ def _sum_hidden_nodes(
     shape = [len(a.nodes) for a in axes]
     table = np.zeros((*shape, moments.shape[1]))
     from_, up_to = np.full(shape[:-1], shape[-1]), np.zeros(shape[:-1], int)
-    for members in _group_nodes(places, options.block_size):
+    for members in _group_nearby_nodes(places, options.block_size):
         windows, kernels = [], []
         for nodes, at in zip([a.nodes for a in axes], places[members].T, strict=True):
             low, high = np.searchsorted(nodes, [at.min() - window, at.max() + window])
@@ -542,12 +556,12 @@ def _sum_hidden_nodes(
     return table.reshape(-1, *table.shape[-2:]), spans
 
 
-def _transform_to_fields(
-    squares: np.ndarray, responses: np.ndarray, pairs: np.ndarray, found: Directions, blocks: tuple[int, int]
+def _transform_moments_to_fields(
+    squares: np.ndarray, responses: np.ndarray, pairs: np.ndarray, found: IndependentDirections, blocks: tuple[int, int]
 ) -> list[np.ndarray]:
-    """Return g_l g_l^T and squares of dg/domega of the fields, from upper triangles of those along the directions."""
+    """Return g_l g_l^T and squares of dg/domega of the fields, from their upper triangles along the directions."""
     count, t = blocks
-    back, D = found.from_fields, count * t
+    back, D = found.matrix_from_fields, count * t
     outer = back.T @ (np.triu(squares) + np.triu(squares, 1).T) @ back
     diagonal = [outer[l * t : (l + 1) * t, l * t : (l + 1) * t].ravel() for l in range(count)]
     if not len(pairs):

@@ -1,4 +1,4 @@
-"""Bayes-optimal message passing at finite d, on draws of teacher and data: state evolution predicts its overlaps.
+"""Bayes-optimal message passing at finite d, on draws of teacher and data; its overlaps follow state evolution.
 
 With centred tokens z, posterior means g of (13.4) and f of (13.3) (docs/theory.md section 13) and contexts c,
 
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base import budget
-from ...base.errors import InputError, NotConvergedError, require_in, require_whole
+from ...base.errors import InputError, NotConvergedError, require_in_interval, require_whole_number
 from ...base.options import AlgorithmOptions
-from ...base.presenting import Result
+from ...base.presenting import PresentableResult
 from ...base.progress import progress_bar
 from ...problems.problem import Problem
 from ..simulation.instance import DEFAULT_MEMORY, STARTS, Instance, random_stream
-from .channel import Channel
-from .prior import Prior
-from .sampling import PlantedRule, supports_planted_sampling
+from .channel import OutputChannel
+from .prior import TeacherRowPrior
+from .sampling import PlantedSamplingRule, supports_planted_sampling
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class BayesMessageOptions(AlgorithmOptions):
     """Options of Bayes-optimal message passing.
 
     Attributes:
-        check_interval: iterations between checks of the sum over hidden coordinates.
-        sum_tolerance: accuracy of that sum; smaller costs more evaluations.
-        recovered_fraction: variance V relative to rho* below which the teacher is known.
-        recovered_entries: the same times d for rows with few values: much less than one of them is wrong.
+        check_interval: iterations between two checks of the sum over hidden coordinates.
+        sum_tolerance: accuracy of the sum over hidden coordinates; smaller costs more evaluations.
+        recovered_fraction: variance V relative to rho* below which the teacher counts as recovered.
+        recovered_entries: the same threshold times d for rows with few values: much less than one of them is wrong.
         initial_size: size of the random posterior means at the start, in units of the teacher's rows.
     """
 
@@ -50,7 +50,7 @@ class BayesMessageOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class MessageRun:
-    """Message passing on one draw.
+    """A run of message passing on one draw of teacher and data.
 
     Attributes:
         status: "converged", "max_iterations", "not_finite", or "unresolved" where the variance of the messages is so
@@ -70,8 +70,8 @@ class MessageRun:
 
 
 @dataclass(frozen=True)
-class BayesMessages(Result):
-    """Message passing on several draws at one d: one run a seed; see `MessageRun`.
+class BayesMessages(PresentableResult):
+    """Results of message passing on several draws of teacher and data at one d, one run per seed (see `MessageRun`).
 
     Example:
         >>> runs = sf.bayes_messages(sf.problem("phase_retrieval", alpha=2), d=200, seeds=2)
@@ -89,7 +89,7 @@ class BayesMessages(Result):
         return all(run.status == "converged" for run in self.runs)
 
     def estimate(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of `overlaps` or `known` over the runs and its standard error (NaN of one run)."""
+        """Return the mean of `overlaps` or `known` over the runs and its standard error (NaN for a single run)."""
         values = np.array([getattr(run, name) for run in self.runs])
         if len(values) < 2:
             return values[0], np.full_like(values[0], np.nan)
@@ -106,16 +106,16 @@ def bayes_messages(
     tolerance: float = 1e-5,
     damping: float = 0.0,
 ) -> BayesMessages:
-    """Pass messages on draws of teacher and data at the problem's alpha.
+    """Run Bayes-optimal message passing on draws of teacher and data at the problem's alpha.
 
     Args:
         problem: the problem with its alpha.
-        d: number of coordinates.
+        d: input dimension.
         seeds: number of draws.
-        first_seed: seed of the first of them.
-        most: iterations at most.
-        tolerance: change of f in an iteration, relative to the teacher's rows, at which to stop.
-        damping: weight on the old f and g, in [0, 1).
+        first_seed: seed of the first draw.
+        most: largest number of iterations.
+        tolerance: relative change of the posterior means f in an iteration at which to stop.
+        damping: weight of the previous f and g, in [0, 1).
 
     Raises:
         InputError: the model has no output channel, or one whose observed coordinates are not linear in the fields, or
@@ -127,46 +127,51 @@ def bayes_messages(
         (True, ['converged', 'converged'])
     """
     for name, value, lowest in (("d", d, 2), ("seeds", seeds, 1), ("most", most, 1)):
-        require_whole(name, value, lowest)
-    require_in("damping", damping, "[0, 1)")
-    module = problem.solver.bayes
+        require_whole_number(name, value, lowest)
+    require_in_interval("damping", damping, "[0, 1)")
+    module = problem.solver.bayes_functions
     if not supports_planted_sampling(module):
         raise InputError(
-            f"messages of {problem.solver.name} cannot be passed: observed coordinates do not follow from fields by "
-            "linear equations"
+            f"message passing is not available for {problem.solver.name}: its observed coordinates do not follow from "
+            "the fields by linear equations"
         )
-    if any(group.known.any() for group in Prior(problem).groups):
-        raise InputError("messages are passed for rows that are independent of the means")
+    if any(group.known.any() for group in TeacherRowPrior(problem).coordinate_groups):
+        raise InputError("message passing is implemented only for teacher rows independent of the cluster means")
     runs = []
     with progress_bar("message passing", seeds) as task:
         for seed in range(first_seed, first_seed + seeds):
-            runs.append(_pass_messages(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping))
+            runs.append(
+                _pass_messages_on_draw(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping)
+            )
             task.advance(f"seed {seed}: {runs[-1].status.replace('_', ' ')} after {runs[-1].iterations} iterations")
     return BayesMessages(problem, d, tuple(runs))
 
 
-def _pass_messages(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
-    problem, known, d = instance.problem, instance.coordinates, instance.d
-    channel = Channel(instance.problem)
+def _pass_messages_on_draw(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
+    problem, known, d = instance.problem, instance.eigenbasis_coordinates, instance.d
+    channel = OutputChannel(instance.problem)
     rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
-    fields = _fields_at(instance, known.pi)
-    observed = [planted.observe(fields[rows].reshape(len(rows), -1), labels) for labels, rows in instance.groups]
+    fields = _fields_at_weights(instance, known.pi)
+    observed = [
+        planted.observed_from_fields(fields[rows].reshape(len(rows), -1), labels)
+        for labels, rows in instance.samples_by_labels
+    ]
     size = np.sqrt(np.mean(known.pi**2))
     options = BayesMessageOptions.current()
     recovered = options.recovered_fraction if problem.law.rows is None else options.recovered_entries / d
     f = options.initial_size * size * random_stream(instance.seed, STARTS).standard_normal((d, t))
-    g = np.zeros((instance.n, problem.tokens, t))
+    g = np.zeros((instance.sample_count, problem.tokens, t))
     V, status, change = rho.copy(), "max_iterations", np.inf
     done = 0
     while done < most and status == "max_iterations":
         budget.check_time_limit()
         if done % options.check_interval == 0:
-            _is_sum_resolved(planted, rho - V)
+            _is_hidden_sum_resolved(planted, rho - V)
         done += 1
-        field, V_hat, g = _update_channel(instance, planted, observed, f, V, g, damping)
+        field, V_hat, g = _update_channel_messages(instance, planted, observed, f, V, g, damping)
         A = np.einsum("ic,cab->iab", known.gamma, V_hat)
         field += np.einsum("iab,ib->ia", A, f)
-        new, spread = _update_rows(problem, known.gamma, field, A)
+        new, spread = _update_row_posteriors(problem, known.gamma, field, A)
         if not (np.isfinite(new).all() and np.isfinite(spread).all()):
             status = "not_finite"
             continue
@@ -175,7 +180,7 @@ def _pass_messages(instance: Instance, most: int, tolerance: float, damping: flo
         V = np.einsum("ic,iab->cab", known.gamma, spread) / d
         if change < tolerance or np.linalg.eigvalsh(V).max() < recovered * rho.max():
             status = "converged"
-    if status != "not_finite" and not _is_sum_resolved(planted, rho - V):
+    if status != "not_finite" and not _is_hidden_sum_resolved(planted, rho - V):
         status = "unresolved"
     with_teacher = np.einsum("ic,ia,ib->cab", known.gamma, f, known.pi) / d
     if channel.is_rotation_invariant:
@@ -183,63 +188,64 @@ def _pass_messages(instance: Instance, most: int, tolerance: float, damping: flo
         turn = (left @ right).T
     else:
         turn = max(
-            channel.column_permutations, key=lambda turn: np.abs(np.einsum("ab,cba->ca", turn, with_teacher)).sum()
+            channel.symmetric_column_permutations,
+            key=lambda turn: np.abs(np.einsum("ab,cba->ca", turn, with_teacher)).sum(),
         )
         signs = np.einsum("ab,cba->a", turn, with_teacher)
         turn = np.where(signs < 0, -1.0, 1.0)[:, None] * turn
     return MessageRun(instance.seed, status, done, turn @ with_teacher, turn @ (rho - V) @ turn.T, change)
 
 
-def _is_sum_resolved(planted: PlantedRule, known: np.ndarray) -> bool:
+def _is_hidden_sum_resolved(planted: PlantedSamplingRule, known: np.ndarray) -> bool:
     """Return whether the sum over hidden coordinates, refined where possible, resolves the posterior."""
-    if not planted.has_node_sum:
+    if not planted.has_sum_over_hidden_nodes:
         return True
     try:
-        planted.refine_rule(known, BayesMessageOptions.current().sum_tolerance)
+        planted.refine_quadrature(known, BayesMessageOptions.current().sum_tolerance)
     except (NotConvergedError, np.linalg.LinAlgError):  # the finest sum is too coarse; or V = 0
         return False
     return True
 
 
-def _fields_at(instance: Instance, weights: np.ndarray) -> np.ndarray:
-    """Return the fields of all samples at weights (d, t), with the teacher's mean, (n, L, t)."""
-    fields = instance.problem.law.teacher_means[instance.contexts]
-    instance.add_fields(fields, weights)
+def _fields_at_weights(instance: Instance, weights: np.ndarray) -> np.ndarray:
+    """Return the fields of all samples at given weights (d, t), including the teacher's mean, (n, L, t)."""
+    fields = instance.problem.law.teacher_means[instance.token_contexts]
+    instance.add_centred_fields(fields, weights)
     return fields
 
 
-def _update_channel(
-    instance: Instance, planted: PlantedRule, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray, old: np.ndarray,
-    damping: float,
+def _update_channel_messages(
+    instance: Instance, planted: PlantedSamplingRule, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray,
+    old: np.ndarray, damping: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return sum_mu sum_l z g / sqrt(d) (d, t), the positive part of V^ (C, t, t), and g (n, L, t)."""
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star
-    omega = _fields_at(instance, f) - np.einsum("nlab,nlb->nla", V[instance.contexts], old)
+    omega = _fields_at_weights(instance, f) - np.einsum("nlab,nlb->nla", V[instance.token_contexts], old)
     g, V_hat = old.copy(), np.zeros_like(V)
-    for (labels, rows), seen in zip(instance.groups, observed, strict=True):
+    for (labels, rows), seen in zip(instance.samples_by_labels, observed, strict=True):
         at = omega[rows].reshape(len(rows), -1)
-        _, slopes, curvature = planted.posterior(seen, at, rho - V, labels, curved=True)
+        _, slopes, curvature = planted.log_evidence_and_derivatives(seen, at, rho - V, labels, curved=True)
         g[rows] = damping * old[rows] + (1 - damping) * slopes.reshape(-1, L, t)
         whole = curvature.sum(axis=0).reshape(L, t, L, t)
         for l, c in enumerate(problem.context_indices(labels)):
             V_hat[c] -= (whole[l, :, l] + whole[l, :, l].T) / (2 * d)
     values, vectors = np.linalg.eigh(V_hat)
     V_hat = (vectors * np.maximum(values, 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
-    return instance.sum_tokens(g), V_hat, g
+    return instance.sum_weighted_tokens(g), V_hat, g
 
 
-def _update_rows(
+def _update_row_posteriors(
     problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior means (d, t) and covariances (d, t, t) of the rows, by sets of equal eigenvalues."""
+    """Return the posterior means (d, t) and covariances (d, t, t) of the rows given their fields."""
     means, spreads = np.empty_like(fields), np.empty_like(A)
-    for group in Prior(problem).groups:
+    for group in TeacherRowPrior(problem).coordinate_groups:
         own = np.flatnonzero(np.abs(gamma - group.gamma).max(axis=1) < 1e-9 * np.abs(group.gamma).max())
         if not len(own):
             continue
         components = np.broadcast_to(group.means, (len(own), *group.means.shape))
-        _, means[own], spreads[own] = problem.solver.bayes.rows_at(
+        _, means[own], spreads[own] = problem.solver.bayes_functions.rows_at(
             np.ascontiguousarray(fields[own]), group.shares, A[own[0]], np.ascontiguousarray(components), group.factors
         )
     return means, spreads

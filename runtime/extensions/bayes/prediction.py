@@ -1,4 +1,4 @@
-"""The least test error of any learner: that of the best prediction for a new sample (docs/theory.md (13.8)).
+"""The least test error of any learner, which the best prediction for a new sample attains (docs/theory.md (13.8)).
 
 Of a new sample one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that. Where the error is
 the square |F(h) - F(Y)|^2 of a distance between predicted and true fields, in whatever space F maps to, the best
@@ -15,12 +15,12 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ...base.options import AlgorithmOptions
-from ...channel.nodes import gauss_hermite, normal_panel_rule, sobol_normal, tensor_product_rule
-from ...integration.estimates import two_standard_errors
+from ...channel.nodes import gauss_hermite, normal_rule_on_panels, sobol_normal_points, tensor_product_rule
+from ...integration.estimates import replicate_error_bar
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point import observables
-from .averages import symmetric_sqrt
+from .averages import symmetric_matrix_sqrt
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class LeastErrorOptions(AlgorithmOptions):
     """Options of the integrals for the least test error.
 
     Attributes:
-        points: points of a field in a product rule; its error bar comes from three quarters of them.
-        max_product_fields: fields of a sample up to which product rules are used, else random points.
+        points: points of a field in a product rule; the error bar comes from a rule with three quarters of them.
+        max_product_fields: number of fields in a sample up to which product rules are used; above, quasi-random points.
         replicates: independent sets of random points, which give the error bar.
-        log2_outer: binary logarithm of the random points of omega in a set.
-        log2_inner: the same of the fields given omega.
+        log2_outer: binary logarithm of the number of random points of omega in a set.
+        log2_inner: binary logarithm of the number of random points of the fields given omega.
         kink_width: distance from a kink, in standard deviations of the unknown part, within which the least error
             changes.
-        metric_points: random fields at which a metric is tested for being a squared distance.
-        pair_accuracy: error bar required of the error between two draws, relative to rho*.
+        metric_points: number of random fields at which a metric is tested for being a squared distance.
+        pair_accuracy: required error bar of the error between two posterior draws, relative to rho*.
     """
 
     points: int = 24
@@ -49,56 +49,59 @@ class LeastErrorOptions(AlgorithmOptions):
     pair_accuracy: float = 1e-4
 
 
-def test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float] | None:
-    """Return E_omega min over predictions of E[error | omega] and its error bar, or None.
+def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float] | None:
+    """Return the least test error of any prediction given omega and its error bar, or None where it is unknown.
 
-    It is None for models without an error whose best prediction is known in this way. With a `baseline` the prediction
-    is a matrix B and the error quadratic in it. A metric of one field h is minimised over h.
+    It is E_omega min E[error | omega], known for models with a `baseline`, whose prediction is a matrix B in which the
+    error is quadratic, and for a metric of one field h, which is minimised over h.
 
     Args:
         problem: the problem with its metric.
         q: overlaps, (C, t, t).
-        error_bars: error bars of q, (C, t, t), which add to that of a coarser rule.
+        error_bars: error bars of q, (C, t, t), which add to the error bar of integration.
     """
     options = LeastErrorOptions.current()
-    metric = problem.solver.metric
+    metric = problem.solver.metric_functions
     one_field = problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1
     if metric.HAS_BASELINE and problem.tokens * problem.teacher_rank > options.max_product_fields:
-        return _least_error_by_draws(problem, q, error_bars)
+        return _least_error_by_random_points(problem, q, error_bars)
     if not metric.HAS_BASELINE and not (metric.HAS_METRIC and one_field and problem.is_gaussian.all()):
         return None
 
-    def least_error(known: np.ndarray, points: int) -> float:
-        """Return the least error.
+    def least_error_at_overlaps(known: np.ndarray, points: int) -> float:
+        """Return the least test error at given overlaps by a rule with a given number of points.
 
         Args:
             known: overlaps, (C, t, t).
-            points: points of a field.
+            points: number of points of each field.
         """
         if metric.HAS_BASELINE:
-            return _least_error_of_matrix(problem, known, *_product_nodes(problem, points))
-        return _least_error_of_field(problem, known, points)
+            return _least_error_of_matrix_prediction(problem, known, *_gauss_hermite_nodes(problem, points))
+        return _least_error_of_one_field(problem, known, points)
 
     points = options.points if metric.HAS_BASELINE else 4 * options.points
-    value = least_error(q, points)
+    value = least_error_at_overlaps(q, points)
     if np.isnan(value):
         return None
-    moved = sum(abs(least_error(less, points) - value) for less in _lowered_overlaps(q, error_bars))
-    return value, abs(least_error(q, 3 * points // 4) - value) + moved
-
-
-def _least_error_by_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return the least error of a matrix and its error bar, from replicates of random points."""
-    nodes = [_random_nodes(problem, seed) for seed in range(LeastErrorOptions.current().replicates)]
-    values = np.array([_least_error_of_matrix(problem, q, *some) for some in nodes])
     moved = sum(
-        abs(_least_error_of_matrix(problem, less, *nodes[0]) - values[0]) for less in _lowered_overlaps(q, error_bars)
+        abs(least_error_at_overlaps(less, points) - value) for less in _overlaps_lowered_by_error_bars(q, error_bars)
     )
-    return float(values.mean()), float(two_standard_errors(values)) + moved
+    return value, abs(least_error_at_overlaps(q, 3 * points // 4) - value) + moved
 
 
-def _lowered_overlaps(q: np.ndarray, error_bars: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield overlaps less the error bar of one entry in all contexts: smaller overlaps are always admissible."""
+def _least_error_by_random_points(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
+    """Return the least error of a matrix-valued prediction and its error bar from replicates of quasi-random points."""
+    nodes = [_quasi_random_nodes(problem, seed) for seed in range(LeastErrorOptions.current().replicates)]
+    values = np.array([_least_error_of_matrix_prediction(problem, q, *some) for some in nodes])
+    moved = sum(
+        abs(_least_error_of_matrix_prediction(problem, less, *nodes[0]) - values[0])
+        for less in _overlaps_lowered_by_error_bars(q, error_bars)
+    )
+    return float(values.mean()), float(replicate_error_bar(values)) + moved
+
+
+def _overlaps_lowered_by_error_bars(q: np.ndarray, error_bars: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield overlaps less the error bar of one entry in all contexts; smaller overlaps are always admissible."""
     for a, b in zip(*np.triu_indices(q.shape[1]), strict=True):
         step = np.zeros_like(q)
         step[:, a, b] = step[:, b, a] = error_bars[:, a, b]
@@ -106,29 +109,29 @@ def _lowered_overlaps(q: np.ndarray, error_bars: np.ndarray) -> Iterator[np.ndar
             yield q - step if q.shape[1] > 1 else np.clip(q - step, 0, None)
 
 
-def errors_by_metric(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Return the least error of any prediction and its error bar, by name of each metric that is a squared distance.
+def least_errors_by_metric(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> dict[str, tuple[float, float]]:
+    """Return the least error of any prediction and its error bar for each metric that is a squared distance, by name.
 
     Args:
         problem: the problem with its metrics.
         q: overlaps, (C, t, t).
         error_bars: error bars of q, (C, t, t).
     """
-    if not problem.solver.metric.HAS_METRIC:
+    if not problem.solver.metric_functions.HAS_METRIC:
         return {}
     parts = {name: problem.with_metric(name) if name else problem for name in problem.metric_names or ("",)}
     return {
-        name: _least_error_between_draws(part, q, error_bars)
+        name: _half_metric_between_draws(part, q, error_bars)
         for name, part in parts.items()
-        if is_squared_distance(part)
+        if is_metric_squared_distance(part)
     }
 
 
-def is_squared_distance(problem: Problem) -> bool:
-    """Return whether metric(h, Y) is |F(h) - F(Y)|^2 for some F into a Hilbert space.
+def is_metric_squared_distance(problem: Problem) -> bool:
+    """Return whether the metric of predicted and true fields is |F(h) - F(Y)|^2 for some F into a Hilbert space.
 
-    It is if it is symmetric, zero at h = Y and of negative type (I. J. Schoenberg, Trans. AMS 44 (1938) 522), which is
-    tested at random fields, of samples of all labels.
+    This holds if the metric is symmetric, zero at h = Y and of negative type (I. J. Schoenberg, Trans. AMS 44 (1938)
+    522), which is tested at random fields of samples of all labels.
     """
     count = LeastErrorOptions.current().metric_points
     size = problem.tokens * problem.teacher_rank
@@ -136,7 +139,7 @@ def is_squared_distance(problem: Problem) -> bool:
         return False
     random = np.random.default_rng(0)
     points, noise = 1.5 * random.normal(size=(count, size)), random.normal(size=len(problem.noise_scale))
-    function = problem.solver.metric.metric
+    function = problem.solver.metric_functions.metric
     centre = np.eye(count) - 1 / count
     for labels, _ in problem.label_choices:
         constants = problem.constants(labels)
@@ -149,30 +152,30 @@ def is_squared_distance(problem: Problem) -> bool:
     return True
 
 
-def _least_error_between_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return half of the metric between two draws, and its error bar with the part due to error bars of q."""
+def _half_metric_between_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
+    """Return half of the mean metric between two posterior draws and its error bar, including that due to q."""
     law = problem.law
     if not np.linalg.eigvalsh(law.rho_star - q).max() > 0:
         return 0.0, 0.0
 
-    def overlaps_between_draws(known: np.ndarray) -> Overlaps:
+    def overlaps_of_posterior_draws(known: np.ndarray) -> Overlaps:
         # V plays no part in a test error; the map wants it positive.
         return Overlaps(law.rho_star, law.rho_star, law.teacher_means, known)
 
     accuracy = LeastErrorOptions.current().pair_accuracy * float(np.abs(law.rho_star).max())
-    value, error, rule = observables.test_error(problem, overlaps_between_draws(q), accuracy)
+    value, error, rule = observables.test_error(problem, overlaps_of_posterior_draws(q), accuracy)
     if rule is None:
         return np.nan, np.nan
-    at = observables.average_metric(problem, overlaps_between_draws(q), rule)
+    at = observables.average_metric_by_rule(problem, overlaps_of_posterior_draws(q), rule)
     moved = sum(
-        abs(observables.average_metric(problem, overlaps_between_draws(less), rule) - at)
-        for less in _lowered_overlaps(q, error_bars)
+        abs(observables.average_metric_by_rule(problem, overlaps_of_posterior_draws(less), rule) - at)
+        for less in _overlaps_lowered_by_error_bars(q, error_bars)
     )
     return value / 2, (error + moved) / 2
 
 
-def _product_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
-    """Return nodes and weights of omega, and of the fields and noise given it, standard normal."""
+def _gauss_hermite_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
+    """Return standard normal product-rule nodes and weights for omega, and for fields and noise given omega."""
     axes = [gauss_hermite(points)] * (problem.tokens * problem.teacher_rank)
     outer, shares = tensor_product_rule(axes)
     inner, weights = tensor_product_rule([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
@@ -180,29 +183,30 @@ def _product_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
     return outer[kept], shares[kept], np.ascontiguousarray(inner[kept_inner]), np.ascontiguousarray(weights[kept_inner])
 
 
-def _random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
-    """Return the same nodes and weights as random points."""
+def _quasi_random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
+    """Return quasi-random normal nodes and equal weights for omega, and for fields and noise given omega."""
     options = LeastErrorOptions.current()
     size = problem.tokens * problem.teacher_rank
     found: list[np.ndarray] = []
     inner_size = size + len(problem.noise_scale)
     sets = (size, options.log2_outer, 2 * seed), (inner_size, options.log2_inner, 2 * seed + 1)
     for dimension, log2, own in sets:
-        nodes = sobol_normal(dimension, log2, own, ())
+        nodes = sobol_normal_points(dimension, log2, own, ())
         found += [nodes, np.full(len(nodes), 1 / len(nodes))]
     return tuple(found)
 
 
-def _least_error_of_matrix(
+def _least_error_of_matrix_prediction(
     problem: Problem, q: np.ndarray, outer: np.ndarray, shares: np.ndarray, inner: np.ndarray, weights: np.ndarray
 ) -> float:
-    """Return E_omega min_B of the averaged quadratic error."""
-    metric = problem.solver.metric
+    """Return the mean over omega of the quadratic error, minimised over the predicted matrix B at each omega."""
+    metric = problem.solver.metric_functions
     total = 0.0
     for labels, probability in problem.label_choices:
         contexts = problem.context_indices(labels)
         constants = problem.constants(labels)
-        spread, width = symmetric_sqrt(q[contexts]), symmetric_sqrt(problem.law.rho_star[contexts] - q[contexts])
+        spread = symmetric_matrix_sqrt(q[contexts])
+        width = symmetric_matrix_sqrt(problem.law.rho_star[contexts] - q[contexts])
         # Lower triangular, as generated code takes factors.
         spread = block_diag(*spread)
         width = np.stack([np.linalg.qr(w.T)[1].T for w in width])
@@ -215,12 +219,12 @@ def _least_error_of_matrix(
     return float(total)
 
 
-def _least_error_of_field(problem: Problem, q: np.ndarray, points: int) -> float:
-    """Return E_omega min_h E[metric(h, Y, u) | omega], by search on a grid of h refined around its least value."""
+def _least_error_of_one_field(problem: Problem, q: np.ndarray, points: int) -> float:
+    """Return E_omega min_h E[metric(h, Y, u) | omega] for one field, by grid search refined around the minimum."""
     (labels, _), *others = problem.label_choices
     if others or len(problem.noise_scale) > 1:
         return np.nan
-    module, constants = problem.solver.bayes, problem.constants(labels)
+    module, constants = problem.solver.bayes_functions, problem.constants(labels)
     planes = problem.kink_planes("metric", constants)
     kinks = [float(-b / y) for x, y, *u, b in planes if y and not x and not any(u)]
     known = max(float(q[0, 0, 0]), 0.0)
@@ -232,10 +236,10 @@ def _least_error_of_field(problem: Problem, q: np.ndarray, points: int) -> float
     # As a function of omega the least error has a kink where the best answer changes sides, around which it varies
     # within the standard deviation of the unknown part.
     breaks = [kink + side * LeastErrorOptions.current().kink_width * width for kink in kinks for side in (-1, 0, 1)]
-    for omega, share in zip(*_normal_nodes(mean, spread, breaks, points), strict=True):
+    for omega, share in zip(*_normal_nodes_between_kinks(mean, spread, breaks, points), strict=True):
         if share < 1e-17:
             continue
-        fields, weights = _normal_nodes(omega, width, kinks, points)
+        fields, weights = _normal_nodes_between_kinks(omega, width, kinks, points)
         Y, u = np.repeat(fields, len(noise))[:, None], np.tile(noise, len(fields))[:, None]
         joint = np.outer(weights, noise_weights).ravel()
         low, high = -abs(omega) - 6 * width, abs(omega) + 6 * width
@@ -248,9 +252,11 @@ def _least_error_of_field(problem: Problem, q: np.ndarray, points: int) -> float
     return float(total)
 
 
-def _normal_nodes(mean: float, width: float, kinks: list[float], points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a normal law, with panels between kinks."""
+def _normal_nodes_between_kinks(
+    mean: float, width: float, kinks: list[float], points: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of a normal law, with panels between kinks of the integrand."""
     if width == 0:
         return np.array([mean]), np.ones(1)
-    nodes, weights = normal_panel_rule([(value - mean) / width for value in kinks], points)
+    nodes, weights = normal_rule_on_panels([(value - mean) / width for value in kinks], points)
     return mean + width * nodes, weights

@@ -1,7 +1,7 @@
 """Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/theory/bayes.py).
 
-A learner knows the eigenvalues gamma and the mean coordinates tau of a coordinate, so that spectral atoms with the same
-gamma are one mixture to it, and atoms with different gamma are distinguished.
+The learner knows the covariance eigenvalues gamma and the cluster means tau of every input dimension: spectral atoms
+with equal gamma form one mixture, and atoms with different gamma are distinguished.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
 from ...channel.nodes import gauss_hermite, midpoint_rule, tensor_product_rule
 from ...problems.problem import Problem
-from .averages import symmetric_sqrt
+from .averages import symmetric_matrix_sqrt
 
 _ROUNDING = 1e-10  # of entries of Gram matrices, absolute: below it rows count as equal, or as independent of the means
 
@@ -25,10 +25,10 @@ class PriorOptions(AlgorithmOptions):
     """Options of averages over the field of a teacher row.
 
     Attributes:
-        reach: standard deviations of a field that are integrated over.
-        start_points: points of an axis at the beginning.
-        refinement_factor: ratio of the points after and before a refinement.
-        max_points: points of an axis beyond which an average fails.
+        reach: range of the field of a row, in standard deviations, that is integrated over.
+        start_points: initial number of points of an axis.
+        refinement_factor: ratio of the numbers of points after and before a refinement.
+        max_points: number of points of an axis above which an average fails.
         max_node_spacing: spacing of nodes in standard deviations of the noise of a field; smaller costs more points.
     """
 
@@ -40,13 +40,16 @@ class PriorOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Coordinates with the same eigenvalues, which the learner cannot distinguish.
+class _CoordinateGroup:
+    """Input dimensions with equal covariance eigenvalues, which the learner cannot distinguish.
 
     Attributes:
-        weight: fraction of all coordinates; gamma: eigenvalues, (C,).
-        shares, means, factors: components of the law of a row given tau, (K,), (K, t) and (K, t, t).
-        known: factor of the part of the row that tau determines, (t, t); zero unless there is one Gaussian component.
+        weight: fraction of all input dimensions.
+        gamma: covariance eigenvalues in each context, (C,).
+        shares: probabilities of the components of the law of a row given the means, (K,).
+        means: means of the components, (K, t).
+        factors: square roots of the covariances of the components, (K, t, t).
+        known: factor of the part of the row that the means determine, (t, t); zero unless one Gaussian component.
     """
 
     weight: float
@@ -61,11 +64,11 @@ class _Group:
         return len(self.shares) == 1
 
     def field_precision(self, hats: np.ndarray) -> np.ndarray:
-        """Return the precision of the field of a row, (t, t), from q^, (C, t, t)."""
+        """Return the precision matrix of the field of a row, (t, t), from the conjugates q^, (C, t, t)."""
         return np.einsum("c,cij->ij", self.gamma, hats)
 
 
-class Prior:
+class TeacherRowPrior:
     """The prior law of a teacher row, with averages over its posterior."""
 
     def __init__(self, problem: Problem) -> None:
@@ -73,8 +76,8 @@ class Prior:
         self.count = PriorOptions.current().start_points
 
     @cached_property
-    def groups(self) -> list[_Group]:
-        """The groups of coordinates, one for each distinct set of eigenvalues.
+    def coordinate_groups(self) -> list[_CoordinateGroup]:
+        """The groups of input dimensions, one for each distinct set of covariance eigenvalues.
 
         Raises:
             InputError: a mixture of rows that depends on the means.
@@ -98,113 +101,109 @@ class Prior:
                 factors = np.zeros((len(shares), t, t))
             elif is_single_component:
                 explained = cross[0] @ np.linalg.pinv(grams[0, :contexts, :contexts], hermitian=True) @ cross[0].T
-                shares, means, factors = (
-                    np.ones(1),
-                    np.zeros((1, t)),
-                    symmetric_sqrt(teacher_grams[0] - explained)[None],
-                )
-                known = symmetric_sqrt(explained)
+                shares, means = np.ones(1), np.zeros((1, t))
+                factors = symmetric_matrix_sqrt(teacher_grams[0] - explained)[None]
+                known = symmetric_matrix_sqrt(explained)
             else:
-                shares, means, factors = (
-                    weights / weights.sum(),
-                    np.zeros((len(atoms), t)),
-                    symmetric_sqrt(teacher_grams),
-                )
+                shares, means = weights / weights.sum(), np.zeros((len(atoms), t))
+                factors = symmetric_matrix_sqrt(teacher_grams)
             varied = np.abs(grams[:, :contexts, :contexts] - grams[0, :contexts, :contexts]).max() > _ROUNDING
             if (not is_single_component and varied) or (
                 depends_on_means and (not is_single_component or law.rows is not None)
             ):
                 raise InputError(
-                    "Bayes-optimal inference of rows that are not Gaussian needs rows independent of the means"
+                    "Bayes-optimal inference with teacher rows that are not Gaussian is implemented only for rows "
+                    "independent of the cluster means"
                 )
-            groups.append(_Group(float(weights.sum()), gamma, shares, means, factors, known))
+            groups.append(_CoordinateGroup(float(weights.sum()), gamma, shares, means, factors, known))
         return groups
 
-    def _posterior_moments(self, group: _Group, hats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return weights, log Z_w (N,), posterior means (N, t) and covariances (N, t, t) at the fields of a group."""
+    def _posterior_moments(self, group: _CoordinateGroup, hats: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return weights (N,), log Z_w (N,), posterior means (N, t) and covariances (N, t, t) of a row at N fields."""
         Q, t = group.field_precision(hats), hats.shape[1]
         if group.is_gaussian:  # quadratic in the fields: three nodes an axis are exact
             nodes, weights = tensor_product_rule([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
-            width = symmetric_sqrt(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
+            width = symmetric_matrix_sqrt(Q @ group.factors[0] @ group.factors[0].T @ Q + Q)
             fields, means = means @ Q + nodes[:, t:] @ width, means[:, None, :]
         else:
             nodes, weights = tensor_product_rule([midpoint_rule(self.count, PriorOptions.current().reach)] * t)
-            widths = [symmetric_sqrt(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
+            widths = [symmetric_matrix_sqrt(Q @ factor @ factor.T @ Q + Q) for factor in group.factors]
             fields = np.concatenate([Q @ mean + nodes @ width for mean, width in zip(group.means, widths, strict=True)])
             weights = np.concatenate([share * weights for share in group.shares])
             means = np.broadcast_to(group.means, (len(fields), *group.means.shape))
-        return weights, *self.problem.solver.bayes.rows_at(
+        return weights, *self.problem.solver.bayes_functions.rows_at(
             np.ascontiguousarray(fields), group.shares, Q, np.ascontiguousarray(means), group.factors
         )
 
-    def averages(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return q_c = E_nu[gamma_c f f^T] from q^_c, both (C, t, t), and E_nu log Z_w."""
+    def overlaps_and_log_partition(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the overlaps q = E_nu[gamma_c f f^T], (C, t, t), and E_nu log Z_w at conjugates q^, (C, t, t)."""
         overlaps, log_integral = np.zeros_like(hats), 0.0
-        for group in self.groups:
+        for group in self.coordinate_groups:
             weights, values, moments, _ = self._posterior_moments(group, hats)
             outer = np.einsum("n,ni,nj->ij", weights, moments, moments)
             overlaps += group.weight * group.gamma[:, None, None] * outer
             log_integral += group.weight * float(weights @ values)
         return overlaps, log_integral
 
-    def overlaps(self, hats: np.ndarray) -> np.ndarray:
-        """Return the overlaps q alone, (C, t, t), from q^, (C, t, t)."""
-        return self.averages(hats)[0]
+    def posterior_overlaps(self, hats: np.ndarray) -> np.ndarray:
+        """Return the overlaps q of the posterior mean with the teacher, (C, t, t), at conjugates q^, (C, t, t)."""
+        return self.overlaps_and_log_partition(hats)[0]
 
-    def overlap_changes(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """Return the changes of overlaps by changes of q^: E[gamma_c S (sum gamma dq^) S], S = Cov(pi | b).
+    def overlap_changes_by_conjugates(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
+        """Return the first-order changes of the overlaps due to changes of the conjugates q^.
 
-        See docs/theory.md (13.10).
+        They are E[gamma_c S (sum gamma dq^) S] with S = Cov(pi | b), see docs/theory.md (13.10).
 
         Args:
-            hats: q^, (C, t, t).
-            changes: K changes of it, (K, C, t, t).
+            hats: conjugates q^, (C, t, t).
+            changes: K changes of the conjugates, (K, C, t, t).
         """
         out = np.zeros_like(changes)
-        for group in self.groups:
+        for group in self.coordinate_groups:
             weights, _, _, spreads = self._posterior_moments(group, hats)
             moved = np.einsum("c,kcij->kij", group.gamma, changes)
             squares = np.einsum("n,nai,nbj->abij", weights, spreads, spreads, optimize=True)
             out += group.weight * group.gamma[:, None, None] * np.einsum("abij,kij->kab", squares, moved)[:, None]
         return out
 
-    def refine_rule(self, hats: np.ndarray, tolerance: float) -> float:
-        """Refine the rule until overlaps and log Z_w change by less than a tolerance; return the last change.
+    def refine_quadrature(self, hats: np.ndarray, tolerance: float) -> float:
+        """Refine the rule until overlaps and log Z_w change by less than a tolerance, and return the last change.
 
         Args:
-            hats: q^, (C, t, t).
-            tolerance: the largest change by a finer rule, of overlaps relative to rho*.
+            hats: conjugates q^, (C, t, t).
+            tolerance: largest allowed change by a finer rule, of overlaps relative to rho*.
 
         Raises:
             NotConvergedError: the rule would need too many points.
         """
         options = PriorOptions.current()
-        if all(group.is_gaussian for group in self.groups):
+        if all(group.is_gaussian for group in self.coordinate_groups):
             return 0.0
         scale = np.abs(self.problem.law.rho_star).max()
-        self._resolve_components(hats)
-        before = self.averages(hats)
+        self._refine_for_wide_components(hats)
+        before = self.overlaps_and_log_partition(hats)
         while True:
             count, self.count = self.count, int(self.count * options.refinement_factor)
-            after = self.averages(hats)
+            after = self.overlaps_and_log_partition(hats)
             change = max(np.abs(after[0] - before[0]).max() / scale, abs(after[1] - before[1]))
             if change < tolerance:
                 self.count = count
                 return float(change)
             if self.count > options.max_points:
                 raise NotConvergedError(
-                    f"averages over a teacher's row need more than {options.max_points} points an axis"
+                    f"averages over a teacher row need more than {options.max_points} points per axis; "
+                    "ask for a larger --accuracy"
                 )
             before = after
 
-    def _resolve_components(self, hats: np.ndarray) -> None:
-        """Refine the fields of wide components until the spacing of nodes resolves the noise of a field.
+    def _refine_for_wide_components(self, hats: np.ndarray) -> None:
+        """Refine the nodes of wide components until their spacing resolves the noise of a field.
 
         On coarser nodes the component of a row seems to be known everywhere, and all coarse rules agree.
         """
         options = PriorOptions.current()
-        for group in self.groups:
+        for group in self.coordinate_groups:
             Q = group.field_precision(hats)
             widest = max(float(np.linalg.eigvalsh(factor.T @ Q @ factor).max()) for factor in group.factors)
             if not group.is_gaussian:
@@ -212,15 +211,15 @@ class Prior:
                 self.count = max(self.count, int(np.ceil(span / options.max_node_spacing)))
 
     @cached_property
-    def continuous_dimension(self) -> float:
-        """The mean rank of the continuous part of a row's law: the information dimension of the prior."""
+    def information_dimension(self) -> float:
+        """The information dimension of the prior: the mean rank of the continuous part of a row's law."""
         return sum(
             group.weight * share * np.linalg.matrix_rank(factor, tol=1e-10)
-            for group in self.groups
+            for group in self.coordinate_groups
             for share, factor in zip(group.shares, group.factors, strict=True)
         )
 
     @cached_property
-    def entropy(self) -> float:
-        """The entropy of rows that take few values, in nats a row."""
-        return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.groups)
+    def row_entropy(self) -> float:
+        """The entropy of a teacher row that takes few values, in nats."""
+        return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.coordinate_groups)

@@ -1,22 +1,22 @@
-"""Averages over an output channel with continuous hidden coordinates, by draws from the teacher (planted draws).
+"""Averages over an output channel with continuous hidden coordinates, by sampling fields from the teacher.
 
-Fields Y of a sample are drawn, omega given them, and observed coordinates follow from Y; the posterior is then a sum
-over the hidden coordinates: over those that are fields themselves on a lattice around omega, over others on a grid
-(`PlantedRule`). Draws are scrambled Sobol points, whose replicates give the error bar of averages. Observed coordinates
-have to follow from the fields: by linear equations, hidden coordinates being fields or known, or by functions of the
-model.
+For every sample, omega and the fields Y given omega are drawn, and the observed coordinates follow from Y. The
+posterior is then a sum over the hidden coordinates: over those that are fields on a lattice around omega, over others
+on a grid (`PlantedSamplingRule`). Draws are scrambled Sobol points, whose replicates give the error bar of averages.
+Observed coordinates have to follow from the fields by linear equations (hidden coordinates being fields or known), or
+by functions of the model.
 
-Two posteriors need no such sum. Where only lengths stay hidden, fields are somewhere on half lines
-(`HalfLines`): a label that is the sign of a field tells Y >= 0 or Y < 0. Of the normal law of Y around omega the half
-line from a on, in the direction s = 1 or -1, has (docs/theory.md (13.20))
+Two posteriors need no such sum. Where only lengths are hidden, fields are on half lines (`FieldHalfLines`): a label
+that is the sign of a field implies Y >= 0 or Y < 0. The normal law of Y around omega, with standard deviation v,
+restricted to the half line from a on in the direction s = 1 or -1, has (docs/theory.md (13.20))
 
-    Phi(z),   g = s r / v,   dg/domega = -r (z + r) / v^2,   r = N(z) / Phi(z),   z = s (omega - a) / v,
+    Phi(z),   g = s r / v,   dg/domega = -r (z + r) / v^2,   r = N(z) / Phi(z),   z = s (omega - a) / v.
 
-with v its standard deviation; other fields are observed, and choices of discrete hidden coordinates add up.
+All other fields are observed, and the posterior is a sum over the choices of discrete hidden coordinates.
 
-Where all columns of the teacher but one are known exactly (`Preimages`), the observed coordinates allow finitely many
-values of the fields of the last column (docs/theory.md (13.16)): there are as many of these fields as observed numbers,
-and the posterior is a sum over the points that the channel maps to the observed ones (their preimages).
+Where all columns of the teacher but one are known exactly (`PreimageRule`), the observed coordinates allow finitely
+many values of the fields of the last column (docs/theory.md (13.16)): there are as many of these fields as observed
+numbers, and the posterior is a sum over the points that the channel maps to the observed ones (their preimages).
 They are found by Newton's method from a lattice of starts.
 """
 
@@ -35,19 +35,19 @@ from scipy.special import log_ndtr
 from ...base import budget
 from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
-from ...base.threads import run_in_threads
-from ...channel.lattices import points_in_ball, sampling_lattice_basis
-from ...channel.nodes import gauss_hermite, sobol_normal, tensor_product_rule
+from ...base.threads import run_loop_in_threads
+from ...channel.lattices import lattice_points_in_ball, sampling_lattice_basis
+from ...channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
 from ...problems.problem import Problem
 from .averages import (
-    Averages,
-    accumulate_row,
+    ChannelAverages,
+    add_averages,
     covariance_factor,
-    evaluate_channel,
-    relative_difference,
-    sample_coordinates,
-    symmetric_sqrt,
-    weighted_squares,
+    evaluate_output_channel,
+    random_coordinates,
+    relative_difference_of_averages,
+    symmetric_matrix_sqrt,
+    weighted_second_moments,
 )
 
 REPLICATES = 8  # independent sets of draws, whose spread is the error bar
@@ -59,20 +59,19 @@ _PLACES = (-1.0, 0.4, 1.2)  # steps from the place between, at which the density
 
 @dataclass(frozen=True)
 class PlantedSamplingOptions(AlgorithmOptions):
-    """Options of averages over an output channel by draws from the teacher.
+    """Options of averages over an output channel by sampling from the teacher.
 
     Attributes:
-        reach: standard deviations of hidden fields that a posterior is summed over.
+        reach: range of hidden fields, in standard deviations, over which a posterior is summed.
         angle_spacing: spacing of an angle relative to that of the lattice in standard deviations.
-        box_reach: standard deviations of a normal law that the range of a coordinate corresponds to (e^-36 of its
-            density is left), by which its spacing is set.
-        min_spacing: least spacing of the lattice, in standard deviations; beyond it an average fails.
-        batch_size: draws evaluated together; larger batches take more memory.
-        max_log2_draws: binary logarithm of the most draws of a replicate, with `usual_nodes` hidden nodes.
-        usual_nodes: hidden nodes for which that holds; with fewer there may be more draws.
+        box_reach: standard deviations of a normal law that correspond to the range of a coordinate and set its spacing.
+        min_spacing: smallest spacing of the lattice, in standard deviations; below it, an average fails.
+        batch_size: draws that are evaluated together; larger batches take more memory.
+        max_log2_draws: binary logarithm of the largest number of draws in a replicate with `usual_nodes` hidden nodes.
+        usual_nodes: number of hidden nodes to which `max_log2_draws` refers; with fewer nodes more draws are allowed.
         infinity: size of a field that counts as infinite at the end of a half line.
-        line_step: step of differences along a half line.
-        density_tolerance: relative change of the log density along a half line up to which it is uniform.
+        line_step: step of finite differences along a half line.
+        density_tolerance: relative change of the log density along a half line up to which it counts as uniform.
     """
 
     reach: float = 5.0
@@ -89,20 +88,20 @@ class PlantedSamplingOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class PreimageOptions(AlgorithmOptions):
-    """Options of Newton's method for the preimages of observed coordinates.
+    """Options of Newton's method for fields that give the observed coordinates of a sample (preimages).
 
     Attributes:
-        start_reach: standard deviations of the fields of the column that starts are spread over.
+        start_reach: range of the starts for the fields of the column, in standard deviations.
         difference_step: step of central differences of fourth order.
         max_iterations: Newton iterations.
-        max_distance: standard deviations from the mean at which an iteration is given up.
+        max_distance: distance from the mean, in standard deviations, at which an iteration stops without success.
         residual_tolerance: largest error of the observed coordinates at a solution.
-        step_tolerance: largest last step at a solution.
-        duplicate_distance: distance below which two solutions are the same.
-        singular_determinant: determinant of a slope below which rounding decides, and no step is made.
-        mirror_tolerance: error of the observed coordinates up to which the mirror image is a solution.
-        max_samples: points of the fields at most.
-        batch_size: samples evaluated together.
+        step_tolerance: largest accepted last step at a solution.
+        duplicate_distance: distance below which two solutions count as one.
+        singular_determinant: determinant of a Jacobian below which rounding dominates and no step is made.
+        mirror_tolerance: error of the observed coordinates up to which the mirror image of a solution is one.
+        max_samples: largest number of samples of the fields.
+        batch_size: samples that are evaluated together.
     """
 
     start_reach: float = 5.0
@@ -119,7 +118,7 @@ class PreimageOptions(AlgorithmOptions):
 
 
 def supports_planted_sampling(module: Any) -> bool:
-    """Return whether averages over a channel can be taken by draws from the teacher."""
+    """Return whether averages over a channel can be computed by sampling fields from the teacher."""
     integrated = [
         (free, kind) for free, (_, kind, _) in zip(module.FREE, module.HIDDEN, strict=True) if kind != "discrete"
     ]
@@ -129,14 +128,15 @@ def supports_planted_sampling(module: Any) -> bool:
 
 
 @dataclass
-class PlantedRule:
-    """A rule that averages over draws of fields from the teacher, with a sum over hidden coordinates for each draw.
+class PlantedSamplingRule:
+    """A rule that averages over fields sampled from the teacher, with a sum over hidden coordinates for each sample.
 
     Attributes:
-        boxes: returns labels -> ranges of the continuous coordinates, observed before hidden, as arcsinh of their ends;
-            used for real hidden ones that are no fields.
-        log2: binary logarithm of the draws of a replicate; inner: spacing of the lattice of hidden coordinates, in
-            standard deviations; seeds: of the replicates.
+        boxes: function that returns, by label assignment, the ranges of the continuous coordinates as arcsinh of their
+            ends.
+        log2: binary logarithm of the number of draws in a replicate.
+        inner: spacing of the lattice of hidden coordinates, in standard deviations.
+        seeds: seeds of the replicates.
     """
 
     problem: Problem
@@ -145,21 +145,21 @@ class PlantedRule:
     inner: float = 0.7
     seeds: tuple[int, ...] = tuple(range(REPLICATES))
 
-    def averages(self, q: np.ndarray, curved: bool = False) -> Averages:
-        """Return averages at given overlaps, as a mean over replicates.
+    def channel_averages(self, q: np.ndarray, curved: bool = False) -> ChannelAverages:
+        """Return averages over the channel at given overlaps, as a mean over replicates.
 
         Args:
             q: overlaps, (C, t, t), 0 <= q < rho*.
-            curved: whether to compute the derivative with respect to q, too.
+            curved: whether to compute the derivative with respect to q as well.
         """
-        samples = [self._average_replicate(q, curved, seed) for seed in self.seeds]
+        samples = [self._average_over_replicate(q, curved, seed) for seed in self.seeds]
         mean = {
             name: np.mean([getattr(sample, name) for sample in samples], axis=0)
             for name in ("outer", "log_evidence", "norm", *(["response"] if curved else []))
         }
-        return Averages(**mean, samples=tuple(samples))
+        return ChannelAverages(**mean, samples=tuple(samples))
 
-    def _average_replicate(self, q: np.ndarray, curved: bool, seed: int) -> Averages:
+    def _average_over_replicate(self, q: np.ndarray, curved: bool, seed: int) -> ChannelAverages:
         law, batch = self.problem.law, PlantedSamplingOptions.current().batch_size
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
@@ -168,75 +168,78 @@ class PlantedRule:
             contexts = self.problem.context_indices(labels)
             rho, mean = law.rho_star[contexts], law.teacher_means[contexts].ravel()
             factor = covariance_factor(q[contexts], float(np.abs(law.rho_star).max()))
-            width = block_diag(*symmetric_sqrt(rho - q[contexts]))
-            nodes = sobol_normal(factor.shape[1] + len(width), self.log2, seed, ())
+            width = block_diag(*symmetric_matrix_sqrt(rho - q[contexts]))
+            nodes = sobol_normal_points(factor.shape[1] + len(width), self.log2, seed, ())
             for begin in range(0, len(nodes), batch):
                 part = nodes[begin : begin + batch]
                 weights = np.full(len(part), 1 / len(nodes))
                 omega = mean + part[:, : factor.shape[1]] @ factor.T
-                observed = self.observe(omega + part[:, factor.shape[1] :] @ width.T, labels)
-                values, g, curvature = self.posterior(observed, omega, q, labels, curved)
+                observed = self.observed_from_fields(omega + part[:, factor.shape[1] :] @ width.T, labels)
+                values, g, curvature = self.log_evidence_and_derivatives(observed, omega, q, labels, curved)
                 log_evidence += probability * float(weights @ values)
-                accumulate_row(
-                    outer, response, contexts, probability * weighted_squares(weights, g, curvature, q.shape[1])
+                add_averages(
+                    outer, response, contexts, probability * weighted_second_moments(weights, g, curvature, q.shape[1])
                 )
-        return Averages(outer, log_evidence, 1.0, response)
+        return ChannelAverages(outer, log_evidence, 1.0, response)
 
-    def refine_rule(self, q: np.ndarray, tolerance: float) -> None:
-        """Refine the sum over hidden coordinates until averages over few draws change by less than a tolerance.
+    def refine_quadrature(self, q: np.ndarray, tolerance: float) -> None:
+        """Refine the sum over hidden coordinates until averages over a few draws change by less than a tolerance.
 
         Args:
             q: overlaps, (C, t, t).
-            tolerance: the largest change by a finer sum.
+            tolerance: largest allowed change of averages by a finer sum.
 
         Raises:
-            NotConvergedError: it would take too many nodes.
+            NotConvergedError: the sum would need too many nodes.
         """
-        if not self.has_node_sum:
+        if not self.has_sum_over_hidden_nodes:
             return
-        few = PlantedRule(self.problem, self.boxes, 6, self.inner)
-        current = few._average_replicate(q, False, 0)
+        few = PlantedSamplingRule(self.problem, self.boxes, 6, self.inner)
+        current = few._average_over_replicate(q, False, 0)
         while True:
             few.inner = self.inner / 1.3
             if few.inner < PlantedSamplingOptions.current().min_spacing:
                 raise NotConvergedError(
-                    f"the posterior of what stays hidden in {self.problem.solver.name} is too narrow at q = "
+                    f"the posterior of the hidden coordinates of {self.problem.solver.name} is too narrow at q = "
                     f"{np.array2string(q[0], precision=4)} for a sum around the known part of the fields"
                 )
-            finer = few._average_replicate(q, False, 0)
-            if relative_difference(current, finer) < tolerance:
+            finer = few._average_over_replicate(q, False, 0)
+            if relative_difference_of_averages(current, finer) < tolerance:
                 return
             current, self.inner = finer, few.inner
 
-    def posterior(
+    def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, q: np.ndarray, labels: tuple[int, ...], curved: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return log Z_out (N,), g (N, L t) and, where `curved`, dg/domega (N, L t, L t) at N points.
+        """Return log Z_out (N,) and its first two derivatives in omega, g (N, L t) and dg/domega, at N points.
 
         Args:
             observed: observed coordinates, (N, .).
             omega: known part of the fields, (N, L t).
             q: overlaps, (C, t, t).
-            labels: the choice of labels.
-            curved: whether to compute dg/domega.
+            labels: cluster label of every token.
+            curved: whether to compute dg/domega, (N, L t, L t).
         """
         contexts = self.problem.context_indices(labels)
         variance = self.problem.law.rho_star[contexts] - q[contexts]
-        if (half_lines := self._half_lines[labels]) is not None and half_lines.is_applicable(variance):
-            return half_lines.posterior(observed, omega, variance)
-        module, free, reach = self.problem.solver.bayes, self._hidden_fields, PlantedSamplingOptions.current().reach
+        if (half_lines := self._half_lines_by_labels[labels]) is not None and half_lines.has_independent_fields(
+            variance
+        ):
+            return half_lines.log_evidence_and_derivatives(observed, omega, variance)
+        module, free = self.problem.solver.bayes_functions, self._hidden_field_indices
+        reach = PlantedSamplingOptions.current().reach
         places = [module.FREE[i] for i in free]
         factor = np.linalg.cholesky(block_diag(*variance)[np.ix_(places, places)])
         nodes = np.zeros((1, 0))  # nothing continuous is hidden
         if free:
-            nodes = self.inner * points_in_ball(sampling_lattice_basis(len(free)), reach / self.inner)
-        choices, log_step = self._hidden_nodes(labels)
+            nodes = self.inner * lattice_points_in_ball(sampling_lattice_basis(len(free)), reach / self.inner)
+        choices, log_step = self._hidden_coordinate_nodes(labels)
         log_weight = len(free) * np.log(self.inner) + np.log(np.diag(factor)).sum() + log_step
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * variance)[1].sum()
         count, D = omega.shape
         values, slopes = np.empty(count), np.empty((count, D))
         curvatures = np.empty((count, D * curved, D * curved))
-        run_in_threads(
+        run_loop_in_threads(
             module.posterior_at, count,
             np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
             choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
@@ -245,40 +248,44 @@ class PlantedRule:
         return values, slopes, curvatures
 
     @property
-    def max_log2_draws_of_replicate(self) -> int:
-        """The binary logarithm of the most draws of a replicate; more if the sum over hidden coordinates is short."""
+    def max_log2_draws_per_replicate(self) -> int:
+        """The binary logarithm of the largest number of draws in a replicate; more for short sums over hidden nodes."""
         options = PlantedSamplingOptions.current()
-        nodes = len(self._hidden_nodes(self.problem.label_choices[0][0])[0])
-        if self._hidden_fields:
-            nodes *= len(points_in_ball(sampling_lattice_basis(len(self._hidden_fields)), options.reach / self.inner))
+        nodes = len(self._hidden_coordinate_nodes(self.problem.label_choices[0][0])[0])
+        if self._hidden_field_indices:
+            nodes *= len(
+                lattice_points_in_ball(
+                    sampling_lattice_basis(len(self._hidden_field_indices)), options.reach / self.inner
+                )
+            )
         return options.max_log2_draws + int(np.clip(np.log2(options.usual_nodes / nodes), 0, 3))
 
     @property
-    def has_hidden_coordinates(self) -> bool:
-        """Whether a continuous coordinate is hidden."""
-        return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes.HIDDEN)
+    def has_continuous_hidden_coordinates(self) -> bool:
+        """Whether any continuous coordinate of the channel is hidden."""
+        return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes_functions.HIDDEN)
 
     @property
-    def has_node_sum(self) -> bool:
-        """Whether a hidden coordinate is summed over on nodes, and not in closed form on a half line."""
+    def has_sum_over_hidden_nodes(self) -> bool:
+        """Whether a hidden coordinate is summed over numerically instead of in closed form on a half line."""
         contexts = self.problem.context_indices
-        return self.has_hidden_coordinates and not all(
-            lines is not None and lines.is_applicable(self.problem.law.rho_star[contexts(labels)])
-            for labels, lines in self._half_lines.items()
+        return self.has_continuous_hidden_coordinates and not all(
+            lines is not None and lines.has_independent_fields(self.problem.law.rho_star[contexts(labels)])
+            for labels, lines in self._half_lines_by_labels.items()
         )
 
     @cached_property
-    def _half_lines(self) -> dict[tuple[int, ...], HalfLines | None]:
-        return {labels: find_half_lines(self.problem, labels) for labels, _ in self.problem.label_choices}
+    def _half_lines_by_labels(self) -> dict[tuple[int, ...], FieldHalfLines | None]:
+        return {labels: find_field_half_lines(self.problem, labels) for labels, _ in self.problem.label_choices}
 
     @cached_property
-    def _hidden_fields(self) -> list[int]:
-        return [i for i, place in enumerate(self.problem.solver.bayes.FREE) if place >= 0]
+    def _hidden_field_indices(self) -> list[int]:
+        return [i for i, place in enumerate(self.problem.solver.bayes_functions.FREE) if place >= 0]
 
-    def _hidden_nodes(self, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
+    def _hidden_coordinate_nodes(self, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
         """Return nodes (K, hidden) of the hidden coordinates, zero for those that are fields, and their log weight."""
         options = PlantedSamplingOptions.current()
-        module = self.problem.solver.bayes
+        module = self.problem.solver.bayes_functions
         axes, log_step = [], 0.0
         place = sum(kind != "discrete" for _, kind, _ in module.OBSERVED) - 1
         for free, (_, kind, values) in zip(module.FREE, module.HIDDEN, strict=True):
@@ -298,16 +305,17 @@ class PlantedRule:
             log_step += np.log(step)
         return np.array(list(product(*axes))), log_step
 
-    def observe(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the observed coordinates, (N, .), at given fields.
+    def observed_from_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the observed coordinates, (N, .), of samples with given fields.
 
-        They follow from functions of the model, else from linear equations for each choice of discrete hidden ones.
+        They follow from functions of the model, or from linear equations for each choice of discrete hidden
+        coordinates.
 
         Args:
-            fields: the fields, (N, L t).
-            labels: the choice of labels.
+            fields: fields of N samples, (N, L t).
+            labels: cluster label of every token.
         """
-        module, constants = self.problem.solver.bayes, self.problem.constants(labels)
+        module, constants = self.problem.solver.bayes_functions, self.problem.constants(labels)
         if hasattr(module, "observed_at"):
             return module.observed_at(np.ascontiguousarray(fields), constants)
         count = len(module.OBSERVED)
@@ -315,9 +323,9 @@ class PlantedRule:
         bound = [i for i in range(module.FIELDS) if i not in module.FREE]
         positive = [i for i, (_, kind, _) in enumerate(module.OBSERVED) if kind == "positive"]
         found = np.full((len(fields), count), np.nan)
-        for choice in self._hidden_nodes(labels)[0]:
+        for choice in self._hidden_coordinate_nodes(labels)[0]:
             hidden = np.tile(choice, (len(fields), 1))
-            hidden[:, self._hidden_fields] = fields[:, [module.FREE[i] for i in self._hidden_fields]]
+            hidden[:, self._hidden_field_indices] = fields[:, [module.FREE[i] for i in self._hidden_field_indices]]
             values = module.fields_at(probes, hidden, constants)[0][:, :, bound]
             matrix = np.moveaxis(values[1:] - values[0], 0, 2)
             solved = np.linalg.solve(matrix, (fields[:, bound] - values[0])[:, :, None])[:, :, 0]
@@ -327,13 +335,13 @@ class PlantedRule:
 
 
 @dataclass(frozen=True)
-class HalfLines:
-    """Half lines of fields along which hidden coordinates of one choice of labels run.
+class FieldHalfLines:
+    """Half lines in the space of fields along which the continuous hidden coordinates vary, for one label assignment.
 
     Attributes:
-        hidden: which hidden coordinates run along one; fields: which field each of them moves.
-        choices: nodes of all hidden coordinates, one a choice of the discrete ones, (K, .), with the others between
-            their ends.
+        hidden: indices of the hidden coordinates that vary along a half line.
+        choices: one node of all hidden coordinates for each choice of the discrete ones, (K, .).
+        fields: index of the field that each of these coordinates changes.
     """
 
     problem: Problem
@@ -342,21 +350,24 @@ class HalfLines:
     fields: tuple[int, ...]
     choices: np.ndarray
 
-    def is_applicable(self, variance: np.ndarray) -> bool:
-        """Return whether the unknown part of each of these fields, blocks (L, t, t), is independent of all others."""
+    def has_independent_fields(self, variance: np.ndarray) -> bool:
+        """Return whether the unknown parts of the half-line fields are independent of all other fields.
+
+        `variance` has the covariance blocks of the unknown part, (L, t, t).
+        """
         own = block_diag(*variance)[list(self.fields)]
         own[range(len(own)), list(self.fields)] = 0.0
         return not own.any()
 
-    def posterior(
+    def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, variance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return log Z_out (N,), g (N, D) and dg/domega (N, D, D) at N points.
+        """Return log Z_out (N,) and its first two derivatives in omega, g (N, D) and dg/domega (N, D, D), at N points.
 
         Args:
             observed: observed coordinates, (N, .).
             omega: known part of the fields, (N, D).
-            variance: covariance blocks of Y around omega, (L, t, t).
+            variance: covariance blocks of the fields around omega, (L, t, t).
         """
         own, V = list(self.fields), block_diag(*variance)
         rest = [i for i in range(omega.shape[1]) if i not in own]
@@ -364,7 +375,7 @@ class HalfLines:
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * V[np.ix_(rest, rest)])[1]
         parts = []
         for choice in self.choices:
-            starts, slopes, log_density = self._evaluate_ends(observed, choice)
+            starts, slopes, log_density = self._half_line_ends(observed, choice)
             side = np.sign(slopes)
             z = side * (omega[:, own] - starts[:, own]) / widths
             shares = log_ndtr(z)
@@ -382,14 +393,14 @@ class HalfLines:
         second = np.einsum("kn,knij->nij", np.exp(logs - values), curvatures + slopes[..., None] * slopes[:, :, None])
         return values, g, second - g[:, :, None] * g[:, None]
 
-    def _evaluate_ends(self, observed: np.ndarray, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ends of half lines (N, D), slopes of fields in hidden coordinates (N, H) and log densities (N,)."""
+    def _half_line_ends(self, observed: np.ndarray, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return half-line ends (N, D), derivatives of fields in hidden coordinates (N, H) and log densities (N,)."""
         step = PlantedSamplingOptions.current().line_step
         low = choice.copy()
         for i in self.hidden:
-            low[i] = _ENDS[self.problem.solver.bayes.HIDDEN[i][1]][0]
+            low[i] = _ENDS[self.problem.solver.bayes_functions.HIDDEN[i][1]][0]
         moved = [choice + shift * step * np.eye(len(choice))[i] for i in self.hidden for shift in (2, 1, -1, -2)]
-        fields, jacobian, likelihood = evaluate_channel(
+        fields, jacobian, likelihood = evaluate_output_channel(
             self.problem, self.labels, observed, np.array([low, choice, *moved])
         )
         stencils = (fields[:, 2 + 4 * h : 6 + 4 * h, field] for h, field in enumerate(self.fields))
@@ -397,57 +408,59 @@ class HalfLines:
         log_density = jacobian[:, 1] + likelihood[:, 1] - np.log(np.abs(slopes)).sum(axis=1)
         return fields[:, 0], slopes, log_density
 
-    def is_uniform(self, observed: np.ndarray) -> bool:
-        """Return whether the density is constant along the half lines."""
+    def is_density_uniform(self, observed: np.ndarray) -> bool:
+        """Return whether the density of the observed coordinates is constant along the half lines."""
         tolerance = PlantedSamplingOptions.current().density_tolerance
         for choice in self.choices:
-            here = self._evaluate_ends(observed, choice)[2]
+            here = self._half_line_ends(observed, choice)[2]
             for place in _PLACES:
                 there = choice.copy()
                 for i in self.hidden:
-                    real = self.problem.solver.bayes.HIDDEN[i][1] == "real"
+                    real = self.problem.solver.bayes_functions.HIDDEN[i][1] == "real"
                     there[i] = choice[i] + place if real else choice[i] * np.exp(place)
-                if not np.abs(self._evaluate_ends(observed, there)[2] - here).max() < tolerance:
+                if not np.abs(self._half_line_ends(observed, there)[2] - here).max() < tolerance:
                     return False
         return True
 
 
-def find_half_lines(problem: Problem, labels: tuple[int, ...]) -> HalfLines | None:
-    """Return the half lines along which continuous hidden coordinates run, or None.
+def find_field_half_lines(problem: Problem, labels: tuple[int, ...]) -> FieldHalfLines | None:
+    """Return the half lines of fields along which the continuous hidden coordinates vary, or None.
 
     The channel is tested at random observed coordinates.
 
     Args:
-        problem: the problem, which fixes parameters of the channel.
-        labels: the choice of labels.
+        problem: the problem, which fixes the parameters of the channel.
+        labels: cluster label of every token.
 
     Returns:
-        None where there are no such coordinates, or where they do anything else.
+        None where there are no such coordinates, or where they have any other effect.
     """
-    module = problem.solver.bayes
+    module = problem.solver.bayes_functions
     kinds = [kind for _, kind, _ in module.HIDDEN]
     hidden = [i for i, kind in enumerate(kinds) if kind != "discrete"]
     if not hidden or not all(kinds[i] in _ENDS for i in hidden):
         return None
     axes = [values if kind == "discrete" else (_ENDS[kind][1],) for _, kind, values in module.HIDDEN]
     choices = np.array(list(product(*axes)), float)
-    observed = sample_coordinates(module.OBSERVED, np.random.default_rng(0))
-    fields = [_find_moved_field(problem, labels, observed, choices, i) for i in hidden]
+    observed = random_coordinates(module.OBSERVED, np.random.default_rng(0))
+    fields = [_find_field_moved_to_infinity(problem, labels, observed, choices, i) for i in hidden]
     if None in fields or len(set(fields)) < len(hidden):
         return None
-    found = HalfLines(problem, labels, tuple(hidden), tuple(field for field in fields if field is not None), choices)
-    return found if found.is_uniform(observed) else None
+    found = FieldHalfLines(
+        problem, labels, tuple(hidden), tuple(field for field in fields if field is not None), choices
+    )
+    return found if found.is_density_uniform(observed) else None
 
 
-def _find_moved_field(
+def _find_field_moved_to_infinity(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, choices: np.ndarray, i: int
 ) -> int | None:
-    """Return the only field that a hidden coordinate changes, if it takes it from a finite value to infinity."""
+    """Return the only field that a hidden coordinate changes, if that field goes to infinity; else None."""
     found, infinity = set(), PlantedSamplingOptions.current().infinity
     for choice in choices:
         nodes = np.tile(choice, (3, 1))
-        nodes[:, i] = _ENDS[problem.solver.bayes.HIDDEN[i][1]]
-        fields = evaluate_channel(problem, labels, observed, nodes)[0]
+        nodes[:, i] = _ENDS[problem.solver.bayes_functions.HIDDEN[i][1]]
+        fields = evaluate_output_channel(problem, labels, observed, nodes)[0]
         moves = np.flatnonzero((fields != fields[:, :1]).any(axis=(0, 1)))
         starts, ends = np.abs(fields[:, 0]), np.abs(fields[:, 2, moves])
         if len(moves) != 1 or not starts.max() < infinity or not ends.min() > infinity:
@@ -457,12 +470,14 @@ def _find_moved_field(
 
 
 @dataclass
-class Preimages:
-    """A rule that averages over samples of which all columns of the teacher but one are known exactly.
+class PreimageRule:
+    """A rule that averages over samples for which all columns of the teacher but one are known exactly.
 
     Attributes:
-        of: the unknown column, from 0 on; even: whether no column's sign changes the observed coordinates;
-            points: of every field, an even number; starts: points across the lattice of starts.
+        of: index of the unknown column.
+        even: whether the observed coordinates are independent of the sign of every column.
+        points: number of points for every field, an even number.
+        starts: number of points across the lattice of starts.
 
     Raises:
         InputError: a channel whose hidden coordinates are not fields, or with another number of observed coordinates
@@ -476,28 +491,28 @@ class Preimages:
     starts: int = 10
 
     def __post_init__(self) -> None:
-        module, self.planted = self.problem.solver.bayes, PlantedRule(self.problem)
+        module, self.planted = self.problem.solver.bayes_functions, PlantedSamplingRule(self.problem)
         if (
-            not (supports_planted_sampling(module) and self.planted.has_hidden_coordinates)
+            not (supports_planted_sampling(module) and self.planted.has_continuous_hidden_coordinates)
             or len(module.OBSERVED) != self.problem.tokens
         ):
             raise InputError(
-                f"column {self.of + 1} of {self.problem.solver.name} is asked for with the others known exactly: there "
-                "must then be as many observed numbers as it has fields, and hidden coordinates must be fields"
+                f"the threshold of column {self.of + 1} of {self.problem.solver.name} with all other columns known "
+                "needs as many observed numbers as this column has fields, and hidden coordinates that are fields"
             )
 
-    def averages(self) -> Averages:
-        """Return averages of the column alone at zero overlap: E g_l g_l^T and its derivative in the overlaps.
+    def averages_of_unknown_column(self) -> ChannelAverages:
+        """Return averages of the unknown column at zero overlap: E[g_l g_l^T] and its derivative in the overlaps.
 
         Raises:
-            NotConvergedError: too many samples.
+            NotConvergedError: there would be too many samples.
         """
         batch = PreimageOptions.current().batch_size
         law, t, of = self.problem.law, self.problem.teacher_rank, self.of
         outer, response = np.zeros_like(law.rho_star), np.zeros((*law.rho_star.shape, *law.rho_star.shape))
-        nodes, shares = self._field_nodes()
+        nodes, shares = self._gaussian_field_nodes()
         for labels, probability in self.problem.label_choices:
-            contexts, (mean, own) = self.problem.context_indices(labels), self._law_of_column(labels)
+            contexts, (mean, own) = self.problem.context_indices(labels), self._mean_and_variance_of_column(labels)
             factor = np.linalg.cholesky(law.rho_star[contexts])
             fields = np.einsum("lab,nlb->nla", factor, nodes.reshape(len(nodes), -1, t)).reshape(len(nodes), -1)
             fields += law.teacher_means[contexts].ravel()
@@ -505,7 +520,7 @@ class Preimages:
             for begin in range(0, len(fields), batch):
                 budget.check_time_limit()
                 part, weights = fields[begin : begin + batch], shares[begin : begin + batch]
-                rows, values, probabilities = self.compatible_values(part, labels)
+                rows, values, probabilities = self.compatible_field_values(part, labels)
                 centre = np.zeros((len(part), len(own)))
                 np.add.at(centre, rows, probabilities[:, None] * values)
                 covariance = np.zeros((len(part), len(own), len(own)))
@@ -514,20 +529,20 @@ class Preimages:
                 first[:, of, of] += weights @ ((centre - mean) / own) ** 2
                 curvature = (covariance - np.diag(own)) / np.outer(own, own)
                 second[:, of, of, :, of, of] += np.einsum("n,nlk->lk", weights, curvature**2)
-            accumulate_row(outer, response, contexts, probability * np.concatenate([first.ravel(), second.ravel()]))
-        return Averages(outer, np.nan, float(shares.sum()), response)
+            add_averages(outer, response, contexts, probability * np.concatenate([first.ravel(), second.ravel()]))
+        return ChannelAverages(outer, np.nan, float(shares.sum()), response)
 
-    def _law_of_column(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and variances of the column's fields, (L,)."""
+    def _mean_and_variance_of_column(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return means and variances of the fields of the unknown column, (L,)."""
         contexts, law = self.problem.context_indices(labels), self.problem.law
         return law.teacher_means[contexts][:, self.of], law.rho_star[contexts][:, self.of, self.of]
 
     @property
-    def spacing(self) -> float:
-        """The spacing of the lattice of starts, in standard deviations."""
+    def start_spacing(self) -> float:
+        """The spacing of the lattice of Newton starts, in standard deviations."""
         return 2 * PreimageOptions.current().start_reach / self.starts
 
-    def _field_nodes(self) -> tuple[np.ndarray, np.ndarray]:
+    def _gaussian_field_nodes(self) -> tuple[np.ndarray, np.ndarray]:
         size, most = self.problem.tokens * self.problem.teacher_rank, PreimageOptions.current().max_samples
         kept = None
         if self.points**size <= 4 * most:
@@ -537,27 +552,27 @@ class Preimages:
             kept = shares > 1e-14
         if kept is None or kept.sum() > most:
             raise NotConvergedError(
-                f"{self.points} points of each of {size} fields are too many; ask for a larger --accuracy"
+                f"a rule of {self.points} points for each of {size} fields is too large; ask for a larger --accuracy"
             )
         # Turned, so that no two fields are equal where a channel is singular; as exact for polynomials of total degree.
         turn = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
         return nodes[kept] @ turn, shares[kept]
 
-    def compatible_values(
+    def compatible_field_values(
         self, fields: np.ndarray, labels: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return all values of the column's fields that are compatible with the observed coordinates of samples.
+        """Return all values of the unknown column's fields that give the observed coordinates of the samples.
 
         Args:
-            fields: the true ones, (N, L t), of which other columns are known.
-            labels: the choice of labels.
+            fields: true fields of N samples, (N, L t), of which all other columns are known.
+            labels: cluster label of every token.
 
         Returns:
-            Rows (K,) of `fields`, values (K, L), and probabilities (K,), which add up to one for each row.
+            Sample indices (K,), values (K, L), and probabilities (K,), which add up to one for each sample.
         """
-        mean, variance = self._law_of_column(labels)
-        rows, values = self._find_preimages(fields, labels)
-        slope = self._observe_with_slopes(rows, values, fields, labels)[1]
+        mean, variance = self._mean_and_variance_of_column(labels)
+        rows, values = self._find_preimages_of_observed(fields, labels)
+        slope = self._observed_with_jacobian(rows, values, fields, labels)[1]
         with np.errstate(divide="ignore"):
             logs = -np.maximum(np.linalg.slogdet(slope)[1], -700.0) - ((values - mean) ** 2 / variance).sum(axis=1) / 2
         top = np.full(len(fields), -np.inf)
@@ -565,37 +580,40 @@ class Preimages:
         weights = np.exp(logs - top[rows])
         return rows, values, weights / np.bincount(rows, weights, len(fields))[rows]
 
-    def _observe_with_slopes(
+    def _observed_with_jacobian(
         self, rows: np.ndarray, values: np.ndarray, fields: np.ndarray, labels: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return observed coordinates (K, L) where the column's fields are `values`, and their slope (K, L, L)."""
+        """Return observed coordinates (K, L) and their Jacobian (K, L, L) at given values of the unknown column."""
         (count, size), difference = values.shape, PreimageOptions.current().difference_step
         moves = difference * np.concatenate([np.zeros((1, size)), *(k * np.eye(size) for k in (1, -1, 2, -2))])
         every = np.tile(fields[rows], (len(moves), 1))
         every[:, self.of :: self.problem.teacher_rank] = (values + moves[:, None]).reshape(-1, size)
-        seen = self.planted.observe(every, labels).reshape(len(moves), count, size)
+        seen = self.planted.observed_from_fields(every, labels).reshape(len(moves), count, size)
         right, left, far_right, far_left = seen[1:].reshape(4, size, count, size)
         return seen[0], np.moveaxis((8 * (right - left) - far_right + far_left) / (12 * difference), 0, 2)
 
-    def _find_preimages(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows (K,) and values (K, L) of the column's fields with the observed coordinates of `fields`."""
+    def _find_preimages_of_observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return sample indices (K,) and values (K, L) of the unknown column that give its observed coordinates."""
         options = PreimageOptions.current()
-        truth, (mean, variance) = fields[:, self.of :: self.problem.teacher_rank], self._law_of_column(labels)
-        wanted = self.planted.observe(fields, labels)
+        truth, (mean, variance) = (
+            fields[:, self.of :: self.problem.teacher_rank],
+            self._mean_and_variance_of_column(labels),
+        )
+        wanted = self.planted.observed_from_fields(fields, labels)
         every = np.arange(len(fields))
         # Where the channel is flat rounding hides all solutions but the true one and, by symmetry, its mirror image.
         mirrored = (
-            np.abs(self._observe_with_slopes(every, -truth, fields, labels)[0] - wanted).max(axis=1)
+            np.abs(self._observed_with_jacobian(every, -truth, fields, labels)[0] - wanted).max(axis=1)
             < options.mirror_tolerance
         )
         found = [(every, truth), (every[mirrored], -truth[mirrored])]
-        starts = mean + np.sqrt(variance) * self.spacing * points_in_ball(
-            sampling_lattice_basis(truth.shape[1]), options.start_reach / self.spacing
+        starts = mean + np.sqrt(variance) * self.start_spacing * lattice_points_in_ball(
+            sampling_lattice_basis(truth.shape[1]), options.start_reach / self.start_spacing
         )
         rows, values = np.repeat(every, len(starts)), np.tile(starts, (len(fields), 1))
         moved = np.full(len(values), np.inf)
         for _ in range(options.max_iterations):
-            seen, slope = self._observe_with_slopes(rows, values, fields, labels)
+            seen, slope = self._observed_with_jacobian(rows, values, fields, labels)
             gap = seen - wanted[rows]
             good = np.isfinite(gap).all(axis=1) & np.isfinite(slope).all(axis=(1, 2))
             # A singular slope gives no step; other steps are limited to the spacing of starts.
@@ -608,12 +626,12 @@ class Preimages:
                 break
             step = np.linalg.solve(slope[left], gap[left][:, :, None])[:, :, 0]
             moved, rows = np.abs(step).max(axis=1), rows[left]
-            values = values[left] - step * np.minimum(1.0, self.spacing / np.maximum(moved, 1e-300))[:, None]
-        return _drop_duplicates(*(np.concatenate(part) for part in zip(*found, strict=True)))
+            values = values[left] - step * np.minimum(1.0, self.start_spacing / np.maximum(moved, 1e-300))[:, None]
+        return _drop_duplicate_preimages(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
-def _drop_duplicates(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the solutions without duplicates: those of a row that are closer than Newton's method resolves."""
+def _drop_duplicate_preimages(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the solutions without duplicates, which are closer to each other than Newton's method resolves."""
     least = PreimageOptions.current().duplicate_distance
     order = np.argsort(rows, kind="stable")
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""Fixed points of state evolution: the overlap of a Bayes-optimal learner with the teacher at n = alpha d samples."""
+"""Fixed points of state evolution: overlaps of a Bayes-optimal learner with the teacher at n = alpha d samples."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base import budget, presenting
-from ...base.deprecation import DeprecatedName, renamed_attribute
-from ...base.errors import NotConvergedError, TimeLimitError, require_in, require_known
+from ...base.deprecation import DeprecatedName, deprecated_attribute
+from ...base.errors import NotConvergedError, TimeLimitError, require_in_interval, require_known_name
 from ...base.options import AlgorithmOptions
-from ...base.presenting import Result
-from ...base.progress import progress_step, report_remaining
-from ...integration.estimates import two_standard_errors
-from ...problems.problem import Problem, check_is_problem
-from .averages import Averages
-from .prediction import errors_by_metric, test_error
+from ...base.presenting import PresentableResult
+from ...base.progress import progress_step, report_remaining_work
+from ...integration.estimates import replicate_error_bar
+from ...problems.problem import Problem, require_problem
+from .averages import ChannelAverages
+from .prediction import least_errors_by_metric, least_test_error
 from .state_evolution import (
-    State,
-    free_entropy_of_recovery,
-    growth_from_zero,
-    is_recovered,
-    near_full_overlaps,
+    StateEvolutionMap,
+    free_entropy_of_perfect_recovery,
+    is_perfect_recovery_stable,
+    leading_growth_at_zero_overlap,
+    overlaps_near_perfect_recovery,
     spectral_radius,
 )
 
@@ -37,18 +37,18 @@ _ROUNDING = 1e-13  # of q, relative to rho*
 
 @dataclass(frozen=True)
 class BayesSolverOptions(AlgorithmOptions):
-    """Options of the iteration of state evolution.
+    """Options of the iteration of state evolution to a fixed point.
 
     Attributes:
         recovery_fraction: unknown fraction of the teacher below which perfect recovery is tested.
         limit_tolerance: tolerance of averages over rows with few values in the limit of perfect recovery.
-        max_steps: steps of state evolution.
-        max_refinements: refinements of rules for an error bar below the accuracy.
+        max_steps: largest number of steps of state evolution.
+        max_refinements: largest number of rule refinements by which the error bar is brought below the accuracy.
         refinement_ratio: decrease of the unknown fraction after which rules are refined again.
         min_refined_fraction: unknown fraction below which expensive rules are not refined again.
         sampling_rate: binary logarithm of the factor by which a doubling of draws reduces an error bar.
-        sampling_margin: uncertainty of that rate, relative to the doublings that are left: error bars of few draws
-            are rough, and a larger margin fails later.
+        sampling_margin: uncertainty of `sampling_rate`, relative to the remaining doublings of draws; larger fails
+            later.
     """
 
     recovery_fraction: float = 1e-7
@@ -62,8 +62,8 @@ class BayesSolverOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class BayesSolution(Result):
-    """A solution of state evolution.
+class BayesSolution(PresentableResult):
+    """A fixed point of state evolution: the overlaps of a Bayes-optimal learner with the teacher.
 
     Attributes:
         start: "uninformed", from the overlap due to the means (the solution that an algorithm finds), or "informed",
@@ -96,75 +96,75 @@ class BayesSolution(Result):
     columns: tuple[int, ...] = (0,)
     growth: float = float("nan")
 
-    half_widths = renamed_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
+    half_widths = deprecated_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
 
     @property
     def success(self) -> bool:
-        """Whether it is a solution: converged, or perfect recovery."""
+        """Whether state evolution reached a solution: it converged, or the teacher is recovered perfectly."""
         return self.status not in ("not_converged", "time_limit")
 
     @property
     def advice(self) -> str:
-        """The reason of a failure, and what to try; empty for a solution."""
+        """The reason of a failure and what to try, in one sentence; empty for a solution."""
         if self.success:
             return ""
         return (
-            f"{self.status.replace('_', ' ')} from {self.start}: residual {self.residual:.1e} after {self.steps} "
-            "steps of state evolution; try an alpha farther from a threshold, or a larger --accuracy"
+            f"state evolution from the {self.start} start ended with status {self.status}: residual "
+            f"{self.residual:.1e} after {self.steps} steps; try an alpha farther from thresholds or a larger --accuracy"
         )
 
     @property
     def test_error(self) -> float:
         """The least test error of any learner; NaN where it is unknown."""
-        return self._least_error[0]
+        return self._least_test_error[0]
 
     @property
     def test_error_error(self) -> float:
         """The error bar of the test error."""
-        return self._least_error[1]
+        return self._least_test_error[1]
 
     @cached_property
-    def _least_error(self) -> tuple[float, float]:
-        """The least value of the model's error, else of its first metric that is a squared distance, with error bar."""
-        found = test_error(self.problem, self.q, self.error_bars) if self.success else None
+    def _least_test_error(self) -> tuple[float, float]:
+        """The least value of the model's error, or of its first metric that is a squared distance, and an error bar."""
+        found = least_test_error(self.problem, self.q, self.error_bars) if self.success else None
         return found or next(iter(self.errors.values()), (float("nan"), float("nan")))
 
     @cached_property
     def errors(self) -> dict[str, tuple[float, float]]:
-        """The least error of any prediction and its error bar, by metric.
+        """The least error of any prediction and its error bar, for each metric of the model.
 
         Empty where no metric of the model is the square of a distance.
         """
-        return errors_by_metric(self.problem, self.q, self.error_bars) if self.success else {}
+        return least_errors_by_metric(self.problem, self.q, self.error_bars) if self.success else {}
 
     @cached_property
     def errors_unlearned(self) -> dict[str, tuple[float, float]]:
-        """The errors of a learner without samples, which knows the laws alone, by metric."""
+        """The least errors of a learner that has no samples and knows only the laws of the model, for each metric."""
         zero = np.zeros_like(self.q)
-        return errors_by_metric(self.problem, zero, zero) if self.success else {}
+        return least_errors_by_metric(self.problem, zero, zero) if self.success else {}
 
     def cosine(self, context: int = 0, column: int = 0) -> float:
-        """Return sqrt(q / rho*), the cosine of the angle between the posterior mean and a teacher column.
+        """Return sqrt(q / rho*): the cosine of the angle between the posterior mean and a teacher column.
 
         Args:
-            context: the context, from 0 on.
-            column: the column, from 0 on.
+            context: index of the context, from 0.
+            column: index of the teacher column, from 0.
         """
         known = self.q[context, column, column] / self.problem.law.rho_star[context, column, column]
         return float(np.sqrt(max(known, 0.0)))
 
     def table(self, erm: Solution | None = None) -> str:
-        """Return the table of `saddleforge bayes`; with an empirical risk minimiser for comparison if one is given."""
+        """Return the result as a text table, compared with an empirical risk minimiser if one is given."""
         return presenting.table(self, erm)
 
 
-def erm_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
-    """Return theta / sqrt(q rho*), the cosine of the angle between a student column and a teacher column.
+def student_teacher_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
+    """Return theta / sqrt(q rho*): the cosine of the angle between a student column and a teacher column.
 
     Args:
-        erm: an empirical risk minimiser.
-        context: the context, from 0 on.
-        column: the teacher's column, from 0 on; the student's is that of the same number, or its last.
+        erm: replica symmetric solution of empirical risk minimisation.
+        context: index of the context, from 0.
+        column: index of the teacher column, from 0; the student column has the same index, or is the last one.
     """
     o = erm.overlaps
     own = min(column, o.q.shape[1] - 1)
@@ -178,13 +178,13 @@ def erm_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
 def bayes_optimal(
     problem: Problem, start: str = "uninformed", *, accuracy: float = 1e-6, columns: Sequence[int] | None = None
 ) -> BayesSolution:
-    """Return the fixed point to which state evolution converges from a start.
+    """Return the fixed point of Bayes-optimal state evolution that is reached from a start.
 
     Args:
         problem: the problem with its alpha.
         start: "uninformed" or "informed".
-        accuracy: required error bar of q, relative to rho*, or to rho* - q where averages are cheap.
-        columns: the columns of the teacher, from 1 on, that are learned, the others keeping overlap zero; None for all.
+        accuracy: required error bar of q, relative to rho*, or to rho* - q where averages are cheap to compute.
+        columns: columns of the teacher, from 1, that are learned while the others keep overlap zero; None for all.
 
     Raises:
         InputError: the model has no output channel, or an unknown start, or columns that cannot keep overlap zero.
@@ -196,64 +196,64 @@ def bayes_optimal(
         >>> abs(best.test_error - tuned.observed) < 1e-5
         True
     """
-    check_is_problem(problem)
-    require_known("start", start, STARTS)
-    require_in("accuracy", accuracy, "[1e-12, 1)")
-    state = State(problem, None if columns is None else [column - 1 for column in columns])
-    evolution = _Evolution(state, start, accuracy)
+    require_problem(problem)
+    require_known_name("start", start, STARTS)
+    require_in_interval("accuracy", accuracy, "[1e-12, 1)")
+    state = StateEvolutionMap(problem, None if columns is None else [column - 1 for column in columns])
+    evolution = _StateEvolutionRun(state, start, accuracy)
     try:
-        return evolution.run()
+        return evolution.run_to_fixed_point()
     except TimeLimitError:
-        with budget.allow_overtime():
-            return evolution.build_solution("time_limit", evolution.q, evolution.gap)
+        with budget.allow_step_overtime():
+            return evolution.build_bayes_solution("time_limit", evolution.q, evolution.gap)
 
 
-class _Evolution:
-    """A run of state evolution from a start: overlaps, their change in the last step, and the number of steps."""
+class _StateEvolutionRun:
+    """A run of state evolution from a start: current overlaps, their last change, and the number of steps."""
 
-    def __init__(self, state: State, start: str, accuracy: float) -> None:
+    def __init__(self, state: StateEvolutionMap, start: str, accuracy: float) -> None:
         self.state, self.start, self.accuracy, self.alpha = state, start, accuracy, state.problem.alpha
-        self.scale = float(np.abs(state.pack(state.rho)).max())
-        self.counts, self.is_expensive = list(state.channel.counts), state.channel.is_expensive
+        self.scale = float(np.abs(state.pack_overlaps(state.rho)).max())
+        self.counts, self.has_expensive_averages = list(state.channel.counts), state.channel.has_expensive_averages
         # Averages over hidden fields are expensive: their rules are refined only as the error bar needs.
         self.tolerance, self.rough = (
-            (accuracy / 2, 0.01) if self.is_expensive else (accuracy / 10, max(accuracy / 10, 1e-6))
+            (accuracy / 2, 0.01) if self.has_expensive_averages else (accuracy / 10, max(accuracy / 10, 1e-6))
         )
-        self.q = state.full_overlaps * (1 - 1e-3) if start == "informed" else state.prior_overlaps
+        self.q = state.perfect_recovery_overlaps * (1 - 1e-3) if start == "informed" else state.overlaps_without_samples
         self.gap, self.steps = np.inf, 0
 
-    def run(self) -> BayesSolution:
-        """Return the fixed point to which it converges.
+    def run_to_fixed_point(self) -> BayesSolution:
+        """Iterate state evolution and return the fixed point to which it converges.
 
         Raises:
-            TimeLimitError: the time is used up.
+            TimeLimitError: the time limit is reached.
         """
         state, alpha = self.state, self.alpha
-        reach = 2e-2 if self.is_expensive else 1e-3  # largest change of the solution by a refined rule
+        reach = 2e-2 if self.has_expensive_averages else 1e-3  # largest change of the solution by a refined rule
         options = BayesSolverOptions.current()
-        if self.start == "uninformed" and state.is_uninformative:
-            factor, direction = growth_from_zero(state)
+        if self.start == "uninformed" and state.has_zero_overlap_solution:
+            factor, direction = leading_growth_at_zero_overlap(state)
             if alpha * factor <= 1:
-                return self._unlearned_solution()
-            self._perturb(self.q, direction)
-        settled_at = self._unknown_fraction(self.q)
-        state.refine_rule(self.q, alpha, self.rough)
-        state.check_excluded_columns(self.q, alpha)
+                return self._zero_overlap_solution()
+            self._restart_from_perturbed_overlaps(self.q, direction)
+        settled_at = self._unknown_teacher_fraction(self.q)
+        state.refine_quadrature(self.q, alpha, self.rough)
+        state.check_excluded_columns_stay_zero(self.q, alpha)
         last, ratio, patience = np.inf, 0.0, 0
         while self.steps < options.max_steps:
             budget.check_time_limit()
-            asked = f"the last one moved by {last:.0e}, asked {self.tolerance:.0e}"
-            report_remaining(f"step {self.steps} of at most {options.max_steps}, {asked}")
-            image = state.apply_map(self.q, alpha)
+            asked = f"last change {last:.0e}, goal {self.tolerance:.0e}"
+            report_remaining_work(f"step {self.steps} of at most {options.max_steps}, {asked}")
+            image = state.apply_state_evolution(self.q, alpha)
             self.steps += 1
             self.gap = gap = float(np.abs(image - self.q).max()) / self.scale
             before, self.q = self.q, image
-            unknown = self._unknown_fraction(image)
-            if unknown < options.recovery_fraction and unknown < 0.999 * self._unknown_fraction(before):
-                if is_recovered(state):
-                    return self._recovery_solution()
-                if not state.prior.continuous_dimension:
-                    return self._near_recovery_solution()
+            unknown = self._unknown_teacher_fraction(image)
+            if unknown < options.recovery_fraction and unknown < 0.999 * self._unknown_teacher_fraction(before):
+                if is_perfect_recovery_stable(state):
+                    return self._perfect_recovery_solution()
+                if not state.prior.information_dimension:
+                    return self._almost_perfect_recovery_solution()
             last_ratio, ratio, last = ratio, gap / max(last, 1e-300), gap
             falling = (self.steps > 2 and ratio < 1) or gap < 1e-13
             scale_fraction = self._accuracy_scale(image)
@@ -261,95 +261,99 @@ class _Evolution:
             close = settled or gap < self.tolerance * scale_fraction * max(1 - ratio, 1e-3)
             if self.steps >= patience and falling and close:
                 patience = int(1.5 * self.steps) + 1
-                averages = state.channel.averages(image, curved=True) if self._is_admissible(image) else None
-                polished = self._solve_newton(image, gap / max(1 - ratio, 1e-6) * self.scale, averages)
+                averages = (
+                    state.channel.channel_averages(image, curved=True) if self._has_admissible_overlaps(image) else None
+                )
+                polished = self._newton_fixed_point(image, gap / max(1 - ratio, 1e-6) * self.scale, averages)
                 # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
                 kept = self.start == "informed"
                 if polished is not None and (
-                    kept or state.overlap_fraction(polished) > 0.999 * state.overlap_fraction(image)
+                    kept or state.recovered_overlap_fraction(polished) > 0.999 * state.recovered_overlap_fraction(image)
                 ):
                     scale_fraction = self._accuracy_scale(polished)
-                    state.refine_rule(polished, alpha, max(self.tolerance * scale_fraction, _ROUNDING), averages)
-                    again = self._solve_newton(polished, reach * scale_fraction * self.scale, averages)
+                    state.refine_quadrature(polished, alpha, max(self.tolerance * scale_fraction, _ROUNDING), averages)
+                    again = self._newton_fixed_point(polished, reach * scale_fraction * self.scale, averages)
                     if again is not None:
-                        averages = state.channel.averages(again, curved=True)
+                        averages = state.channel.channel_averages(again, curved=True)
                         away = None if kept else self._unstable_direction(averages)
                         if away is None:
-                            return self._finish(again, averages)
-                        self._perturb(again, away)
+                            return self._solution_with_error_bars(again, averages)
+                        self._restart_from_perturbed_overlaps(again, away)
                         last, patience = np.inf, self.steps + 5
-                        state.refine_rule(self.q, alpha, self.rough)
+                        state.refine_quadrature(self.q, alpha, self.rough)
             # Larger overlaps need a finer rule: one that is too rough would suggest perfect recovery.
-            least = options.min_refined_fraction if self.is_expensive else 0.0
+            least = options.min_refined_fraction if self.has_expensive_averages else 0.0
             finer = not state.channel.has_no_hidden_integral and least < unknown < options.refinement_ratio * settled_at
             if finer or self.steps % 50 == 0:
                 settled_at = unknown
-                state.refine_rule(self.q, alpha, self.rough)
-        return self.build_solution("not_converged", self.q, self.gap)
+                state.refine_quadrature(self.q, alpha, self.rough)
+        return self.build_bayes_solution("not_converged", self.q, self.gap)
 
-    def _perturb(self, q: np.ndarray, direction: np.ndarray) -> None:
-        """Continue from q with a small step in a direction."""
-        sizes = np.abs(np.diagonal(self.state.full_overlaps, axis1=1, axis2=2))
+    def _restart_from_perturbed_overlaps(self, q: np.ndarray, direction: np.ndarray) -> None:
+        """Set the current overlaps to q plus a small step in a direction, from which the iteration continues."""
+        sizes = np.abs(np.diagonal(self.state.perfect_recovery_overlaps, axis1=1, axis2=2))
         self.q = q + 1e-3 * direction / np.abs(direction).max() * sizes[sizes > 0].min()
-        if self.is_expensive:
+        if self.has_expensive_averages:
             self.state.channel.counts = list(self.counts)  # at zero overlap a rule may be finer than needed
 
-    def _unstable_direction(self, averages: Averages) -> np.ndarray | None:
-        """Return the unstable direction of a solution, (C, t, t), of positive trace; None where it is stable.
+    def _unstable_direction(self, averages: ChannelAverages) -> np.ndarray | None:
+        """Return the unstable direction of a fixed point, (C, t, t), with positive trace; None if it is stable.
 
-        A solution in which a column has overlap zero by symmetry is on an invariant set of the map, where Newton
-        converges to it even if it is unstable.
+        Where a column has overlap zero by symmetry, the fixed point lies on an invariant set of the map, on which
+        Newton's method converges to it even if it is unstable.
 
         Args:
-            averages: at the solution, with their derivative in q.
+            averages: averages over the channel at the fixed point, with their derivative in q.
         """
         values, vectors = np.linalg.eig(self.state.jacobian(averages, self.alpha))
         leading = int(np.argmax(values.real))
         if not values[leading].real > 1:
             return None
-        direction = self.state.unpack(vectors[:, leading].real)
+        direction = self.state.unpack_overlaps(vectors[:, leading].real)
         return direction * (-1.0 if np.trace(direction.sum(axis=0)) < 0 else 1.0)
 
-    def _learned_block(self, q: np.ndarray) -> np.ndarray:
-        """Return the overlaps of the columns that are learned."""
+    def _overlaps_of_learned_columns(self, q: np.ndarray) -> np.ndarray:
+        """Return the block of an overlap matrix that belongs to the learned columns."""
         return q[np.ix_(range(len(q)), self.state.columns, self.state.columns)]
 
-    def _unknown_fraction(self, q: np.ndarray) -> float:
+    def _unknown_teacher_fraction(self, q: np.ndarray) -> float:
         """Return the largest unknown fraction of the teacher: the spectral radius of rho*^{-1} (rho* - q)."""
-        rho = self._learned_block(self.state.rho)
-        return spectral_radius(np.linalg.solve(rho, rho - self._learned_block(q)))
+        rho = self._overlaps_of_learned_columns(self.state.rho)
+        return spectral_radius(np.linalg.solve(rho, rho - self._overlaps_of_learned_columns(q)))
 
     def _accuracy_scale(self, q: np.ndarray) -> float:
-        """Return the fraction of rho* that accuracies are relative to: the unknown one where averages are cheap."""
-        return 1.0 if self.is_expensive else min(self._unknown_fraction(q), 1.0)
+        """Return the fraction of rho* that accuracies refer to: the unknown one where averages are cheap, else 1."""
+        return 1.0 if self.has_expensive_averages else min(self._unknown_teacher_fraction(q), 1.0)
 
-    def _is_admissible(self, q: np.ndarray) -> bool:
-        """Return whether 0 <= q < rho* up to rounding, of the columns that are learned."""
-        least = np.linalg.eigvalsh(self._learned_block(q)).min()
-        above = np.linalg.eigvalsh(self._learned_block(self.state.rho - q)).min()
+    def _has_admissible_overlaps(self, q: np.ndarray) -> bool:
+        """Return whether 0 <= q < rho* holds up to rounding for the learned columns."""
+        least = np.linalg.eigvalsh(self._overlaps_of_learned_columns(q)).min()
+        above = np.linalg.eigvalsh(self._overlaps_of_learned_columns(self.state.rho - q)).min()
         return bool(least > -1e-4 * np.abs(self.state.rho).max() and above > 0)
 
-    def _solve_newton(self, q: np.ndarray, reach: float, near: Averages | None = None) -> np.ndarray | None:
-        """Return the solution close to q by Newton's and then Broyden's method, or None.
+    def _newton_fixed_point(
+        self, q: np.ndarray, reach: float, near: ChannelAverages | None = None
+    ) -> np.ndarray | None:
+        """Return the fixed point close to q by Newton's and then Broyden's method, or None if there is none.
 
-        A solution with less than half of the unknown fraction of q is rejected: q may be converging to rho*.
+        A fixed point with less than half of the unknown fraction of q is rejected, as q may be converging to rho*.
 
         Args:
-            q: start, (C, t, t).
-            reach: largest distance of the solution from q.
+            q: initial overlaps, (C, t, t).
+            reach: largest allowed distance between the fixed point and q.
             near: averages with their derivative at q or close to it, for the first Jacobian.
         """
-        state, x = self.state, self.state.pack(q)
+        state, x = self.state, self.state.pack_overlaps(q)
         # A rough rule's average of derivatives is not quite the derivative of its averages; Broyden updates correct it.
-        rest = self.accuracy / 30 if self.is_expensive else 1e-13
+        rest = self.accuracy / 30 if self.has_expensive_averages else 1e-13
         move, value = np.zeros_like(x), np.zeros_like(x)
         matrix = None if near is None else state.jacobian(near, self.alpha) - np.eye(len(x))
         for _ in range(24):
-            if not self._is_admissible(state.unpack(x)):
+            if not self._has_admissible_overlaps(state.unpack_overlaps(x)):
                 return None
             budget.check_time_limit()
-            averages = state.channel.averages(state.unpack(x), curved=matrix is None)
-            before, value = value, state.pack(state.overlaps_from(averages, self.alpha)) - x
+            averages = state.channel.channel_averages(state.unpack_overlaps(x), curved=matrix is None)
+            before, value = value, state.pack_overlaps(state.overlaps_from_averages(averages, self.alpha)) - x
             if np.abs(value).max() < 1e-14 * self.scale:
                 break
             if matrix is None:
@@ -365,165 +369,174 @@ class _Evolution:
                 break
         else:
             return None
-        found = state.unpack(x)
+        found = state.unpack_overlaps(x)
         close = np.abs(found - q).max() <= 3 * reach + 1e-9 * self.scale
-        kept = close and self._is_admissible(found) and self._unknown_fraction(found) > 0.5 * self._unknown_fraction(q)
+        kept = (
+            close
+            and self._has_admissible_overlaps(found)
+            and self._unknown_teacher_fraction(found) > 0.5 * self._unknown_teacher_fraction(q)
+        )
         return found if kept else None
 
-    def _residual(self, q: np.ndarray, averages: Averages) -> float:
-        gap = self.state.overlaps_from(averages, self.alpha) - q
+    def _fixed_point_residual(self, q: np.ndarray, averages: ChannelAverages) -> float:
+        gap = self.state.overlaps_from_averages(averages, self.alpha) - q
         return float(np.abs(gap).max()) / float(np.abs(self.state.rho).max())
 
-    def _finish(self, q: np.ndarray, averages: Averages) -> BayesSolution:
-        """Return a solution with error bars, and refine its rules until these are below the accuracy.
+    def _solution_with_error_bars(self, q: np.ndarray, averages: ChannelAverages) -> BayesSolution:
+        """Return a solution with error bars, whose rules are refined until the error bars are below the accuracy.
 
-        Error bars are from finer rules on every axis, or from replicates.
+        Error bars come from finer rules on every axis, or from replicates.
 
         Args:
-            q: the overlaps, (C, t, t).
-            averages: averages at q, with their derivative.
+            q: overlaps, (C, t, t).
+            averages: averages over the channel at q, with their derivative.
         """
         state, scale, tolerance = self.state, float(np.abs(self.state.rho).max()), self.tolerance
-        if state.channel.is_sampled(q):
-            return self._finish_sampled(q, averages)
+        if state.channel.is_averaged_by_sampling(q):
+            return self._solution_with_sampling_errors(q, averages)
         best, most = None, BayesSolverOptions.current().max_refinements
         for refined in range(most):
             try:
                 # Twice the change of the solution and of Phi by finer rules.
-                gap, moved = self._changes_by_finer_rules(q, averages)
-                widths = 2 * state.max_response(gap, self.alpha, averages) + np.where(q == 0, 0.0, _ROUNDING * scale)
+                gap, moved = self._map_changes_by_finer_rules(q, averages)
+                widths = 2 * state.largest_solution_change(gap, self.alpha, averages) + np.where(
+                    q == 0, 0.0, _ROUNDING * scale
+                )
             except (NotConvergedError, np.linalg.LinAlgError):
                 break
-            best = self.build_solution("converged", q, self._residual(q, averages), widths, 2 * moved, averages)
+            best = self.build_bayes_solution(
+                "converged", q, self._fixed_point_residual(q, averages), widths, 2 * moved, averages
+            )
             scale_fraction = self._accuracy_scale(q)
             asked = max(self.accuracy * scale_fraction, 2 * _ROUNDING)
             if (worst := float(widths.max()) / scale) <= asked or refined == most - 1:
                 break
             tolerance *= 0.3 * asked / worst
-            report_remaining(f"error bar {worst:.1g}, asked {asked:.1g}")
+            report_remaining_work(f"error bar {worst:.1g}, goal {asked:.1g}")
             try:
-                state.refine_rule(q, self.alpha, max(tolerance * scale_fraction, _ROUNDING), averages)
-                finer = self._solve_newton(q, scale, averages)
+                state.refine_quadrature(q, self.alpha, max(tolerance * scale_fraction, _ROUNDING), averages)
+                finer = self._newton_fixed_point(q, scale, averages)
             except NotConvergedError:
                 break
             if finer is None:
                 break
-            q, averages = finer, state.channel.averages(finer, curved=True)
-        return best or self.build_solution("not_converged", q, np.nan)
+            q, averages = finer, state.channel.channel_averages(finer, curved=True)
+        return best or self.build_bayes_solution("not_converged", q, np.nan)
 
-    def _changes_by_finer_rules(
-        self, q: np.ndarray, averages: Averages, image: np.ndarray | None = None
+    def _map_changes_by_finer_rules(
+        self, q: np.ndarray, averages: ChannelAverages, image: np.ndarray | None = None
     ) -> tuple[np.ndarray, float]:
-        """Return the largest difference of images of q by finer rules from an image, or from q, and the same of Phi."""
+        """Return the largest changes of the image of q, relative to a given image or q, and of Phi by finer rules."""
         state, alpha = self.state, self.alpha
 
-        def evaluate() -> tuple[np.ndarray, float]:
-            finer = state.channel.averages(q)
-            return state.overlaps_from(finer, alpha), state.free_entropy(q, alpha, finer)
+        def image_and_free_entropy() -> tuple[np.ndarray, float]:
+            finer = state.channel.channel_averages(q)
+            return state.overlaps_from_averages(finer, alpha), state.free_entropy(q, alpha, finer)
 
         phi = state.free_entropy(q, alpha, averages)
-        images, values = zip(*state.evaluate_with_finer_rules(evaluate), strict=True)
+        images, values = zip(*state.evaluate_with_finer_rules(image_and_free_entropy), strict=True)
         gap = np.abs(np.array(images) - (q if image is None else image)).max(axis=0)
         return gap, max(abs(value - phi) for value in values)
 
-    def _finish_sampled(self, q: np.ndarray, averages: Averages) -> BayesSolution:
-        """Return a solution with as many draws as bring error bars of q below the accuracy.
+    def _solution_with_sampling_errors(self, q: np.ndarray, averages: ChannelAverages) -> BayesSolution:
+        """Return a solution with as many samples as required to bring the error bars of q below the accuracy.
 
         Args:
-            q: the overlaps, (C, t, t).
-            averages: averages at q, with their derivative.
+            q: overlaps, (C, t, t).
+            averages: averages over the channel at q, with their derivative.
 
         Raises:
-            NotConvergedError: that would be too many.
+            NotConvergedError: too many samples would be needed.
         """
         state, scale = self.state, float(np.abs(self.state.rho).max())
         planted, options = state.channel.planted, BayesSolverOptions.current()
         while True:
-            widths = state.sampling_errors(q, averages, self.alpha)
+            widths = state.sampling_error_bars(q, averages, self.alpha)
             worst = float(widths.max()) / scale
             if worst <= self.accuracy:
-                return self.build_solution("converged", q, self._residual(q, averages), widths, averages=averages)
+                return self.build_bayes_solution(
+                    "converged", q, self._fixed_point_residual(q, averages), widths, averages=averages
+                )
             further = max(1, int(np.ceil(np.log2(worst / self.accuracy) / options.sampling_rate)))
-            most = planted.max_log2_draws_of_replicate
+            most = planted.max_log2_draws_per_replicate
             # Error bars of few draws are rough.
             margin = options.sampling_margin * (most - planted.log2)
             if planted.log2 == most or planted.log2 + further > most + margin:
                 raise NotConvergedError(
-                    f"q of {state.problem.solver.name} is known to {worst:.1g} of the teacher from 2^{planted.log2} "
-                    f"draws a replicate; {self.accuracy:g} needs more than 2^{most}: ask for a larger --accuracy"
+                    f"the overlap q of {state.problem.solver.name} has a relative error bar of {worst:.1g} "
+                    f"with 2^{planted.log2} draws per replicate; an error bar of {self.accuracy:g} needs more than "
+                    f"2^{most} draws: ask for a larger --accuracy"
                 )
-            report_remaining(f"error bar {worst:.1g} from 2^{planted.log2} draws a replicate, asked {self.accuracy:g}")
+            drawn = f"2^{planted.log2} draws per replicate"
+            report_remaining_work(f"error bar {worst:.1g} from {drawn}, goal {self.accuracy:g}")
             planted.log2 += min(further, 3, most - planted.log2)
-            finer = self._solve_newton(q, scale)
+            finer = self._newton_fixed_point(q, scale)
             if finer is None:
-                return self.build_solution("not_converged", q, np.nan)
-            q, averages = finer, state.channel.averages(finer, curved=True)
+                return self.build_bayes_solution("not_converged", q, np.nan)
+            q, averages = finer, state.channel.channel_averages(finer, curved=True)
 
-    def _unlearned_solution(self) -> BayesSolution:
-        """Return the stable solution q = 0."""
+    def _zero_overlap_solution(self) -> BayesSolution:
+        """Return the stable solution q = 0, at which nothing is learned."""
         zero = np.zeros_like(self.state.rho)
-        self.state.refine_rule(zero, self.alpha, self.tolerance)
-        averages = self.state.channel.averages(zero, curved=True)
-        phi_error = 2 * self._changes_by_finer_rules(zero, averages)[1]
-        return self.build_solution("converged", zero, 0.0, zero, phi_error, averages)
+        self.state.refine_quadrature(zero, self.alpha, self.tolerance)
+        averages = self.state.channel.channel_averages(zero, curved=True)
+        phi_error = 2 * self._map_changes_by_finer_rules(zero, averages)[1]
+        return self.build_bayes_solution("converged", zero, 0.0, zero, phi_error, averages)
 
-    def _recovery_solution(self) -> BayesSolution:
+    def _perfect_recovery_solution(self) -> BayesSolution:
         """Return the solution q = rho*, with its distance from the last step of state evolution as error bar."""
-        whole, phi = self.state.full_overlaps, free_entropy_of_recovery(self.state)
+        whole, phi = self.state.perfect_recovery_overlaps, free_entropy_of_perfect_recovery(self.state)
         return BayesSolution(
             self.state.problem, self.start, "perfect_recovery", whole, np.full_like(whole, np.inf),
             np.abs(whole - self.q), phi, 0.0, self.gap, self.steps, self.state.columns,
         )  # fmt: skip
 
-    def _near_recovery_solution(self) -> BayesSolution:
-        """Return the solution for rows with few values of which a fraction like exp(-q^ / 2) stays unknown.
+    def _almost_perfect_recovery_solution(self) -> BayesSolution:
+        """Return the solution for rows with few values, of which a fraction like exp(-q^ / 2) remains unknown.
 
-        The conjugate q^ is then its limit at q = rho*.
+        The conjugate q^ is its limit at q = rho*.
         """
         state, alpha, found = self.state, self.alpha, []
         for farther in (2.0, 1.0):
-            near = near_full_overlaps(state, farther)
-            state.refine_rule(near, alpha, 1e-6)
-            averages = state.channel.averages(near, curved=True)
-            state.prior.refine_rule(alpha * averages.outer, BayesSolverOptions.current().limit_tolerance)
+            near = overlaps_near_perfect_recovery(state, farther)
+            state.refine_quadrature(near, alpha, 1e-6)
+            averages = state.channel.channel_averages(near, curved=True)
+            state.prior.refine_quadrature(alpha * averages.outer, BayesSolverOptions.current().limit_tolerance)
             found.append(averages)
         before, averages = found
         limit = replace(averages, outer=2 * averages.outer - before.outer)
-        q, image, scale = (
-            state.overlaps_from(limit, alpha),
-            state.overlaps_from(averages, alpha),
-            np.abs(state.rho).max(),
-        )
-        by_rules, phi_moved = self._changes_by_finer_rules(near, averages, image)
+        q, image = state.overlaps_from_averages(limit, alpha), state.overlaps_from_averages(averages, alpha)
+        scale = np.abs(state.rho).max()
+        by_rules, phi_moved = self._map_changes_by_finer_rules(near, averages, image)
         moved = np.abs(q - image) + by_rules
         beyond = abs(float(np.einsum("cij,cij->", limit.outer - averages.outer, state.rho - near))) * alpha
         widths = 2 * moved + _ROUNDING * scale
-        best = self.build_solution(
+        best = self.build_bayes_solution(
             "converged", near, float(moved.max() / scale), widths, 2 * phi_moved + beyond, averages
         )
         # Up to rounding q is below rho*.
-        return replace(best, q=q / max(state.overlap_fraction(q), 1.0), q_hat=alpha * limit.outer)
+        return replace(best, q=q / max(state.recovered_overlap_fraction(q), 1.0), q_hat=alpha * limit.outer)
 
-    def build_solution(
+    def build_bayes_solution(
         self, status: str, q: np.ndarray, residual: float, widths: np.ndarray | None = None, phi_error: float = 0.0,
-        averages: Averages | None = None,
+        averages: ChannelAverages | None = None,
     ) -> BayesSolution:  # fmt: skip
-        """Return overlaps as a result with a status.
+        """Return overlaps as a `BayesSolution` with a status.
 
         Args:
-            status: as of `BayesSolution`.
-            q: the overlaps, (C, t, t).
-            residual: of the fixed-point equations, relative to rho*.
+            status: one of the values of `BayesSolution.status`.
+            q: overlaps, (C, t, t).
+            residual: residual of the fixed-point equations, relative to rho*.
             widths: error bars of q, or None.
-            phi_error: error bar of Phi by integration.
-            averages: averages at q; computed where not given.
+            phi_error: error bar of Phi due to numerical integration.
+            averages: averages over the channel at q; computed if not given.
         """
         state, alpha, found = self.state, self.alpha, status == "converged"
-        averages = averages or state.channel.averages(q, curved=found)
+        averages = averages or state.channel.channel_averages(q, curved=found)
         error = phi_error + 1e-14 * (1 + alpha * abs(averages.log_evidence))
         if averages.samples:
             values = [state.free_entropy(q, alpha, sample) for sample in averages.samples]
-            error += float(two_standard_errors(np.array(values)))
+            error += float(replicate_error_bar(np.array(values)))
         most = float("nan")
         if found:
             most = max(spectral_radius(state.jacobian(averages, alpha, outside)) for outside in (False, True))

@@ -1,7 +1,7 @@
 """Thresholds of Bayes-optimal inference in alpha: weak recovery, algorithmic and information-theoretic.
 
-See docs/theory.md section 13. Along a second parameter a threshold is one number for each value, so that a line of them
-has no folds: each is located on its own, one after another.
+See docs/theory.md section 13. Along a second parameter a threshold is one number for each value of this parameter,
+so that it has no folds, and every value is located on its own.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.signal import find_peaks
 
 from ...base import budget, presenting
-from ...base.errors import InputError, NotConvergedError, require_in, require_known
+from ...base.errors import InputError, NotConvergedError, require_in_interval, require_known_name
 from ...base.interrupts import keep_partial_results
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...base.options import AlgorithmOptions
-from ...base.presenting import DatasetResult, Result
-from ...base.progress import progress_bar, progress_step, report_remaining
-from ...integration.estimates import two_standard_errors
+from ...base.presenting import DatasetResult, PresentableResult
+from ...base.progress import progress_bar, progress_step, report_remaining_work
+from ...integration.estimates import replicate_error_bar
 from ...problems.problem import Problem
-from .averages import Averages
-from .sampling import REPLICATES, Preimages
+from .averages import ChannelAverages
+from .sampling import REPLICATES, PreimageRule
 from .state_evolution import (
     CLOSE,
-    Point,
-    State,
-    exact_log_evidence,
-    growth_from_zero,
+    FixedPoint,
+    StateEvolutionMap,
     is_information_unbounded,
-    observed_dimension,
+    leading_growth_at_zero_overlap,
+    log_evidence_given_fields,
+    noiseless_observed_dimension,
     spectral_radius,
 )
 
@@ -59,18 +59,18 @@ class BayesThresholdOptions(AlgorithmOptions):
     """Options of the search for thresholds of Bayes-optimal inference.
 
     Attributes:
-        max_refinements: refinements of the rules for an error bar below the accuracy.
-        max_newton_steps: Newton steps to a crossing of free entropies.
-        branch_start_points: points of every axis at the beginning of a branch.
-        field_points: points of a field at the beginning where columns are known exactly.
-        lattice_starts: points across the lattice of Newton starts there.
+        max_refinements: largest number of rule refinements by which the error bar is brought below the accuracy.
+        max_newton_steps: largest number of Newton steps to a crossing of free entropies.
+        branch_start_points: initial points of every axis on a branch.
+        field_points: initial points of a field where columns are known exactly.
+        lattice_starts: initial points across the lattice of Newton starts where columns are known exactly.
         growth_tolerance: logarithm of the growth factor, in units of the accuracy, from which the last secant step
             is extrapolated.
-        min_secant_step: least distance of two logits whose difference gives a slope.
+        min_secant_step: smallest difference of two logits from which a secant is computed.
         refinement_factor: ratio of the points of an axis after and before a refinement.
-        cheap_refinement_factor: the same for q = 0, where averages are cheap.
-        max_rounds: rounds of refinements of all axes.
-        max_log2_draws: binary logarithm of the most draws of a replicate.
+        cheap_refinement_factor: the same ratio at q = 0, where averages are cheap.
+        max_rounds: largest number of refinement rounds over all axes.
+        max_log2_draws: binary logarithm of the largest number of draws in a replicate.
     """
 
     max_refinements: int = 6
@@ -87,13 +87,13 @@ class BayesThresholdOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class BayesThreshold(Result):
-    """A sample complexity at which Bayes-optimal inference changes.
+class BayesThreshold(PresentableResult):
+    """A sample complexity alpha at which Bayes-optimal inference changes.
 
     Attributes:
         kind: "weak_recovery", "algorithmic" or "information_theoretic".
         value, error: alpha and its error bar, of integration and root-finding.
-        evidence: numbers that support it.
+        evidence: numbers that support the threshold.
 
     Example:
         >>> found = sf.bayes_threshold(sf.problem("phase_retrieval"), "weak_recovery")
@@ -109,16 +109,19 @@ class BayesThreshold(Result):
 
 
 @dataclass(frozen=True)
-class BayesLine(Result, DatasetResult):
-    """A threshold of Bayes-optimal inference along a parameter.
+class BayesLine(PresentableResult, DatasetResult):
+    """A threshold of Bayes-optimal inference as a function of a second parameter.
 
     Attributes:
-        kind: of the threshold; over, over_values: the parameter and its values, (N,).
-        values, errors: alpha and its error bar, (N,); NaN where there is no threshold, or not to the accuracy.
-        evidence: numbers that support each value, or `reason`, why there is none.
-        of, given: the column of the threshold, from 1 on, or None, and the known overlaps of others, as of
-            `bayes_threshold`.
-        ending: the reason why it ends before the last value; empty if it does not.
+        kind: kind of the threshold, see `BayesThreshold`.
+        over: name of the second parameter.
+        over_values: values of the second parameter, (N,).
+        values: alpha at each value, (N,); NaN where there is no threshold or the accuracy was not reached.
+        errors: error bars of alpha, (N,).
+        evidence: numbers that support each value, or the key `reason` with the reason why there is none.
+        of: column of the teacher whose threshold it is, from 1, or None for all.
+        given: known overlaps of other columns, as for `bayes_threshold`.
+        ending: reason why the line ends before the last value; empty if it does not.
         interrupted: whether the user interrupted it; finished values are kept.
 
     Example:
@@ -141,12 +144,12 @@ class BayesLine(Result, DatasetResult):
 
     @property
     def success(self) -> bool:
-        """Whether there is a threshold at every value."""
+        """Whether a threshold was found at every value of the parameter."""
         return not self.ending and bool(np.isfinite(self.values).all())
 
     @property
     def title(self) -> str:
-        """The kind of threshold, its column and the known ones, in words."""
+        """The kind of threshold, its column and the known columns, in words."""
         words = f"{self.kind.replace('_', ' ')}"
         if self.of is not None:
             words += f" of column {self.of}"
@@ -157,15 +160,15 @@ class BayesLine(Result, DatasetResult):
         return ", ".join([words, *known])
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a dataset of value, error and over along `point`, as of a critical line."""
+        """Return a dataset with the threshold, its error bar and the second parameter along the dimension `point`."""
         return presenting.to_dataset(self)
 
     def plot(self, path: str | Path | None = None, *, overlay: tuple[BayesLine, ...] = ()) -> Figure:
-        """Return a figure of the line.
+        """Return a figure of the threshold as a function of the second parameter.
 
         Args:
-            path: file to write, or None.
-            overlay: other lines in the same figure.
+            path: file to write, or None for no file.
+            overlay: other lines to draw in the same figure.
         """
         return presenting.plot(self, path, overlay=[line.to_xarray() for line in overlay])
 
@@ -185,8 +188,8 @@ def bayes_threshold(
         problem: the problem.
         kind: "weak_recovery", "algorithmic" or "information_theoretic".
         accuracy: required error bar, relative to the threshold.
-        of: the column of the teacher, from 1 on, whose weak recovery alone is located.
-        given: known overlaps of other columns: column -> fraction of the teacher's, or "branch".
+        of: column of the teacher, from 1, whose weak recovery is located; None for all columns together.
+        given: known overlaps of other columns: column -> fraction of the teacher's overlap, or "branch".
 
     Raises:
         InputError: the model has no output channel, an unknown kind, or one that has no meaning for the model.
@@ -197,11 +200,11 @@ def bayes_threshold(
         >>> round(found.value, 9)
         0.5
     """
-    require_known("threshold", kind, KINDS)
-    require_in("accuracy", accuracy, "[1e-12, 1)")
+    require_known_name("threshold", kind, KINDS)
+    require_in_interval("accuracy", accuracy, "[1e-12, 1)")
     if of is not None or given:
         if kind != "weak_recovery" or of is None:
-            raise InputError("of and given go with kind = 'weak_recovery', and given with of")
+            raise InputError("`of` and `given` apply only to kind = 'weak_recovery', and `given` needs `of`")
         return weak_recovery_threshold(problem, accuracy, of, given or {})
     functions = {
         "weak_recovery": weak_recovery_threshold,
@@ -220,15 +223,15 @@ def bayes_line(
     of: int | None = None,
     given: Mapping[int, float | str] | None = None,
 ) -> BayesLine:
-    """Return a threshold in alpha of Bayes-optimal inference along another parameter.
+    """Return a threshold in alpha of Bayes-optimal inference for several values of a second parameter.
 
     Args:
         problem: the problem.
-        kind: as of `bayes_threshold`.
-        over: the parameter, its first and last value, and how many; or the parameter and its values.
-        accuracy: as of `bayes_threshold`.
-        of: as of `bayes_threshold`.
-        given: as of `bayes_threshold`.
+        kind: kind of the threshold, as for `bayes_threshold`.
+        over: name of the second parameter with its first value, last value and number of values; or name and values.
+        accuracy: required error bar, as for `bayes_threshold`.
+        of: column of the teacher, as for `bayes_threshold`.
+        given: known overlaps of other columns, as for `bayes_threshold`.
 
     Raises:
         InputError: as `bayes_threshold`, or an unknown parameter, or alpha.
@@ -240,7 +243,7 @@ def bayes_line(
     """
     name, *points = over
     if name == "alpha":
-        raise InputError("the threshold is in alpha; follow it in another parameter")
+        raise InputError("over = alpha: the threshold is itself a value of alpha; choose another parameter")
     problem.value_of(name)
     where = np.asarray(points[0], float) if len(points) == 1 else np.linspace(*points)
     problems = [problem.with_(**{name: float(value)}) for value in where]
@@ -250,7 +253,7 @@ def bayes_line(
             try:
                 found = bayes_threshold(at, kind, accuracy=accuracy, of=of, given=given)
                 rows.append((found.value, found.error, found.evidence))
-                task.advance(f"{name} = {value:.4g}: alpha = {format_with_error(found.value, found.error)}")
+                task.advance(f"{name} = {value:.4g}: alpha = {format_value_with_error(found.value, found.error)}")
             except NotConvergedError as error:
                 rows.append((np.nan, np.nan, {"reason": str(error)}))
                 task.advance(f"{name} = {value:.4g}: {error}")
@@ -264,28 +267,28 @@ def bayes_line(
 def weak_recovery_threshold(
     problem: Problem, accuracy: float = 1e-9, of: int | None = None, given: Mapping[int, float | str] | None = None
 ) -> BayesThreshold:
-    """Return the alpha at which q = 0 becomes unstable, or the zero overlap of one column.
+    """Return the alpha at which q = 0 becomes unstable, in all directions or for one column of the teacher.
 
     Args:
         problem: the problem.
-        accuracy: required error bar, relative.
-        of: the column, from 1 on, or None for all.
-        given: known overlaps of the other columns, as of `bayes_threshold`.
+        accuracy: required error bar, relative to the threshold.
+        of: column of the teacher, from 1, or None for all.
+        given: known overlaps of the other columns, as for `bayes_threshold`.
 
     Raises:
-        InputError: q = 0 is no solution, because outputs or means carry information at any alpha.
+        InputError: q = 0 is not a solution because outputs or means carry information at any alpha.
         NotConvergedError: q = 0 is stable at every alpha.
     """
     evidence: dict[str, Any] = {}
     if of is not None:
-        found = column_recovery(problem, of, given or {}, accuracy)
+        found = column_recovery_threshold(problem, of, given or {}, accuracy)
         known = {column: float(found.q[0, column - 1, column - 1]) for column in sorted(given or {})}
         evidence = {"column": of, **{f"overlap_of_column_{column}": overlap for column, overlap in known.items()}}
-    elif (state := State(problem)).is_uninformative:
-        found = recovery_from_zero(state, accuracy)
+    elif (state := StateEvolutionMap(problem)).has_zero_overlap_solution:
+        found = instability_threshold_of_zero_overlap(state, accuracy)
     else:
         raise InputError(
-            f"{problem.solver.name} has no weak-recovery threshold: its outputs, or the means, carry information "
+            f"{problem.solver.name} has no weak-recovery threshold: its outputs or the cluster means carry information "
             "on the teacher at any alpha"
         )
     evidence |= {"growth_of_q_per_alpha": found.growth, "points": found.points}
@@ -293,7 +296,7 @@ def weak_recovery_threshold(
 
 
 def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """Return the last alpha at which state evolution from zero information stops below perfect recovery.
+    """Return the largest alpha at which state evolution from zero information stops below perfect recovery.
 
     Every solution is a point of the curve alpha(s), s = Tr q / Tr rho*; state evolution from s = 0 stops at the first
     s where alpha(s) reaches alpha, so that the threshold is the largest maximum of the curve inside (0, 1), or weak
@@ -301,17 +304,17 @@ def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThre
 
     Args:
         problem: the problem.
-        accuracy: required error bar, relative.
+        accuracy: required error bar, relative to the threshold.
 
     Raises:
-        NotConvergedError: the curve only rises: no fold, the overlap grows continuously.
+        NotConvergedError: the curve has no fold, so that the overlap grows continuously.
     """
-    state = State(problem)
-    points = _scan_curve(state)
-    if state.is_uninformative and _jumps_at_weak_recovery(state, points):
+    state = StateEvolutionMap(problem)
+    points = _scan_alpha_of_overlap(state)
+    if state.has_zero_overlap_solution and _has_jump_at_weak_recovery(state, points):
         onset = weak_recovery_threshold(problem, accuracy)
         return replace(onset, kind="algorithmic", evidence={**onset.evidence, "jump": "from q = 0, at weak recovery"})
-    found, change = _locate_fold(state, points, accuracy)
+    found, change = _locate_last_fold(state, points, accuracy)
     return BayesThreshold(
         problem,
         "algorithmic",
@@ -321,23 +324,26 @@ def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThre
     )
 
 
-def _jumps_at_weak_recovery(state: State, points: list[Point]) -> bool:
-    """Return whether alpha(s) falls from s = 0 on and has no higher fold: the overlap jumps at weak recovery."""
+def _has_jump_at_weak_recovery(state: StateEvolutionMap, points: list[FixedPoint]) -> bool:
+    """Return whether alpha(s) falls from s = 0 on without a higher fold, so that the overlap jumps at weak recovery."""
     alphas = np.array([point.alpha for point in points])
     tops, _ = find_peaks(alphas)
-    least = alphas.min() * (1 + 10 * _scan_rule(state)[1])
+    least = alphas.min() * (1 + 10 * _logits_and_tolerance_of_scan(state)[1])
     return bool(alphas[0] > max(least, alphas[1], *alphas[tops]))
 
 
-def _scan_rule(state: State) -> tuple[np.ndarray, float]:
+def _logits_and_tolerance_of_scan(state: StateEvolutionMap) -> tuple[np.ndarray, float]:
     return _FINE_SCAN if state.channel.module.FIELDS == 1 else _COARSE_SCAN
 
 
-def _scan_curve(state: State, farther: bool = False) -> list[Point]:
-    """Return rough points of alpha(s) from the overlap of the means on, if `farther` up to almost perfect recovery."""
-    points: list[Point] = []
-    logits, rough = _scan_rule(state)
-    least = state.overlap_fraction(state.prior_overlaps)
+def _scan_alpha_of_overlap(state: StateEvolutionMap, farther: bool = False) -> list[FixedPoint]:
+    """Return approximate points of alpha(s), from the overlap due to the means to a large overlap.
+
+    With `farther` the points extend almost to perfect recovery.
+    """
+    points: list[FixedPoint] = []
+    logits, rough = _logits_and_tolerance_of_scan(state)
+    least = state.recovered_overlap_fraction(state.overlaps_without_samples)
     before = state.channel.counts, state.prior.count
     for logit in [*logits, *(_FARTHER if farther and logits is _FINE_SCAN[0] else ())]:
         # Beyond the highest fold nothing coexists.
@@ -347,8 +353,8 @@ def _scan_curve(state: State, farther: bool = False) -> list[Point]:
         try:
             guess = points[-1] if points else None
             q = fraction * state.rho if guess is None else guess.q * (fraction / guess.fraction)
-            state.refine_rule(q, 1.0 if guess is None else guess.alpha, rough)
-            points.append(state.solve_at_fraction(float(fraction), guess))
+            state.refine_quadrature(q, 1.0 if guess is None else guess.alpha, rough)
+            points.append(state.solve_at_overlap(float(fraction), guess))
         except (NotConvergedError, np.linalg.LinAlgError):
             if points:
                 break
@@ -356,76 +362,79 @@ def _scan_curve(state: State, farther: bool = False) -> list[Point]:
     return points
 
 
-def _locate_fold(state: State, points: list[Point], accuracy: float) -> tuple[Point, float]:
-    """Return the largest fold of alpha(s) and the relative error bar of its alpha, twice the change by finer rules.
+def _locate_last_fold(state: StateEvolutionMap, points: list[FixedPoint], accuracy: float) -> tuple[FixedPoint, float]:
+    """Return the fold of alpha(s) at the largest alpha and the relative error bar of this alpha.
 
     Raises:
-        NotConvergedError: there is none, or it is not known to the accuracy.
+        NotConvergedError: there is no fold, or its error bar exceeds the accuracy.
     """
     problem = state.problem
     alphas = np.array([p.alpha for p in points])
     inner = [i for i in range(1, len(points) - 1) if alphas[i] >= alphas[i - 1] and alphas[i] >= alphas[i + 1]]
-    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 10 * _scan_rule(state)[1])]
+    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 10 * _logits_and_tolerance_of_scan(state)[1])]
     if not inner:
         raise NotConvergedError(
-            f"state evolution of {problem.solver.name} has no fold in alpha: from zero information the overlap grows "
-            f"continuously with the sample complexity, up to {points[-1].fraction:.3g} of the teacher's at alpha = "
-            f"{points[-1].alpha:.4g}, the last that was tried"
+            f"{problem.solver.name} has no algorithmic threshold: from zero information the overlap grows continuously "
+            f"with alpha, up to {points[-1].fraction:.3g} of the teacher's at alpha = {points[-1].alpha:.4g}, the "
+            "largest alpha that was tried"
         )
     place = max(inner, key=lambda i: alphas[i])
     tolerance = accuracy / 8
     for end in (points[place - 1], points[place + 1]):
-        state.refine_rule(end.q, end.alpha, tolerance)
+        state.refine_quadrature(end.q, end.alpha, tolerance)
     fold = points[place]
 
-    def locate(tolerance: float) -> tuple[float, Callable[[], float]]:
+    def locate_threshold(tolerance: float) -> tuple[float, Callable[[], float]]:
         nonlocal fold
-        rough = _locate_extremum(state, points, place, -1.0)
-        state.refine_rule(rough.q, rough.alpha, tolerance)
-        fold = state.solve_at_fraction(rough.fraction, rough)
-        return fold.alpha, lambda: state.solve_at_fraction(fold.fraction, fold).alpha
+        rough = _locate_alpha_extremum(state, points, place, -1.0)
+        state.refine_quadrature(rough.q, rough.alpha, tolerance)
+        fold = state.solve_at_overlap(rough.fraction, rough)
+        return fold.alpha, lambda: state.solve_at_overlap(fold.fraction, fold).alpha
 
-    _, error = _refine_to_accuracy(state, locate, accuracy)
+    _, error = _refine_alpha_to_accuracy(state, locate_threshold, accuracy)
     return fold, error
 
 
-def _refine_to_accuracy(
-    state: State, locate: Callable[[float], tuple[float, Callable[[], float]]], accuracy: float
+def _refine_alpha_to_accuracy(
+    state: StateEvolutionMap, locate_threshold: Callable[[float], tuple[float, Callable[[], float]]], accuracy: float
 ) -> tuple[float, float]:
-    """Refine the rules until alpha is known to the accuracy; return it and its relative error bar.
+    """Refine the rules until alpha is known to the required accuracy; return alpha and its relative error bar.
 
     The error bar is twice the change by finer rules.
 
     Args:
         state: the map of state evolution.
-        locate: returns, for a tolerance of the rules, alpha and a function that locates it again by the current rules.
-        accuracy: required error bar, relative.
+        locate_threshold: function of the rules' tolerance that returns alpha, and a function that recomputes alpha.
+        accuracy: required error bar, relative to alpha.
 
     Raises:
-        NotConvergedError: it is not known to the accuracy.
+        NotConvergedError: the error bar remains above the accuracy.
     """
     tolerance = accuracy / 8
     for _ in range(BayesThresholdOptions.current().max_refinements):
-        alpha, again = locate(tolerance)
+        alpha, again = locate_threshold(tolerance)
         error = max(2 * abs(finer - alpha) / alpha for finer in state.evaluate_with_finer_rules(again))
         if error <= accuracy:
             return alpha, error
         tolerance *= 0.3 * accuracy / error
-    raise NotConvergedError(f"alpha = {alpha:.8g} is known to {error * alpha:.1e}; ask for a larger --accuracy")
+    raise NotConvergedError(
+        f"the threshold alpha = {alpha:.8g} has an error bar of {error * alpha:.1e} after all refinements; "
+        "ask for a larger --accuracy"
+    )
 
 
-def _locate_extremum(state: State, points: list[Point], place: int, sign: float) -> Point:
-    """Return the minimum of alpha(s) between the neighbours of a point, or its maximum for the sign -1."""
+def _locate_alpha_extremum(state: StateEvolutionMap, points: list[FixedPoint], place: int, sign: float) -> FixedPoint:
+    """Return the minimum (sign 1) or maximum (sign -1) of alpha(s) between the neighbours of a point."""
     bounds = points[place - 1].fraction, points[place + 1].fraction
     best = minimize_scalar(
-        lambda fraction: sign * state.solve_at_fraction(fraction, points[place]).alpha,
+        lambda fraction: sign * state.solve_at_overlap(fraction, points[place]).alpha,
         bounds=bounds, method="bounded", options={"xatol": 1e-9},
     )  # fmt: skip
-    return state.solve_at_fraction(float(best.x), points[place])
+    return state.solve_at_overlap(float(best.x), points[place])
 
 
 def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """Return the last alpha at which the solution of largest free entropy changes.
+    """Return the largest alpha at which the solution with the largest free entropy changes.
 
     All solutions that coexist are compared: no information where that is one, the rising parts of alpha(s), and perfect
     recovery of rows that take few values, -H(row) + alpha E log P(observed | Y). Where continuous numbers are seen
@@ -433,42 +442,42 @@ def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) ->
 
     Args:
         problem: the problem.
-        accuracy: required error bar, relative.
+        accuracy: required error bar, relative to the threshold.
 
     Raises:
-        NotConvergedError: there is no such alpha, as where no solutions coexist.
+        NotConvergedError: there is no such alpha, for instance because no solutions coexist.
     """
-    state = State(problem)
-    unknown, known = state.prior.continuous_dimension, observed_dimension(state)
+    state = StateEvolutionMap(problem)
+    unknown, known = state.prior.information_dimension, noiseless_observed_dimension(state)
     if known > 0:
         counted = f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"
         error = 0.0 if float(known).is_integer() else _ROUNDING * unknown / known
         return BayesThreshold(problem, "information_theoretic", unknown / known, error, {"counted": counted})
-    transitions = _find_transitions(state, _coexisting_branches(state))
+    transitions = _find_first_order_transitions(state, _coexisting_solution_branches(state))
     if not transitions:
         message = (
-            f"state evolution of {problem.solver.name} has no fold in alpha at which solutions begin to coexist, in "
-            "the range searched: the solution of largest free entropy never jumps"
+            f"{problem.solver.name} has no information-theoretic threshold: state evolution has no fold in the range "
+            "of alpha that was searched, so that the solution of largest free entropy never jumps"
         )
         never = (
-            "; rows are continuous and no continuous number is seen without noise, so that perfect recovery is never "
+            ". Teacher rows are continuous and all observed numbers are noisy, so that perfect recovery is never "
             "reached at finite alpha"
         )
         raise NotConvergedError(message + never if unknown > 0 else message)
     alpha, less, more = transitions[-1]
 
-    def locate(tolerance: float) -> tuple[float, Callable[[], float]]:
+    def locate_threshold(tolerance: float) -> tuple[float, Callable[[], float]]:
         nonlocal alpha
         for solutions in (less, more):
             if solutions.points:
-                state.refine_rule(solutions.nearest_point(alpha).q, alpha, tolerance)
-        alpha = _locate_crossing(less, more, alpha)
-        return alpha, lambda: _locate_crossing(less, more, alpha)
+                state.refine_quadrature(solutions.nearest_point_in_alpha(alpha).q, alpha, tolerance)
+        alpha = _locate_free_entropy_crossing(less, more, alpha)
+        return alpha, lambda: _locate_free_entropy_crossing(less, more, alpha)
 
-    alpha, error = _refine_to_accuracy(state, locate, accuracy)
-    (q, free_entropy, _), (more_q, *_) = less.evaluate(alpha), more.evaluate(alpha)
+    alpha, error = _refine_alpha_to_accuracy(state, locate_threshold, accuracy)
+    (q, free_entropy, _), (more_q, *_) = less.overlaps_and_free_entropy(alpha), more.overlaps_and_free_entropy(alpha)
     evidence = {
-        "shares_of_overlap": [state.overlap_fraction(q), state.overlap_fraction(more_q)],
+        "shares_of_overlap": [state.recovered_overlap_fraction(q), state.recovered_overlap_fraction(more_q)],
         "free_entropy": float(free_entropy),
         "coexist_from": max(less.low, more.low),
         "coexist_to": min(less.high, more.high),
@@ -482,57 +491,58 @@ def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) ->
 
 @dataclass(frozen=True)
 class _SolutionBranch:
-    """A branch of solutions at ascending alpha that may coexist with others.
+    """A branch of solutions in ascending alpha that may coexist with other branches.
 
     Attributes:
-        low, high: alpha between which they exist.
-        points: points of a rising part of alpha(s), in ascending order; overlaps beyond the first and last are those of
-            these. Empty at perfect recovery.
+        low: smallest alpha of the branch.
+        high: largest alpha of the branch.
+        points: points of a rising part of alpha(s), ascending; empty at perfect recovery. Beyond the first and last
+            point the overlaps are constant.
     """
 
-    state: State
+    state: StateEvolutionMap
     low: float
     high: float
-    points: tuple[Point, ...] = ()
+    points: tuple[FixedPoint, ...] = ()
 
-    def evaluate(self, alpha: float) -> tuple[np.ndarray, float, float]:
-        """Return overlaps, free entropy and its slope in alpha, E log Z_out."""
+    def overlaps_and_free_entropy(self, alpha: float) -> tuple[np.ndarray, float, float]:
+        """Return the overlaps, the free entropy and its derivative in alpha, E log Z_out."""
         state = self.state
         if not self.points:
-            evidence = exact_log_evidence(state)
-            return state.rho, alpha * evidence - state.prior.entropy, evidence
-        q = self._overlaps_at(alpha)
-        averages = state.channel.averages(q)
+            evidence = log_evidence_given_fields(state)
+            return state.rho, alpha * evidence - state.prior.row_entropy, evidence
+        q = self._overlaps_at_alpha(alpha)
+        averages = state.channel.channel_averages(q)
         return q, state.free_entropy(q, alpha, averages), averages.log_evidence
 
-    def nearest_point(self, alpha: float) -> Point:
-        """Return the point whose alpha is nearest."""
+    def nearest_point_in_alpha(self, alpha: float) -> FixedPoint:
+        """Return the point of the branch whose alpha is nearest to a given alpha."""
         return min(self.points, key=lambda point: abs(point.alpha - alpha))
 
-    def _overlaps_at(self, alpha: float) -> np.ndarray:
+    def _overlaps_at_alpha(self, alpha: float) -> np.ndarray:
         after = int(np.searchsorted([point.alpha for point in self.points], alpha))
         if not 0 < after < len(self.points):
             return self.points[min(after, len(self.points) - 1)].q
-        guess = self.nearest_point(alpha)
+        guess = self.nearest_point_in_alpha(alpha)
 
-        def excess(fraction: float) -> float:
-            return float(np.log(self.state.solve_at_fraction(fraction, guess).alpha / alpha))
+        def log_alpha_excess(fraction: float) -> float:
+            return float(np.log(self.state.solve_at_overlap(fraction, guess).alpha / alpha))
 
         # One point more on both sides, as these are by a rough rule.
         ends = [self.points[i].fraction for i in (max(after - 2, 0), min(after + 1, len(self.points) - 1))]
-        if not excess(ends[0]) < 0 < excess(ends[1]):
+        if not log_alpha_excess(ends[0]) < 0 < log_alpha_excess(ends[1]):
             raise NotConvergedError(
-                f"the solution of {self.state.problem.solver.name} at alpha = {alpha:.6g} is not found again by a "
-                "finer rule; ask for a smaller --accuracy"
+                f"a finer integration rule does not find the solution of {self.state.problem.solver.name} at alpha = "
+                f"{alpha:.6g} again; ask for a smaller --accuracy"
             )
         # The free entropy is stationary in the overlaps.
-        return self.state.solve_at_fraction(float(brentq(excess, *ends, xtol=1e-10, rtol=1e-10)), guess).q
+        return self.state.solve_at_overlap(float(brentq(log_alpha_excess, *ends, xtol=1e-10, rtol=1e-10)), guess).q
 
     @cached_property
-    def _interpolation_knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The values of alpha, free entropy and its slope at the points."""
+    def _free_entropy_knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The values of alpha, the free entropy and its derivative in alpha at the points of the branch."""
         if not self.points:
-            _, free_entropy, slope = self.evaluate(1.0)
+            _, free_entropy, slope = self.overlaps_and_free_entropy(1.0)
             return np.ones(1), np.array([free_entropy]), np.array([slope])
         values = [self.state.free_entropy(p.q, p.alpha, p.averages) for p in self.points]
         return (
@@ -541,30 +551,34 @@ class _SolutionBranch:
         )  # fmt: skip
 
     def interpolate_free_entropy(self, alpha: float) -> float:
-        """Return the free entropy by interpolation between the points."""
-        alphas, values, slopes = self._interpolation_knots
+        """Return the free entropy at an alpha by interpolation between the points of the branch."""
+        alphas, values, slopes = self._free_entropy_knots
         if alphas[0] < alpha < alphas[-1]:
             return float(CubicHermiteSpline(alphas, values, slopes)(alpha))
         end = 0 if alpha <= alphas[0] else -1
         return float(values[end] + (alpha - alphas[end]) * slopes[end])
 
 
-def _coexisting_branches(state: State) -> list[_SolutionBranch]:
-    """Return the branches of solutions that may have the largest free entropy, smaller overlaps first."""
-    discrete = not state.prior.continuous_dimension
+def _coexisting_solution_branches(state: StateEvolutionMap) -> list[_SolutionBranch]:
+    """Return the branches of solutions that may have the largest free entropy, in ascending order of overlap."""
+    discrete = not state.prior.information_dimension
     unbounded = discrete and is_information_unbounded(state)
-    points = _scan_curve(state, not unbounded)
-    alphas, rough = np.log([point.alpha for point in points]), _scan_rule(state)[1]
+    points = _scan_alpha_of_overlap(state, not unbounded)
+    alphas, rough = np.log([point.alpha for point in points]), _logits_and_tolerance_of_scan(state)[1]
     folds = {}
     for sign in (1.0, -1.0):
         for place in find_peaks(-sign * alphas, prominence=10 * rough)[0]:
             for end in (points[place - 1], points[place + 1]):
-                state.refine_rule(end.q, end.alpha, rough)
-            folds[int(place)] = _locate_extremum(state, points, place, sign)
+                state.refine_quadrature(end.q, end.alpha, rough)
+            folds[int(place)] = _locate_alpha_extremum(state, points, place, sign)
     found = []
-    if state.is_uninformative:
-        averages = state.channel.averages(state.prior_overlaps)
-        found.append(_SolutionBranch(state, 0.0, points[0].alpha, (Point(0.0, 0.0, state.prior_overlaps, averages),)))
+    if state.has_zero_overlap_solution:
+        averages = state.channel.channel_averages(state.overlaps_without_samples)
+        found.append(
+            _SolutionBranch(
+                state, 0.0, points[0].alpha, (FixedPoint(0.0, 0.0, state.overlaps_without_samples, averages),)
+            )
+        )
     for first, last in pairwise([0, *sorted(folds), len(points) - 1]):
         ends = folds.get(first, points[first]), folds.get(last, points[last])
         if ends[0].alpha >= ends[1].alpha:
@@ -574,7 +588,7 @@ def _coexisting_branches(state: State) -> list[_SolutionBranch]:
         for point in [*inner, ends[1]]:
             if rising[-1].alpha < point.alpha <= ends[1].alpha:
                 rising.append(point)
-        starts = first == 0 and not state.is_uninformative
+        starts = first == 0 and not state.has_zero_overlap_solution
         # The unknown fraction of rows that take few values beyond the last point is negligible.
         goes_on = last == len(points) - 1 and discrete and not unbounded and 1 - points[-1].fraction < 2 * CLOSE
         found.append(
@@ -585,43 +599,46 @@ def _coexisting_branches(state: State) -> list[_SolutionBranch]:
     return [*found, _SolutionBranch(state, 0.0, np.inf)] if unbounded else found
 
 
-def _find_transitions(
-    state: State, found: list[_SolutionBranch]
+def _find_first_order_transitions(
+    state: StateEvolutionMap, found: list[_SolutionBranch]
 ) -> list[tuple[float, _SolutionBranch, _SolutionBranch]]:
-    """Return rough ascending alpha at which the branch of largest free entropy changes, and both branches."""
+    """Return approximate alpha, ascending, at which the branch of largest free entropy changes, with both branches."""
     transitions = []
     for less, more in combinations(found, 2):
         low, high = max(less.low, more.low), min(less.high, more.high)
         if not low < high < np.inf:
             continue
 
-        def excess(alpha: float, less: _SolutionBranch = less, more: _SolutionBranch = more) -> float:
-            """Return the difference of the free entropies.
+        def free_entropy_difference(alpha: float, less: _SolutionBranch = less, more: _SolutionBranch = more) -> float:
+            """Return the difference of the free entropies of two branches at an alpha.
 
             Args:
                 alpha: sample complexity.
-                less: the branch of smaller overlaps.
-                more: that of larger ones.
+                less: branch with the smaller overlaps.
+                more: branch with the larger overlaps.
             """
             return more.interpolate_free_entropy(alpha) - less.interpolate_free_entropy(alpha)
 
-        if not excess(low) < 0 < excess(high):
+        if not free_entropy_difference(low) < 0 < free_entropy_difference(high):
             continue
-        alpha = float(brentq(excess, low, high))
+        alpha = float(brentq(free_entropy_difference, low, high))
         others = [one.interpolate_free_entropy(alpha) for one in found if one.low < alpha < one.high]
-        if max(others) <= more.interpolate_free_entropy(alpha) + 10 * _scan_rule(state)[1] * alpha:
+        if max(others) <= more.interpolate_free_entropy(alpha) + 10 * _logits_and_tolerance_of_scan(state)[1] * alpha:
             transitions.append((alpha, less, more))
     return sorted(transitions, key=lambda transition: transition[0])
 
 
-def _locate_crossing(less: _SolutionBranch, more: _SolutionBranch, alpha: float) -> float:
-    """Return the alpha at which two free entropies are equal, by Newton's method.
+def _locate_free_entropy_crossing(less: _SolutionBranch, more: _SolutionBranch, alpha: float) -> float:
+    """Return the alpha at which the free entropies of two branches are equal, by Newton's method.
 
     Raises:
-        NotConvergedError: they do not cross where both solutions exist.
+        NotConvergedError: the free entropies do not cross where both solutions exist.
     """
     for _ in range(BayesThresholdOptions.current().max_newton_steps):
-        (_, one, slope), (_, other, more_slope) = less.evaluate(alpha), more.evaluate(alpha)
+        (_, one, slope), (_, other, more_slope) = (
+            less.overlaps_and_free_entropy(alpha),
+            more.overlaps_and_free_entropy(alpha),
+        )
         step = (other - one) / (more_slope - slope)
         alpha -= step
         if not max(less.low, more.low) < alpha < min(less.high, more.high):
@@ -634,12 +651,15 @@ def _locate_crossing(less: _SolutionBranch, more: _SolutionBranch, alpha: float)
 
 
 @dataclass(frozen=True)
-class RecoveryThreshold:
-    """A weak-recovery threshold, of one column or of all.
+class WeakRecoveryThreshold:
+    """A weak-recovery threshold of one column or of all columns, with the growth factor of the overlap.
 
     Attributes:
-        alpha, error: the threshold and its error bar; growth: growth factor of the overlap in a step, per alpha.
-        q: overlaps of the other columns there, (C, t, t); points: of the rule.
+        alpha: the threshold.
+        error: error bar of the threshold.
+        growth: growth factor of the overlap in a step of state evolution, per alpha.
+        q: overlaps of the other columns at the threshold, (C, t, t).
+        points: points of the integration rule.
     """
 
     alpha: float
@@ -650,95 +670,106 @@ class RecoveryThreshold:
 
 
 @dataclass
-class _GrowthSearch:
-    """A search for the threshold at which the growth factor of a small overlap is one.
+class _GrowthFactorSearch:
+    """A search for the threshold in alpha at which the growth factor of a small overlap is one.
 
     Attributes:
-        locate: returns alpha, the growth factor per alpha, and the overlaps there.
-        counts: points of the rule, refined in place.
+        locate_threshold: function that returns alpha, the growth factor per alpha, and the overlaps at the threshold.
+        counts: points of the integration rule, refined in place.
         near: overlaps at which rules are chosen; None where nothing is sampled.
-        first: axis of the rule that is refined first, 1 where omega is zero; is_cheap: whether averages are cheap.
+        first: axis of the rule that is refined first; 1 where omega is zero.
+        is_cheap: whether averages are cheap.
     """
 
-    state: State
-    locate: Callable[[], tuple[float, float, np.ndarray]]
+    state: StateEvolutionMap
+    locate_threshold: Callable[[], tuple[float, float, np.ndarray]]
     counts: list[int]
     near: np.ndarray | None
     first: int = 0
     is_cheap: bool = False
 
 
-def column_recovery(problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float) -> RecoveryThreshold:
+def column_recovery_threshold(
+    problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float
+) -> WeakRecoveryThreshold:
     """Return the alpha at which the overlap of one column with the teacher begins to grow.
 
     Args:
         problem: the problem.
-        of: the column, from 1 on.
-        given: column -> its overlap as a fraction of the teacher's, fixed, in [0, 1], or "branch": the overlap learned
-            from the same samples. If one is known exactly all others must be.
-        accuracy: required error bar, relative.
+        of: column of the teacher, from 1.
+        given: column -> known overlap as a fraction of the teacher's, in [0, 1], or "branch": the overlap learned from
+            the same samples. If one column is known exactly, all others must be.
+        accuracy: required error bar, relative to the threshold.
 
     Raises:
         InputError: unknown columns, fractions out of range, or a column with information at any alpha.
-        NotConvergedError: the column is not learned on the branch, or the rule would grow too large.
+        NotConvergedError: the column is not learned on the branch, or the rule would become too large.
     """
     t, rho = problem.teacher_rank, problem.law.rho_star
     if not {of, *given} <= set(range(1, t + 1)) or of in given:
         raise InputError(
-            f"of = {of}, given = {sorted(given)}: columns of the teacher are 1 to {t}, and `of` is not among the given"
+            f"of = {of}, given = {sorted(given)}: the teacher has columns 1 to {t}, and `given` must not contain `of`"
         )
     shares = {column - 1: value for column, value in given.items() if value != BRANCH}
     for column, fraction in shares.items():
         if isinstance(fraction, str) or not 0 <= fraction <= 1:
             raise InputError(f"column {column + 1} = {fraction!r} is out of range; allowed is [0, 1] or {BRANCH!r}")
     if shares and len(shares) != len(given) and any(shares.values()):
-        raise InputError(f"columns are given as shares or as {BRANCH!r}; do not mix both")
+        raise InputError(
+            f"given: known columns are either all fractions of the teacher's overlap or all {BRANCH!r}, not both"
+        )
     others = [column for column in range(t) if column != of - 1]
     if np.abs(rho[:, of - 1][:, others]).max(initial=0.0) > 0:
-        raise InputError("columns of the teacher that are correlated are not learned one by one")
+        raise InputError(
+            f"of = {of}: this column of the teacher is correlated with others, so that it has no threshold of its own"
+        )
     if 1 in shares.values():
         if [shares.get(column) for column in others] != [1] * len(others):
-            raise InputError("a column is given as known exactly (share 1): give all others but `of` in this way, too")
-        return _refine_threshold(_search_with_exact_columns(problem, of - 1, others), accuracy)
+            raise InputError(
+                "given: one column is known exactly (fraction 1), so all others except `of` must be known exactly"
+            )
+        return _refine_growth_threshold(_growth_search_with_exact_columns(problem, of - 1, others), accuracy)
     if len(shares) == len(given):
         q = np.zeros_like(rho)
         for column, fraction in shares.items():
             q[:, column, column] = float(fraction) * rho[:, column, column]
-        return _refine_threshold(_search_with_known_overlaps(problem, of - 1, others, q), accuracy)
-    branch = _ColumnBranch(
+        return _refine_growth_threshold(_growth_search_with_known_overlaps(problem, of - 1, others, q), accuracy)
+    branch = _LearnedColumnsBranch(
         problem, of - 1, sorted(column - 1 for column in given if column - 1 not in shares), accuracy
     )
-    return _refine_threshold(
-        _GrowthSearch(branch.state, branch.locate, branch.state.channel.counts, branch.near), accuracy
+    return _refine_growth_threshold(
+        _GrowthFactorSearch(branch.state, branch.locate_threshold, branch.state.channel.counts, branch.near), accuracy
     )
 
 
-def recovery_from_zero(state: State, accuracy: float) -> RecoveryThreshold:
+def instability_threshold_of_zero_overlap(state: StateEvolutionMap, accuracy: float) -> WeakRecoveryThreshold:
     """Return the alpha at which q = 0 becomes unstable: one over the largest eigenvalue of linear state evolution.
 
     Args:
         state: the map of state evolution.
-        accuracy: required error bar, relative.
+        accuracy: required error bar, relative to the threshold.
 
     Raises:
-        NotConvergedError: it never does.
+        NotConvergedError: q = 0 is stable at every alpha.
     """
 
-    def locate() -> tuple[float, float, np.ndarray]:
+    def locate_threshold() -> tuple[float, float, np.ndarray]:
         budget.check_time_limit()
-        factor, direction = growth_from_zero(state)
+        factor, direction = leading_growth_at_zero_overlap(state)
         if factor < 1e-12:
             raise NotConvergedError(
-                f"q = 0 is a stable solution of {state.problem.solver.name} at every sample complexity"
+                f"{state.problem.solver.name} has no weak-recovery threshold: q = 0 is stable at every alpha"
             )
         return 1 / factor, factor, direction
 
     nothing = np.zeros_like(state.rho)
-    return _refine_threshold(_GrowthSearch(state, locate, state.channel.counts, nothing, 1, is_cheap=True), accuracy)
+    return _refine_growth_threshold(
+        _GrowthFactorSearch(state, locate_threshold, state.channel.counts, nothing, 1, is_cheap=True), accuracy
+    )
 
 
-def _column_growth_factor(state: State, of: int, averages: Averages, alpha: float) -> float:
-    """Return the largest growth factor in a step of overlaps of the column with itself."""
+def _column_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAverages, alpha: float) -> float:
+    """Return the largest growth factor per step of the overlaps of one column with itself."""
     matrix = state.jacobian(averages, alpha, outside=True)
     own = [i for i, (a, b) in enumerate(zip(*state.outside, strict=True)) if a == b == of]
     size = len(state.outside[0])
@@ -746,17 +777,19 @@ def _column_growth_factor(state: State, of: int, averages: Averages, alpha: floa
     return spectral_radius(matrix[np.ix_(places, places)])
 
 
-def _threshold_from_growth(state: State, of: int, averages: Averages) -> tuple[float, float]:
-    """Return the alpha at which the growth factor of the column is one, and the factor at alpha = 1."""
+def _threshold_from_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> tuple[float, float]:
+    """Return the alpha at which the growth factor of one column is one, and its growth factor at alpha = 1."""
     # At zero overlap the posterior covariance of a column is its prior one, whatever the overlaps of independent ones.
     factor = _column_growth_factor(state, of, replace(averages, outer=np.zeros_like(averages.outer)), 1.0)
     if factor < 1e-12:
-        raise NotConvergedError(f"nothing is learned of column {of + 1} at any sample complexity")
+        raise NotConvergedError(
+            f"column {of + 1} of the teacher has no weak-recovery threshold: nothing is learned of it at any alpha"
+        )
     return 1 / factor, factor
 
 
-def _check_zero_is_solution(state: State, of: int, averages: Averages) -> None:
-    """Check that zero overlap of a column is a solution.
+def _check_zero_overlap_is_solution(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> None:
+    """Check that zero overlap of a column is a solution of state evolution.
 
     Raises:
         InputError: samples carry information on the column at any alpha.
@@ -769,67 +802,70 @@ def _check_zero_is_solution(state: State, of: int, averages: Averages) -> None:
         )
 
 
-def _search_with_known_overlaps(problem: Problem, of: int, others: list[int], q: np.ndarray) -> _GrowthSearch:
-    """Return the search with fixed overlaps of the other columns: one evaluation."""
-    state = State(problem, others or None)
+def _growth_search_with_known_overlaps(
+    problem: Problem, of: int, others: list[int], q: np.ndarray
+) -> _GrowthFactorSearch:
+    """Return the search with fixed overlaps of the other columns, which takes one evaluation per rule."""
+    state = StateEvolutionMap(problem, others or None)
     if not others:
-        raise InputError("the teacher has a single column; leave of and given out")
-    _check_zero_is_solution(state, of, state.channel.averages(np.zeros_like(q)))
+        raise InputError("the teacher has a single column: omit `of` and `given`")
+    _check_zero_overlap_is_solution(state, of, state.channel.channel_averages(np.zeros_like(q)))
 
-    def locate() -> tuple[float, float, np.ndarray]:
+    def locate_threshold() -> tuple[float, float, np.ndarray]:
         budget.check_time_limit()
-        return *_threshold_from_growth(state, of, state.channel.averages(q, curved=True)), q
+        return *_threshold_from_growth_factor(state, of, state.channel.channel_averages(q, curved=True)), q
 
-    return _GrowthSearch(state, locate, state.channel.counts, q)
+    return _GrowthFactorSearch(state, locate_threshold, state.channel.counts, q)
 
 
-def _search_with_exact_columns(problem: Problem, of: int, others: list[int]) -> _GrowthSearch:
-    """Return the search with all other columns known exactly: one evaluation, refined in field points and starts."""
-    state = State(problem, others)
-    rule = Preimages(problem, of, even=len(state.channel.sign_symmetric_columns) == problem.teacher_rank)
+def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[int]) -> _GrowthFactorSearch:
+    """Return the search with all other columns known exactly, which is refined in field points and Newton starts."""
+    state = StateEvolutionMap(problem, others)
+    rule = PreimageRule(problem, of, even=len(state.channel.sign_symmetric_teacher_columns) == problem.teacher_rank)
     options = BayesThresholdOptions.current()
     counts = [options.field_points, options.lattice_starts]
 
-    def locate() -> tuple[float, float, np.ndarray]:
+    def locate_threshold() -> tuple[float, float, np.ndarray]:
         rule.points, rule.starts = counts[0] + counts[0] % 2, counts[1]
-        averages = rule.averages()
-        _check_zero_is_solution(state, of, averages)
-        return *_threshold_from_growth(state, of, averages), state.full_overlaps
+        averages = rule.averages_of_unknown_column()
+        _check_zero_overlap_is_solution(state, of, averages)
+        return *_threshold_from_growth_factor(state, of, averages), state.perfect_recovery_overlaps
 
-    return _GrowthSearch(state, locate, counts, None)
+    return _GrowthFactorSearch(state, locate_threshold, counts, None)
 
 
-class _ColumnBranch:
-    """A branch on which the other columns are learned from the same samples, with the growth factor of one column."""
+class _LearnedColumnsBranch:
+    """A branch on which other columns are learned from the same samples, with the growth factor of one column."""
 
     def __init__(self, problem: Problem, of: int, known: list[int], accuracy: float) -> None:
         options = BayesThresholdOptions.current()
-        self.state, self.of, self.near_enough = State(problem, known), of, options.growth_tolerance * accuracy
-        self.near = self.state.full_overlaps / 2
+        self.state, self.of = StateEvolutionMap(problem, known), of
+        self.near_enough = options.growth_tolerance * accuracy
+        self.near = self.state.perfect_recovery_overlaps / 2
         self.place: tuple[float, np.ndarray] | None = None
-        self.guess: Point | None = None
+        self.guess: FixedPoint | None = None
         self.state.channel.counts = [options.branch_start_points] * len(self.state.channel.counts)
-        self.state.channel.truncate_sums(accuracy)
+        self.state.channel.truncate_sums_to_accuracy(accuracy)
 
-    def _evaluate(self, logit: float) -> np.ndarray:
-        """Return the log growth factor at the point of the branch with this overlap, alpha, and all overlaps."""
+    def _evaluate_growth_factor(self, logit: float) -> np.ndarray:
+        """Return the log growth factor, alpha and all overlaps on the branch at a given logit of the overlap."""
         budget.check_time_limit()
-        self.guess = point = self.state.solve_at_fraction(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
+        self.guess = point = self.state.solve_at_overlap(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
         factor = _column_growth_factor(self.state, self.of, point.averages, point.alpha)
         return np.array([np.log(factor), point.alpha, *point.q.ravel()])
 
-    def locate(self) -> tuple[float, float, np.ndarray]:
-        """Return alpha, growth factor and overlaps at the threshold, by the secant method.
+    def locate_threshold(self) -> tuple[float, float, np.ndarray]:
+        """Return alpha, growth factor and overlaps at the threshold by the secant method.
 
-        It starts from a change of sign along the branch, or from the last threshold if the rule has changed.
+        It starts from a sign change along the branch, or from the last threshold if the rule was refined.
         """
         if self.place is None:
-            low, high = self._bracket_threshold()
-            below, above = self._evaluate(low), self._evaluate(high)
+            low, high = self._bracket_growth_threshold()
+            below, above = self._evaluate_growth_factor(low), self._evaluate_growth_factor(high)
             slopes = (above - below) / (high - low)
         else:
             high, slopes = self.place
-            above = self._evaluate(high)
+            above = self._evaluate_growth_factor(high)
         for _ in range(30):
             step = -above[0] / slopes[0]
             if abs(above[0]) < self.near_enough:
@@ -837,69 +873,73 @@ class _ColumnBranch:
                 _, alpha, *q = above + slopes * step
                 return float(alpha), float(np.exp(above[0]) / above[1]), np.reshape(q, self.near.shape)
             low, below, high = high, above, high + float(np.clip(step, -1, 1))
-            above = self._evaluate(high)
+            above = self._evaluate_growth_factor(high)
             if abs(high - low) > BayesThresholdOptions.current().min_secant_step:
                 slopes = (above - below) / (high - low)
-        raise NotConvergedError("the growth on the branch has no zero where it was looked for")
+        raise NotConvergedError(
+            f"the secant method found no threshold of column {self.of + 1} on the branch of the other columns"
+        )
 
-    def _bracket_threshold(self) -> tuple[float, float]:
+    def _bracket_growth_threshold(self) -> tuple[float, float]:
         for logit in map(float, _LOGITS):
-            report_remaining(f"growth of column {self.of + 1} where the others know {1 / (1 + np.exp(-logit)):.3f}")
-            if self._evaluate(logit)[0] > 0:
+            report_remaining_work(f"growth of column {self.of + 1} at overlap fraction {1 / (1 + np.exp(-logit)):.3f}")
+            if self._evaluate_growth_factor(logit)[0] > 0:
                 return logit - (_LOGITS[1] - _LOGITS[0]), logit
         raise NotConvergedError(
-            f"column {self.of + 1} of {self.state.problem.solver.name} is not learned on the branch of the others, as "
-            "far as that was followed"
+            f"column {self.of + 1} of {self.state.problem.solver.name} is not learned on the branch of the other "
+            "columns in the range of overlaps that was searched"
         )
 
 
-def _refine_threshold(place: _GrowthSearch, accuracy: float) -> RecoveryThreshold:
-    """Refine axes one after another until the threshold has converged to the accuracy."""
+def _refine_growth_threshold(place: _GrowthFactorSearch, accuracy: float) -> WeakRecoveryThreshold:
+    """Refine the axes of the rule in turn until the threshold has converged to the required accuracy."""
     channel, counts, options = place.state.channel, place.counts, BayesThresholdOptions.current()
-    if place.near is not None and channel.is_sampled(place.near):
+    if place.near is not None and channel.is_averaged_by_sampling(place.near):
         return _threshold_by_replicates(place, place.near, accuracy)
     if place.first:  # averages are cheap
         accuracy /= 4
     factor = options.cheap_refinement_factor if place.is_cheap else options.refinement_factor
     lost = 0.0 if place.first else channel.cut.lost_fraction  # of omega
-    alpha, growth, q = place.locate()
+    alpha, growth, q = place.locate_threshold()
     for _ in range(options.max_rounds):
         error = 0.0
         for axis in range(place.first, len(counts)):
             before = list(counts)
             counts[axis] = int(np.ceil(before[axis] * factor))
-            finer = place.locate()
+            finer = place.locate_threshold()
             moved = abs(finer[0] - alpha)
             error += moved
-            report_remaining(f"alpha {finer[0]:.8g} at {counts} points, moved by {moved:.1e}")
+            report_remaining_work(f"alpha = {finer[0]:.8g} at {counts} points, changed by {moved:.1e}")
             rests = moved < accuracy * alpha / (4 * len(before))
             if rests:
                 counts[:] = before
             if not rests or place.first:  # at q = 0 the value of the finest rule is used
                 alpha, growth, q = finer
         if error < accuracy * alpha:
-            return RecoveryThreshold(alpha, error + lost * alpha, growth, q, counts[place.first :])
-    raise NotConvergedError(f"alpha = {alpha:.8g} moves by {error:.1e} still; ask for a larger --accuracy")
+            return WeakRecoveryThreshold(alpha, error + lost * alpha, growth, q, counts[place.first :])
+    raise NotConvergedError(
+        f"the threshold alpha = {alpha:.8g} still changes by {error:.1e} with finer rules; ask for a larger --accuracy"
+    )
 
 
-def _threshold_by_replicates(place: _GrowthSearch, near: np.ndarray, accuracy: float) -> RecoveryThreshold:
-    """Return the mean of the thresholds of replicates, with as many draws as the accuracy needs."""
+def _threshold_by_replicates(place: _GrowthFactorSearch, near: np.ndarray, accuracy: float) -> WeakRecoveryThreshold:
+    """Return the mean threshold of the replicates, with as many draws as the required accuracy needs."""
     planted = place.state.channel.planted
-    planted.refine_rule(near, max(accuracy, 1e-4))
+    planted.refine_quadrature(near, max(accuracy, 1e-4))
     while True:
         found = []
         for seed in range(REPLICATES):
             planted.seeds = (seed,)
-            found.append(place.locate())
+            found.append(place.locate_threshold())
         planted.seeds = tuple(range(REPLICATES))
         alphas = np.array([alpha for alpha, _, _ in found])
-        alpha, error = float(alphas.mean()), float(two_standard_errors(alphas))
+        alpha, error = float(alphas.mean()), float(replicate_error_bar(alphas))
         if error < accuracy * alpha:
             growth = float(np.mean([factor for _, factor, _ in found]))
-            return RecoveryThreshold(alpha, error, growth, found[0][2], [2**planted.log2] * REPLICATES)
+            return WeakRecoveryThreshold(alpha, error, growth, found[0][2], [2**planted.log2] * REPLICATES)
         if planted.log2 >= BayesThresholdOptions.current().max_log2_draws:
             raise NotConvergedError(
-                f"alpha = {alpha:.6g} is known to {error:.1e} from 2^{planted.log2} draws a replicate; ask for a "
-                "larger --accuracy"
+                f"the threshold alpha = {alpha:.6g} has an error bar of {error:.1e} with 2^{planted.log2} draws per "
+                "replicate; ask for a larger --accuracy"
             )
         planted.log2 += 1

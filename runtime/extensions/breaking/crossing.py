@@ -9,27 +9,28 @@ from ...base.errors import InputError, NotConvergedError, TimeLimitError
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_bar
 from ...branches.branch import Branch
-from ...problems.problem import Problem, check_is_problem
+from ...problems.problem import Problem, require_problem
 from ...saddle_point.iteration import Status
 from ...thresholds.crossing import replica_symmetric_crossing
-from ...thresholds.root import Evaluation
+from ...thresholds.root import DifferenceEvaluation
 from ...thresholds.threshold import Threshold
 from .curve import BrokenBranch
 from .second_step import add_second_step
 from .solution import BrokenSolution
-from .solve import check_steps
+from .solve import check_breaking_steps
 
 
 @dataclass(frozen=True)
 class BrokenCrossingOptions(AlgorithmOptions):
-    """Options of crossings of energies with broken replica symmetry.
+    """Options of the search for crossings of training losses with broken replica symmetry.
 
     Attributes:
-        max_evaluations: secant steps, each with both energies.
-        first_accuracy: accuracy of the overlaps at first.
-        min_accuracy: the finest accuracy of the overlaps.
+        max_evaluations: largest number of secant steps, each of which evaluates both branches.
+        first_accuracy: initial accuracy of the overlaps.
+        min_accuracy: finest accuracy of the overlaps.
         accuracy_factor: ratio of successive accuracies.
-        root_share: fraction of the accuracy that the last step may take; larger stops earlier.
+        root_share: fraction of the required accuracy by which the last step may change the crossing; larger stops
+            earlier.
     """
 
     max_evaluations: int = 8
@@ -55,20 +56,20 @@ def crossing(
 
     Args:
         problem: the problem.
-        parameter: the parameter.
-        between: names of the branches.
-        bracket: interval to search; default [0.1, 2.5] for alpha.
-        accuracy: required error bar.
-        seed: of the scramblings of sampled rules.
-        rsb: 0 for replica symmetry; 1 for the energies of one step of breaking it, as of `solve`, by secants from the
-            replica symmetric crossing; 2 for those of two, by the changes due to the second step there.
-        branches: replica symmetric branches to reuse, with their solutions.
-        verify: compare with a rule of another family; by default where the accuracy is below 1e-6, and never with
-            rsb > 0.
+        parameter: name of the parameter that is varied.
+        between: names of the two branches.
+        bracket: interval to search; by default [0.1, 2.5] for alpha.
+        accuracy: required error bar of the crossing.
+        seed: seed of the random shifts of sampled quadrature rules.
+        rsb: steps of replica symmetry breaking: 0 for replica symmetry; 1 for one-step energies, located by secants
+            from the replica symmetric crossing; 2 adds the changes due to a second step at that crossing.
+        branches: two replica symmetric branches whose solutions are reused.
+        verify: whether to compare with a quadrature rule of another family; by default where the accuracy is below
+            1e-6, never with rsb > 0.
 
     Raises:
-        InputError: unknown names, or with rsb > 0 a model for which it is not implemented, or a second rule.
-        NotConvergedError: no sign change of the difference where both branches exist.
+        InputError: unknown names, or with rsb > 0 a model for which breaking is not implemented, or verify = True.
+        NotConvergedError: the difference of the losses has no sign change where both branches exist.
 
     Example:
         >>> problem = sf.problem("dot_product_attention", omega=0.3)
@@ -76,23 +77,26 @@ def crossing(
         >>> round(found.value, 2), found.success
         (1.25, True)
     """
-    check_is_problem(problem)
+    require_problem(problem)
     if rsb != 0:
-        check_steps(rsb, problem, along=True)
+        check_breaking_steps(rsb, problem, along=True)
         if verify:
-            raise InputError("verify = True goes with rsb = 0: steps of breaking have no second family of rules")
+            raise InputError(
+                "verify = True goes with rsb = 0: with replica symmetry breaking there is no second family of "
+                "quadrature rules to compare with"
+            )
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
     symmetric = replica_symmetric_crossing(problem, parameter, between, bracket, accuracy, seed, (one, other), verify)
     if rsb == 0:
         return symmetric
     coarse = BrokenCrossingOptions.current().first_accuracy
-    followers = [BrokenBranch(problem, parameter, f.name, f.at, coarse, seed) for f in (one, other)]
-    once = _locate_by_secants(symmetric, followers, accuracy)
-    return once if rsb == 1 else _add_second_steps(once, accuracy)
+    followers = [BrokenBranch(problem, parameter, f.name, f.solution_at, coarse, seed) for f in (one, other)]
+    once = _locate_crossing_by_secants(symmetric, followers, accuracy)
+    return once if rsb == 1 else _crossing_with_second_steps(once, accuracy)
 
 
-def _add_second_steps(once: Threshold, accuracy: float) -> Threshold:
-    """Return the crossing with two steps, from the changes of the energies by the second one at that of one step.
+def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
+    """Return the crossing with two steps of breaking, from the energy changes of the second step at one step.
 
     Raises:
         NotConvergedError: the search for a second step failed.
@@ -104,10 +108,10 @@ def _add_second_steps(once: Threshold, accuracy: float) -> Threshold:
             task.describe(f"crossing, two steps of breaking, {solution.branch}")
             found = add_second_step(solution, BrokenCrossingOptions.current().first_accuracy)
             if found.status is Status.TIME_LIMIT:
-                raise TimeLimitError("the time limit ended the search for a second step")
+                raise TimeLimitError("the time limit ended the search for a second step of breaking; allow more time")
             if found.steps == 1 and not found.success:
-                why = found.found or f"one step of breaking: {found.status.words}"
-                raise NotConvergedError(f"crossing: on the {solution.branch} branch {why}")
+                why = found.found or f"one step of breaking {found.status.words}"
+                raise NotConvergedError(f"crossing with two steps of breaking, {solution.branch} branch: {why}")
             pair.append(found)
             task.advance()
     # An energy does not change without a second step.
@@ -126,7 +130,7 @@ def _add_second_steps(once: Threshold, accuracy: float) -> Threshold:
             "rsb": 2,
             "error_second_step": further,
             "energies_moved_further": [list(move) for move in moves],
-            "integrators": [found.rule.describe() for found in pair],
+            "integrators": [found.rule.rule_description() for found in pair],
             "found": [found.found or ("two steps of breaking" if found.steps == 2 else "one step") for found in pair],
             "residuals": [found.residual for found in pair],
             "one_step": {"value": once.value, "error": once.error},
@@ -134,8 +138,8 @@ def _add_second_steps(once: Threshold, accuracy: float) -> Threshold:
     )
 
 
-def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
-    """Return the crossing of energies of one step, by secants from the replica symmetric crossing and its slope.
+def _locate_crossing_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
+    """Return the crossing of one-step energies, located by secants from the replica symmetric crossing.
 
     Raises:
         NotConvergedError: a branch is lost, or the steps do not converge.
@@ -144,15 +148,16 @@ def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], 
     options = BrokenCrossingOptions.current()
     value, slope = symmetric.value, float(symmetric.evidence["slope"])
     slope_error = 1.0  # relative: its change by the last evaluation
-    seen: list[Evaluation] = []
+    seen: list[DifferenceEvaluation] = []
     with progress_bar("crossing, one step of breaking", options.max_evaluations) as task:
         for _ in range(options.max_evaluations):
             pair = tuple(
-                _solve_to_energy_tolerance(follower, value, 0.3 * accuracy * abs(slope)) for follower in followers
+                _solve_branch_to_energy_tolerance(follower, value, 0.3 * accuracy * abs(slope))
+                for follower in followers
             )
             first, second = pair
             error = first.energy_error + second.energy_error
-            here = Evaluation(value, first.energy - second.energy, error, 0.0, None, pair)
+            here = DifferenceEvaluation(value, first.energy - second.energy, error, 0.0, None, pair)
             task.advance(f"crossing, one step of breaking, {symmetric.parameter} = {value:.4g}")
             secant = _secant_slope(seen[-1], here) if seen else None
             if secant is not None:
@@ -167,8 +172,8 @@ def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], 
                 break
         else:
             raise NotConvergedError(
-                f"crossing: {options.max_evaluations} secant steps did not converge; the last led from "
-                f"{here.value:.6g} to {value:.6g}"
+                f"crossing: {options.max_evaluations} secant steps did not converge; the last one changed "
+                f"{symmetric.parameter} from {here.value:.6g} to {value:.6g}. Ask for a larger --accuracy"
             )
     integration, root = here.error / abs(slope), slope_error * abs(step)
     error = integration + root
@@ -192,7 +197,7 @@ def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], 
             "error_root": root,
             "visited": [[one.value, one.difference, one.error] for one in seen],
             "energies": [[s.energy, s.energy_error] for s in pair],
-            "integrators": [s.rule.describe() for s in pair],
+            "integrators": [s.rule.rule_description() for s in pair],
             "found": [s.found or "one step of breaking" for s in pair],
             "residuals": [s.residual for s in pair],
             "symmetric": {"value": symmetric.value, "error": symmetric.error},
@@ -200,25 +205,25 @@ def _locate_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], 
     )
 
 
-def _secant_slope(before: Evaluation, here: Evaluation) -> float | None:
-    """Return the slope between two values; None where the difference has not changed by more than its error bars."""
+def _secant_slope(before: DifferenceEvaluation, here: DifferenceEvaluation) -> float | None:
+    """Return the secant slope between two evaluations, or None where their difference is within its error bars."""
     change = here.difference - before.difference
     if here.value == before.value or abs(change) <= here.error + before.error:
         return None
     return change / (here.value - before.value)
 
 
-def _solve_to_energy_tolerance(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
-    """Return a branch at a value, refined until the error bar of its energy is below a tolerance, if possible."""
+def _solve_branch_to_energy_tolerance(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
+    """Return the solution of a branch at a value, refined until the error bar of its energy is below a tolerance."""
     options = BrokenCrossingOptions.current()
-    found = follower.at(value)
+    found = follower.solution_at(value)
     while found is not None and found.energy_error > tolerance and follower.accuracy > options.min_accuracy:
         follower.accuracy /= options.accuracy_factor
-        found = follower.refine(found)
+        found = follower.refine_to_accuracy(found)
     if found is None or found.status is Status.MAX_ITERATIONS:
         why = "was not found" if found is None else found.found or "did not converge"
         raise NotConvergedError(
-            f"crossing: with one step of breaking the {follower.start} branch {why} at "
+            f"crossing with one step of breaking: the {follower.start} branch {why} at "
             f"{follower.parameter} = {value:.6g}"
         )
     return found

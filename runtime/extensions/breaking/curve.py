@@ -1,4 +1,4 @@
-"""A branch of one-step breaking along a parameter, every solution started from the states of its neighbour."""
+"""A branch with one step of replica symmetry breaking along a parameter, each solution started from its neighbour."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from ...base.errors import TimeLimitError
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_bar
-from ...branches.curve import bisect, continue_naturally, values_outward
+from ...branches.curve import bisect_existence_limit, natural_parameter_continuation, values_outward_from_anchor
 from ...branches.curve import curve as symmetric_curve
 from ...branches.curve_results import Curve, CurveResults
-from ...branches.grid import check_grid
+from ...branches.grid import check_parameter_grid
 from ...problems.overlaps import Overlaps
-from ...problems.problem import Problem, check_is_problem
+from ...problems.problem import Problem, require_problem
 from ...saddle_point.iteration import Status
 from ...saddle_point.starts import default_start
-from ...solving.solution import Solution, has_lost_overlap
+from ...solving.solution import Solution, has_lost_overlap_of_start
 from ...solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
-from .solve import break_replica_symmetry, check_steps, solve_from_neighbour
+from .solve import break_replica_symmetry, check_breaking_steps, solve_from_neighbour
 from .state import BrokenState
 
 
@@ -32,7 +32,7 @@ class BrokenCurveOptions(AlgorithmOptions):
     """Options of branches with one step of breaking.
 
     Attributes:
-        max_halvings: halvings of a step along the parameter by which states are lost; more cost more solutions.
+        max_halvings: largest number of halvings of a parameter step at which states are lost; more cost more solutions.
     """
 
     max_halvings: int = 2
@@ -40,9 +40,9 @@ class BrokenCurveOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class BrokenCurve(CurveResults[BrokenSolution]):
-    """A branch with one step of breaking, each solution together with its replica symmetric one.
+    """A branch with one step of replica symmetry breaking along a parameter, with its replica symmetric solutions.
 
-    It may continue where there is no replica symmetric one (`BrokenSolution.alone`).
+    It may continue where there is no replica symmetric solution (`BrokenSolution.alone`).
 
     Example:
         >>> found = sf.curve(sf.problem("perceptron"), rsb=1, alpha=(4, 6, 2), accuracy=1e-2)
@@ -78,20 +78,19 @@ def curve(
 
     Args:
         problem: the problem.
-        rsb: 0 for replica symmetry; 1 for one step of breaking it, as of `solve`: from the highest value where the
-            replica symmetric branch was found, each from its neighbour's states, also beyond the end of replica
-            symmetry.
+        rsb: 0 for replica symmetry; 1 for one step of breaking as in `solve`, continued from the highest value where
+            the replica symmetric branch was found, also beyond the end of this branch.
         start: named start, see `Branch`.
-        over: the parameter.
-        values: its grid; or give `alpha=(0.1, 2)`, `alpha=(0.1, 2, 40)` or `alpha=[0.5, 1, 4]`. `A=(first, last, 11)`
-            with two arrays is the line between them (`Between`), with `path_A` from 0 to 1.
+        over: name of the parameter.
+        values: values of the parameter; or give `alpha=(0.1, 2)`, `alpha=(0.1, 2, 40)` or `alpha=[0.5, 1, 4]`.
+            `A=(first, last, 11)` with two arrays is the line between them (`Between`), with `path_A` from 0 to 1.
         accuracy: as for `solve`.
         seed: as for `solve`.
-        refine_end: bisections of the interval in which the branch ends.
-        reached: name of the branch of the solutions if it is not the start's (see `Branch`).
-        on_point: called with every solution as soon as it is found.
-        seeds: overlaps of a problem nearby at values of the grid, used as starts if the named start leads to the branch
-            at neither end nor in the middle.
+        refine_end: number of bisections of the interval in which the branch ends.
+        reached: name of the branch of the solutions if it differs from the start's (see `Branch`).
+        on_point: function that is called with every solution as soon as it is found.
+        seeds: overlaps of a nearby problem by value, used as starts if the named start leads to the branch neither at
+            the ends nor in the middle of the grid.
         ranges: the parameter and its grid, as above.
 
     Raises:
@@ -103,33 +102,33 @@ def curve(
         >>> len(found.solutions)
         5
     """
-    check_is_problem(problem)
+    require_problem(problem)
     start = default_start(problem) if start is None else start
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
-    check_steps(rsb, problem, most=1, along=True)
-    problem, over, grid = check_grid(problem, over, values, ranges)
+    check_breaking_steps(rsb, problem, most=1, along=True)
+    problem, over, grid = check_parameter_grid(problem, over, values, ranges)
     replica_symmetric = symmetric_curve(problem, over=over, values=grid, **chosen)
     symmetric = dict(zip(replica_symmetric.values.tolist(), replica_symmetric.solutions, strict=True))
     branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)
     if replica_symmetric.out_of_time or not replica_symmetric.solutions:
         return BrokenCurve(over, start, (), replica_symmetric.ends, replica_symmetric.out_of_time)
     words = f"{start} branch, one step of breaking"
-    directions = values_outward(grid, float(replica_symmetric.values[-1]))
-    end = partial(branch.locate_end, bisections=refine_end)
+    directions = values_outward_from_anchor(grid, float(replica_symmetric.values[-1]))
+    end = partial(branch.locate_branch_end, bisections=refine_end)
     with progress_bar(words, len(grid)) as task:
-        return BrokenCurve(over, start, *continue_naturally(branch, directions, end, words, task, on_point))
+        return BrokenCurve(over, start, *natural_parameter_continuation(branch, directions, end, words, task, on_point))
 
 
 @dataclass
 class BrokenBranch:
-    """A branch with one step of breaking that is solved at one value of the parameter after another.
+    """A branch with one step of breaking that is solved at one parameter value after another.
 
     Attributes:
-        symmetric: returns the replica symmetric solution of the branch at a value, or None.
-        known: solutions by value.
+        symmetric: function that returns the replica symmetric solution of the branch at a value, or None.
+        known: solutions found so far, by parameter value.
     """
 
     problem: Problem
@@ -140,12 +139,14 @@ class BrokenBranch:
     seed: int
     known: dict[float, BrokenSolution] = field(default_factory=dict)
 
-    def at(self, value: float, halvings: int | None = None) -> BrokenSolution | None:
-        """Return the solution at a value: from its neighbour, from replica symmetry, or by values between; else None.
+    def solution_at(self, value: float, halvings: int | None = None) -> BrokenSolution | None:
+        """Return the solution of the branch at a parameter value, or None where there is none.
+
+        It is solved from its neighbour, from replica symmetry, or by intermediate values.
 
         Args:
-            value: of the parameter.
-            halvings: of the distance from the neighbour, at most.
+            value: value of the parameter.
+            halvings: largest number of halvings of the distance from the neighbour.
 
         Raises:
             TimeLimitError: the time limit ended the search.
@@ -160,7 +161,7 @@ class BrokenBranch:
             found = solve_from_neighbour(
                 replica_symmetric or self._symmetric_solution_nearby(value, guess[0]), *guess, accuracy=self.accuracy
             )
-        if found is not None and has_lost_overlap(found.problem, self.start, found):
+        if found is not None and has_lost_overlap_of_start(found.problem, self.start, found):
             found = None
         if found is None and replica_symmetric is not None:
             found = break_replica_symmetry(replica_symmetric, accuracy=self.accuracy)
@@ -168,12 +169,12 @@ class BrokenBranch:
             return self._store_solution(value, found)
         if guess is not None and halvings:
             nearest = min(self.known, key=lambda known: abs(known - value))
-            if self.at((nearest + value) / 2, halvings - 1) is not None:
-                return self.at(value, 0)
+            if self.solution_at((nearest + value) / 2, halvings - 1) is not None:
+                return self.solution_at(value, 0)
         return None
 
-    def refine(self, solution: BrokenSolution) -> BrokenSolution | None:
-        """Return the same solution to the current accuracy of the branch; None where it is lost.
+    def refine_to_accuracy(self, solution: BrokenSolution) -> BrokenSolution | None:
+        """Return the solution refined to the current accuracy of the branch, or None if it is lost.
 
         Raises:
             TimeLimitError: the time limit ended the search.
@@ -192,21 +193,21 @@ class BrokenBranch:
 
     def _store_solution(self, value: float, found: BrokenSolution) -> BrokenSolution:
         if found.status is Status.TIME_LIMIT:
-            raise TimeLimitError("the time limit ended the search for a branch")
+            raise TimeLimitError("the time limit ended the search for a branch with breaking; allow more time")
         self.known[value] = found
         return found
 
-    def locate_end(self, missing: float, bisections: int) -> tuple[float, float]:
-        """Return the interval in which the branch ends, by bisection.
+    def locate_branch_end(self, missing: float, bisections: int) -> tuple[float, float]:
+        """Return the interval of the parameter in which the branch ends, by bisection.
 
         Args:
-            missing: a value where it was not found; the other end is the nearest one where it was.
-            bisections: their number.
+            missing: value at which the branch was not found; the other end is the nearest value at which it was.
+            bisections: number of bisections.
         """
-        return bisect(self.known, partial(self.at, halvings=0), missing, bisections)
+        return bisect_existence_limit(self.known, partial(self.solution_at, halvings=0), missing, bisections)
 
     def _extrapolate_states(self, value: float) -> tuple[BrokenState, tuple[float, ...]] | None:
-        """Return state and y extrapolated from the two nearest broken solutions, in log y; None without one."""
+        """Return state and Parisi parameters extrapolated from the two nearest broken solutions; None without any."""
         broken_at = [known for known, solution in self.known.items() if solution.state is not None]
         if not broken_at:
             return None
@@ -218,15 +219,16 @@ class BrokenBranch:
         other = self.known[others[0]]
         step = (value - nearest) / (nearest - others[0])
         assert other.state is not None
-        state = BrokenState.unpack(one.state.pack() + step * (one.state.pack() - other.state.pack()), one.state.sizes)
-        grown = np.linalg.eigvalsh(state.distance).min() > 0.5 * np.linalg.eigvalsh(one.state.distance).min()
+        packed = one.state.pack()
+        state = BrokenState.unpack(packed + step * (packed - other.state.pack()), one.state.overlap_sizes)
+        smallest, nearest_smallest = (np.linalg.eigvalsh(at.total_distance).min() for at in (state, one.state))
         turned = np.any(state.between.pack() * one.state.between.pack() < 0)
-        if abs(step) > 2 or turned or not grown:
+        if abs(step) > 2 or turned or smallest <= 0.5 * nearest_smallest:
             return one.state, one.rates
         return state, tuple(y * (y / there) ** step for y, there in zip(one.rates, other.rates, strict=True))
 
     def _symmetric_solution_nearby(self, value: float, near: BrokenState) -> Solution:
-        """Return a replica symmetric solution beyond the end of its branch, from a start nearby."""
+        """Return a replica symmetric solution at a value beyond the end of its branch, started from nearby states."""
         problem = self.problem.with_(**{self.parameter: value})
-        found = solve_symmetric(problem, near.within, accuracy=self.accuracy, seed=self.seed)
+        found = solve_symmetric(problem, near.minimiser_overlaps, accuracy=self.accuracy, seed=self.seed)
         return replace(found, start=self.start)

@@ -1,4 +1,4 @@
-"""Refinement of states with broken replica symmetry near a saddle point, by finer and finer rules."""
+"""Refinement of states with broken replica symmetry near a saddle point, by increasingly fine quadrature rules."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from ...integration.tilted_sums import TiltedRule
 from ...problems.symmetry import NO_SYMMETRY
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
-from .error_bars import ROUNDING, build_solution
-from .newton import BreakingNewtonOptions, NewtonResult, solve_newton
-from .rules import rules_for
+from .error_bars import ROUNDING, build_broken_solution
+from .newton import BreakingNewtonOptions, NewtonResult, solve_states_by_newton
+from .rules import integration_rules_for
 from .solution import BrokenSolution
 from .state import BrokenState
 from .state_map import BreakingMap
 
 
-def breaking_map_of(symmetric: Solution, rule: TiltedRule) -> BreakingMap:
-    """Return the map for states with the symmetry of a replica symmetric solution.
+def breaking_map_of_solution(symmetric: Solution, rule: TiltedRule) -> BreakingMap:
+    """Return the saddle-point map for states with the symmetry of a given replica symmetric solution.
 
     Args:
         symmetric: the replica symmetric solution.
-        rule: rule of integration.
+        rule: quadrature rule for averages over the channel.
     """
     return BreakingMap(symmetric.problem, rule, symmetric.symmetry or NO_SYMMETRY)
 
 
-def is_broken(state: BrokenState) -> bool:
-    """Return whether every Delta differs from zero."""
-    sizes = np.trace(state.distances, axis1=2, axis2=3) / np.trace(state.within.q, axis1=1, axis2=2)
+def is_symmetry_broken(state: BrokenState) -> bool:
+    """Return whether replica symmetry is broken at every level of a state: no Delta is zero."""
+    sizes = np.trace(state.distances, axis1=2, axis2=3) / np.trace(state.minimiser_overlaps.q, axis1=1, axis2=2)
     return bool(sizes.max(axis=1).min() > BreakingNewtonOptions.current().min_distance)
 
 
-def find_states_near(
+def find_broken_states(
     breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, tolerance: float, accepted: float = 0.0,
     with_y: bool = False, matrix: np.ndarray | None = None,
 ) -> NewtonResult | None:  # fmt: skip
-    """Return the states with broken replica symmetry to which Newton's method converges; None where there are none.
+    """Return states with broken replica symmetry to which Newton's method converges, or None if there are none.
 
     Args:
         breaking_map: the map of states.
-        state: the start.
+        state: initial state.
         rates: y of every level, (K,).
-        tolerance: of the residual.
-        accepted: residual that is accepted if it is above the tolerance.
+        tolerance: required residual.
+        accepted: residual that is accepted although it is above the tolerance.
         with_y: whether y is solved for as well.
         matrix: Jacobian of the same equations nearby.
     """
     try:
-        found = solve_newton(breaking_map, state, rates, tolerance, with_y, matrix)
+        found = solve_states_by_newton(breaking_map, state, rates, tolerance, with_y, matrix)
     except (DomainError, np.linalg.LinAlgError):
         return None
-    return found if found.residual < max(tolerance, accepted) and is_broken(found.state) else None
+    return found if found.residual < max(tolerance, accepted) and is_symmetry_broken(found.state) else None
 
 
-def symmetric_result(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
-    """Return a result without breaking: the replica symmetric solution, a status and the reason.
+def result_without_breaking(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
+    """Return a result without breaking: the replica symmetric solution with a status and a reason.
 
     Args:
         symmetric: the replica symmetric solution.
-        status: of the result.
-        words: the reason.
+        status: status of the result.
+        words: reason why no breaking was found, in words.
     """
     losses = symmetric.losses
     return BrokenSolution(
@@ -75,49 +75,53 @@ def symmetric_result(symmetric: Solution, status: Status, words: str) -> BrokenS
     )  # fmt: skip
 
 
-def refine_solution(
+def refine_broken_solution(
     symmetric: Solution, found: NewtonResult, given: bool, accuracy: float, rules: Sequence[TiltedRule] = (),
     once: BrokenSolution | None = None,
 ) -> BrokenSolution | None:  # fmt: skip
-    """Return the solution near states, by finer and finer rules until its error bars are below the accuracy.
+    """Return the solution near given states, refined by finer rules until its error bars are below the accuracy.
 
     Args:
         symmetric: the replica symmetric solution.
-        found: the states.
-        given: whether y is fixed.
+        found: result of Newton's method with the initial states.
+        given: whether the Parisi parameter y is fixed by the user.
         accuracy: required error bar of overlaps, relative to their blocks.
-        rules: rules of integration; by default those of the problem.
-        once: of a second step the solution with one step.
+        rules: quadrature rules from coarse to fine; by default those of the problem.
+        once: solution with one step, if the states have two.
 
     Returns:
-        None where the states leave the domain.
+        The solution, or None where the states leave the domain.
 
     Raises:
-        TimeLimitError: the time limit came before the first rule was done.
+        TimeLimitError: the time limit is reached before the first rule has finished.
     """
     solution: BrokenSolution | None = None
     matrix: np.ndarray | None = None
-    for rule in rules or rules_for(symmetric.problem):
-        finer = breaking_map_of(symmetric, rule)
+    for rule in rules or integration_rules_for(symmetric.problem):
+        finer = breaking_map_of_solution(symmetric, rule)
         try:
             tolerance = rule.residual_for_accuracy(accuracy)
-            found = solve_newton(finer, found.state, found.rates, tolerance, not given, matrix)
+            found = solve_states_by_newton(finer, found.state, found.rates, tolerance, not given, matrix)
             matrix = found.matrix
-            reached = build_solution(symmetric, finer, found, given, accuracy, once)
+            reached = build_broken_solution(symmetric, finer, found, given, accuracy, once)
         except DomainError:
             break
         except TimeLimitError:
             if solution is None:
                 raise
             return replace(solution, status=Status.TIME_LIMIT)
-        if solution is None or reached.relative_error < solution.relative_error or _is_inconsistent(solution, reached):
+        if (
+            solution is None
+            or reached.relative_error < solution.relative_error
+            or _is_outside_error_bars(solution, reached)
+        ):
             solution = reached
         if solution.relative_error <= accuracy:
             break
     return solution
 
 
-def _is_inconsistent(solution: BrokenSolution, finer: BrokenSolution) -> bool:
-    """Return whether the states by a finer rule are outside the error bars, which were small by chance."""
+def _is_outside_error_bars(solution: BrokenSolution, finer: BrokenSolution) -> bool:
+    """Return whether the states by a finer rule are outside the error bars of a solution, small by chance."""
     assert solution.state is not None and finer.state is not None
     return bool(np.any(np.abs(finer.state.pack() - solution.state.pack()) > solution.errors + ROUNDING))

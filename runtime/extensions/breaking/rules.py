@@ -1,6 +1,6 @@
-"""The rules that average over the channel with replica symmetry broken, and their expected cost.
+"""Quadrature rules for averages over the channel with broken replica symmetry, and their expected cost.
 
-They are panels of a line for one student field, grids for two, samples for more.
+They are piecewise rules for one student field, grids for two, and samples for more.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .state import BrokenState
 _SMALL_RATE = 1e-3  # relative to y: small enough for first order in it, where all copies have nearly equal weights
 
 
-def rules_for(problem: Problem) -> Sequence[TiltedRule]:
-    """Return the rules for a problem, from coarse to fine.
+def integration_rules_for(problem: Problem) -> Sequence[TiltedRule]:
+    """Return the quadrature rules that apply to a problem with broken replica symmetry, from coarse to fine.
 
     Raises:
         InputError: the loss has kinks in more than one student field.
@@ -34,41 +34,43 @@ def rules_for(problem: Problem) -> Sequence[TiltedRule]:
         if rules[0].is_applicable(problem):
             return rules
     raise InputError(
-        "one-step breaking of losses of more than one student field is solved where they have no corners; that "
-        f"of {problem.solver.name} does"
+        "replica symmetry breaking with more than one student field is implemented only for losses without kinks; "
+        f"the loss of {problem.solver.name} has kinks"
     )
 
 
-def energy_offsets(symmetric: Solution, rules: Sequence[TiltedRule], state: BrokenState, y: float) -> list[float]:
-    """Return the error of rules for the replica symmetric training loss, nearly that of the energy with breaking.
+def energy_errors_of_rules(
+    symmetric: Solution, rules: Sequence[TiltedRule], state: BrokenState, y: float
+) -> list[float]:
+    """Return the error of each rule for the replica symmetric training loss, nearly that of the energy with breaking.
 
     For copies of equal weight f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
 
     Args:
         symmetric: the replica symmetric solution.
-        rules: rules of integration.
-        state: the state with breaking.
-        y: its Parisi parameter.
+        rules: quadrature rules.
+        state: state with broken replica symmetry.
+        y: Parisi parameter of the state.
     """
     problem, overlaps = symmetric.problem, symmetric.overlaps
     exact = float(symmetric.rule.averages(problem, overlaps).moreau.mean())
-    copies = replace(state, between=replace(overlaps, q=overlaps.q - state.distance))
+    copies = replace(state, between=replace(overlaps, q=overlaps.q - state.total_distance))
     soft = np.array([_SMALL_RATE * y])
     found = [rule.tilted_averages(problem, copies.between, copies.distances, soft) for rule in rules]
     # f_1 = -E M + y Var M / 2 and <M> = E M - y Var M, to first order.
     return [problem.alpha * (-2 * float(one.free[0]) - one.moreau - exact) for one in found]
 
 
-def expected_seconds(solution: Solution) -> float:
-    """Return the expected seconds for one step of breaking from a solution, to a factor of about three.
+def expected_breaking_seconds(solution: Solution) -> float:
+    """Return the expected time in seconds for one step of breaking, within a factor of about three.
 
     Raises:
-        InputError: it is not implemented for this loss.
+        InputError: breaking is not implemented for this loss.
     """
     problem, rule = solution.problem, solution.rule
-    seconds = durations.predicted_seconds(problem, rule)
+    seconds = durations.predicted_evaluation_seconds(problem, rule)
     if not seconds:
         started = perf_counter()
         rule.averages(problem, solution.overlaps)
         seconds = perf_counter() - started
-    return seconds * rules_for(problem)[0].search_effort(rule.cost(problem))
+    return seconds * integration_rules_for(problem)[0].breaking_search_effort(rule.evaluation_cost(problem))

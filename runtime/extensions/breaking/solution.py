@@ -1,4 +1,4 @@
-"""A solution with replica symmetry broken, as a plain value."""
+"""The solution of the saddle point with broken replica symmetry, and its stability against further breaking."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...integration import Rule
 from ...integration.tilted_sums import TiltedRule
 from ...problems.overlaps import Overlaps
@@ -15,7 +15,7 @@ from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...saddle_point.starts import name_branch
 from ...solving.solution import SaddlePoint, Solution
-from ...stability.assess import MARGINAL, UNSTABLE, verdict_against_one
+from ...stability.assess import MARGINAL, UNSTABLE, stability_verdict
 from .state import BrokenState
 
 NEGLIGIBLE_JUMPS = 1e-6  # tilted probability of two minima below which jumps of the proximal map do not count
@@ -27,12 +27,13 @@ class BreakingStability:
     """The stability of a solution against further breaking of replica symmetry.
 
     Attributes:
-        clustering: Perron root of the linear map by which q_0 would split (type I), stable below 1.
-        splitting: the same for q of one minimiser (type II), from the smooth part of the slope; with jumps the true
-            root is infinite.
-        clustering_error, splitting_error: their error bars.
-        bistable: probability, tilted, that the Moreau objective has a second minimum, so that the proximal map jumps.
-        steps: number of steps of breaking.
+        clustering: largest eigenvalue for a splitting of q_0 into clusters (type I); stable below 1.
+        clustering_error: error bar of `clustering`.
+        splitting: largest eigenvalue for a splitting of the q of one minimiser (type II), from the smooth part of the
+            proximal map only; jumps of this map make it infinite.
+        splitting_error: error bar of `splitting`.
+        bistable: tilted probability that the Moreau objective has a second minimum, so that the proximal map jumps.
+        steps: number of steps of breaking of the solution.
     """
 
     clustering: float
@@ -44,32 +45,32 @@ class BreakingStability:
 
     @property
     def verdict(self) -> str:
-        """The verdict on both types of instability, in words."""
+        """The verdict on both types of instability in words."""
         words = []
         for name, value, error, meaning in (
             ("type I", self.clustering, self.clustering_error, _CLUSTERS[self.steps]),
             ("type II", self.splitting, self.splitting_error, "states split"),
         ):
-            text = format_with_error(value, error)
+            text = format_value_with_error(value, error)
             if name == "type II" and self.bistable > NEGLIGIBLE_JUMPS and value < 1:
                 words.append(f"{name} unstable through proximal jumps ({text} without them): {meaning}")
-            elif verdict_against_one(value, error) == UNSTABLE:
+            elif stability_verdict(value, error) == UNSTABLE:
                 words.append(f"{name} unstable ({text}): {meaning}")
-            elif verdict_against_one(value, error) == MARGINAL:
+            elif stability_verdict(value, error) == MARGINAL:
                 words.append(f"{name} marginal ({text}, 1 within its error)")
             else:
                 words.append(f"{name} stable ({text})")
         return "; ".join(words)
 
 
-def _relative_error(state: BrokenState, errors: np.ndarray, within_errors: np.ndarray) -> float:
-    """Return `BrokenSolution.relative_error`."""
+def _relative_error_of_state(state: BrokenState, errors: np.ndarray, within_errors: np.ndarray) -> float:
+    """Return the largest error bar of an overlap of a state, relative to the size of its block."""
     count = len(within_errors)
     between = errors[:count] / state.block_scales[:count]
-    return float(max(between.max(), np.max(within_errors / state.within.block_scales)))
+    return float(max(between.max(), np.max(within_errors / state.minimiser_overlaps.block_scales)))
 
 
-def status_of(
+def status_of_states(
     symmetric: Solution,
     rule: TiltedRule,
     residual: float,
@@ -78,44 +79,52 @@ def status_of(
     within_errors: np.ndarray,
     accuracy: float,
 ) -> Status:
-    """Return the status of states: converged, inaccurate, or not converged.
+    """Return the status of states with broken replica symmetry from their residual and error bars.
 
     Args:
         symmetric: the replica symmetric solution.
-        rule: rule of integration.
-        residual: of the equations.
-        state: the state.
+        rule: quadrature rule.
+        residual: residual of the equations.
+        state: state with broken replica symmetry.
         errors: error bars of the packed state.
         within_errors: error bars of the packed overlaps of one minimiser.
         accuracy: required error bar of overlaps, relative to their blocks.
     """
     if residual > 1e2 * rule.residual_for_accuracy(accuracy):
         return Status.MAX_ITERATIONS
-    if _relative_error(state, errors, within_errors) > accuracy:
+    if _relative_error_of_state(state, errors, within_errors) > accuracy:
         return Status.ACCURACY_NOT_REACHED
-    if not symmetric.success and name_branch(state.within, within_errors) == symmetric.branch:
+    if (
+        not symmetric.success
+        and name_branch(symmetric.problem, state.minimiser_overlaps, within_errors) == symmetric.branch
+    ):
         return symmetric.status
     return Status.CONVERGED
 
 
 @dataclass(frozen=True, repr=False)
 class BrokenSolution(SaddlePoint):
-    """A solution with one or two steps of breaking, and the replica symmetric solution from which it started.
+    """A solution with one or two steps of replica symmetry breaking, and the replica symmetric one it started from.
 
     Attributes:
-        symmetric: the replica symmetric solution; shallower: for two steps, the solution with one.
+        symmetric: the replica symmetric solution.
         state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
             found, or none converged.
-        rates: Parisi parameters y from q_0 inwards, one a step; given: whether y is fixed, else dPhi/dy = 0.
-        errors: error bars of the packed state; within_errors: of the packed overlaps of one minimiser.
+        rates: Parisi parameters y of all steps from q_0 inwards.
+        errors: error bars of the packed state.
         rate_errors: error bars of y, 0 where it is fixed.
-        energy: per d, -Phi - y dPhi/dy: the training loss of the states counted by y.
-        own_error: its error bar; on grids and at samples that of its difference from the energy of a step less.
-        complexity: their number per d, -y^2 dPhi/dy, with an error bar; 0 at the lowest states.
-        parts: energy of the data and of the penalty, whose sum is the energy.
-        observed: observables of one of these states, as of `Solution`.
-        multipliers: of given norms, (s,), or None; multipliers_error: their error bars.
-        found: the outcome of the search in words, where there is no state.
+        energy: energy per d, -Phi - y dPhi/dy: the training loss of the states that y selects.
+        own_error: error bar of the energy; on grids and with samples, of its difference from the energy with one step
+            less.
+        complexity: logarithm of the number of states per d, -y^2 dPhi/dy, 0 for the states of lowest energy.
+        parts: energy due to the data and energy due to the penalty, whose sum is the energy.
+        observed: values and error bars of the observables of one state, as in `Solution.observed`.
+        multipliers: multipliers of fixed norms, (s,), or None.
+        found: reason in words why there is no state with breaking.
+        shallower: solution with one step, if this one has two.
+        given: whether y is fixed by the user; otherwise dPhi/dy = 0.
+        within_errors: error bars of the packed overlaps of one minimiser.
+        multipliers_error: error bars of the multipliers.
 
     Example:
         >>> broken = sf.solve(sf.problem("perceptron", alpha=4), rsb=1, accuracy=1e-2)
@@ -149,17 +158,17 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def problem(self) -> Problem:
-        """The problem."""
+        """The problem that is solved."""
         return self.symmetric.problem
 
     @property
     def start(self) -> str:
-        """The start of the replica symmetric solution."""
+        """The name of the start of the replica symmetric solution."""
         return self.symmetric.start
 
     @property
     def steps(self) -> int:
-        """The number of steps of breaking, 0 where none was found."""
+        """The number of steps of breaking; 0 where none was found."""
         return len(self.rates)
 
     @property
@@ -169,7 +178,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def parisi(self) -> float:
-        """The Parisi parameter y of the outermost step; NaN without any."""
+        """The Parisi parameter y of the outermost step; NaN without breaking."""
         return self.rates[0] if self.rates else np.nan
 
     @property
@@ -179,60 +188,62 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def branch(self) -> str:
-        """The branch of the solution: semantic, positional, mixed or uninformed."""
-        return self.symmetric.branch if self.state is None else name_branch(self.overlaps, self.within_errors)
+        """The name of the branch, see `name_branch`."""
+        if self.state is None:
+            return self.symmetric.branch
+        return name_branch(self.problem, self.overlaps, self.within_errors)
 
     @property
     def alone(self) -> bool:
-        """Whether there is no replica symmetric solution on this branch, so that `symmetric` is on another."""
+        """Whether no replica symmetric solution is on this branch, so that `symmetric` is on another branch."""
         return self.branch != self.symmetric.branch
 
     @property
     def advice(self) -> str:
-        """The reason of a failure and what to try, in a sentence; empty where it converged."""
+        """The reason of a failure and what to try, in one sentence; empty after convergence."""
         return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
 
     @property
     def overlaps(self) -> Overlaps:
         """The overlaps of one minimiser."""
-        return self.symmetric.overlaps if self.state is None else self.state.within
+        return self.symmetric.overlaps if self.state is None else self.state.minimiser_overlaps
 
     @property
-    def _has_errors(self) -> bool:
+    def _has_test_errors(self) -> bool:
         return self.state is not None or self.symmetric.losses is not None
 
     @property
-    def _overlap_errors(self) -> np.ndarray:
+    def _overlap_error_bars(self) -> np.ndarray:
         return self.within_errors
 
     @property
     def state_error_bars(self) -> BrokenState | None:
-        """The error bars of q_0, V, m, theta and Delta in the shape of the state; None without one."""
-        return None if self.state is None else BrokenState.unpack(self.errors, self.state.sizes)
+        """The error bars of q_0, V, m, theta and Delta in the shape of the state; None if there is no state."""
+        return None if self.state is None else BrokenState.unpack(self.errors, self.state.overlap_sizes)
 
     @property
     def relative_error(self) -> float:
-        """The largest error bar of an overlap, q_0 and q of one minimiser among them, relative to its block.
+        """The largest error bar of an overlap, q_0 and q of one minimiser included, relative to the size of its block.
 
-        That of y, along which the energy is flat, and of Delta with it are left out.
+        The error bars of y, in which the energy is flat, and of Delta are excluded.
         """
         if self.state is None:
             return self.symmetric.relative_error
-        return _relative_error(self.state, self.errors, self.within_errors)
+        return _relative_error_of_state(self.state, self.errors, self.within_errors)
 
     @property
     def training_loss(self) -> float:
-        """The energy; that of replica symmetry where no breaking was found."""
+        """The training loss: the energy with breaking, or the replica symmetric one where no breaking was found."""
         return self.energy
 
     @property
-    def _errors_cancel(self) -> bool:
+    def _has_cancelling_errors(self) -> bool:
         return isinstance(self.rule, TiltedRule) and self.rule.errors_cancel
 
     @property
     def energy_error(self) -> float:
-        """The error bar of the energy, with that of the energy with which it is compared."""
-        reference = (self.shallower or self.symmetric).training_loss_error if self._errors_cancel else 0.0
+        """The error bar of the energy, including that of the reference energy if it was computed from a difference."""
+        reference = (self.shallower or self.symmetric).training_loss_error if self._has_cancelling_errors else 0.0
         return self.own_error + reference
 
     @property
@@ -242,10 +253,10 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_moved(self) -> tuple[float, float]:
-        """The energy less the replica symmetric training loss of its branch, and an error bar; NaN without the latter.
+        """The change of the training loss by replica symmetry breaking, and an error bar; NaN if `alone`.
 
-        Energies by comparison with the replica symmetric one change with it: an error of its overlaps enters in second
-        order.
+        Energies that were computed relative to the replica symmetric one change with it: an error of its overlaps
+        enters in second order.
         """
         if self.alone:
             return np.nan, np.nan
@@ -254,7 +265,7 @@ class BrokenSolution(SaddlePoint):
         reference = self.symmetric.training_loss_error
         if self.rule.replicated:
             reference = self.symmetric.relative_error**2 * abs(self.symmetric.training_loss)
-        elif self._errors_cancel:
+        elif self._has_cancelling_errors:
             reference = self.shallower.energy_moved[1] if self.shallower else 0.0
         return self.energy - self.symmetric.training_loss, self.own_error + reference
 
@@ -263,5 +274,5 @@ class BrokenSolution(SaddlePoint):
         """The change of the energy by the second step, and an error bar; NaN without a second step."""
         if self.shallower is None:
             return np.nan, np.nan
-        reference = 0.0 if self._errors_cancel else self.shallower.own_error
+        reference = 0.0 if self._has_cancelling_errors else self.shallower.own_error
         return self.energy - self.shallower.energy, self.own_error + reference

@@ -1,4 +1,4 @@
-"""One step of breaking from a replica symmetric solution: states at large y, continued to y with dPhi/dy = 0."""
+"""One step of breaking from a replica symmetric solution: states at large y, continued to the y with dPhi/dy = 0."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 
 from ...base import budget
-from ...base.errors import DomainError, InputError, TimeLimitError, require_in, require_whole
+from ...base.errors import DomainError, InputError, TimeLimitError, require_in_interval, require_whole_number
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_step
 from ...problems.overlaps import Overlaps
-from ...problems.problem import Problem, check_is_problem
-from ...problems.reduced import reduce_to_loss
+from ...problems.problem import Problem, require_problem
+from ...problems.reduced import reduce_to_fields_of_loss
 from ...saddle_point.domain import conditional_covariance
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...solving.solve import solve as solve_symmetric
-from .newton import BreakingNewtonOptions, NewtonResult, iterate_damped, solve_newton
-from .refinement import breaking_map_of, find_states_near, refine_solution, symmetric_result
-from .rules import rules_for
+from .newton import BreakingNewtonOptions, NewtonResult, iterate_damped_map, solve_states_by_newton
+from .refinement import breaking_map_of_solution, find_broken_states, refine_broken_solution, result_without_breaking
+from .rules import integration_rules_for
 from .second_step import add_second_step
 from .solution import BrokenSolution
 from .state import BrokenState
-from .state_map import BreakingMap, require_supported
-from .zero_complexity import find_lowest_by_samples
+from .state_map import BreakingMap, require_breaking_supported
+from .zero_complexity import find_zero_complexity_by_samples
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class BreakingOptions(AlgorithmOptions):
 
     Attributes:
         rate_factor: ratio of successive Parisi parameters y; smaller steps are safer, and more of them are needed.
-        attempts_below: values of y from the first one down at which states are searched for.
-        attempts_above: the same above it.
-        max_rate_steps: steps in y up to the sign change of dPhi/dy.
+        attempts_below: number of initial values of y, from the first one downwards, at which states are searched for.
+        attempts_above: number of initial values of y above the first one.
+        max_rate_steps: largest number of steps in y up to the sign change of dPhi/dy.
         damped_steps: damped steps before Newton's method at the first y.
-        distance_fraction: fraction of V = V~ that y Delta takes in the start.
-        min_step_fraction: shortest step in log y relative to the first one, where states change fast.
-        step_growth: ratio of a step to the last one that led to the expected states.
+        distance_fraction: fraction of V = V~ that y Delta takes in the initial state.
+        min_step_fraction: shortest step in log y relative to the first one, used where states change fast.
+        step_growth: ratio of a step to the previous one if that led to the expected states.
         residual_floor: residual that is accepted during the continuation, where kinks of a coarse grid limit it.
-        max_deviation: distance from extrapolated states, in block scales, above which states are different ones.
-        symmetric_accuracy: accuracy of the replica symmetric solution with which energies by samples are compared: its
+        max_deviation: distance from extrapolated states, in block scales, above which states count as others.
+        symmetric_accuracy: accuracy of the replica symmetric solution to which sampled energies are compared: its
             square enters.
     """
 
@@ -63,7 +63,7 @@ class BreakingOptions(AlgorithmOptions):
 
 
 class SolveArguments(TypedDict, total=False):
-    """Keyword arguments of `solve` for any number of steps."""
+    """Keyword arguments of `solve` that apply to any number of steps of breaking."""
 
     parisi: float | None
     accuracy: float
@@ -111,19 +111,19 @@ def solve(
 
     Args:
         problem: the problem.
-        start: a named start of the model (by default `semantic`, else its first); overlaps, whose V is computed from
-            the others where it is not a number (`Overlaps.measured`); a `Simulation`, from the mean of its runs; or a
-            solution of a problem nearby (tried first without damped iterations).
+        start: a named start of the model (default: informed; semantic with several tokens); overlaps, whose V is
+            computed from the others where it is not a number (`Overlaps.measured`); a `Simulation`, from the mean of
+            its runs; or a solution of a problem nearby (tried first without damped iterations).
         rsb: 0 for replica symmetry, 1 or 2 for steps of breaking it at zero temperature (docs/theory.md section 18), of
             a loss of one student field, or of several without kinks (two steps: no more than two fields), and a ridge,
             given norms or any penalty of one column, or, with one step, of two.
         parisi: the Parisi parameter y, with rsb = 1; by default the one at which the complexity vanishes.
         accuracy: required error bar of every overlap, relative to the size of its block.
-        integrator: auto, or a name in `integration.FAMILIES`. With breaking, of the replica symmetric solution.
-        points: size of the rule, as for `rule_by_name`.
-        seed: of the scramblings of sampled rules.
-        effort: sizes of a rule at most before the accuracy is reported as not reached.
-        time_limit: seconds, after which the best so far is returned with the status TIME_LIMIT; None for no limit.
+        integrator: `auto` or a name in `integration.FAMILIES`; with breaking, of the replica symmetric solution.
+        points: size of the quadrature rule, as for `rule_by_name`.
+        seed: seed of the random shifts of sampled quadrature rules.
+        effort: number of rule sizes that are tried before the accuracy is reported as not reached.
+        time_limit: seconds after which the best solution so far is returned with status TIME_LIMIT; None for no limit.
 
     Returns:
         A Solution; with breaking a BrokenSolution, of fewer steps where no more are found. Check `status`: a failure to
@@ -138,45 +138,45 @@ def solve(
         >>> solution.success
         True
     """
-    check_is_problem(problem)
+    require_problem(problem)
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
     if rsb != 1 and parisi is not None:
-        raise InputError("parisi is the parameter y of one-step breaking: it goes with rsb=1")
+        raise InputError("parisi is the Parisi parameter y of one step of breaking: it goes with rsb=1")
     if rsb == 0:
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
-    check_steps(rsb, problem)
+    check_breaking_steps(rsb, problem)
     if parisi is not None:
-        require_in("parisi", parisi, "(0, inf)")
+        require_in_interval("parisi", parisi, "(0, inf)")
     with budget.time_limit(time_limit):
         return break_replica_symmetry(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
 
 
-def check_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
-    """Check that one or more steps of breaking are implemented for a problem.
+def check_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
+    """Check that a number of steps of replica symmetry breaking is implemented for a problem.
 
     Args:
         rsb: number of steps.
         problem: the problem.
-        most: the largest number of steps that is allowed.
+        most: largest number of steps that is allowed.
         along: whether a branch along a parameter is required.
 
     Raises:
-        InputError: they are not; the message has the reason.
+        InputError: it is not implemented; the message has the reason.
     """
-    require_whole("rsb", rsb, 0, most)
-    require_supported(problem)
+    require_whole_number("rsb", rsb, 0, most)
+    require_breaking_supported(problem)
     if rsb > 1 and not problem.regulariser.is_quadratic and problem.student_rank > 1:
         raise InputError(
-            "two steps of breaking are solved for ridges and given norms, and for other penalties of one column; "
-            f"{problem.solver.name} has {problem.student_rank}"
+            "two steps of breaking are implemented for ridges and fixed norms, and for other penalties of one column; "
+            f"{problem.solver.name} has {problem.student_rank} columns"
         )
-    if (rsb > 1 or along) and rules_for(problem)[0].replicated:
+    if (rsb > 1 or along) and integration_rules_for(problem)[0].replicated:
         # Samples do not resolve the Parisi parameter of the greatest energy.
-        what = "branches with a step of breaking are followed" if along else "two steps of breaking are solved"
+        what = "branches and crossings with breaking" if along else "two steps of breaking"
         raise InputError(
-            f"{what} for losses of one or two student fields; that of {problem.solver.name} depends on "
-            f"{reduce_to_loss(problem).solver.channel.FIELDS}"
+            f"{what} are implemented for losses of one or two student fields; that of {problem.solver.name} depends on "
+            f"{reduce_to_fields_of_loss(problem).solver.channel.FIELDS}"
         )
 
 
@@ -184,50 +184,55 @@ def check_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) 
 def break_replica_symmetry(
     symmetric: Solution, parisi: float | None = None, accuracy: float = 1e-4, steps: int = 1
 ) -> BrokenSolution:
-    """Return the solution with broken replica symmetry that starts from a replica symmetric one.
+    """Return the solution with broken replica symmetry that starts from a given replica symmetric solution.
 
     Args:
         symmetric: the replica symmetric solution.
-        parisi: y of one step, or None for that at which dPhi/dy = 0.
+        parisi: Parisi parameter y of one step, or None for the y at which dPhi/dy = 0.
         accuracy: required error bar of overlaps, relative to their blocks.
         steps: 1 or 2.
 
     Raises:
-        InputError: a model for which breaking is not implemented.
+        InputError: breaking is not implemented for the model.
     """
-    require_supported(symmetric.problem)
+    require_breaking_supported(symmetric.problem)
     if symmetric.losses is None:
-        return symmetric_result(symmetric, symmetric.status, "replica symmetry did not converge")
+        return result_without_breaking(symmetric, symmetric.status, "the replica symmetric solution did not converge")
     try:
-        once = _solve_one_step(symmetric, parisi, accuracy)
+        once = _solve_one_step_breaking(symmetric, parisi, accuracy)
     except TimeLimitError:
-        return symmetric_result(
-            symmetric, Status.TIME_LIMIT, "the time limit came first; what is shown is replica symmetric"
+        return result_without_breaking(
+            symmetric, Status.TIME_LIMIT, "the time limit ended the search: this solution is replica symmetric"
         )
     return once if steps == 1 else add_second_step(once, accuracy)
 
 
-def _solve_one_step(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
-    """Return the solution with one step of breaking, of a supported problem and a converged symmetric solution."""
-    rules = rules_for(symmetric.problem)
-    coarse = breaking_map_of(symmetric, rules[0])
-    initial = _find_initial_states(coarse, symmetric)
+def _solve_one_step_breaking(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
+    """Return the solution with one step of breaking from a converged replica symmetric solution."""
+    rules = integration_rules_for(symmetric.problem)
+    coarse = breaking_map_of_solution(symmetric, rules[0])
+    initial = _find_initial_one_step_states(coarse, symmetric)
     if initial is None:
-        words = "no breaking found: states that start apart come together at every y tried"
-        return symmetric_result(symmetric, symmetric.status, words)
+        words = "no breaking found: states that start at a distance become replica symmetric at every y that was tried"
+        return result_without_breaking(symmetric, symmetric.status, words)
     if coarse.rule.replicated:
-        symmetric = _refine_symmetric(symmetric, accuracy)
-    left = symmetric_result(symmetric, Status.LEFT_DOMAIN, "one-step breaking left its domain")
+        symmetric = _refine_replica_symmetric(symmetric, accuracy)
+    left = result_without_breaking(
+        symmetric, Status.LEFT_DOMAIN, "one step of breaking left the domain of the equations"
+    )
     if parisi is None and coarse.rule.replicated:
-        return find_lowest_by_samples(symmetric, initial, rules, accuracy) or left
-    found = _find_zero_complexity(coarse, initial) if parisi is None else _states_at_rate(coarse, initial, parisi)
+        return find_zero_complexity_by_samples(symmetric, initial, rules, accuracy) or left
+    if parisi is None:
+        found = _find_zero_of_complexity(coarse, initial)
+    else:
+        found = _continue_to_parisi_parameter(coarse, initial, parisi)
     if isinstance(found, str):
-        return symmetric_result(symmetric, Status.MAX_ITERATIONS, found)
-    return refine_solution(symmetric, found, parisi is not None, accuracy) or left
+        return result_without_breaking(symmetric, Status.MAX_ITERATIONS, found)
+    return refine_broken_solution(symmetric, found, parisi is not None, accuracy) or left
 
 
-def _refine_symmetric(symmetric: Solution, accuracy: float) -> Solution:
-    """Return the replica symmetric solution refined so that energies can be compared with its own."""
+def _refine_replica_symmetric(symmetric: Solution, accuracy: float) -> Solution:
+    """Return the replica symmetric solution, refined so that energies with breaking can be compared with its own."""
     finer = BreakingOptions.current().symmetric_accuracy
     if symmetric.relative_error <= finer:
         return symmetric
@@ -241,33 +246,33 @@ def _refine_symmetric(symmetric: Solution, accuracy: float) -> Solution:
 def solve_from_neighbour(
     symmetric: Solution, state: BrokenState, rates: tuple[float, ...], accuracy: float = 1e-4
 ) -> BrokenSolution | None:
-    """Return the lowest states near those of a neighbouring problem, or None.
+    """Return the solution with breaking whose states are close to those of a neighbouring problem, or None.
 
     Args:
-        symmetric: a replica symmetric solution of the problem itself, with which the result is compared.
+        symmetric: replica symmetric solution of the problem itself, with which the result is compared.
         state: states of the neighbouring problem.
-        rates: their Parisi parameters.
+        rates: Parisi parameters of these states.
         accuracy: required error bar of overlaps, relative to their blocks.
 
     Raises:
-        TimeLimitError: the time limit ended the search before any were found.
+        TimeLimitError: the time limit ended the search before any states were found.
     """
-    rule = rules_for(symmetric.problem)[0]
-    breaking_map = breaking_map_of(symmetric, rule)
-    found = find_states_near(breaking_map, state, np.array(rates), rule.search_residual, with_y=True)
+    rule = integration_rules_for(symmetric.problem)[0]
+    breaking_map = breaking_map_of_solution(symmetric, rule)
+    found = find_broken_states(breaking_map, state, np.array(rates), rule.search_residual, with_y=True)
     if found is None:
         return None
     deviations = np.abs(found.state.pack() - state.pack()) / found.state.block_scales
     if np.max(deviations) > BreakingOptions.current().max_deviation:
         return None
-    return refine_solution(symmetric, found, False, accuracy)
+    return refine_broken_solution(symmetric, found, False, accuracy)
 
 
-def _find_initial_states(breaking_map: BreakingMap, symmetric: Solution) -> NewtonResult | None:
-    """Return states at a large y, where they are close to one another, or at smaller ones; None without any.
+def _find_initial_one_step_states(breaking_map: BreakingMap, symmetric: Solution) -> NewtonResult | None:
+    """Return states with one step of breaking at a large y, or at another y if there are none, else None.
 
-    At small y solutions even in W split into W and -W, whose q_0 is zero: the states that continue replica symmetry
-    are found from above (docs/theory.md section 18).
+    At large y the states are close to each other. At small y solutions even in W split into W and -W, whose q_0 is
+    zero: the states that continue replica symmetry are found from above (docs/theory.md section 18).
     """
     options = BreakingOptions.current()
     left = conditional_covariance(symmetric.problem, symmetric.overlaps)
@@ -276,19 +281,19 @@ def _find_initial_states(breaking_map: BreakingMap, symmetric: Solution) -> Newt
     rough = breaking_map.rule.search_residual
     for k in (*range(options.attempts_below), *range(-1, -options.attempts_above - 1, -1)):
         y = first / options.rate_factor**k
-        state, rates = _separate_states(symmetric, y), np.array([y])
+        state, rates = _initial_broken_states(symmetric, y), np.array([y])
         with suppress(DomainError, np.linalg.LinAlgError):
-            earlier = iterate_damped(breaking_map, state, rates, options.damped_steps // 2)
-            state = iterate_damped(breaking_map, earlier, rates, options.damped_steps // 2)
-            if _is_collapsing(breaking_map, earlier, state, rates):
+            earlier = iterate_damped_map(breaking_map, state, rates, options.damped_steps // 2)
+            state = iterate_damped_map(breaking_map, earlier, rates, options.damped_steps // 2)
+            if _is_converging_to_symmetry(breaking_map, earlier, state, rates):
                 continue
-            if found := find_states_near(breaking_map, state, rates, rough, options.residual_floor):
+            if found := find_broken_states(breaking_map, state, rates, rough, options.residual_floor):
                 return found
     return None
 
 
-def _separate_states(symmetric: Solution, y: float) -> BrokenState:
-    """Return states with a part of V taken as y Delta, at most half of the part of q not due to the teacher."""
+def _initial_broken_states(symmetric: Solution, y: float) -> BrokenState:
+    """Return initial states whose Delta is a fraction of V / y, at most half of the q not due to the teacher."""
     overlaps = symmetric.overlaps
     distance = BreakingOptions.current().distance_fraction / y * overlaps.V
     pairs = zip(conditional_covariance(symmetric.problem, overlaps), distance, strict=True)
@@ -297,8 +302,10 @@ def _separate_states(symmetric: Solution, y: float) -> BrokenState:
     return BrokenState(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
 
 
-def _is_collapsing(breaking_map: BreakingMap, earlier: BrokenState, state: BrokenState, rates: np.ndarray) -> bool:
-    """Return whether Delta converges to zero under the map.
+def _is_converging_to_symmetry(
+    breaking_map: BreakingMap, earlier: BrokenState, state: BrokenState, rates: np.ndarray
+) -> bool:
+    """Return whether Delta converges to zero under the map, so that the states become replica symmetric.
 
     A small Delta is mapped to a Delta + b Delta^(1/2), b > 0 with jumps; a and b from two iterates give the limit,
     which Newton's method would approach by halves.
@@ -306,7 +313,7 @@ def _is_collapsing(breaking_map: BreakingMap, earlier: BrokenState, state: Broke
     sizes, factors = [], []
     for at in (earlier, state):
         both = at, breaking_map(at, rates).image
-        now, image = (float(np.trace(one.distance, axis1=1, axis2=2).max()) for one in both)
+        now, image = (float(np.trace(one.total_distance, axis1=1, axis2=2).max()) for one in both)
         sizes.append(now)
         factors.append(image / now)
     if not (sizes[1] < sizes[0] and factors[1] < 1):
@@ -315,15 +322,17 @@ def _is_collapsing(breaking_map: BreakingMap, earlier: BrokenState, state: Broke
     a = factors[1] - b * sizes[1] ** -0.5
     return bool(
         (b / (1 - a)) ** 2
-        < BreakingNewtonOptions.current().min_distance * np.trace(state.within.q, axis1=1, axis2=2).max()
+        < BreakingNewtonOptions.current().min_distance * np.trace(state.minimiser_overlaps.q, axis1=1, axis2=2).max()
     )
 
 
-def _continue_in_rate(breaking_map: BreakingMap, found: NewtonResult, factor: float) -> Iterator[NewtonResult]:
-    """Yield the same states at successive y, in shorter steps where they change fast; end where they are lost.
+def _continue_in_parisi_parameter(
+    breaking_map: BreakingMap, found: NewtonResult, factor: float
+) -> Iterator[NewtonResult]:
+    """Yield the continuation of states to successive y, with shorter steps where they change fast, until they are lost.
 
-    Every start is extrapolated from the last two states in q_0, V, m, theta and y Delta: other states, as those whose
-    q_0 is zero, may be near.
+    Every start is extrapolated from the last two states in q_0, V, m, theta and y Delta, because other states, for
+    instance with q_0 = 0, may be close.
     """
     options = BreakingOptions.current()
     longest = stride = float(np.log(factor))
@@ -331,59 +340,70 @@ def _continue_in_rate(breaking_map: BreakingMap, found: NewtonResult, factor: fl
     rough = breaking_map.rule.search_residual
     while abs(stride) > options.min_step_fraction * abs(longest):
         rates = found.rates * float(np.exp(stride))
-        expected = _packed_with_product(found) + stride * slope
-        initial = BrokenState.unpack(expected, found.state.sizes)
+        expected = _pack_with_scaled_distances(found) + stride * slope
+        initial = BrokenState.unpack(expected, found.state.overlap_sizes)
         initial = replace(initial, distances=initial.distances / rates[:, None, None, None])
-        following = find_states_near(breaking_map, initial, rates, rough, options.residual_floor, matrix=found.matrix)
-        if following is None or _is_far_from_expected(following, expected):
+        following = find_broken_states(breaking_map, initial, rates, rough, options.residual_floor, matrix=found.matrix)
+        if following is None or _is_far_from_expected_state(following, expected):
             stride /= 2
             continue
-        slope = (_packed_with_product(following) - _packed_with_product(found)) / stride
+        slope = (_pack_with_scaled_distances(following) - _pack_with_scaled_distances(found)) / stride
         found = following
         stride = float(np.sign(longest)) * min(abs(longest), options.step_growth * abs(stride))
         yield found
 
 
-def _is_far_from_expected(found: NewtonResult, expected: np.ndarray) -> bool:
-    """Return whether states are others than the expected ones, by q_0, V, m and theta."""
+def _is_far_from_expected_state(found: NewtonResult, expected: np.ndarray) -> bool:
+    """Return whether q_0, V, m or theta of states differ too much from those of the expected states."""
     count = len(found.state.between.pack())
     off = np.abs(found.state.pack() - expected)[:count] / found.state.block_scales[:count]
     return bool(off.max() > BreakingOptions.current().max_deviation)
 
 
-def _packed_with_product(found: NewtonResult) -> np.ndarray:
-    """Return the packed state, with y Delta in place of Delta."""
+def _pack_with_scaled_distances(found: NewtonResult) -> np.ndarray:
+    """Return the packed state with y Delta in place of Delta."""
     return replace(found.state, distances=found.rates[:, None, None, None] * found.state.distances).pack()
 
 
-def _states_at_rate(breaking_map: BreakingMap, found: NewtonResult, y: float) -> NewtonResult | str:
-    """Return the same states at another y, reached in steps; a message if they were lost."""
+def _continue_to_parisi_parameter(breaking_map: BreakingMap, found: NewtonResult, y: float) -> NewtonResult | str:
+    """Return the states continued to another y in steps, or a message if they were lost."""
     factor = BreakingOptions.current().rate_factor
-    if abs(np.log(y / found.outer_rate)) > np.log(factor):
-        path = _continue_in_rate(breaking_map, found, factor if y > found.outer_rate else 1 / factor)
-        while abs(np.log(y / found.outer_rate)) > np.log(factor):
+    if abs(np.log(y / found.outermost_parisi_parameter)) > np.log(factor):
+        path = _continue_in_parisi_parameter(
+            breaking_map, found, factor if y > found.outermost_parisi_parameter else 1 / factor
+        )
+        while abs(np.log(y / found.outermost_parisi_parameter)) > np.log(factor):
             following = next(path, None)
             if following is None:
-                return f"states were lost near y = {found.outer_rate:.4g}, on the way to {y:.4g}"
+                lost_at = found.outermost_parisi_parameter
+                return f"states with breaking were lost near y = {lost_at:.4g}, before y = {y:.4g}"
             found = following
-    return solve_newton(breaking_map, found.state, np.array([y]), breaking_map.rule.search_residual)
+    return solve_states_by_newton(breaking_map, found.state, np.array([y]), breaking_map.rule.search_residual)
 
 
-def _find_zero_complexity(breaking_map: BreakingMap, found: NewtonResult) -> NewtonResult | str:
-    """Return the states at the zero of y dPhi/dy, which increases there; a message if it was not found."""
-    upward, options = found.outer_slope < 0, BreakingOptions.current()
-    path = _continue_in_rate(breaking_map, found, options.rate_factor if upward else 1 / options.rate_factor)
+def _find_zero_of_complexity(breaking_map: BreakingMap, found: NewtonResult) -> NewtonResult | str:
+    """Return the states at the y where y dPhi/dy, which increases, is zero, or a message if it was not found."""
+    upward, options = found.outermost_derivative_in_y < 0, BreakingOptions.current()
+    path = _continue_in_parisi_parameter(
+        breaking_map, found, options.rate_factor if upward else 1 / options.rate_factor
+    )
     for _ in range(options.max_rate_steps):
         following = next(path, None)
         if following is None:
-            return f"states were lost near y = {found.outer_rate:.4g}, before the complexity vanished"
-        if (following.outer_slope < 0) != upward:
+            lost_at = found.outermost_parisi_parameter
+            return f"states with breaking were lost near y = {lost_at:.4g}, before the complexity was zero"
+        if (following.outermost_derivative_in_y < 0) != upward:
             ends = sorted(
-                (one.outer_rate * one.outer_slope, float(np.log(one.outer_rate))) for one in (found, following)
+                (
+                    one.outermost_parisi_parameter * one.outermost_derivative_in_y,
+                    float(np.log(one.outermost_parisi_parameter)),
+                )
+                for one in (found, following)
             )
             (left, low), (right, high) = ends
             y = float(np.exp(np.interp(0.0, [left, right], [low, high])))
-            nearer = min(found, following, key=lambda one: abs(np.log(one.outer_rate / y)))
-            return solve_newton(breaking_map, nearer.state, np.array([y]), breaking_map.rule.search_residual)
+            nearer = min(found, following, key=lambda one: abs(np.log(one.outermost_parisi_parameter / y)))
+            return solve_states_by_newton(breaking_map, nearer.state, np.array([y]), breaking_map.rule.search_residual)
         found = following
-    return f"the complexity did not vanish {'up' if upward else 'down'} to y = {found.outer_rate:.4g}"
+    last = found.outermost_parisi_parameter
+    return f"the complexity does not become zero {'up' if upward else 'down'} to y = {last:.4g}"

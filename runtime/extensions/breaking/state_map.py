@@ -1,4 +1,4 @@
-"""The saddle point with replica symmetry broken, at given Parisi parameters y: u -> G(u), free entropy and its slopes.
+"""The saddle-point map u -> G(u) with broken replica symmetry at given Parisi parameters y, and its free entropy.
 
 With V~ = V + y Delta and V~^ = V^ - y Delta^, level by level, all formulas are those without breaking.
 """
@@ -13,45 +13,47 @@ import numpy as np
 from ...base import budget
 from ...base.errors import InputError
 from ...integration.tilted_sums import TiltedAverages, TiltedRule
-from ...problems.overlaps import Conjugates, Overlaps, packed_length, upper_triangle_indices
+from ...problems.overlaps import Conjugates, Overlaps, packed_vector_length, upper_triangle_indices
 from ...problems.problem import Problem
-from ...problems.symmetry import NO_SYMMETRY, Symmetry
-from ...saddle_point.state_map import conjugates_of
-from .rows import RowStatistics, row_statistics
-from .rules import rules_for
+from ...problems.symmetry import NO_SYMMETRY, StateSymmetry
+from ...saddle_point.state_map import conjugates_from_overlaps
+from .rows import WeightRowAverages, weight_row_averages
+from .rules import integration_rules_for
 from .state import BrokenState
 
 
 @dataclass(frozen=True)
 class MapEvaluation:
-    """The map evaluated at a state and given y.
+    """The saddle-point map evaluated at a state and given Parisi parameters y.
 
     Attributes:
-        image: G(u), the next state; averages: averages over the channel at the state.
-        hats: conjugates, from V~^ and q_0^ inwards to V^ and q_K^, (K + 1).
+        image: next state G(u).
+        averages: averages over the channel at the state.
+        hats: conjugates of all levels, K + 1 from the outermost to the innermost level.
         rows: averages over rows of W at the conjugates.
-        free_entropy: Phi(y), stationary at the saddle point; slopes: its partial derivatives in y, (K,).
+        free_entropy: Phi(y), stationary at the saddle point.
+        slopes: partial derivatives of Phi in y, (K,).
     """
 
     image: BrokenState
     averages: TiltedAverages
     hats: tuple[Conjugates, ...]
-    rows: RowStatistics
+    rows: WeightRowAverages
     free_entropy: float
     slopes: np.ndarray
 
-    def energy_parts(self, problem: Problem) -> tuple[float, float]:
-        """Return the energies of data and penalty, whose sum is the energy at the saddle point."""
+    def data_and_penalty_energies(self, problem: Problem) -> tuple[float, float]:
+        """Return the energies of the data and of the penalty, whose sum is the energy at the saddle point."""
         penalty = 0.0 if problem.regulariser.keeps_norms else self.rows.penalty()
         return problem.alpha * self.averages.loss, penalty
 
 
 @dataclass(frozen=True)
 class BreakingMap:
-    """The map u -> G(u) of a problem by a rule, at Parisi parameters y (K,), from the outermost level inwards.
+    """The saddle-point map u -> G(u) with broken replica symmetry, at Parisi parameters y (K,), outermost level first.
 
     Attributes:
-        symmetry: of the states.
+        symmetry: symmetry of the states.
 
     Raises:
         InputError: a model whose equations with replica symmetry broken are not implemented.
@@ -59,10 +61,10 @@ class BreakingMap:
 
     problem: Problem
     rule: TiltedRule
-    symmetry: Symmetry = NO_SYMMETRY
+    symmetry: StateSymmetry = NO_SYMMETRY
 
     def __post_init__(self) -> None:
-        require_supported(self.problem)
+        require_breaking_supported(self.problem)
 
     def __call__(self, state: BrokenState, rates: np.ndarray) -> MapEvaluation:
         """Evaluate the map at a state.
@@ -72,53 +74,53 @@ class BreakingMap:
             rates: y of every level, (K,).
 
         Raises:
-            DomainError: the state, or its image, is outside the domain.
+            DomainError: the state or its image is outside the domain.
         """
         budget.check_time_limit()
         problem, between = self.problem, state.between
         found = self.rule.tilted_averages(problem, between, state.distances, rates)
-        outer, *within = (conjugates_of(problem, between, moments) for moments in found.moments)
+        outer, *within = (conjugates_from_overlaps(problem, between, moments) for moments in found.moments)
         # The others differ from the first in q^ alone; V_(k+1)^ = V_k^ + y_k (q_k^ - q_(k-1)^).
         hats = [outer]
         for y, inner in zip(rates, within, strict=True):
             hats.append(replace(inner, V=hats[-1].V + y * (inner.q - hats[-1].q)))
-        rows = row_statistics(problem, hats, rates, self.rule)
-        phi, slopes = self._free_entropy(state, rates, found, hats, rows)
+        rows = weight_row_averages(problem, hats, rates, self.rule)
+        phi, slopes = self._free_entropy_and_derivatives(state, rates, found, hats, rows)
         return MapEvaluation(BrokenState(rows.between, rows.distances), found, tuple(hats), rows, phi, slopes)
 
-    def fixed_at(self, state: BrokenState, rates: np.ndarray) -> BreakingMap:
-        """Return the same map with a rule of integration that is fixed at a state.
+    def with_fixed_rule_at(self, state: BrokenState, rates: np.ndarray) -> BreakingMap:
+        """Return the same map with a quadrature rule whose grids are fixed at a state.
 
         Args:
             state: the state.
             rates: y of every level, (K,).
         """
-        return replace(self, rule=self.rule.with_grids_of(state.between, state.distances, rates))
+        return replace(self, rule=self.rule.with_grids_of_state(state.between, state.distances, rates))
 
-    def directions(self, state: BrokenState) -> np.ndarray:
-        """Return directions (k, n) of packed states that span those of the same symmetry, entries 0 and +-1."""
+    def symmetric_directions(self, state: BrokenState) -> np.ndarray:
+        """Return directions (k, n) that span the packed states with the symmetry of the map; entries are 0 and +-1."""
         from scipy.linalg import block_diag  # slow to load
 
-        sizes = state.sizes
-        count = packed_length(sizes)
-        of_overlaps = self.symmetry.directions(sizes, count)
+        sizes = state.overlap_sizes
+        count = packed_vector_length(sizes)
+        of_overlaps = self.symmetry.invariant_directions(sizes, count)
         numbered = Overlaps.unpack(np.arange(1.0, count + 1), sizes)
         rows, columns = upper_triangle_indices(sizes[1])
         places = numbered.q[:, rows, columns].ravel().astype(int) - 1  # of q among the overlaps
         along = of_overlaps[np.abs(of_overlaps[:, places]).sum(axis=1) > 0][:, places]
         return np.asarray(block_diag(of_overlaps, *[along] * len(state.distances)))
 
-    def _free_entropy(
+    def _free_entropy_and_derivatives(
         self,
         state: BrokenState,
         rates: np.ndarray,
         averages: TiltedAverages,
         hats: Sequence[Conjugates],
-        rows: RowStatistics,
+        rows: WeightRowAverages,
     ) -> tuple[float, np.ndarray]:
-        """Return Phi(y) and its partial derivative dPhi/dy, (18.8) and (18.19)."""
+        """Return the free entropy Phi(y) and its partial derivatives in y, (18.8) and (18.19)."""
         between, outer, alpha = state.between, hats[0], self.problem.alpha
-        variances = state.variances(rates)
+        variances = state.level_variances(rates)
         trace = float(np.sum(outer.V * between.q) - np.sum(outer.q * variances[0])) / 2
         trace -= float(np.sum(outer.m * between.m) + np.sum(outer.theta * between.theta))
         gaps = -np.diff([float(np.sum(hat.V * V)) for hat, V in zip(hats, variances, strict=True)]) / (2 * rates)
@@ -131,27 +133,27 @@ class BreakingMap:
         slopes = rows.slopes + (alpha * np.diff(free) - gaps - moved) / rates
         if averages.drift is not None:
             # By docs/theory.md (18.34) for V~^: (18.15) would add most of the noise of the slope.
-            stein = float(np.sum(outer.V * state.distance))
+            stein = float(np.sum(outer.V * state.total_distance))
             slopes = slopes - (alpha * averages.drift + stein) / (2 * rates)
         return phi, slopes
 
 
-def require_supported(problem: Problem) -> None:
-    """Raise InputError for a model whose breaking is not implemented.
+def require_breaking_supported(problem: Problem) -> None:
+    """Raise InputError for a problem for which replica symmetry breaking is not implemented.
 
-    These are a finite temperature, a loss with kinks in several student fields, with overlaps or trained numbers, or a
-    penalty of more than two columns that is neither a ridge nor given norms.
+    Not implemented are a finite temperature, a loss with kinks in several student fields, with overlaps or trained
+    numbers, and a penalty of more than two columns that is neither a ridge nor fixes norms.
     """
     name = problem.solver.name
-    problem.require_zero_temperature("one-step breaking is solved")
-    rules_for(problem)
+    problem.require_zero_temperature("replica symmetry breaking is solved")
+    integration_rules_for(problem)
     if not problem.regulariser.is_quadratic and problem.student_rank > 2:
         raise InputError(
-            "one-step breaking is solved for ridges and given norms, and for other penalties of one column or two; "
-            f"{name} has {problem.student_rank}"
+            "replica symmetry breaking is implemented for ridges and fixed norms, and for other penalties of one or "
+            f"two columns; {name} has {problem.student_rank} columns"
         )
     if problem.solver.model.HOLDS_Q or problem.trained:
         raise InputError(
-            f"one-step breaking is solved for losses of the fields alone; that of {name} contains overlaps or trained "
-            "numbers"
+            f"replica symmetry breaking is implemented for losses that depend on the fields alone; the loss of {name} "
+            "contains overlaps or trained numbers"
         )

@@ -1,4 +1,4 @@
-"""The zero of the complexity in y by samples, from solutions at fixed y.
+"""The zero of the complexity in the Parisi parameter y by sampled quadrature, from solutions at fixed y.
 
 y dPhi/dy is of the order of the change of the energy by breaking, and little more than its error bar: its sign is known
 from solutions with error bars only, and its derivative in log y from two that are far apart.
@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.errors import TimeLimitError
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_step
 from ...integration.tilted_sums import TiltedRule
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .newton import NewtonResult
-from .refinement import is_broken, refine_solution
-from .solution import BrokenSolution, status_of
+from .refinement import is_symmetry_broken, refine_broken_solution
+from .solution import BrokenSolution, status_of_states
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class SampledBreakingOptions(AlgorithmOptions):
 
     Attributes:
         max_rate_factor: largest ratio of successive y.
-        min_separation: least distance in log y of two solutions from which the derivative of y dPhi/dy is estimated.
-        max_solutions: solutions with one size of sets of nodes.
-        significance: error bars of a derivative from which it is used.
+        min_separation: smallest distance in log y of two solutions from which the derivative of y dPhi/dy is estimated.
+        max_solutions: largest number of solutions with one size of node sets.
+        significance: number of error bars by which a derivative must exceed zero to be used.
     """
 
     max_rate_factor: float = 2.0
@@ -41,35 +41,39 @@ class SampledBreakingOptions(AlgorithmOptions):
     significance: float = 2.0
 
 
-def find_lowest_by_samples(
+def find_zero_complexity_by_samples(
     symmetric: Solution, initial: NewtonResult, rules: Sequence[TiltedRule], accuracy: float
 ) -> BrokenSolution | None:
-    """Return the states at which the complexity vanishes, with error bars that include the uncertainty of y.
+    """Return the states at which the complexity is zero, with error bars that include the uncertainty of y.
 
     Args:
         symmetric: the replica symmetric solution.
-        initial: states of any y.
-        rules: rules of integration, from coarse to fine.
+        initial: states at any y.
+        rules: quadrature rules, from coarse to fine.
         accuracy: required error bar of overlaps, relative to their blocks.
 
     Returns:
-        States at a fixed y, with a message, where the zero is not resolved; None where the first leave the domain.
+        States at a fixed y, with a message, if the zero is not resolved; None if the first states leave the domain.
 
     Raises:
-        TimeLimitError: the time limit came before the first solution.
+        TimeLimitError: the time limit is reached before the first solution.
     """
     known: list[BrokenSolution] = []
     best: BrokenSolution | None = None
     try:
         for rule in rules:
-            if not _append_solutions(
-                symmetric, rule, initial if not known else _move_to_rate(initial, known), known, accuracy
+            if not _append_solutions_by_rule(
+                symmetric,
+                rule,
+                initial if not known else _move_states_to_parisi_parameter(initial, known),
+                known,
+                accuracy,
             ):
                 break
-            rate = _estimate_derivative(known)
+            rate = _estimate_derivative_in_log_y(known)
             if rate is None:
                 continue
-            found = _extrapolate_to_zero(known[-1], rate, accuracy)
+            found = _extrapolate_to_zero_complexity(known[-1], rate, accuracy)
             if best is None or found.relative_error < best.relative_error:
                 best = found
             if best.relative_error <= accuracy:
@@ -77,44 +81,51 @@ def find_lowest_by_samples(
     except TimeLimitError:
         if not known:
             raise
-        return replace(best or _unresolved_solution(known), status=Status.TIME_LIMIT)
-    return best or (_unresolved_solution(known) if known else None)
+        return replace(best or _solution_without_resolved_zero(known), status=Status.TIME_LIMIT)
+    return best or (_solution_without_resolved_zero(known) if known else None)
 
 
-def _append_solutions(
+def _append_solutions_by_rule(
     symmetric: Solution, rule: TiltedRule, initial: NewtonResult, known: list[BrokenSolution], accuracy: float
 ) -> bool:
-    """Append solutions by one rule, up to one with y dPhi/dy = 0 within its error bar; return whether any."""
+    """Append solutions by one rule up to one with y dPhi/dy = 0 within its error bar; return whether there are any."""
     before = len(known)
     for _ in range(SampledBreakingOptions.current().max_solutions):
-        with progress_step(f"states at y = {initial.outer_rate:.4g}"):
-            found = refine_solution(symmetric, initial, True, accuracy, [rule])
-        if found is None or found.state is None or not is_broken(found.state) or found.status is Status.MAX_ITERATIONS:
+        with progress_step(f"states at y = {initial.outermost_parisi_parameter:.4g}"):
+            found = refine_broken_solution(symmetric, initial, True, accuracy, [rule])
+        if (
+            found is None
+            or found.state is None
+            or not is_symmetry_broken(found.state)
+            or found.status is Status.MAX_ITERATIONS
+        ):
             break
         known.append(found)
-        rate = _estimate_derivative(known)
-        slope, width = _complexity_slope(found)
+        rate = _estimate_derivative_in_log_y(known)
+        slope, width = _scaled_free_entropy_derivative(found)
         if abs(slope) <= width and (rate is not None or len(known) > before + 1):
             break  # located, or not resolved by sets of this size
-        initial = _move_to_rate(initial, known, _next_rate(known[before:], slope, rate))
+        initial = _move_states_to_parisi_parameter(initial, known, _next_parisi_parameter(known[before:], slope, rate))
     return len(known) > before
 
 
-def _next_rate(known: list[BrokenSolution], slope: float, rate: _SlopeDerivative | None) -> float:
-    """Return the next y."""
+def _next_parisi_parameter(known: list[BrokenSolution], slope: float, rate: _DerivativeInLogY | None) -> float:
+    """Return the Parisi parameter y of the next solution."""
     direction, longest = -float(np.sign(slope)), float(np.log(SampledBreakingOptions.current().max_rate_factor))
     if rate is None:
         return max((one.parisi for one in known), key=lambda y: direction * y) * float(np.exp(direction * longest))
     return known[-1].parisi * float(np.exp(direction * min(longest, abs(slope) / rate.value)))
 
 
-def _complexity_slope(found: BrokenSolution) -> tuple[float, float]:
-    """Return y dPhi/dy at a fixed y, and its error bar."""
+def _scaled_free_entropy_derivative(found: BrokenSolution) -> tuple[float, float]:
+    """Return y dPhi/dy of a solution at fixed y, and its error bar."""
     return -found.complexity / found.parisi, found.complexity_error / found.parisi
 
 
-def _move_to_rate(initial: NewtonResult, known: list[BrokenSolution], y: float | None = None) -> NewtonResult:
-    """Return the nearest states moved to another y at fixed y Delta; without y the last ones."""
+def _move_states_to_parisi_parameter(
+    initial: NewtonResult, known: list[BrokenSolution], y: float | None = None
+) -> NewtonResult:
+    """Return the known states nearest in y, moved to another y at fixed y Delta; by default to the last y."""
     y = known[-1].parisi if y is None else y
     nearest = min(reversed(known), key=lambda one: abs(np.log(one.parisi / y)))
     assert nearest.state is not None
@@ -122,36 +133,36 @@ def _move_to_rate(initial: NewtonResult, known: list[BrokenSolution], y: float |
     return replace(initial, state=state, rates=np.array([y]), matrix=None)
 
 
-class _SlopeDerivative(NamedTuple):
-    """The derivative of y dPhi/dy in log y, its lower bound within error bars, and the other solution it is from."""
+class _DerivativeInLogY(NamedTuple):
+    """The derivative of y dPhi/dy in log y, its lower bound within error bars, and the other solution it uses."""
 
     value: float
     least: float
     other: BrokenSolution
 
 
-def _estimate_derivative(known: list[BrokenSolution]) -> _SlopeDerivative | None:
-    """Return the derivative near the last solution; None where it is zero within its error bar."""
+def _estimate_derivative_in_log_y(known: list[BrokenSolution]) -> _DerivativeInLogY | None:
+    """Return the derivative of y dPhi/dy in log y near the last solution; None if it is zero within its error bar."""
     last, options = known[-1], SampledBreakingOptions.current()
-    here, width = _complexity_slope(last)
+    here, width = _scaled_free_entropy_derivative(last)
     rates = []
     for other in known[:-1]:
         apart = float(np.log(other.parisi / last.parisi))
         if abs(apart) < options.min_separation:
             continue
-        there, width_there = _complexity_slope(other)
+        there, width_there = _scaled_free_entropy_derivative(other)
         value, error = (there - here) / apart, float(np.hypot(width, width_there)) / abs(apart)
         if value > options.significance * error:
-            rates.append(_SlopeDerivative(value, value - error, other))
+            rates.append(_DerivativeInLogY(value, value - error, other))
     return max(rates, key=lambda one: one.least / one.value, default=None)
 
 
-def _extrapolate_to_zero(found: BrokenSolution, rate: _SlopeDerivative, accuracy: float) -> BrokenSolution:
-    """Return the states where y dPhi/dy vanishes, from a solution at a fixed y.
+def _extrapolate_to_zero_complexity(found: BrokenSolution, rate: _DerivativeInLogY, accuracy: float) -> BrokenSolution:
+    """Return the states at which y dPhi/dy is zero, extrapolated from a solution at fixed y.
 
     The uncertainty of the zero is part of all error bars.
     """
-    other, (slope, width) = rate.other, _complexity_slope(found)
+    other, (slope, width) = rate.other, _scaled_free_entropy_derivative(found)
     assert found.state is not None and other.state is not None and found.stability is not None
     open_ = (abs(slope) + width) / rate.least
     fraction = open_ / abs(float(np.log(other.parisi / found.parisi)))
@@ -161,7 +172,7 @@ def _extrapolate_to_zero(found: BrokenSolution, rate: _SlopeDerivative, accuracy
     if multipliers_error is not None and found.multipliers is not None and other.multipliers is not None:
         multipliers_error = multipliers_error + fraction * np.abs(other.multipliers - found.multipliers)
     assert isinstance(found.rule, TiltedRule)
-    status = status_of(found.symmetric, found.rule, found.residual, found.state, errors, within_errors, accuracy)
+    status = status_of_states(found.symmetric, found.rule, found.residual, found.state, errors, within_errors, accuracy)
     return replace(
         found, status=status, given=False, errors=errors, within_errors=within_errors,
         rate_errors=(found.parisi * float(np.expm1(open_)),), multipliers_error=multipliers_error,
@@ -176,12 +187,14 @@ def _extrapolate_to_zero(found: BrokenSolution, rate: _SlopeDerivative, accuracy
     )  # fmt: skip
 
 
-def _unresolved_solution(known: list[BrokenSolution]) -> BrokenSolution:
-    """Return states at a fixed y with a message, where samples do not resolve the zero of the complexity."""
+def _solution_without_resolved_zero(known: list[BrokenSolution]) -> BrokenSolution:
+    """Return states at a fixed y with a message that samples do not resolve the zero of the complexity."""
     nearest = min(known, key=lambda one: one.relative_error)
     low, high = (end(one.parisi for one in known) for end in (min, max))
-    slope = format_with_error(*_complexity_slope(nearest))
-    shown = f"for y in [{low:.4g}, {high:.4g}] samples do not resolve y dPhi/dy, {slope} at y = {nearest.parisi:.4g}"
+    slope = format_value_with_error(*_scaled_free_entropy_derivative(nearest))
     status = Status.ACCURACY_NOT_REACHED if nearest.success else nearest.status
-    words = f"where the complexity vanishes is not resolved ({shown}): these are states at a given y"
+    words = (
+        f"samples do not resolve where in y = [{low:.4g}, {high:.4g}] the complexity is zero: y dPhi/dy is {slope} at "
+        f"y = {nearest.parisi:.4g}, to which this solution belongs; ask for a larger --accuracy"
+    )
     return replace(nearest, status=status, found=words)

@@ -10,26 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base import presenting
-from ...base.errors import InputError, NotConvergedError, require_known, require_whole
-from ...base.hints import AttributeHints
+from ...base.errors import InputError, NotConvergedError, require_known_name, require_whole_number
+from ...base.hints import AttributeErrorHints
 from ...base.presenting import TextResult
 from ...base.progress import progress_bar
 from ...branches.curve import curve
 from ...branches.curve_results import Curve
 from ...problems.problem import Problem
 from ...saddle_point.starts import default_start
-from .compare import LOSSES, Measured
+from .compare import LOSSES, TheoryWithMeasurement
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True)
-class LearningCurve(AttributeHints):
+class LearningCurve(AttributeErrorHints):
     """A learning curve: errors of a learner on test samples, by the number of training samples.
 
     Attributes:
-        alphas: n / d, ascending; means, standard_errors: over draws of the samples; draws: number of draws.
+        alphas: values of n / d, ascending.
+        means, standard_errors: mean test error, and its standard error, over random draws of the training samples.
+        draws: number of random draws.
 
     Example:
         >>> curve = sf.LearningCurve(np.array([1.0, 2.0]), np.array([0.7, 0.45]), np.array([0.05, 0.03]), draws=4)
@@ -53,16 +55,16 @@ def learning_curve(
     seed: int = 0,
     error: Callable[[np.ndarray, np.ndarray], float] | None = None,
 ) -> LearningCurve:
-    """Train on n = alpha d random samples of arrays, several times, and test on all others.
+    """Train on n = alpha d randomly drawn samples of an array, several times, and test on all other samples.
 
     Args:
         x: samples (n, d).
         y: labels (n,).
-        learner: function (x, y) of the training samples that returns a predictor, a function (m, d) -> (m,).
+        learner: function of the training samples x, y that returns a predictor, itself a function (m, d) -> (m,).
         alphas: numbers of training samples over d.
         draws: number of draws of the training samples, at least 2.
         seed: seed of the draws.
-        error: function (labels, predictions) -> number; the mean square by default.
+        error: function (labels, predictions) -> test error; the mean square error by default.
 
     Raises:
         InputError: shapes that do not fit, or an alpha that leaves no test samples.
@@ -79,18 +81,22 @@ def learning_curve(
     """
     if not callable(learner):
         raise InputError(
-            f"learner is a function (x, y) -> predictor, not {type(learner).__name__}; of an object with fit and "
-            "predict it is lambda x, y: model.fit(x, y).predict"
+            f"learner must be a function (x, y) -> predictor, not {type(learner).__name__}; for an object with fit and "
+            "predict give lambda x, y: model.fit(x, y).predict"
         )
     x, y = np.asarray(x, float), np.asarray(y, float)
     if x.ndim != 2 or y.shape != x.shape[:1]:
-        raise InputError(f"x (n, d) and y (n,) are expected, not {x.shape} and {y.shape}")
-    require_whole("draws", draws, 2)
+        raise InputError(f"x must have shape (n, d) and y shape (n,), not {x.shape} and {y.shape}")
+    require_whole_number("draws", draws, 2)
     pool, d = x.shape
     counts = [round(float(alpha) * d) for alpha in sorted(alphas)]
     for count in counts:
         if not 1 <= count < pool:
-            raise InputError(f"alpha = {count / d:g} takes {count} samples; 1 to {pool - 1} of {pool} can be drawn")
+            raise InputError(
+                f"alpha = {count / d:g} needs {count} training samples, but of {pool} samples 1 to "
+                f"{pool - 1} can be drawn, so "
+                "that some are left for testing: choose another alpha"
+            )
     error_of = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
     found = np.empty((len(counts), draws))
     with progress_bar("learning curve", len(counts) * draws) as task:
@@ -109,8 +115,9 @@ class MeasurementComparison(TextResult):
     """A comparison of measured points with a branch of theory.
 
     Attributes:
-        over: the parameter; values: its values, ascending; measured: theory and measurement at each.
-        curve: the branch between the first and the last; observable: training_loss or test_error.
+        over: name of the parameter; values: values of the parameter, ascending.
+        observable: training_loss or test_error; measured: theory and measurement at every value.
+        curve: the branch of theory between the first value and the last.
 
     Example:
         >>> problem = sf.problem("ridge_regression")
@@ -122,25 +129,25 @@ class MeasurementComparison(TextResult):
     over: str
     observable: str
     values: np.ndarray
-    measured: tuple[Measured, ...]
+    measured: tuple[TheoryWithMeasurement, ...]
     curve: Curve
 
     @property
     def deviations(self) -> np.ndarray:
-        """The deviations (point - theory) in combined standard errors, (N,)."""
+        """The deviations (measurement - theory) in combined standard errors, (N,)."""
         return np.array([each.deviation for each in self.measured])
 
     @property
     def relative(self) -> np.ndarray:
-        """The relative deviations (point - theory) / theory, (N,)."""
+        """The relative deviations (measurement - theory) / theory, (N,)."""
         return np.array([each.mean / each.theory - 1 for each in self.measured])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a frame with one row a point: the parameter, theory, half_width, mean, standard_error, deviation."""
+        """Return a data frame with one row per measured point, and columns for theory and measurement."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the branch as a line, the points with one standard error; saved if a path is given."""
+        """Draw the branch and the measured points with standard errors, and save the figure if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -156,16 +163,16 @@ def compare_measurements(
     accuracy: float = 1e-4,
     points: int = 24,
 ) -> MeasurementComparison:
-    """Compare measurements with a branch of a problem, at the same values of a parameter.
+    """Compare measurements with a branch of saddle-point solutions, at the same values of a parameter.
 
     Args:
         problem: the problem.
         values: values of the parameter, (N,), or a `LearningCurve`, which contains means and standard errors.
         means: measured means, (N,).
-        standard_errors: their standard errors, (N,).
-        over: the parameter.
+        standard_errors: standard errors of the means, (N,).
+        over: name of the parameter.
         observable: test_error or training_loss.
-        start: the branch, by its start; by default semantic, or the model's first.
+        start: named start that leads to the branch; by default informed; semantic with several tokens.
         accuracy: accuracy of theory, as for `solve`.
         points: further points of the curve between the first value and the last.
 
@@ -184,10 +191,13 @@ def compare_measurements(
         given = (values.alphas, values.means, values.standard_errors)
     arrays = [np.asarray(each, float) if each is not None else np.zeros(0) for each in given]
     if not len({each.shape for each in arrays}) == 1 or arrays[0].ndim != 1 or not len(arrays[0]):
-        raise InputError("values, means and standard errors of one length are expected")
+        raise InputError(
+            "values, means and standard_errors must be arrays of one length, not of shapes "
+            + ", ".join(str(each.shape) for each in arrays)
+        )
     if not all(np.isfinite(each).all() for each in arrays) or np.any(arrays[2] < 0):
-        raise InputError("values, means and standard errors must be finite, the latter not negative")
-    require_known("observable", observable, LOSSES)
+        raise InputError("values, means and standard_errors must be finite, and no standard error may be negative")
+    require_known_name("observable", observable, LOSSES)
     order = np.argsort(arrays[0])
     places, means, widths = (each[order] for each in arrays)
     start = start or default_start(problem)
@@ -197,9 +207,13 @@ def compare_measurements(
     at = dict(zip(branch.values.tolist(), branch.solutions, strict=True))
     missing = [value for value in places.tolist() if value not in at]
     if missing:
-        raise NotConvergedError(f"no {start} solution at {over} = {missing[0]:g}: {branch.end_text()}")
+        raise NotConvergedError(
+            f"theory has no {start} solution at {over} = {missing[0]:g}, which was measured: {branch.end_text()}"
+        )
     measured = tuple(
-        Measured(getattr(at[v], observable), getattr(at[v], f"{observable}_error"), float(mean), float(width))
+        TheoryWithMeasurement(
+            getattr(at[v], observable), getattr(at[v], f"{observable}_error"), float(mean), float(width)
+        )
         for v, mean, width in zip(places.tolist(), means, widths, strict=True)
     )
     return MeasurementComparison(over, observable, places, measured, branch)

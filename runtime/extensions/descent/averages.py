@@ -1,4 +1,4 @@
-"""Averages over a sample of the slope D of the loss, at the fields of the weights themselves.
+"""Averages over samples of the gradient D of the loss, at the fields of the weights themselves.
 
 They are the channel averages of the saddle point with g replaced by -D at X = omega, the limit of the proximal map for
 V to 0 (docs/theory.md (19.4)): the same moments over the same nodes, and no proximal map to solve.
@@ -16,24 +16,24 @@ import numpy as np
 
 from ...base.errors import DomainError, InputError
 from ...base.options import AlgorithmOptions
-from ...channel.exchange import Reduction
-from ...channel.fields import Fields
+from ...channel.exchange import SymmetryReduction
+from ...channel.fields import FieldLaw
 from ...channel.points import noise_values
-from ...integration.lattice import Lattice
+from ...integration.lattice import LatticeRule
 from ...integration.rule import moments_by_context, moments_of_full_problem
-from ...integration.sampled import MAX_PRODUCT_DIMENSION, MAX_PRODUCT_NODES, Sampled, Sobol
+from ...integration.sampled import MAX_PRODUCT_DIMENSION, MAX_PRODUCT_NODES, NodeBasedRule, Sobol
 from ...integration.splitting import HyperplaneSplit
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...problems.reduced import ReducedProblem, reduce_to_loss
+from ...problems.reduced import ReducedProblem, reduce_to_fields_of_loss
 
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
 _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 
 @dataclass(frozen=True)
-class SlopeAverageOptions(AlgorithmOptions):
-    """Options of averages of the slope of the loss.
+class LossGradientAverageOptions(AlgorithmOptions):
+    """Options of averages of the gradient of the loss.
 
     Attributes:
         max_negative: negative eigenvalue of the covariance of X given Y, relative to that of X, that is accepted: trial
@@ -52,8 +52,8 @@ class SlopeAverageOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class SlopeAverages:
-    """Averages of D_l = dloss/dX_l, restricted to each of C contexts (docs/theory.md (19.3)).
+class LossGradientAverages:
+    """The averages of the gradient D_l = dloss/dX_l, restricted to each of C contexts (docs/theory.md (19.3)).
 
     Attributes:
         mean: E_c[D], (C, s). square: E_c[D D^T], (C, s, s).
@@ -71,12 +71,13 @@ class SlopeAverages:
 
 
 @dataclass(frozen=True)
-class _NodeSet:
-    """A set of nodes of one assignment of labels and one value of labelled noise, independent of the model's weights.
+class _QuadratureNodeSet:
+    """A set of quadrature nodes for one assignment of labels and one value of discrete noise, whatever the weights.
 
     Attributes:
         z, z_teacher: standard normal coordinates of omega and Y, (L, s, N), (L, t, N).
-        dY: Y less its mean, (L, t, N); known: features, (N, FEATURES); weights: (N,).
+        dY: teacher fields Y less their mean, (L, t, N).
+        known: features of teacher fields and noise, (N, FEATURES); weights: quadrature weights, (N,).
     """
 
     z: np.ndarray
@@ -86,12 +87,13 @@ class _NodeSet:
     weights: np.ndarray
 
 
-class _TeacherLaw(NamedTuple):
+class _TeacherFieldLaw(NamedTuple):
     """The law of the teacher's fields for one assignment of labels.
 
     Attributes:
-        contexts: (L,); mean, factor: means and Cholesky factors of Y, (L, t), (L, t, t).
-        inverse: the transposed inverse of the factors; identity: (L, s, s).
+        contexts: context of every token, (L,).
+        mean, factor: means and Cholesky factors of the teacher fields Y, (L, t), (L, t, t).
+        inverse: transposed inverses of the Cholesky factors; identity: identity matrices, (L, s, s).
     """
 
     contexts: np.ndarray
@@ -101,44 +103,48 @@ class _TeacherLaw(NamedTuple):
     identity: np.ndarray
 
 
-class AverageRule:
-    """A rule of integration for `SlopeAverages`, of one size.
+class GradientAverageRule:
+    """A quadrature rule of one size for averages of the loss gradient.
 
     Args:
         problem: the problem.
-        rule: Sobol sets or a lattice; or the nodes of a panel of a product rule that is split at kinks of the loss.
+        rule: Sobol sets or a lattice; or the number of nodes per panel of a product rule, split at kinks of the loss.
     """
 
-    def __init__(self, problem: Problem, rule: Sampled | int) -> None:
+    def __init__(self, problem: Problem, rule: NodeBasedRule | int) -> None:
         self.problem, self.rule = problem, rule
-        self.part = reduce_to_loss(problem)
-        self._cached_nodes: dict[Any, list[_NodeSet]] = {}
-        self._teacher_laws: dict[tuple[int, ...], _TeacherLaw] = {}
+        self.part = reduce_to_fields_of_loss(problem)
+        self._cached_nodes: dict[Any, list[_QuadratureNodeSet]] = {}
+        self._teacher_laws: dict[tuple[int, ...], _TeacherFieldLaw] = {}
         self.evaluations = 0
 
-    def describe(self) -> dict[str, Any]:
-        """Return rule, points and seed for JSON."""
-        if isinstance(self.rule, Sampled):
-            return self.rule.describe()
+    def describe_rule(self) -> dict[str, Any]:
+        """Return the name of the quadrature rule, its number of points and its seed, for JSON."""
+        if isinstance(self.rule, NodeBasedRule):
+            return self.rule.rule_description()
         return {"rule": "product", "points": self.rule, "seed": None}
 
-    def __call__(self, overlaps: Overlaps) -> SlopeAverages:
-        """Return the averages at overlaps, whose V is not used.
+    def __call__(self, overlaps: Overlaps) -> LossGradientAverages:
+        """Return the averages of the loss gradient at some overlaps, whose V is not used.
 
         Raises:
-            DomainError: the fields have no law with these overlaps.
+            DomainError: no Gaussian law of the fields has these overlaps.
         """
         self.evaluations += 1
         problem, part = self.problem, self.part
-        there = part.overlap_maps.overlaps_at(overlaps.pack()) if isinstance(part, ReducedProblem) else overlaps
+        there = (
+            part.maps_of_overlaps_to_combinations.combination_overlaps_at(overlaps.pack())
+            if isinstance(part, ReducedProblem)
+            else overlaps
+        )
         if not np.isfinite(overlaps.q.sum() + overlaps.m.sum() + overlaps.theta.sum() + overlaps.phi.sum()):
-            raise DomainError("an overlap is not finite")
+            raise DomainError("an overlap is infinite or not a number: the dynamics have diverged")
         channel, rows, loss = part.solver.channel, [], 0.0
         for labels, probability in part.label_choices:
             if labels not in self._teacher_laws:
-                self._teacher_laws[labels] = _teacher_law_of(part, labels)
-            fields = law_of_fields(part, there, labels, self._teacher_laws[labels])
-            total, value = self._sum_moments(fields, labels)
+                self._teacher_laws[labels] = _teacher_field_law(part, labels)
+            fields = gaussian_law_of_fields(part, there, labels, self._teacher_laws[labels])
+            total, value = self._sum_loss_gradient_moments(fields, labels)
             rows.append(total)
             loss += probability * value
         moments = moments_by_context(part, rows, channel.ROW)
@@ -147,131 +153,143 @@ class AverageRule:
                 moments = moments_of_full_problem(part, overlaps, moments)
             except np.linalg.LinAlgError:
                 raise DomainError(
-                    "the combinations of fields that the loss depends on are linearly dependent"
+                    "the combinations of fields that the loss depends on are linearly dependent at these overlaps"
                 ) from None
-        return _slope_averages(problem, moments, loss)
+        return _loss_gradient_averages(problem, moments, loss)
 
-    def _sum_moments(self, fields: Fields, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
-        """Return token rows (L ROW,) of the moments of D, and E[loss]."""
+    def _sum_loss_gradient_moments(self, fields: FieldLaw, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
+        """Return the moments of the loss gradient for every token, (L ROW,), and the mean loss."""
         part, channel = self.part, self.part.solver.channel
         total, loss = np.zeros(part.tokens * channel.ROW), 0.0
-        sets: Iterable[_NodeSet]
-        if isinstance(self.rule, Sampled):
-            reduction, sets = self._sampled_node_sets(self.rule, fields, labels)
+        sets: Iterable[_QuadratureNodeSet]
+        if isinstance(self.rule, NodeBasedRule):
+            reduction, sets = self._sobol_or_lattice_nodes(self.rule, fields, labels)
         else:
-            reduction, sets = Reduction(()), self._product_node_sets(fields, labels, self.rule)
+            reduction, sets = SymmetryReduction(()), self._product_rule_nodes(fields, labels, self.rule)
         for each in sets:
-            rows, value = _slope_moments(part, fields, each)
+            rows, value = _loss_gradient_moments(part, fields, each)
             total += rows
             loss += value
-        return reduction.average_moments(total, channel.ROW, channel.MOMENTS), loss
+        return reduction.average_moments_over_group(total, channel.ROW, channel.MOMENTS), loss
 
-    def _sampled_node_sets(
-        self, rule: Sampled, fields: Fields, labels: tuple[int, ...]
-    ) -> tuple[Reduction, list[_NodeSet]]:
-        """Return nodes that are fixed in standard normal coordinates, with the teacher's fields computed once."""
-        reduction = rule.reduction_of(self.part, fields, labels)
+    def _sobol_or_lattice_nodes(
+        self, rule: NodeBasedRule, fields: FieldLaw, labels: tuple[int, ...]
+    ) -> tuple[SymmetryReduction, list[_QuadratureNodeSet]]:
+        """Return Sobol or lattice nodes, fixed in standard normal coordinates, with the teacher's fields cached."""
+        reduction = rule.symmetry_reduction(self.part, fields, labels)
         key = reduction, labels
         if key not in self._cached_nodes:
-            sets = rule.node_sets(self.part, fields, reduction)
+            sets = rule.nodes_and_weights_by_replicate(self.part, fields, reduction)
             shares = 1 / len(sets)
             self._cached_nodes[key] = [
                 known
                 for nodes, weights in sets
-                for known in _make_node_sets(self.part, fields, nodes, shares * weights)
+                for known in _make_quadrature_node_sets(self.part, fields, nodes, shares * weights)
             ]
         return reduction, self._cached_nodes[key]
 
-    def _product_node_sets(self, fields: Fields, labels: tuple[int, ...], points: int) -> Iterable[_NodeSet]:
-        """Return nodes of product rules, split at the kink planes of the loss, which move with the weights."""
+    def _product_rule_nodes(
+        self, fields: FieldLaw, labels: tuple[int, ...], points: int
+    ) -> Iterable[_QuadratureNodeSet]:
+        """Return nodes of a product rule that is split at the kink planes of the loss, which move with the weights."""
         part = self.part
         planes = part.kink_planes("loss", fields.constants)
         if len(planes):
-            return self._split_node_sets(fields.planes_in_normal_coordinates(planes, part.noise_scale), fields, points)
-        if float(points) ** part.dimension > SlopeAverageOptions.current().max_cached_nodes:
-            return self._split_node_sets(planes, fields, points)
+            return self._split_product_rule_nodes(
+                fields.planes_in_normal_coordinates(planes, part.noise_scale), fields, points
+            )
+        if float(points) ** part.dimension > LossGradientAverageOptions.current().max_cached_nodes:
+            return self._split_product_rule_nodes(planes, fields, points)
         if labels not in self._cached_nodes:
-            self._cached_nodes[labels] = list(self._split_node_sets(planes, fields, points))
+            self._cached_nodes[labels] = list(self._split_product_rule_nodes(planes, fields, points))
         return self._cached_nodes[labels]
 
-    def _split_node_sets(self, planes: np.ndarray, fields: Fields, points: int) -> Iterator[_NodeSet]:
-        """Yield nodes of a product rule that is split at planes."""
-        for nodes, weights in HyperplaneSplit.on_planes(planes, self.part.dimension).rule_in_blocks(points):
-            yield from _make_node_sets(self.part, fields, nodes, weights)
+    def _split_product_rule_nodes(
+        self, planes: np.ndarray, fields: FieldLaw, points: int
+    ) -> Iterator[_QuadratureNodeSet]:
+        """Yield sets of nodes of a product rule that is split at planes."""
+        for nodes, weights in HyperplaneSplit.split_on_planes(planes, self.part.dimension).node_batches(points):
+            yield from _make_quadrature_node_sets(self.part, fields, nodes, weights)
 
 
-def average_rules_for(problem: Problem) -> tuple[AverageRule, ...]:
-    """Return the rules of integration for a problem, from coarse to fine.
+def gradient_average_rules(problem: Problem) -> tuple[GradientAverageRule, ...]:
+    """Return the quadrature rules for averages of the loss gradient of a problem, from coarse to fine.
 
-    These are product rules for few fields, split at kinks of the loss; lattices for more where it is smooth; else Sobol
-    sets.
+    These are product rules for few fields, split at kinks of the loss; for more fields lattices if the loss is smooth,
+    else Sobol sets.
 
     Raises:
         InputError: the solver of the problem was generated without a loss at given fields.
     """
-    options = SlopeAverageOptions.current()
-    part = reduce_to_loss(problem)
+    options = LossGradientAverageOptions.current()
+    part = reduce_to_fields_of_loss(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
-        raise InputError(f"{problem.solver.name}: its solver has no loss at given fields")
-    kinked, curved, dimension = _has_kinks(part), bool(part.solver.model.CURVED["loss"]), part.dimension
+        raise InputError(
+            f"the solver of {problem.solver.name} was generated without the loss at given fields, which "
+            "the dynamics need: "
+            "generate it again"
+        )
+    kinked, curved, dimension = _loss_has_kinks(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= MAX_PRODUCT_DIMENSION or (kinked and dimension <= options.max_split_dimension)):
-        return tuple(AverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MAX_PRODUCT_NODES)
-    lattices = Lattice.sizes(part)
+        return tuple(GradientAverageRule(problem, n) for n in _SIZES if float(n) ** dimension <= MAX_PRODUCT_NODES)
+    lattices = LatticeRule.rules_coarse_to_fine(part)
     chosen = (
         lattices[2::2] if len(lattices) > options.many_lattices else lattices[1:3]
     )  # the largest of few takes minutes
     if len(chosen) > 1:  # one alone has no error bar
-        return tuple(AverageRule(problem, rule) for rule in chosen)
-    return tuple(AverageRule(problem, rule) for rule in _SETS)
+        return tuple(GradientAverageRule(problem, rule) for rule in chosen)
+    return tuple(GradientAverageRule(problem, rule) for rule in _SETS)
 
 
-def _has_kinks(part: Problem) -> bool:
+def _loss_has_kinks(part: Problem) -> bool:
     return any(len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
 
 
-def describe_kinks(problem: Problem, rule: Any) -> str:
-    """Return a sentence on how averages are taken across jumps of the slope of the loss; empty for a smooth loss.
+def describe_averages_across_kinks(problem: Problem, rule: Any) -> str:
+    """Return a sentence on how averages treat jumps of the loss gradient; empty for a smooth loss.
 
     Args:
         problem: the problem.
-        rule: name of the rule, as of `AverageRule.describe`.
+        rule: name of the quadrature rule, see `GradientAverageRule.describe_rule`.
     """
-    part = reduce_to_loss(problem)
-    if not (_has_kinks(part) or part.solver.model.CURVED["loss"]):
+    part = reduce_to_fields_of_loss(problem)
+    if not (_loss_has_kinks(part) or part.solver.model.CURVED["loss"]):
         return ""
     where = "panel by panel between the planes" if rule == "product" else "by nodes on all sides of"
     return f"the loss is not smooth: averages are taken {where} where it is not, and hold no derivative of its slope"
 
 
-def _teacher_law_of(problem: Problem, labels: tuple[int, ...]) -> _TeacherLaw:
+def _teacher_field_law(problem: Problem, labels: tuple[int, ...]) -> _TeacherFieldLaw:
     contexts = problem.context_indices(labels)
     factor = np.linalg.cholesky(problem.law.rho_star[contexts])
     mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
     identity = np.broadcast_to(np.eye(problem.student_rank), (len(contexts), *[problem.student_rank] * 2))
-    return _TeacherLaw(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
+    return _TeacherFieldLaw(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
 
 
-def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _TeacherLaw) -> Fields:
-    """Return the law of the fields, where X may be a function of Y: its covariance given Y may be singular.
+def gaussian_law_of_fields(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _TeacherFieldLaw
+) -> FieldLaw:
+    """Return the Gaussian law of student and teacher fields; the covariance of X given Y may be singular.
 
     Args:
         problem: the problem.
-        overlaps: the overlaps.
-        labels: the assignment of labels.
-        teacher: the law of the teacher's fields.
+        overlaps: overlaps of the weights.
+        labels: assignment of labels.
+        teacher: law of the teacher's fields.
 
     Raises:
-        DomainError: it has a negative eigenvalue.
+        DomainError: the covariance of X given Y has a negative eigenvalue.
     """
     contexts, identity = teacher.contexts, teacher.identity
     q, from_teacher = overlaps.q[contexts], overlaps.theta[contexts] @ teacher.inverse
     left = q - from_teacher @ np.swapaxes(from_teacher, 1, 2)
     values, vectors = np.linalg.eigh((left + np.swapaxes(left, 1, 2)) / 2)
     scale = np.trace(q, axis1=1, axis2=2)[:, None] + np.finfo(float).tiny
-    if np.any(values < -SlopeAverageOptions.current().max_negative * scale):
-        raise DomainError("q - theta rho*^(-1) theta^T has a negative eigenvalue: there are no such weights")
+    if np.any(values < -LossGradientAverageOptions.current().max_negative * scale):
+        raise DomainError("no weights have these overlaps: q - theta rho*^(-1) theta^T has a negative eigenvalue")
     roots = (vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    return Fields(
+    return FieldLaw(
         teacher_mean=teacher.mean,
         teacher_factor=teacher.factor,
         field_mean=np.ascontiguousarray(overlaps.m[contexts]),
@@ -285,15 +303,17 @@ def law_of_fields(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...],
     )
 
 
-def _make_node_sets(part: Problem, fields: Fields, nodes: np.ndarray, weights: np.ndarray) -> Iterator[_NodeSet]:
-    """Yield node sets, one for every value of labelled noise and batch of nodes.
+def _make_quadrature_node_sets(
+    part: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
+) -> Iterator[_QuadratureNodeSet]:
+    """Yield sets of quadrature nodes, one for every value of discrete noise and batch of nodes.
 
     Batches are small, as the allocator returns larger arrays to the system after every average.
     """
     L, s, t = part.tokens, part.student_rank, part.teacher_rank
     channel: Any = part.solver.channel
     gaussian = part.is_gaussian
-    room = max(1, SlopeAverageOptions.current().array_size // (L * max(s, t)))
+    room = max(1, LossGradientAverageOptions.current().array_size // (L * max(s, t)))
     for first in range(0, len(nodes), room):
         block, shares = nodes[first : first + room], weights[first : first + room]
         count = len(block)
@@ -312,11 +332,11 @@ def _make_node_sets(part: Problem, fields: Fields, nodes: np.ndarray, weights: n
             if laws is not None:
                 u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
             known = channel.features_at(teachers, u, fields.constants)
-            yield _NodeSet(z, z_teacher, dY, known, shares if laws is None else shares * laws[:, choice])
+            yield _QuadratureNodeSet(z, z_teacher, dY, known, shares if laws is None else shares * laws[:, choice])
 
 
-def _slope_moments(part: Problem, fields: Fields, at: _NodeSet) -> tuple[np.ndarray, float]:
-    """Return token rows of the moments, with D in place of g, and E[loss]."""
+def _loss_gradient_moments(part: Problem, fields: FieldLaw, at: _QuadratureNodeSet) -> tuple[np.ndarray, float]:
+    """Return the moments of the loss gradient D for every token, and the mean loss."""
     channel: Any = part.solver.channel
     L, s = part.tokens, part.student_rank
     count = len(at.weights)
@@ -336,7 +356,7 @@ def _slope_moments(part: Problem, fields: Fields, at: _NodeSet) -> tuple[np.ndar
         "g*dY.T": np.einsum("lan,lbn->lab", weighted, at.dY),
     }
     if part.solver.model.HOLDS_Q or part.trained:
-        parts |= _own_gradients(
+        parts |= _loss_gradients_in_q_and_phi(
             part, part.solver.proximal.own_gradients_at(flat, at.known, fields.constants), at.weights
         )
     rows = np.zeros((L, channel.ROW))
@@ -347,8 +367,8 @@ def _slope_moments(part: Problem, fields: Fields, at: _NodeSet) -> tuple[np.ndar
     return rows.ravel(), float(np.einsum("n,n->", values, at.weights))
 
 
-def _own_gradients(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Return derivatives in q of every token as symmetric matrices, and those in phi with the first token."""
+def _loss_gradients_in_q_and_phi(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """Return mean derivatives of the loss in q (one matrix per token) and in phi (in the first token's row)."""
     slopes = np.einsum("nk,n->k", slopes, weights)
     L, s, trained = part.tokens, part.student_rank, len(part.trained)
     found: dict[str, np.ndarray] = {}
@@ -370,27 +390,27 @@ def _moment_slices(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dic
     return {name: slice(offset, offset + prod(size)) for name, size, offset in moments}
 
 
-def _slope_averages(problem: Problem, moments: np.ndarray, loss: float) -> SlopeAverages:
+def _loss_gradient_averages(problem: Problem, moments: np.ndarray, loss: float) -> LossGradientAverages:
     contexts, s, t, trained = problem.sizes
     places = _moment_slices(problem.solver.channel.MOMENTS)
 
-    def block(text: str, *shape: int) -> np.ndarray:
-        """Return a moment of all contexts, zero where the loss has none.
+    def moment_block(text: str, *shape: int) -> np.ndarray:
+        """Return one moment of the loss gradient for all contexts, zero if the loss does not have it.
 
         Args:
-            text: its name.
-            shape: its shape in a context.
+            text: name of the moment, as g*g.T.
+            shape: shape of the moment in one context.
         """
         if text not in places:
             return np.zeros((contexts, *shape))
         return np.ascontiguousarray(moments[:, places[text]].reshape(contexts, *shape))
 
-    return SlopeAverages(
-        mean=block("g", s),
-        square=block("g*g.T", s, s),
-        with_fields=block("g*domega.T", s, s),
-        with_teacher=block("g*dY.T", s, t),
+    return LossGradientAverages(
+        mean=moment_block("g", s),
+        square=moment_block("g*g.T", s, s),
+        with_fields=moment_block("g*domega.T", s, s),
+        with_teacher=moment_block("g*dY.T", s, t),
         loss=loss,
-        in_q=block("loss_q", s, s),
-        in_phi=block("loss_phi", trained).sum(axis=0),
+        in_q=moment_block("loss_q", s, s),
+        in_phi=moment_block("loss_phi", trained).sum(axis=0),
     )

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from ...base import budget, presenting
-from ...base.deprecation import DeprecatedName, renamed_attribute
-from ...base.errors import DomainError, InputError, TimeLimitError, require_in, require_known
+from ...base.deprecation import DeprecatedName, deprecated_attribute
+from ...base.errors import DomainError, InputError, TimeLimitError, require_in_interval, require_known_name
 from ...base.options import AlgorithmOptions
-from ...base.presenting import DatasetResult, Result
-from ...base.progress import progress_step, report_remaining
+from ...base.presenting import DatasetResult, PresentableResult
+from ...base.progress import progress_step, report_remaining_work
 from ...integration.estimates import rule_sequence_error
-from ...problems.columns import block_columns
+from ...problems.columns import overlap_entries_by_column
 from ...problems.overlaps import Overlaps
-from ...problems.problem import Problem, check_is_problem
+from ...problems.problem import Problem, require_problem
 from ...saddle_point import observables
 from ...saddle_point.starts import name_branch
-from .averages import AverageRule, average_rules_for
-from .flow import Flow, require_closed_dynamics
-from .schedule import Batch, Schedule, parse_batch, parse_schedule
-from .state import Moments, named_moments
-from .stationary import StationaryPoint, find_stationary, stationary_point_at
+from .averages import GradientAverageRule, gradient_average_rules
+from .flow import EquationsOfMotion, require_closed_dynamics
+from .schedule import BatchSize, LearningRateSchedule, parse_batch_size, parse_learning_rate
+from .state import Moments, moments_of_start
+from .stationary import StationaryPoint, find_stationary_moments, stationary_point_with_spectrum
 
 METHODS = ("auto", "DOP853", "RK45", "Radau", "BDF", "LSODA")
 _TOLERANCE_ROUNDING = 3e-14  # relative tolerance of time steps that rounding allows
@@ -64,8 +64,8 @@ class DescentOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Event:
-    """A time at which an overlap passes a value: its name in tables, the value, the time and its error bar."""
+class OverlapEvent:
+    """A time at which an overlap passes a value: name of the overlap, the value, the time and its error bar."""
 
     name: str
     value: float
@@ -88,17 +88,18 @@ class Plateau:
 
 
 @dataclass(frozen=True, repr=False)
-class Dynamics(Result, DatasetResult):
+class Dynamics(PresentableResult, DatasetResult):
     """A trajectory of one-pass descent from a start.
 
     Attributes:
-        start: its name; rate, batch: of descent; times: of output, (n,), in steps over d (steps, where batches are of
-            order d).
-        path: packed moments at the times, (n, N), see `Moments`; error_bars: their error bars.
+        start: name of the start; rate, batch: learning rate and batch size.
+        times: output times, (n,), in steps over d (in steps, if batches are of order d).
+        path: packed moments at the times, (n, N), see `Moments`; error_bars: error bars of the packed moments.
         loss, loss_error: E[loss] of a fresh sample at the times, without the penalty, (n,).
         events, plateaus: in order of time; reached: the stable stationary point close to the end, or None.
         status: "converged" (to the accuracy), "accuracy_not_reached", "left_domain" or "time_limit".
-        integrator: of the averages, as of JSON; method: of the time steps; evaluations: of the averages.
+        integrator: quadrature rule of the averages, as in JSON; method: method of the time steps; evaluations: number
+            of evaluations of the averages.
 
     Example:
         >>> run = sf.dynamics(sf.problem("ridge_regression"), rate=0.5, time=[0, 1, 2])
@@ -108,14 +109,14 @@ class Dynamics(Result, DatasetResult):
 
     problem: Problem
     start: str
-    rate: Schedule
-    batch: Batch
+    rate: LearningRateSchedule
+    batch: BatchSize
     times: np.ndarray
     path: np.ndarray
     error_bars: np.ndarray
     loss: np.ndarray
     loss_error: np.ndarray
-    events: tuple[Event, ...]
+    events: tuple[OverlapEvent, ...]
     plateaus: tuple[Plateau, ...]
     reached: StationaryPoint | None
     status: str
@@ -123,88 +124,90 @@ class Dynamics(Result, DatasetResult):
     method: str
     evaluations: int
 
-    half_widths = renamed_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
+    half_widths = deprecated_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
 
     @property
     def success(self) -> bool:
-        """Whether the error bars are below the accuracy up to the end."""
+        """Whether the error bars are below the accuracy at all times."""
         return self.status == "converged"
 
     @property
     def advice(self) -> str:
-        """The reason of a failure, and what to try; empty if it converged."""
+        """The reason why the integration failed, and what to try; empty if it converged."""
         return {
             "converged": "",
-            "accuracy_not_reached": "the error bars are larger than the accuracy asked; ask for a larger --accuracy or "
-            "less time",
+            "accuracy_not_reached": "the error bars are larger than the required accuracy; ask for a larger --accuracy "
+            "or a shorter --time",
             "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
-            "time_limit": "the time limit ended the computation; what is shown has the error bars given",
+            "time_limit": "the time limit ended the computation; the results so far have the error bars given",
         }[self.status]
 
     def moments(self, number: int) -> Moments:
-        """Return the moments at an output time, by its place."""
+        """Return the moments at the output time with an index."""
         return Moments.unpack(self.path[number], self.problem)
 
     @cached_property
     def overlaps(self) -> tuple[Overlaps, ...]:
-        """The overlaps at the times; V is the identity, as descent does not have it."""
+        """The overlaps at the output times; V, which descent does not have, is the identity."""
         return tuple(self.moments(n).overlaps(self.problem) for n in range(len(self.times)))
 
     @cached_property
     def overlap_errors(self) -> tuple[Overlaps, ...]:
-        """The error bars of q, m, theta and phi at the times: overlaps are sums of moments with positive weights."""
+        """The error bars of q, m, theta and phi at the output times."""
         parts = (Moments.unpack(widths, self.problem) for widths in self.error_bars)
         return tuple(part.overlaps(self.problem) for part in parts)
 
     @property
     def branch(self) -> str:
-        """The branch at the end: semantic, positional, mixed or uninformed."""
-        return name_branch(self.overlaps[-1])
+        """The name of the branch at the end, see `name_branch`."""
+        return name_branch(self.problem, self.overlaps[-1])
 
     @cached_property
     def test_error(self) -> np.ndarray:
-        """The test error at the times, (n,); NaN without a metric."""
+        """The test error at the output times, (n,); NaN for a model without a metric."""
         return self._test_errors[0]
 
     @cached_property
     def test_error_error(self) -> np.ndarray:
-        """The error bars of the test error, due to the rule for the metric and to the overlaps, (n,)."""
+        """The error bars of the test error, from its quadrature rule and from the overlaps, (n,)."""
         return self._test_errors[1]
 
     @cached_property
     def _test_errors(self) -> tuple[np.ndarray, np.ndarray]:
         values, errors = (np.full(len(self.times), np.nan) for _ in range(2))
-        if not self.problem.solver.metric.HAS_METRIC:
+        if not self.problem.solver.metric_functions.HAS_METRIC:
             return values, errors
         nodes = DescentOptions.current().metric_nodes
         for n, overlaps in enumerate(self.overlaps):
             try:
-                rule = observables.metric_rule(self.problem, overlaps, nodes)
-                values[n] = observables.average_metric(self.problem, overlaps, rule)
+                rule = observables.metric_rule_for_budget(self.problem, overlaps, nodes)
+                values[n] = observables.average_metric_by_rule(self.problem, overlaps, rule)
                 moved = Moments.unpack(self.path[n] + self.error_bars[n], self.problem).overlaps(self.problem)
-                errors[n] = 1.5 * abs(values[n] - observables.average_metric(self.problem, overlaps, rule.coarser_rule))
-                errors[n] += abs(values[n] - observables.average_metric(self.problem, moved, rule))
+                errors[n] = 1.5 * abs(
+                    values[n] - observables.average_metric_by_rule(self.problem, overlaps, rule.coarser_rule)
+                )
+                errors[n] += abs(values[n] - observables.average_metric_by_rule(self.problem, moved, rule))
             except (DomainError, np.linalg.LinAlgError):
                 continue  # the fields have no density, or error bars extend outside the domain
         return values, errors
 
     def to_pandas(self) -> Any:
-        """Return a pandas data frame with a row for each time."""
+        """Return a pandas data frame with one row per output time."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None, **options: Any) -> Any:
         """Return a matplotlib figure of overlaps and errors against time.
 
         Args:
-            path: file to write, or None.
-            options: of the figure.
+            path: file of the figure, or None.
+            options: options of the figure.
         """
         return presenting.plot(self, path, **options)
 
 
 @dataclass(frozen=True)
-class _Trajectory:
-    """A trajectory by one rule and one tolerance: moments at the times before it ends, and times of events."""
+class _DescentTrajectory:
+    """A trajectory by one quadrature rule and one tolerance: moments at output times, and times of events."""
 
     path: np.ndarray
     events: tuple[tuple[float, ...], ...]
@@ -215,29 +218,29 @@ class _Trajectory:
 @progress_step("dynamics")
 def dynamics(
     problem: Problem,
-    rate: Schedule | float | str,
+    rate: LearningRateSchedule | float | str,
     time: float | Sequence[float] | np.ndarray,
     start: Any = "random",
     *,
-    batch: Batch | float | str = 1,
+    batch: BatchSize | float | str = 1,
     accuracy: float = 1e-4,
     method: str = "auto",
     events: Mapping[str, float] | None = None,
 ) -> Dynamics:
-    """Integrate one-pass stochastic gradient descent of infinite d in time (docs/theory.md section 19).
+    """Integrate one-pass stochastic gradient descent in time, for infinite d (docs/theory.md section 19).
 
     Args:
         problem: the problem.
-        rate: eta, a `Schedule` or a text as of `--rate`: "4", "4,power=0.5,scale=10", "4,warmup=5", or "flow" for
-            gradient flow on the population risk, whose time is the sum of rates.
-        time: steps over d at the end, or an increasing list of output times from that of the start on. With batches of
-            order d, a whole number of steps.
+        rate: learning rate eta, a number or a text in the form of `--rate`: "4", "4,power=0.5,scale=10", "4,warmup=5",
+            or "flow" for gradient flow on the population risk, whose time is the sum of rates.
+        time: last time, in steps over d, or an increasing list of output times, of which the first is that of the
+            start. With batches of order d, a whole number of steps.
         start: "random" (W standard normal: overlaps vanish), a named start, a mapping of overlaps as
-            {"q": 0.125, "m_1": 0.1}, `Moments`, or another `Dynamics`, whose end is used.
-        batch: samples of a step, or a fraction of d as "0.5d" with a rate of eta d: descent is then a map.
+            {"q": 0.125, "m_1": 0.1}, `Moments`, or another `Dynamics`, whose last moments are used.
+        batch: samples per step, or a fraction of d as "0.5d" with a rate of eta d: descent is then a map.
         accuracy: required error bar of the moments at all times, relative to the largest of each kind.
-        method: of SciPy's `solve_ivp`, "auto" for DOP853 or, where the equations are stiff, Radau.
-        events: name of an overlap in tables -> value; the times at which it passes the value are located.
+        method: method of SciPy's `solve_ivp`; "auto" is DOP853 or, if the equations are stiff, Radau.
+        events: overlaps by their names in tables, with values; the times at which each passes its value are located.
 
     Raises:
         InputError: the dynamics of the problem do not close, or an argument is out of range; the message has the
@@ -248,27 +251,33 @@ def dynamics(
         >>> run.status, round(float(run.test_error[-1]), 4)
         ('converged', 0.3342)
     """
-    check_is_problem(problem)
+    require_problem(problem)
     require_closed_dynamics(problem)
-    schedule, size = parse_schedule(rate), parse_batch(batch)
-    if schedule.flow and size != Batch():
-        raise InputError("rate flow: gradient flow follows the population risk; a batch has no meaning there")
-    times = _parse_times(time, size)
-    require_known("method", method, METHODS)
-    require_in("accuracy", accuracy, "[1e-11, 1)")
-    name, begin = (start.branch, start.moments(-1)) if isinstance(start, Dynamics) else named_moments(problem, start)
+    schedule, size = parse_learning_rate(rate), parse_batch_size(batch)
+    if schedule.flow and size != BatchSize():
+        raise InputError("rate flow: gradient flow follows the population risk and has no batches; leave out the batch")
+    times = _parse_output_times(time, size)
+    require_known_name("method", method, METHODS)
+    require_in_interval("accuracy", accuracy, "[1e-11, 1)")
+    name, begin = (start.branch, start.moments(-1)) if isinstance(start, Dynamics) else moments_of_start(problem, start)
     events = dict(events or {})
-    known = [key for key in block_columns(problem, begin.overlaps(problem)) if not key.startswith("V")]
+    known = [key for key in overlap_entries_by_column(problem, begin.overlaps(problem)) if not key.startswith("V")]
     for overlap, value in events.items():
-        require_known("overlap", overlap, known, "events")
-        require_in(overlap, value, "(-inf, inf)")
+        require_known_name("overlap", overlap, known, "events")
+        require_in_interval(overlap, value, "(-inf, inf)")
     if events and size.share is not None:
-        raise InputError("events are located in continuous time, and batches of order d move by steps: leave one out")
-    return _Integration(problem, schedule, size, times, name, begin, events, method).refine(accuracy)
+        raise InputError(
+            "events cannot be located for batches of order d, with which time goes in whole steps: leave "
+            "out the events, or "
+            "give a batch of a number of samples"
+        )
+    return _DescentIntegration(problem, schedule, size, times, name, begin, events, method).integrate_to_accuracy(
+        accuracy
+    )
 
 
-def _parse_times(time: Any, batch: Batch) -> np.ndarray:
-    """Return the output times."""
+def _parse_output_times(time: Any, batch: BatchSize) -> np.ndarray:
+    """Return the output times from the last time or a list of times."""
     try:
         given = np.atleast_1d(np.asarray(time, float))
     except (TypeError, ValueError):
@@ -276,7 +285,7 @@ def _parse_times(time: Any, batch: Batch) -> np.ndarray:
     if given.ndim != 1 or not np.isfinite(given).all() or not len(given):
         raise InputError(f"time = {time!r}: a number, or increasing numbers, are expected")
     if len(given) == 1:
-        require_in("time", float(given[0]), "(0, inf)")
+        require_in_interval("time", float(given[0]), "(0, inf)")
         end = float(given[0])
         given = (
             np.arange(end + 1)
@@ -285,14 +294,14 @@ def _parse_times(time: Any, batch: Batch) -> np.ndarray:
         )
     if np.any(np.diff(given) <= 0):
         raise InputError(f"time = {time!r} does not increase; increasing numbers are expected")
-    require_in("time", float(given[0]), "[0, inf)")
+    require_in_interval("time", float(given[0]), "[0, inf)")
     if batch.share is not None and np.any(given != np.round(given)):
-        raise InputError(f"time = {time!r}: it counts steps where batches are of order d; whole numbers are expected")
+        raise InputError(f"time = {time!r}: with batches of order d time counts steps; give whole numbers")
     return given
 
 
-def _scales(problem: Problem, path: np.ndarray) -> np.ndarray:
-    """Return for every packed moment the size of its kind at each time, (n, N): S, and bounds of T and P by S."""
+def _moment_scales(problem: Problem, path: np.ndarray) -> np.ndarray:
+    """Return the scale of every packed moment at each time, (n, N): the size of S, and bounds of T and P by it."""
     law, contexts = problem.law, problem.contexts
     z = np.sqrt(np.einsum("a,aii->i", law.weights, law.gram))
     of_T, of_P = max(float(z[:contexts].max()), 1e-3), float(z[contexts:].max())
@@ -306,46 +315,46 @@ def _scales(problem: Problem, path: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _Integration:
-    """An integration of descent from the moments of a start to the output times, with a rate, a batch and events."""
+class _DescentIntegration:
+    """An integration of descent from the moments of a start to the output times."""
 
     problem: Problem
-    schedule: Schedule
-    batch: Batch
+    schedule: LearningRateSchedule
+    batch: BatchSize
     times: np.ndarray
     start: str
     begin: Moments
     events: Mapping[str, float]
     method: str
 
-    def flow_by(self, rule: AverageRule) -> Flow:
-        """Return the equations of motion by a rule of integration."""
-        return Flow(self.problem, rule, np.inf if self.schedule.flow else self.batch.sentences)
+    def equations_of_motion(self, rule: GradientAverageRule) -> EquationsOfMotion:
+        """Return the equations of motion whose averages are taken by a quadrature rule."""
+        return EquationsOfMotion(self.problem, rule, np.inf if self.schedule.flow else self.batch.sentences)
 
-    def refine(self, accuracy: float) -> Dynamics:
-        """Return descent by finer and finer rules, until error bars are below the accuracy.
+    def integrate_to_accuracy(self, accuracy: float) -> Dynamics:
+        """Integrate descent by finer and finer quadrature rules, until error bars are below the accuracy.
 
-        Error bars are changes from rule to rule, and changes by a larger tolerance of time steps, by the coarsest rule.
+        Error bars are changes from rule to rule, and changes with the tolerance of time steps by the coarsest rule.
         """
         options = DescentOptions.current()
         problem, schedule, times = self.problem, self.schedule, self.times
-        rules = average_rules_for(problem)
+        rules = gradient_average_rules(problem)
         tolerance = max(accuracy / 100, _TOLERANCE_ROUNDING)
-        own: list[_Trajectory] = []
+        own: list[_DescentTrajectory] = []
         steps = np.zeros((len(times), len(self.begin.pack())))
         used, status = rules[0], "accuracy_not_reached"
         widths: np.ndarray | None = None
-        drift: _Trajectory | None = None
+        drift: _DescentTrajectory | None = None
         moved: list[np.ndarray] = []
         for number, rule in enumerate(rules):
             known = f", error bar {widths.max():.1e}" if widths is not None else ""
-            report_remaining(f"rule {number + 1} of at most {len(rules)}{known}")
+            report_remaining_work(f"rule {number + 1} of at most {len(rules)}{known}")
             try:
                 if not own and self.batch.share is None:
-                    solved, drift, tolerance = self.solve_with_checked_steps(rule, tolerance, accuracy)
-                    steps = _difference(problem, solved, drift)
+                    solved, drift, tolerance = self.integrate_with_checked_steps(rule, tolerance, accuracy)
+                    steps = _scaled_trajectory_difference(problem, solved, drift)
                 else:
-                    solved = self.solve(rule, tolerance)
+                    solved = self.integrate_with_rule(rule, tolerance)
             except TimeLimitError:
                 if not own:
                     raise
@@ -353,7 +362,7 @@ class _Integration:
                 break
             used = rule
             if own:
-                moved.insert(0, _difference(problem, solved, own[-1]))
+                moved.insert(0, _scaled_trajectory_difference(problem, solved, own[-1]))
             own.append(solved)
             if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
                 last = moved[0]
@@ -372,14 +381,25 @@ class _Integration:
         path, count = final.path, len(final.path)
         if final.left_domain:
             status = "left_domain"
-        half = np.full(path.shape, np.nan) if widths is None else _pad_with_nan(widths, count) * _scales(problem, path)
-        flow, coarse = self.flow_by(used), self.flow_by(rules[max(0, len(own) - 1 - options.coarse_rules_back)])
+        half = (
+            np.full(path.shape, np.nan)
+            if widths is None
+            else _pad_with_nan(widths, count) * _moment_scales(problem, path)
+        )
+        flow, coarse = (
+            self.equations_of_motion(used),
+            self.equations_of_motion(rules[max(0, len(own) - 1 - options.coarse_rules_back)]),
+        )
         constant = self.batch.share is None and schedule.is_constant
-        speeds, loss = _speeds_and_losses(flow, schedule.rate, path) if constant else (None, _losses(used, path))
-        loss_before = _losses(rules[len(own) - 2], before.path) if len(own) > 1 else loss
-        loss_error = _loss_errors(loss, loss_before, count)
+        speeds, loss = (
+            _moment_derivatives_and_losses(flow, schedule.rate, path) if constant else (None, _mean_losses(used, path))
+        )
+        loss_before = _mean_losses(rules[len(own) - 2], before.path) if len(own) > 1 else loss
+        loss_error = _loss_error_bars(loss, loss_before, count)
         if drift is not None:
-            loss_error += _loss_errors(_losses(rules[0], own[0].path), _losses(rules[0], drift.path), count)
+            loss_error += _loss_error_bars(
+                _mean_losses(rules[0], own[0].path), _mean_losses(rules[0], drift.path), count
+            )
         return Dynamics(
             problem=problem,
             start=self.start,
@@ -390,54 +410,59 @@ class _Integration:
             error_bars=half,
             loss=loss,
             loss_error=loss_error,
-            events=_locate_events(self.events, final, before, own[0], drift),
+            events=_locate_overlap_events(self.events, final, before, own[0], drift),
             plateaus=_find_plateaus(flow, coarse, schedule, times[:count], path, speeds),
-            reached=_find_end_point(flow, coarse, schedule, path[-1]) if constant and not final.left_domain else None,
+            reached=_find_stationary_end_point(flow, coarse, schedule, path[-1])
+            if constant and not final.left_domain
+            else None,
             status=status,
-            integrator=used.describe(),
+            integrator=used.describe_rule(),
             method=final.method,
             evaluations=sum(rule.evaluations for rule in rules),
         )
 
-    def solve_with_checked_steps(
-        self, rule: AverageRule, tolerance: float, accuracy: float
-    ) -> tuple[_Trajectory, _Trajectory, float]:
-        """Return a trajectory, that of a larger tolerance, and a tolerance with time steps fine enough.
+    def integrate_with_checked_steps(
+        self, rule: GradientAverageRule, tolerance: float, accuracy: float
+    ) -> tuple[_DescentTrajectory, _DescentTrajectory, float]:
+        """Return a trajectory with small enough time steps, one with a larger tolerance, and the smaller tolerance.
 
         Growth from small values, as out of a plateau, needs smaller steps, and not finer averages.
 
         Args:
-            rule: rule for the averages.
-            tolerance: of time steps, at first.
+            rule: quadrature rule of the averages.
+            tolerance: first tolerance of time steps.
             accuracy: required error bar of moments, relative.
         """
         options = DescentOptions.current()
         ratio = options.tolerance_ratio
-        solved, looser = self.solve(rule, tolerance), self.solve(rule, ratio * tolerance)
+        solved, looser = self.integrate_with_rule(rule, tolerance), self.integrate_with_rule(rule, ratio * tolerance)
         while tolerance > _TOLERANCE_ROUNDING and not solved.left_domain:
-            near = options.step_safety * np.max(_difference(self.problem, solved, looser)) <= accuracy / 2
+            near = (
+                options.step_safety * np.max(_scaled_trajectory_difference(self.problem, solved, looser))
+                <= accuracy / 2
+            )
             if near and not looser.left_domain:
                 break
             tolerance = max(tolerance / ratio, _TOLERANCE_ROUNDING)
-            solved, looser = self.solve(rule, tolerance), solved
+            solved, looser = self.integrate_with_rule(rule, tolerance), solved
         return solved, looser, tolerance
 
-    def solve(self, rule: AverageRule, tolerance: float) -> _Trajectory:
-        """Return the trajectory by a rule and a tolerance.
+    def integrate_with_rule(self, rule: GradientAverageRule, tolerance: float) -> _DescentTrajectory:
+        """Return the trajectory by one quadrature rule and one tolerance.
 
         Args:
-            rule: rule for the averages.
-            tolerance: of time steps.
+            rule: quadrature rule of the averages.
+            tolerance: tolerance of time steps.
         """
         options = DescentOptions.current()
         if self.batch.share is not None:
-            return self.iterate_map(rule, self.batch.share)
+            return self.iterate_batch_map(rule, self.batch.share)
         from scipy.integrate import solve_ivp
 
         problem, times, method = self.problem, self.times, self.method
-        flow, u = self.flow_by(rule), self.begin.pack()
+        flow, u = self.equations_of_motion(rule), self.begin.pack()
         try:
-            flow.slope(self.begin, self.schedule(times[0]))
+            flow.moment_derivatives(self.begin, self.schedule(times[0]))
         except DomainError as error:
             raise InputError(f"start: {error}") from None
         if method == "auto":
@@ -445,38 +470,38 @@ class _Integration:
             stiff = float(np.abs(values).max()) * (times[-1] - times[0]) > options.stiffness
             method = "Radau" if stiff else "DOP853"
 
-        def crossing_event(name: str, value: float) -> Any:
-            """Return the event function of an overlap that passes a value.
+        def overlap_crossing_event(name: str, value: float) -> Any:
+            """Return the event function whose root is the time at which an overlap passes a value.
 
             Args:
-                name: of the overlap.
-                value: the value.
+                name: name of the overlap.
+                value: value to pass.
             """
 
-            def difference(_: float, at_u: np.ndarray) -> float:
-                """Return the overlap less the value.
+            def overlap_minus_value(_: float, at_u: np.ndarray) -> float:
+                """Return the overlap minus the value that it has to pass.
 
                 Args:
                     at_u: packed moments.
                 """
-                columns = block_columns(problem, Moments.unpack(at_u, problem).overlaps(problem))
+                columns = overlap_entries_by_column(problem, Moments.unpack(at_u, problem).overlaps(problem))
                 # Interpolation of a large step may leave the domain: the value is passed somewhere there.
                 return float(np.nan_to_num(columns[name] - value, nan=0.0))
 
-            return difference
+            return overlap_minus_value
 
-        def time_derivative(t: float, at_u: np.ndarray) -> np.ndarray:
-            """Return d moments / dt.
+        def moment_time_derivative(t: float, at_u: np.ndarray) -> np.ndarray:
+            """Return the time derivative of the packed moments.
 
             Args:
                 t: time.
                 at_u: packed moments.
             """
             budget.check_time_limit()
-            return flow.packed_slope(at_u, self.schedule(t))
+            return flow.packed_moment_derivatives(at_u, self.schedule(t))
 
         def divergence_event(_: float, at_u: np.ndarray) -> float:
-            """Return the size of moments relative to the largest accepted one, less 1.
+            """Return the largest moment relative to the limit of divergence, minus 1.
 
             Args:
                 at_u: packed moments.
@@ -487,34 +512,37 @@ class _Integration:
         largest = options.divergence_factor * (1.0 + np.abs(u).max())
         with np.errstate(all="ignore"):
             found = solve_ivp(
-                time_derivative,
+                moment_time_derivative,
                 (times[0], times[-1]),
                 u,
                 method=method,
                 t_eval=times,
                 rtol=max(tolerance, 100 * np.finfo(float).eps),
-                atol=tolerance * 1e-2 * np.maximum(_scales(problem, u[None])[0], 1e-12),
-                events=[*(crossing_event(name, value) for name, value in self.events.items()), divergence_event],
+                atol=tolerance * 1e-2 * np.maximum(_moment_scales(problem, u[None])[0], 1e-12),
+                events=[
+                    *(overlap_crossing_event(name, value) for name, value in self.events.items()),
+                    divergence_event,
+                ],
             )
         path = found.y.T
         inside = np.isfinite(path).all(axis=1)
         path = path if inside.all() else path[: int(np.argmin(inside))]
         when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
-        return _Trajectory(path, when, method, not found.success or len(path) < len(times))
+        return _DescentTrajectory(path, when, method, not found.success or len(path) < len(times))
 
-    def iterate_map(self, rule: AverageRule, share: float) -> _Trajectory:
-        """Return the trajectory of the map of batches of order d, a step for every unit of time.
+    def iterate_batch_map(self, rule: GradientAverageRule, share: float) -> _DescentTrajectory:
+        """Return the trajectory of the map that batches of order d lead to, one step per unit of time.
 
         Args:
-            rule: rule for the averages.
+            rule: quadrature rule of the averages.
             share: samples of a batch over d.
         """
-        flow, at_step, wanted = self.flow_by(rule), self.begin, set(self.times.astype(int).tolist())
+        flow, at_step, wanted = self.equations_of_motion(rule), self.begin, set(self.times.astype(int).tolist())
         path, left_domain = [], False
         for number in range(int(self.times[0]), int(self.times[-1]) + 1):
             budget.check_time_limit()
             try:
-                following = flow.step(at_step, self.schedule(float(number)), share)
+                following = flow.moments_after_step(at_step, self.schedule(float(number)), share)
             except DomainError:
                 left_domain = True
                 break
@@ -522,28 +550,32 @@ class _Integration:
                 path.append(at_step.pack())
             at_step = following
         if not path:
-            raise InputError("start: no weights have these moments")
-        return _Trajectory(np.array(path), (), "map", left_domain or len(path) < len(self.times))
+            raise InputError("start: no weights have the moments of this start; give other overlaps")
+        return _DescentTrajectory(np.array(path), (), "map", left_domain or len(path) < len(self.times))
 
 
 def _pad_with_nan(values: np.ndarray, count: int) -> np.ndarray:
-    """Return values at the first `count` times, NaN beyond the last value."""
+    """Return the values at the first `count` times, padded with NaN beyond the last value."""
     found = np.full((count, *values.shape[1:]), np.nan)
     shared = min(count, len(values))
     found[:shared] = values[:shared]
     return found
 
 
-def _difference(problem: Problem, one: _Trajectory, other: _Trajectory) -> np.ndarray:
-    """Return the difference of two trajectories at their common times, in units of `_scales`."""
+def _scaled_trajectory_difference(problem: Problem, one: _DescentTrajectory, other: _DescentTrajectory) -> np.ndarray:
+    """Return the difference of two trajectories at common times, in units of the scales of the moments."""
     count = min(len(one.path), len(other.path))
-    return np.abs(one.path[:count] - other.path[:count]) / _scales(problem, one.path[:count])
+    return np.abs(one.path[:count] - other.path[:count]) / _moment_scales(problem, one.path[:count])
 
 
-def _locate_events(
-    events: Mapping[str, float], final: _Trajectory, before: _Trajectory, first: _Trajectory, looser: _Trajectory | None
-) -> tuple[Event, ...]:
-    """Return events with error bars: the change from the rule before, and that with the tolerance."""
+def _locate_overlap_events(
+    events: Mapping[str, float],
+    final: _DescentTrajectory,
+    before: _DescentTrajectory,
+    first: _DescentTrajectory,
+    looser: _DescentTrajectory | None,
+) -> tuple[OverlapEvent, ...]:
+    """Return the events in order of time; error bars are the changes with quadrature rule and tolerance."""
     found = []
     for number, (name, value) in enumerate(events.items()):
         own, other = final.events[number], before.events[number]
@@ -552,34 +584,41 @@ def _locate_events(
             error = 1.5 * abs(time - other[place]) if place < len(other) else np.nan
             if place < min(map(len, pairs)):
                 error += 1.5 * abs(pairs[0][place] - pairs[1][place])
-            found.append(Event(name, value, time, error))
+            found.append(OverlapEvent(name, value, time, error))
     return tuple(sorted(found, key=lambda event: event.time))
 
 
-def _speeds_and_losses(flow: Flow, rate: float, path: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return d moments / dt, (n, N), and E[loss], (n,), along a path."""
-    found = [flow.slope_and_loss(Moments.unpack(u, flow.problem), rate) for u in path]
+def _moment_derivatives_and_losses(
+    flow: EquationsOfMotion, rate: float, path: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the time derivatives of the moments, (n, N), and the mean loss, (n,), along a trajectory."""
+    found = [flow.moment_derivatives_and_loss(Moments.unpack(u, flow.problem), rate) for u in path]
     return np.array([slope.pack() for slope, _ in found]), np.array([loss for _, loss in found])
 
 
-def _losses(rule: AverageRule, path: np.ndarray) -> np.ndarray:
-    """Return E[loss] along a path."""
+def _mean_losses(rule: GradientAverageRule, path: np.ndarray) -> np.ndarray:
+    """Return the mean loss along a trajectory, (n,)."""
     return np.array([rule(Moments.unpack(u, rule.problem).overlaps(rule.problem)).loss for u in path])
 
 
-def _loss_errors(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
-    """Return error bars of the loss at `count` times, NaN where one of the two trajectories has ended."""
+def _loss_error_bars(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
+    """Return error bars of the mean loss at the first `count` times, NaN after the end of either trajectory."""
     return 1.5 * np.abs(_pad_with_nan(loss, count) - _pad_with_nan(other, count))
 
 
 def _find_plateaus(
-    flow: Flow, coarse: Flow, schedule: Schedule, times: np.ndarray, path: np.ndarray, speeds: np.ndarray | None
+    flow: EquationsOfMotion,
+    coarse: EquationsOfMotion,
+    schedule: LearningRateSchedule,
+    times: np.ndarray,
+    path: np.ndarray,
+    speeds: np.ndarray | None,
 ) -> tuple[Plateau, ...]:
-    """Return the plateaus: minima of the speed inside the interval that are followed by ten times the speed."""
+    """Return the plateaus: intervals around minima of the speed that is ten times larger at a later time."""
     options = DescentOptions.current()
     if len(times) < 5 or speeds is None:
         return ()
-    scales = _scales(flow.problem, path)
+    scales = _moment_scales(flow.problem, path)
     speed = np.linalg.norm(speeds / scales, axis=1)
     found = []
     n = 1
@@ -590,7 +629,7 @@ def _find_plateaus(
             first = int(fast[fast < n].max(initial=-1)) + 1
             last = int(fast[fast > n].min(initial=len(times))) - 1
             n = first + int(np.argmin(speed[first : last + 1]))
-            point = _find_point_near((coarse, flow), schedule, path[n], scales[n], options.plateau_distance)
+            point = _find_stationary_point_near((coarse, flow), schedule, path[n], scales[n], options.plateau_distance)
             if last < len(times) - 1:
                 found.append(Plateau(float(times[first]), float(times[last]), point))
             n = last
@@ -598,26 +637,33 @@ def _find_plateaus(
     return tuple(found)
 
 
-def _find_end_point(flow: Flow, coarse: Flow, schedule: Schedule, u: np.ndarray) -> StationaryPoint | None:
-    """Return the stable stationary point close to the end, or None."""
-    point = _find_point_near((coarse, flow), schedule, u, None, DescentOptions.current().end_distance)
+def _find_stationary_end_point(
+    flow: EquationsOfMotion, coarse: EquationsOfMotion, schedule: LearningRateSchedule, u: np.ndarray
+) -> StationaryPoint | None:
+    """Return the stable stationary point close to the last moments, or None."""
+    point = _find_stationary_point_near((coarse, flow), schedule, u, None, DescentOptions.current().end_distance)
     return point if point is not None and point.stable else None
 
 
-def _find_point_near(
-    flows: tuple[Flow, Flow], schedule: Schedule, u: np.ndarray, scale: np.ndarray | None, within: float
+def _find_stationary_point_near(
+    flows: tuple[EquationsOfMotion, EquationsOfMotion],
+    schedule: LearningRateSchedule,
+    u: np.ndarray,
+    scale: np.ndarray | None,
+    within: float,
 ) -> StationaryPoint | None:
     """Return the stationary point within a distance of packed moments, or None.
 
-    The unit is a scale, by default that of the point. By a coarse rule, which comes first, it may be twice as far.
+    The unit of distance is a scale, by default that of the point. The point by the coarse quadrature rule, which comes
+    first, may be twice as far.
     """
     found = u
     for flow, most in zip(flows, (2 * within, within), strict=True):
-        point = find_stationary(flow, found, schedule.rate)
+        point = find_stationary_moments(flow, found, schedule.rate)
         if point is None:
             return None
         found = point
-        unit = np.maximum(_scales(flow.problem, found[None])[0], 1e-12) if scale is None else scale
+        unit = np.maximum(_moment_scales(flow.problem, found[None])[0], 1e-12) if scale is None else scale
         if not np.abs((found - u) / unit).max() <= most:
             return None
-    return stationary_point_at(flow, found, schedule, np.full_like(u, np.nan))
+    return stationary_point_with_spectrum(flow, found, schedule, np.full_like(u, np.nan))

@@ -8,24 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import InputError, NotConvergedError, require_in, require_whole
+from ...base.errors import InputError, NotConvergedError, require_in_interval, require_whole_number
 from ...base.options import AlgorithmOptions
-from ...base.presenting import Result
-from ...base.progress import progress_step, report_remaining
-from ...problems.columns import block_columns
+from ...base.presenting import PresentableResult
+from ...base.progress import progress_step, report_remaining_work
+from ...problems.columns import overlap_entries_by_column
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.starts import name_branch
-from .flow import Flow
-from .state import RANDOM, Moments, named_moments
-from .stationary import StationaryPoint, find_agreeing_flows, require_constant_rate, solve_newton, stationary_point_at
+from .flow import EquationsOfMotion
+from .state import RANDOM, Moments, moments_of_start
+from .stationary import (
+    StationaryPoint,
+    find_agreeing_equations,
+    find_stationary_moments_by_newton,
+    require_constant_rate,
+    stationary_point_with_spectrum,
+)
 
 _SMALL = 2.0 ** -np.arange(3, 9)  # overlaps at which the order of the drift is fitted
 
 
 @dataclass(frozen=True)
 class EscapeOptions(AlgorithmOptions):
-    """Options of the analysis of the uninformed state.
+    """Options of the analysis of escape from the uninformed state.
 
     Attributes:
         named_fraction: entries relative to the largest that the description of a direction names.
@@ -39,33 +45,34 @@ class EscapeOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The growth rate, per unit of time, of an eigenvector of the linearised equations, and its overlaps in words."""
+class OverlapGrowth:
+    """A growth rate of the linearised equations, per unit of time, and in words the overlaps that grow with it."""
 
     rate: float
     words: str
 
 
 @dataclass(frozen=True, repr=False)
-class Escape(Result):
-    """The dynamics close to zero overlaps.
+class Escape(PresentableResult):
+    """The dynamics close to zero overlaps: growth rates, information exponent and random starts.
 
     Attributes:
         point: the stationary point without overlaps.
-        growths: growth rates of its eigenvectors with m or theta, fastest first.
+        growths: growth rates of eigenvectors in which m or theta change, fastest first.
         information_exponent: order of the first term of the population loss in the overlaps with the teacher: 1 where
             the drift does not vanish at zero overlaps, 2 where it is linear in them; None if it is above 6.
-        d, threshold: of the draws; without d there are none.
-        times, branches: the time at which each draw passes the threshold (infinity for never), and its last branch.
+        d, threshold: dimension of the random starts, None without any, and cosine that counts as escape.
+        times, branches: for each random start the time at which it passes the threshold (infinity for never), and its
+            last branch.
 
     Example:
         >>> found = sf.escape(sf.problem("phase_retrieval"), 0.01, d=1000, seeds=2)
         >>> len(found.times), found.branches
-        (2, ('semantic', 'semantic'))
+        (2, ('informed', 'informed'))
     """
 
     point: StationaryPoint
-    growths: tuple[Growth, ...]
+    growths: tuple[OverlapGrowth, ...]
     information_exponent: int | None
     d: int | None
     threshold: float
@@ -79,7 +86,7 @@ class Escape(Result):
 
     @property
     def reached(self) -> dict[str, int]:
-        """The number of draws by their last branch."""
+        """The number of random starts that ended on each branch."""
         return dict(Counter(self.branches))
 
 
@@ -98,19 +105,20 @@ def escape(
 ) -> Escape:
     """Linearise the dynamics at the uninformed state, and integrate them from random starts at finite d.
 
-    The start of a draw has the overlaps of a standard normal W with d rows, of order d^(-1/2); the equations are those
-    of infinite d. The draws predict a simulation at d up to the noise of its steps.
+    A random start has the overlaps of a standard normal W of dimension d, of order d^(-1/2); the equations are those of
+    infinite d. They predict a simulation at dimension d up to the noise of its steps.
 
     Args:
         problem: the problem.
         rate: constant learning rate, or flow.
-        d: number of coordinates of the draws; without it there are none.
-        seeds: number of draws.
-        first: seed of the first one.
+        d: dimension of the random starts; without it there are none.
+        seeds: number of random starts.
+        first: seed of the first random start.
         time: time of integration.
-        batch: samples of a step.
-        threshold: of the largest cosine, |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that counts as escape.
-        accuracy: of the rule for averages.
+        batch: samples per step.
+        threshold: value of the largest cosine, |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that counts as
+            escape.
+        accuracy: relative accuracy of the averages.
 
     Raises:
         InputError: the dynamics do not close, or an argument is out of range.
@@ -123,35 +131,35 @@ def escape(
     """
     schedule, sentences = require_constant_rate(problem, rate, batch)
     if d is not None:
-        require_whole("d", d, 2)
-    require_whole("seeds", seeds, 1)
-    require_in("threshold", threshold, "(0, 1)")
-    require_in("time", time, "(0, inf)")
+        require_whole_number("d", d, 2)
+    require_whole_number("seeds", seeds, 1)
+    require_in_interval("threshold", threshold, "(0, 1)")
+    require_in_interval("time", time, "(0, inf)")
     # A random start with overlaps, at which the slopes of two rules are compared.
-    random_start = draw_moments(problem, 30, 0).pack()
-    _, flow = find_agreeing_flows(
+    random_start = draw_moments_of_gaussian_weights(problem, 30, 0).pack()
+    _, flow = find_agreeing_equations(
         problem, sentences, random_start, schedule.rate, lambda slope: accuracy * np.abs(slope).max()
     )
-    u = _find_uninformed_point(flow, schedule.rate)
-    point = stationary_point_at(flow, u, schedule, np.full_like(u, np.nan))
+    u = _find_uninformed_stationary_point(flow, schedule.rate)
+    point = stationary_point_with_spectrum(flow, u, schedule, np.full_like(u, np.nan))
     exponent = _information_exponent(flow, point)
     found: list[tuple[float, str]] = []
     if d is not None:
         for number in range(seeds):
-            report_remaining(f"draw {number + 1} of {seeds}")
-            begin = draw_moments(problem, d, first + number)
-            found.append(_integrate_draw(flow, begin, schedule.rate, time, threshold, accuracy))
+            report_remaining_work(f"draw {number + 1} of {seeds}")
+            begin = draw_moments_of_gaussian_weights(problem, d, first + number)
+            found.append(_integrate_random_start(flow, begin, schedule.rate, time, threshold, accuracy))
     times, branches = np.array([when for when, _ in found]), tuple(branch for _, branch in found)
     return Escape(point, _growth_rates(point), exponent, d, threshold, times, branches)
 
 
-def draw_moments(problem: Problem, d: int, seed: int) -> Moments:
-    """Return the moments of a standard normal W with d rows, with the exact Gram matrix of (tau, pi) as in simulations.
+def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Moments:
+    """Draw the moments of a standard normal W of dimension d, with the exact Gram matrix of (tau, pi).
 
     Args:
         problem: the problem.
-        d: number of coordinates.
-        seed: of the draw.
+        d: dimension.
+        seed: seed of the draw.
 
     Raises:
         InputError: d is too small for the law.
@@ -166,10 +174,12 @@ def draw_moments(problem: Problem, d: int, seed: int) -> Moments:
         count, rank = max(1, round(weight * d)), int(kept.sum())
         if count < rank:
             raise InputError(
-                f"d = {d} leaves {count} coordinates to a spectral atom of {rank} directions; take a larger d"
+                f"d = {d} is too small: one eigenvalue of the spectrum has {count} coordinates, and {rank} "
+                "are needed to hold the "
+                "means and the teacher; take a larger d"
             )
         along = generator.standard_normal((rank, s))
-        # What is orthogonal to (tau, pi): a Wishart matrix by Bartlett's decomposition.
+        # The part orthogonal to (tau, pi): a Wishart matrix by Bartlett's decomposition.
         rest = count - rank
         other = np.zeros((s, s))
         if rest < s:
@@ -182,35 +192,40 @@ def draw_moments(problem: Problem, d: int, seed: int) -> Moments:
         S.append((along.T @ along + other) / count)
         with_z.append((factor @ along).T / np.sqrt(count))
     z = np.array(with_z)
-    phi = named_moments(problem, RANDOM)[1].phi
+    phi = moments_of_start(problem, RANDOM)[1].phi
     return Moments(np.array(S), np.swapaxes(z[..., :contexts], 1, 2), z[..., contexts:], phi)
 
 
-def _find_uninformed_point(flow: Flow, rate: float) -> np.ndarray:
+def _find_uninformed_stationary_point(flow: EquationsOfMotion, rate: float) -> np.ndarray:
     """Return the stationary point with zero overlaps close to a random start.
 
     Raises:
         NotConvergedError: overlaps grow from zero, or there is no such point.
     """
     problem = flow.problem
-    nothing = named_moments(problem, RANDOM)[1]
-    slope = flow.slope(nothing, rate)
+    nothing = moments_of_start(problem, RANDOM)[1]
+    slope = flow.moment_derivatives(nothing, rate)
     size = max(float(np.abs(slope.S).max()), rate * 1e-6)
     if (
         max(np.abs(slope.T).max(initial=0.0), np.abs(slope.P).max(initial=0.0))
         > EscapeOptions.current().drift_tolerance * size
     ):
         raise NotConvergedError(
-            f"{problem.solver.name}: overlaps grow from none at once (information exponent 1): there is nothing to "
-            "escape from"
+            f"{problem.solver.name}: overlaps grow from zero at once (information exponent 1), so that "
+            "there is no uninformed "
+            "state to escape from; integrate with sf.dynamics"
         )
-    u = solve_newton(flow, nothing.pack(), rate)
-    if u is None or name_branch(Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
-        raise NotConvergedError(f"{problem.solver.name}: no stationary point without overlaps is near a random start")
+    u = find_stationary_moments_by_newton(flow, nothing.pack(), rate)
+    if u is None or name_branch(problem, Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
+        raise NotConvergedError(
+            f"{problem.solver.name}: Newton's method finds no stationary point with zero overlaps near a "
+            "random start; try "
+            "a smaller rate"
+        )
     return u
 
 
-def _growth_rates(point: StationaryPoint) -> tuple[Growth, ...]:
+def _growth_rates(point: StationaryPoint) -> tuple[OverlapGrowth, ...]:
     """Return the growth rates of the eigenvectors along which m or theta change."""
     problem, found = point.problem, []
     for value, direction in zip(point.eigenvalues, point.directions.T, strict=True):
@@ -218,13 +233,13 @@ def _growth_rates(point: StationaryPoint) -> tuple[Growth, ...]:
         overlaps = along.overlaps(problem)
         size = max(np.abs(overlaps.m).max(initial=0.0), np.abs(overlaps.theta).max(initial=0.0))
         if size > 1e-6 * np.abs(direction).max():
-            found.append(Growth(float(value.real), _describe_direction(problem, overlaps)))
+            found.append(OverlapGrowth(float(value.real), _describe_overlap_direction(problem, overlaps)))
     return tuple(sorted(found, key=lambda growth: -growth.rate))
 
 
-def _describe_direction(problem: Problem, overlaps: Overlaps) -> str:
-    """Return the largest entries of m and theta in a direction, such as 0.71 m_1 - 0.71 m_2."""
-    entries = {k: v for k, v in block_columns(problem, overlaps).items() if k.startswith(("m", "theta"))}
+def _describe_overlap_direction(problem: Problem, overlaps: Overlaps) -> str:
+    """Return the largest entries of m and theta in a direction as text, such as 0.71 m_1 - 0.71 m_2."""
+    entries = {k: v for k, v in overlap_entries_by_column(problem, overlaps).items() if k.startswith(("m", "theta"))}
     size = np.sqrt(sum(value**2 for value in entries.values()))
     sign = np.sign(max(entries.values(), key=abs))
     named = [(name, sign * value / size) for name, value in entries.items()]
@@ -234,24 +249,24 @@ def _describe_direction(problem: Problem, overlaps: Overlaps) -> str:
     return text.removeprefix("+ ")
 
 
-def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
-    """Return 1 + the order of the drift of theta along itself, without the part due to the norm of W.
+def _information_exponent(flow: EquationsOfMotion, point: StationaryPoint) -> int | None:
+    """Return the information exponent: 1 + the power of theta with which the drift toward the teacher begins.
 
-    The drift of an overlap on which the loss does not depend is -A theta with A at zero overlap; the rest is the drift
-    toward the teacher, a power of theta.
+    That drift is the whole drift of theta less -A theta, with A at zero overlap: the drift that theta would have if the
+    loss did not depend on it.
     """
     rate = point.rate.rate
     base = point.moments
     if not base.P.size:
         return None
     scale = np.sqrt(np.abs(base.S).max())
-    A, _ = flow.drift_and_averages(base)
+    A, _ = flow.weight_drift_and_averages(base)
     pulls = []
     for small in _SMALL:
         P = np.zeros_like(base.P)
         P[:, 0, 0] = small * scale
         moved = Moments(base.S, base.T, P, base.phi)
-        drift = flow.slope(moved, rate).P + rate * A.A @ P
+        drift = flow.moment_derivatives(moved, rate).P + rate * A.A @ P
         pulls.append(float(np.abs(drift).max()))
     values = np.array(pulls)
     floor = 1e-10 * rate * scale
@@ -265,8 +280,8 @@ def _information_exponent(flow: Flow, point: StationaryPoint) -> int | None:
     return order + 1 if order + 1 <= EscapeOptions.current().max_exponent and abs(orders[-1] - order) < 0.2 else None
 
 
-def _largest_cosine(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the largest of |theta| / sqrt(q rho*) and |m| / sqrt(q / rho E[tau^2])."""
+def _largest_overlap_cosine(problem: Problem, overlaps: Overlaps) -> float:
+    """Return the largest cosine of an overlap: |theta| / sqrt(q rho*) or |m| / sqrt(q / rho E[tau^2])."""
     law = problem.law
     q = np.diagonal(overlaps.q, axis1=1, axis2=2)
     rho = np.diagonal(law.rho_star, axis1=1, axis2=2)
@@ -278,31 +293,36 @@ def _largest_cosine(problem: Problem, overlaps: Overlaps) -> float:
     return float(max(np.nan_to_num(theta).max(initial=0.0), np.nan_to_num(m, posinf=0.0).max(initial=0.0)))
 
 
-def _integrate_draw(
-    flow: Flow, begin: Moments, rate: float, time: float, threshold: float, accuracy: float
+def _integrate_random_start(
+    flow: EquationsOfMotion, begin: Moments, rate: float, time: float, threshold: float, accuracy: float
 ) -> tuple[float, str]:
-    """Return the time at which the cosine of a draw passes the threshold, and its branch at the end."""
+    """Return the time at which a random start's largest cosine passes the threshold, and its last branch."""
     from scipy.integrate import solve_ivp
 
     problem = flow.problem
 
-    def threshold_event(_: float, u: np.ndarray) -> float:
-        """Return the cosine less the threshold.
+    def cosine_threshold_event(_: float, u: np.ndarray) -> float:
+        """Return the largest cosine minus the threshold.
 
         Args:
             u: packed moments.
         """
-        return _largest_cosine(problem, Moments.unpack(u, problem).overlaps(problem)) - threshold
+        return _largest_overlap_cosine(problem, Moments.unpack(u, problem).overlaps(problem)) - threshold
 
-    threshold_event.direction = 1.0  # type: ignore[attr-defined]
+    cosine_threshold_event.direction = 1.0  # type: ignore[attr-defined]
     u = begin.pack()
     with np.errstate(all="ignore"):
         found = solve_ivp(
-            lambda _, at_u: flow.packed_slope(at_u, rate), (0.0, time), u, method="DOP853", rtol=accuracy / 10,
-            atol=accuracy / 1e4 * np.abs(u).max(), events=threshold_event,
+            lambda _, at_u: flow.packed_moment_derivatives(at_u, rate), (0.0, time), u, method="DOP853", rtol=accuracy /
+                10,
+            atol=accuracy / 1e4 * np.abs(u).max(), events=cosine_threshold_event,
         )  # fmt: skip
-    when = float(found.t_events[0][0]) if len(found.t_events[0]) else (0.0 if threshold_event(0.0, u) > 0 else np.inf)
+    when = (
+        float(found.t_events[0][0])
+        if len(found.t_events[0])
+        else (0.0 if cosine_threshold_event(0.0, u) > 0 else np.inf)
+    )
     end = found.y[:, -1]
     if not found.success or not np.isfinite(end).all():
         return when, "diverged"
-    return when, name_branch(Moments.unpack(end, problem).overlaps(problem))
+    return when, name_branch(problem, Moments.unpack(end, problem).overlaps(problem))

@@ -9,32 +9,33 @@ import numpy as np
 from ...base.errors import DomainError, InputError
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from .averages import AverageRule, SlopeAverages
+from .averages import GradientAverageRule, LossGradientAverages
 from .state import Moments
 
-_COVARIANCE_ROUNDING = 1e-14  # of eigenvalues of the fields' covariance, relative to the largest
+_COVARIANCE_ROUNDING = 1e-14  # rounding of eigenvalues of the fields' covariance, relative to the largest
 
 
 def require_closed_dynamics(problem: Problem) -> None:
-    """Raise InputError if the dynamics of the problem do not close, or its loss has no slope."""
+    """Raise InputError if the dynamics of the problem have no closed equations, or its loss has no gradient."""
     name = problem.solver.name
-    problem.require_zero_temperature("descent follows the slope of the loss")
+    problem.require_zero_temperature("one-pass gradient descent is defined")
     if not problem.regulariser.is_ridge:
         raise InputError(
-            "the equations of motion close for a ridge, which is linear in a row, not for the "
-            f"{problem.regulariser.noun} of {name}; `saddleforge simulate` descends at finite d"
+            f"descent has closed equations for a ridge penalty, and {name} has another: its "
+            f"{problem.regulariser.noun}. "
+            "`saddleforge simulate` descends at finite d"
         )
     if problem.solver.model.LOSS_JUMPS:
-        raise InputError(f"the loss of {name} jumps, and has no slope to descend")
+        raise InputError(f"the loss of {name} is discontinuous, so that gradient descent is not defined for it")
 
 
 @dataclass(frozen=True)
-class Drift:
-    """The drift of rows, dw = -(A w + b) times the rate (docs/theory.md (19.4)).
+class WeightDrift:
+    """The drift of the weights, dw = -(A w + b (tau, pi)) times the rate (docs/theory.md (19.4)).
 
     Attributes:
-        A: of every spectral atom, (A, s, s); b: the factor of (tau, pi), (A, s, C + t).
-        K: of every context, (C, s, t), as of (19.3).
+        A: matrix for every spectral atom, (A, s, s); b: factor of (tau, pi), (A, s, C + t).
+        K: matrix for every context, (C, s, t), see (19.3).
     """
 
     A: np.ndarray
@@ -42,13 +43,13 @@ class Drift:
     K: np.ndarray
 
 
-def compute_drift(problem: Problem, overlaps: Overlaps, averages: SlopeAverages) -> Drift:
-    """Return the drift from averages of the slope of the loss, by integration by parts.
+def compute_weight_drift(problem: Problem, overlaps: Overlaps, averages: LossGradientAverages) -> WeightDrift:
+    """Return the drift of the weights from averages of the loss gradient, by integration by parts.
 
     Args:
         problem: the problem.
-        overlaps: the overlaps.
-        averages: the averages at them.
+        overlaps: overlaps of the weights.
+        averages: averages of the loss gradient at these overlaps.
     """
     law, (contexts, s, t, _) = problem.law, problem.sizes
     covariance = np.empty((contexts, s + t, s + t))
@@ -63,96 +64,98 @@ def compute_drift(problem: Problem, overlaps: Overlaps, averages: SlopeAverages)
     slopes = (with_both @ vectors * inverses[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     H, K = (np.ascontiguousarray(part) for part in (slopes[..., :s], slopes[..., s:]))
     A, b = np.empty((len(law.weights), s, s)), np.empty((len(law.weights), s, contexts + t))
-    strengths = problem.regulariser.strengths
-    problem.solver.flow.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
-    return Drift(A, b, K)
+    strengths = problem.regulariser.ridge_strengths
+    problem.solver.flow_equations.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
+    return WeightDrift(A, b, K)
 
 
-class Flow:
-    """The equations of motion d moments / dt of a problem, by a rule for the averages and its generated equations.
+class EquationsOfMotion:
+    """The equations of motion d moments / dt of a problem, whose averages are taken by a quadrature rule.
 
     Args:
         problem: the problem.
-        rule: rule for the averages.
-        batch: samples of a step; infinity leaves the noise out.
+        rule: quadrature rule of the averages.
+        batch: samples per step; infinity leaves out the noise of gradients.
     """
 
-    def __init__(self, problem: Problem, rule: AverageRule, batch: float = 1.0) -> None:
+    def __init__(self, problem: Problem, rule: GradientAverageRule, batch: float = 1.0) -> None:
         self.problem, self.rule, self.batch = problem, rule, batch
         self._own_ridge = np.array([number["ridge"] for number in problem.trained], float)
 
-    def drift_and_averages(self, moments: Moments) -> tuple[Drift, SlopeAverages]:
-        """Return the drift and the averages at moments.
+    def weight_drift_and_averages(self, moments: Moments) -> tuple[WeightDrift, LossGradientAverages]:
+        """Return the drift of the weights and the averages of the loss gradient at some moments.
 
         Raises:
             DomainError: no weights have these moments.
         """
         overlaps = moments.overlaps(self.problem)
         averages = self.rule(overlaps)
-        return compute_drift(self.problem, overlaps, averages), averages
+        return compute_weight_drift(self.problem, overlaps, averages), averages
 
-    def slope(self, moments: Moments, rate: float) -> Moments:
-        """Return d moments / dt: rate times the drift, plus rate squared over the batch times the noise.
+    def moment_derivatives(self, moments: Moments, rate: float) -> Moments:
+        """Return the time derivatives of the moments: rate times drift, plus rate squared over batch times noise.
 
         See docs/theory.md (19.6), (19.7).
 
         Args:
-            moments: the moments.
+            moments: moments of the weights.
             rate: learning rate eta.
         """
-        return self.slope_and_loss(moments, rate)[0]
+        return self.moment_derivatives_and_loss(moments, rate)[0]
 
-    def slope_and_loss(self, moments: Moments, rate: float) -> tuple[Moments, float]:
-        """Return d moments / dt and E[loss].
+    def moment_derivatives_and_loss(self, moments: Moments, rate: float) -> tuple[Moments, float]:
+        """Return the time derivatives of the moments and the mean loss.
 
         Args:
-            moments: the moments.
+            moments: moments of the weights.
             rate: learning rate eta.
         """
-        drift, averages = self.drift_and_averages(moments)
-        law, found = self.problem.law, _empty_like(moments)
+        drift, averages = self.weight_drift_and_averages(moments)
+        law, found = self.problem.law, _empty_moments_like(moments)
         known = law.gamma, law.gram, drift.A, averages.mean, drift.K, averages.square
-        self.problem.solver.flow.slope(
-            rate, self.batch, *known, *_contiguous_blocks(moments), found.S, found.T, found.P
+        self.problem.solver.flow_equations.slope(
+            rate, self.batch, *known, *_contiguous_moment_blocks(moments), found.S, found.T, found.P
         )
-        return replace(found, phi=self.trained_slope(moments, averages, rate)), averages.loss
+        return replace(found, phi=self.trained_number_derivatives(moments, averages, rate)), averages.loss
 
-    def step(self, moments: Moments, rate: float, share: float) -> Moments:
+    def moments_after_step(self, moments: Moments, rate: float, share: float) -> Moments:
         """Return the moments after one step with a batch of order d (docs/theory.md (19.10)).
 
         Args:
-            moments: the moments.
+            moments: moments of the weights before the step.
             rate: learning rate over d.
             share: samples of the batch over d.
         """
-        drift, averages = self.drift_and_averages(moments)
-        law, found = self.problem.law, _empty_like(moments)
+        drift, averages = self.weight_drift_and_averages(moments)
+        law, found = self.problem.law, _empty_moments_like(moments)
         known = law.gamma, law.gram, drift.A, drift.b, averages.mean, drift.K, averages.square
-        self.problem.solver.flow.step(rate, share, *known, *_contiguous_blocks(moments), found.S, found.T, found.P)
-        return replace(found, phi=moments.phi + self.trained_slope(moments, averages, rate))
+        self.problem.solver.flow_equations.step(
+            rate, share, *known, *_contiguous_moment_blocks(moments), found.S, found.T, found.P
+        )
+        return replace(found, phi=moments.phi + self.trained_number_derivatives(moments, averages, rate))
 
-    def trained_slope(self, moments: Moments, averages: SlopeAverages, rate: float) -> np.ndarray:
-        """Return the slope of trained numbers phi (docs/theory.md (19.2)).
+    def trained_number_derivatives(self, moments: Moments, averages: LossGradientAverages, rate: float) -> np.ndarray:
+        """Return the time derivatives of the trained numbers phi (docs/theory.md (19.2)).
 
         Args:
-            moments: the moments.
-            averages: averages at them.
+            moments: moments of the weights.
+            averages: averages of the loss gradient at these moments.
             rate: learning rate eta.
         """
         found = np.zeros(len(moments.phi))
         if len(found):
-            self.problem.solver.flow.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
+            self.problem.solver.flow_equations.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
         return found
 
-    def packed_slope(self, u: np.ndarray, rate: float) -> np.ndarray:
-        """Return d moments / dt of packed moments; NaN outside the domain.
+    def packed_moment_derivatives(self, u: np.ndarray, rate: float) -> np.ndarray:
+        """Return the time derivatives of packed moments, NaN outside the domain of moments that weights can have.
 
         Args:
             u: packed moments.
             rate: learning rate eta.
         """
         try:
-            return self.slope(Moments.unpack(u, self.problem), rate).pack()
+            return self.moment_derivatives(Moments.unpack(u, self.problem), rate).pack()
         except DomainError:
             return np.full_like(u, np.nan)
 
@@ -162,7 +165,7 @@ class Flow:
         Args:
             u: packed moments, (n,).
             rate: learning rate eta.
-            step: of differences, relative to the moments.
+            step: step of the differences, relative to the moments.
             along: orthonormal columns (n, k) of directions; by default every moment.
 
         Returns:
@@ -170,9 +173,9 @@ class Flow:
         """
         scale = np.maximum(np.abs(u).max(initial=0.0), 1e-3)
         columns = []
-        centre = self.packed_slope(u, rate)
+        centre = self.packed_moment_derivatives(u, rate)
         for unit in np.eye(len(u)) if along is None else along.T:
-            ahead, behind = (self.packed_slope(u + sign * step * scale * unit, rate) for sign in (1, -1))
+            ahead, behind = (self.packed_moment_derivatives(u + sign * step * scale * unit, rate) for sign in (1, -1))
             if np.isfinite(ahead).all() and np.isfinite(behind).all():
                 columns.append((ahead - behind) / (2 * step * scale))
             elif np.isfinite(ahead).all():
@@ -182,12 +185,12 @@ class Flow:
         return np.stack(columns, axis=1)
 
 
-def _contiguous_blocks(moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _contiguous_moment_blocks(moments: Moments) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     S, T, P = (np.ascontiguousarray(block, float) for block in (moments.S, moments.T, moments.P))
     return S, T, P
 
 
-def _empty_like(moments: Moments) -> Moments:
-    """Return moments of the same shapes, not initialised."""
+def _empty_moments_like(moments: Moments) -> Moments:
+    """Return uninitialised moments of the same shapes, without trained numbers."""
     S, T, P = (np.empty(block.shape) for block in (moments.S, moments.T, moments.P))
     return Moments(S, T, P, np.zeros(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...base.errors import InputError, require_in
+from ...base.errors import InputError, require_in_interval
 
 FLOW = "flow"
 _RATE = (
@@ -14,8 +14,8 @@ _RATE = (
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """A learning rate eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; for gradient flow it is 1.
+class LearningRateSchedule:
+    """A learning rate eta(t) = rate min(1, t / warmup) / (1 + t / scale)^power; gradient flow has eta = 1.
 
     Attributes:
         rate: eta at the start, after the warm-up; power, scale, warmup: as in the formula.
@@ -29,18 +29,18 @@ class Schedule:
     flow: bool = False
 
     def __call__(self, time: float) -> float:
-        """Return the rate at a time, in steps over d."""
+        """Return the learning rate at a time, in steps over d."""
         rising = min(1.0, time / self.warmup) if self.warmup > 0 else 1.0
         return self.rate * rising / (1.0 + time / self.scale) ** self.power if self.power else self.rate * rising
 
     @property
     def is_constant(self) -> bool:
-        """Whether the rate is the same at all times."""
+        """Whether the learning rate is the same at all times."""
         return not self.power and not self.warmup
 
     @property
-    def words(self) -> str:
-        """The text from which `parse_schedule` makes this schedule."""
+    def option_text(self) -> str:
+        """The schedule as text in the form of `--rate`, which `parse_learning_rate` reads back."""
         if self.flow:
             return FLOW
         text = f"{self.rate:g}"
@@ -48,72 +48,72 @@ class Schedule:
             text += f",power={self.power:g},scale={self.scale:g}"
         return text + (f",warmup={self.warmup:g}" if self.warmup else "")
 
-    def check(self) -> Schedule:
-        """Return the schedule after a check of its numbers.
+    def require_valid_numbers(self) -> LearningRateSchedule:
+        """Return this schedule, after checking that its numbers are in range.
 
         Raises:
             InputError: a number is out of range.
         """
-        require_in("rate", self.rate, "(0, inf)")
-        require_in("scale", self.scale, "(0, inf)")
-        require_in("power", self.power, "[0, inf)")
-        require_in("warmup", self.warmup, "[0, inf)")
+        require_in_interval("rate", self.rate, "(0, inf)")
+        require_in_interval("scale", self.scale, "(0, inf)")
+        require_in_interval("power", self.power, "[0, inf)")
+        require_in_interval("warmup", self.warmup, "[0, inf)")
         return self
 
 
-def parse_schedule(rate: Schedule | float | str) -> Schedule:
-    """Return a schedule from a number, a text in the form of `--rate`, or a schedule.
+def parse_learning_rate(rate: LearningRateSchedule | float | str) -> LearningRateSchedule:
+    """Return a learning-rate schedule from a number, a text in the form of `--rate`, or a schedule.
 
     Raises:
-        InputError: it is no schedule; the message has the allowed forms.
+        InputError: the rate has another form; the message lists the allowed ones.
     """
-    if isinstance(rate, Schedule):
-        return rate.check()
+    if isinstance(rate, LearningRateSchedule):
+        return rate.require_valid_numbers()
     if isinstance(rate, str):
         first, *rest = rate.split(",")
         if first.strip() == FLOW and not rest:
-            return Schedule(1.0, flow=True)
+            return LearningRateSchedule(1.0, flow=True)
         given: dict[str, float] = {}
         for part in rest:
             name, found, value = part.partition("=")
             if not found or name.strip() not in ("power", "scale", "warmup"):
-                raise InputError(f"rate {rate!r}: {_RATE} is expected")
-            given[name.strip()] = _parse_number(value, rate)
-        return replace(Schedule(_parse_number(first, rate)), **given).check()  # type: ignore[arg-type]
-    return Schedule(_parse_number(rate, rate)).check()
+                raise InputError(f"rate {rate!r} is not understood; give {_RATE}")
+            given[name.strip()] = _parse_rate_number(value, rate)
+        return replace(LearningRateSchedule(_parse_rate_number(first, rate)), **given).require_valid_numbers()  # type: ignore[arg-type]
+    return LearningRateSchedule(_parse_rate_number(rate, rate)).require_valid_numbers()
 
 
-def _parse_number(value: float | str, rate: float | str) -> float:
+def _parse_rate_number(value: float | str, rate: float | str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"rate {rate!r}: {_RATE} is expected") from None
+        raise InputError(f"rate {rate!r} is not understood; give {_RATE}") from None
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchSize:
     """A batch size: a number of samples, or a fraction of d, with which descent is a map.
 
     Attributes:
-        sentences: samples of a step, of order one; share: samples over d, None for order one.
+        sentences: samples per step, if their number is of order one; share: samples over d, None for order one.
     """
 
     sentences: float = 1.0
     share: float | None = None
 
     @property
-    def words(self) -> str:
-        """The text from which `parse_batch` makes this batch."""
+    def option_text(self) -> str:
+        """The batch size as text in the form of `--batch`, which `parse_batch_size` reads back."""
         return f"{self.sentences:g}" if self.share is None else f"{self.share:g}d"
 
 
-def parse_batch(batch: Batch | float | str) -> Batch:
+def parse_batch_size(batch: BatchSize | float | str) -> BatchSize:
     """Return a batch size from a number of samples, or from a text such as 8 or 0.5d.
 
     Raises:
-        InputError: it is neither.
+        InputError: the batch size has another form or is out of range.
     """
-    if isinstance(batch, Batch):
+    if isinstance(batch, BatchSize):
         return batch
     text = str(batch).strip()
     is_share = text.endswith("d")
@@ -123,8 +123,10 @@ def parse_batch(batch: Batch | float | str) -> Batch:
         number = math.nan
     if is_share:
         if not 0 < number < math.inf:
-            raise InputError(f"batch {batch!r} is out of range; allowed is (0, inf) times d, as 0.5d")
-        return Batch(share=number)
+            raise InputError(f"batch {batch!r}: the fraction of d must be positive and finite, as 0.5d")
+        return BatchSize(share=number)
     if not (number >= 1 and number.is_integer()):
-        raise InputError(f"batch {batch!r}: a whole number of samples from 1, or a fraction of d as 0.5d, is expected")
-    return Batch(number)
+        raise InputError(
+            f"batch {batch!r} is not understood; give a whole number of samples, at least 1, or a fraction of d as 0.5d"
+        )
+    return BatchSize(number)

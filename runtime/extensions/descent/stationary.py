@@ -9,20 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ...base.deprecation import DeprecatedName, renamed_attribute
-from ...base.errors import DomainError, InputError, NotConvergedError, require_in
+from ...base.deprecation import DeprecatedName, deprecated_attribute
+from ...base.errors import DomainError, InputError, NotConvergedError, require_in_interval
 from ...base.options import AlgorithmOptions
-from ...base.presenting import Result
-from ...base.progress import progress_step, report_remaining
+from ...base.presenting import PresentableResult
+from ...base.progress import progress_step, report_remaining_work
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.starts import name_branch
-from .averages import average_rules_for
-from .flow import Flow, require_closed_dynamics
-from .schedule import Schedule, parse_batch, parse_schedule
-from .state import Moments, moment_basis, moments_of_mixture, named_moments
+from .averages import gradient_average_rules
+from .flow import EquationsOfMotion, require_closed_dynamics
+from .schedule import LearningRateSchedule, parse_batch_size, parse_learning_rate
+from .state import Moments, moment_basis, moments_of_linear_weights, moments_of_start
 
-_EIGENVALUE_ROUNDING = 1e-9  # of an eigenvalue relative to the largest: below it is zero by a symmetry of the equations
+_EIGENVALUE_ROUNDING = (
+    1e-9  # eigenvalues smaller than this part of the largest are zero, by a symmetry of the equations
+)
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,16 @@ class StationaryOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True, repr=False)
-class StationaryPoint(Result):
-    """A fixed point of descent at a constant rate.
+class StationaryPoint(PresentableResult):
+    """A stationary point of descent at a constant learning rate.
 
     Attributes:
         moments: second moments of the rows.
-        eigenvalues: of the Jacobian of d moments / dt, largest real part first, per unit of time; directions:
-            their eigenvectors as columns, in the order of `Moments.pack`.
+        eigenvalues: eigenvalues of the Jacobian of d moments / dt, largest real part first, per unit of time.
+        directions: eigenvectors as columns, in the order of `Moments.pack`.
         residual: largest |d moments / dt|, relative to the moments.
         error_bars: error bars of the packed moments, by a finer rule.
-        soft: growth rates relative to the largest, below which they count as zero.
+        soft: ratio to the largest growth rate below which a growth rate counts as zero.
 
     Example:
         >>> point = sf.stationary(sf.problem("ridge_regression"), rate=0.5)
@@ -80,7 +82,7 @@ class StationaryPoint(Result):
     """
 
     problem: Problem
-    rate: Schedule
+    rate: LearningRateSchedule
     batch: float
     moments: Moments
     eigenvalues: np.ndarray
@@ -89,7 +91,7 @@ class StationaryPoint(Result):
     error_bars: np.ndarray
     soft: float = _EIGENVALUE_ROUNDING
 
-    half_widths = renamed_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
+    half_widths = deprecated_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
 
     @property
     def overlaps(self) -> Overlaps:
@@ -98,18 +100,18 @@ class StationaryPoint(Result):
 
     @property
     def branch(self) -> str:
-        """The branch: semantic, positional, mixed or uninformed."""
-        return name_branch(self.overlaps)
+        """The name of the branch, see `name_branch`."""
+        return name_branch(self.problem, self.overlaps)
 
     @property
     def unstable(self) -> int:
-        """The number of unstable directions, without soft ones of a symmetry."""
+        """The number of unstable directions; directions of a symmetry, with growth rate zero, do not count."""
         size = np.abs(self.eigenvalues).max(initial=0.0)
         return int(np.sum(self.eigenvalues.real > self.soft * size))
 
     @property
     def stable(self) -> bool:
-        """Whether the point is stable."""
+        """Whether the stationary point is stable."""
         return not self.unstable
 
 
@@ -117,65 +119,73 @@ class StationaryPoint(Result):
 def stationary(
     problem: Problem, rate: Any = "flow", start: Any = "random", *, batch: Any = 1, accuracy: float = 1e-6
 ) -> StationaryPoint:
-    """Return the fixed point close to a start, by Newton's method on the equations of motion.
+    """Return the stationary point of descent close to a start, by Newton's method on the equations of motion.
 
     Args:
         problem: the problem.
         rate: constant learning rate, or `flow` for the population risk without noise.
-        start: as of `dynamics`, or `Moments`.
-        batch: samples of a step.
+        start: start in one of the forms that `dynamics` takes.
+        batch: samples per step.
         accuracy: required error bar of the moments, relative to the largest.
 
     Raises:
         InputError: the dynamics do not close, a rate that changes, or a batch of order d.
-        NotConvergedError: none is found, or the averages cannot be taken to the accuracy.
+        NotConvergedError: no stationary point is found, or the quadrature does not reach the accuracy.
 
     Example:
         >>> point = sf.stationary(sf.problem("ridge_regression"), rate=0.5)
         >>> point.stable, round(float(point.overlaps.theta[0, 0, 0]), 6)
         (True, 0.909091)
     """
-    require_in("accuracy", accuracy, "(0, inf)")
+    require_in_interval("accuracy", accuracy, "(0, inf)")
     schedule, sentences = require_constant_rate(problem, rate, batch)
-    u = named_moments(problem, start)[1].pack()
-    rules = average_rules_for(problem)
+    u = moments_of_start(problem, start)[1].pack()
+    rules = gradient_average_rules(problem)
     last: np.ndarray | None = None
     for number, rule in enumerate(rules):
-        report_remaining(f"rule {number + 1} of at most {len(rules)}")
-        flow = Flow(problem, rule, sentences)
-        found = find_stationary(flow, u, schedule.rate)
+        report_remaining_work(f"rule {number + 1} of at most {len(rules)}")
+        flow = EquationsOfMotion(problem, rule, sentences)
+        found = find_stationary_moments(flow, u, schedule.rate)
         if found is None:
-            raise NotConvergedError(f"{problem.solver.name}: no stationary point of descent is near the start")
+            raise NotConvergedError(
+                f"{problem.solver.name}: Newton's method finds no stationary point of descent near the "
+                "start; try another start "
+                "or a smaller rate"
+            )
         if last is not None:
             off = 1.5 * np.abs(found - last)
             if off.max() <= accuracy * np.abs(found).max():
-                return stationary_point_at(flow, found, schedule, off)
+                return stationary_point_with_spectrum(flow, found, schedule, off)
         last = u = found
-    raise NotConvergedError(f"{problem.solver.name}: averages cannot be taken to an accuracy of {accuracy:g}")
+    raise NotConvergedError(
+        f"{problem.solver.name}: the quadrature does not reach an accuracy of {accuracy:g}; ask for a larger one"
+    )
 
 
-def require_constant_rate(problem: Problem, rate: Any, batch: Any) -> tuple[Schedule, float]:
-    """Return the schedule of a constant rate and the samples of a step, infinitely many for gradient flow.
+def require_constant_rate(problem: Problem, rate: Any, batch: Any) -> tuple[LearningRateSchedule, float]:
+    """Return a constant learning rate as a schedule, and the samples per step (infinitely many for gradient flow).
 
     Args:
         problem: the problem.
-        rate: as of `stationary`.
-        batch: as of `stationary`.
+        rate: constant learning rate, or flow.
+        batch: samples per step.
 
     Raises:
         InputError: the dynamics do not close, the rate changes with time, or the batch is of order d.
     """
     require_closed_dynamics(problem)
-    schedule, size = parse_schedule(rate), parse_batch(batch)
+    schedule, size = parse_learning_rate(rate), parse_batch_size(batch)
     if not schedule.is_constant:
-        raise InputError(f"rate {schedule.words}: fixed points are those of a constant rate")
+        raise InputError(f"rate {schedule.option_text}: stationary points need a constant rate; give a number")
     if size.share is not None:
-        raise InputError(f"batch {size.words}: fixed points are those of batches of a number of samples")
+        raise InputError(
+            f"batch {size.option_text}: stationary points need batches of a number of samples, as 1, not of order d"
+        )
     return schedule, np.inf if schedule.flow else size.sentences
 
 
-def solve_newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return a zero of d moments / dt by Newton's method, in least squares along soft directions; None without any.
+def find_stationary_moments_by_newton(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """Return the zero of d moments / dt close to packed moments by Newton's method, or None if it does not converge.
 
     Args:
         flow: the equations of motion.
@@ -183,7 +193,7 @@ def solve_newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         rate: learning rate.
     """
     options = StationaryOptions.current()
-    value = flow.packed_slope(u, rate)
+    value = flow.packed_moment_derivatives(u, rate)
     if not np.isfinite(value).all():
         return None
     # Averages exist for overlaps that rows cannot have, as m without means: a zero there is none.
@@ -195,7 +205,7 @@ def solve_newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
             return u
         if reused is not None:  # the Jacobian of the step before, as long as it reduces the residual enough
             new = u + basis @ np.linalg.lstsq(reused, -value, rcond=1e-11)[0]
-            ahead = flow.packed_slope(new, rate)
+            ahead = flow.packed_moment_derivatives(new, rate)
             if np.isfinite(ahead).all() and np.linalg.norm(ahead) < options.jacobian_reuse * np.linalg.norm(value):
                 u, value = new, ahead
                 continue
@@ -204,7 +214,7 @@ def solve_newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
         size = 1.0
         for _ in range(options.max_halvings):
             new = u + size * move
-            ahead = flow.packed_slope(new, rate)
+            ahead = flow.packed_moment_derivatives(new, rate)
             if np.isfinite(ahead).all() and np.linalg.norm(ahead) < (1 - 0.1 * size) * np.linalg.norm(value):
                 break
             size /= 2
@@ -219,12 +229,13 @@ def solve_newton(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
     return None
 
 
-def find_zero_at_edge(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return a zero of d moments / dt at the edge of the domain, where parts of the rows vanish; None without any.
+def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """Return the zero of d moments / dt at the edge of the domain, where parts of the weights vanish, or None.
 
-    Only without noise: rows are B z + L xi, z = (tau, pi) and xi an independent normal variable. They move as rows do,
-    docs/theory.md (19.4), for any B and L, while moments after a step may be those of no rows. L = 0 is invariant; an
-    amplitude without a linear rate, as the difference of two equal units, decreases by a third in a step.
+    It exists only without noise. The unknowns are B and L of weights w = B z + L xi, with z = (tau, pi) and xi an
+    independent normal variable, which move by docs/theory.md (19.4): any B and L are allowed, while moments after a
+    step may be those of no weights. L = 0 is invariant; an amplitude without a linear growth rate, as the difference of
+    two equal units, decreases by a third in a step.
 
     Args:
         flow: the equations of motion.
@@ -236,37 +247,39 @@ def find_zero_at_edge(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | No
         return None
     problem, gram = flow.problem, flow.problem.law.gram
     moments = Moments.unpack(u, problem)
-    known, own = _conditional_law(moments, gram)
+    known, own = _conditional_weight_law(moments, gram)
     values, vectors = np.linalg.eigh(own)
     parts = known, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
     ends = np.cumsum([part.size for part in parts])[:-1]
 
-    def split_parts(x: np.ndarray) -> list[np.ndarray]:
+    def split_weight_parameters(x: np.ndarray) -> list[np.ndarray]:
         return [part.reshape(old.shape) for part, old in zip(np.split(x, ends), parts, strict=True)]
 
-    def moments_of(x: np.ndarray) -> Moments:
-        B, L, phi = split_parts(x)
-        return replace(moments_of_mixture(problem, B, L @ np.swapaxes(L, 1, 2)), phi=phi)
+    def moments_of_parameters(x: np.ndarray) -> Moments:
+        B, L, phi = split_weight_parameters(x)
+        return replace(moments_of_linear_weights(problem, B, L @ np.swapaxes(L, 1, 2)), phi=phi)
 
-    def velocity(x: np.ndarray) -> np.ndarray:
-        B, L, _ = split_parts(x)
-        there = moments_of(x)
-        drift, averages = flow.drift_and_averages(there)
+    def parameter_velocity(x: np.ndarray) -> np.ndarray:
+        B, L, _ = split_weight_parameters(x)
+        there = moments_of_parameters(x)
+        drift, averages = flow.weight_drift_and_averages(there)
         motion = ((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel()
-        return np.concatenate([-motion[0], -motion[1], flow.trained_slope(there, averages, 1.0)])
+        return np.concatenate([-motion[0], -motion[1], flow.trained_number_derivatives(there, averages, 1.0)])
 
     x = np.concatenate([part.ravel() for part in parts])
     scale = max(float(np.abs(x).max()), 1e-3)
     step = 1e-5 * scale
     try:
-        value = velocity(x)
+        value = parameter_velocity(x)
         for _ in range(options.max_iterations):
             if np.abs(value).max() <= options.row_tolerance * scale:
-                return moments_of(x).pack()
-            ahead = (velocity(x + step * unit) - velocity(x - step * unit) for unit in np.eye(len(x)))
+                return moments_of_parameters(x).pack()
+            ahead = (
+                parameter_velocity(x + step * unit) - parameter_velocity(x - step * unit) for unit in np.eye(len(x))
+            )
             move = np.linalg.lstsq(np.stack(list(ahead), axis=1) / (2 * step), -value, rcond=1e-9)[0]
             for _ in range(10):
-                following = velocity(x + move)
+                following = parameter_velocity(x + move)
                 if np.linalg.norm(following) < np.linalg.norm(value):
                     break
                 move = move / 2
@@ -280,45 +293,50 @@ def find_zero_at_edge(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | No
     return None
 
 
-def find_stationary(flow: Flow, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return the fixed point close to packed moments, inside the domain or at its edge; None where none is found.
+def find_stationary_moments(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """Return the stationary point close to packed moments, inside the domain or at its edge, or None if none is found.
 
     Args:
         flow: the equations of motion.
         u: packed moments to start from.
         rate: learning rate.
     """
-    found = solve_newton(flow, u, rate)
-    if found is not None and distance_from_edge(flow.problem, found) > -StationaryOptions.current().edge_tolerance:
+    found = find_stationary_moments_by_newton(flow, u, rate)
+    if (
+        found is not None
+        and distance_from_domain_edge(flow.problem, found) > -StationaryOptions.current().edge_tolerance
+    ):
         return found
-    at_edge = find_zero_at_edge(flow, u, rate)
+    at_edge = find_stationary_moments_at_edge(flow, u, rate)
     return found if at_edge is None else at_edge
 
 
-def distance_from_edge(problem: Problem, u: np.ndarray) -> float:
-    """Return the least variance of rows given means, encodings and teacher, relative to their variance.
+def distance_from_domain_edge(problem: Problem, u: np.ndarray) -> float:
+    """Return the smallest relative variance of the weights given means, encodings and teacher.
 
-    It is zero at the edge of the domain, negative outside.
+    It is zero at the edge of the domain of moments that weights can have, and negative outside.
 
     Args:
         problem: the problem.
         u: packed moments.
     """
     moments = Moments.unpack(u, problem)
-    _, own = _conditional_law(moments, problem.law.gram)
+    _, own = _conditional_weight_law(moments, problem.law.gram)
     scale = max(float(np.trace(moments.S, axis1=1, axis2=2).max()), 1e-300)
     return float(np.linalg.eigvalsh(own).min() / scale)
 
 
-def _conditional_law(moments: Moments, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the law of rows given (tau, pi), per atom: factor of these in the mean, (A, s, C + t), and covariance."""
+def _conditional_weight_law(moments: Moments, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the law of weights given z = (tau, pi): the factor of z in the mean, (A, s, C + t), and covariances."""
     cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
     known = cross @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     return known, moments.S - known @ np.swapaxes(cross, 1, 2)
 
 
-def stationary_point_at(flow: Flow, u: np.ndarray, schedule: Schedule, error_bars: np.ndarray) -> StationaryPoint:
-    """Return the stationary point at packed moments, with its spectrum.
+def stationary_point_with_spectrum(
+    flow: EquationsOfMotion, u: np.ndarray, schedule: LearningRateSchedule, error_bars: np.ndarray
+) -> StationaryPoint:
+    """Return the stationary point at packed moments with the spectrum of its Jacobian.
 
     Args:
         flow: the equations of motion.
@@ -328,8 +346,8 @@ def stationary_point_at(flow: Flow, u: np.ndarray, schedule: Schedule, error_bar
     """
     basis, problem, options = moment_basis(flow.problem), flow.problem, StationaryOptions.current()
     inner, soft, step = u, _EIGENVALUE_ROUNDING, 1e-5
-    if distance_from_edge(problem, u) < options.edge_tolerance:
-        # Moments of no rows have no meaningful differences: take them slightly inside the edge.
+    if distance_from_domain_edge(problem, u) < options.edge_tolerance:
+        # Differences need moments that weights can have: take them slightly inside the edge.
         moments = Moments.unpack(u, problem)
         moved = options.edge_distance * max(float(np.abs(u).max()), 1e-3) * np.eye(problem.student_rank)
         inner, soft, step = (
@@ -340,7 +358,7 @@ def stationary_point_at(flow: Flow, u: np.ndarray, schedule: Schedule, error_bar
     values, vectors = np.linalg.eig(basis.T @ flow.jacobian(inner, schedule.rate, step, basis))
     order = np.argsort(-values.real, kind="stable")
     vectors = basis @ vectors
-    residual = float(np.abs(flow.packed_slope(u, schedule.rate)).max() / max(np.abs(u).max(), 1e-3))
+    residual = float(np.abs(flow.packed_moment_derivatives(u, schedule.rate)).max() / max(np.abs(u).max(), 1e-3))
     moments = Moments.unpack(u, problem)
     return StationaryPoint(
         problem, schedule, flow.batch, moments, values[order], vectors[:, order], residual, error_bars, soft
@@ -348,13 +366,13 @@ def stationary_point_at(flow: Flow, u: np.ndarray, schedule: Schedule, error_bar
 
 
 @dataclass(frozen=True, repr=False)
-class RateLimit(Result):
+class RateLimit(PresentableResult):
     """The largest rate up to which a stationary point exists and is stable.
 
     Attributes:
-        value, error: the rate and its error bar.
-        kind: "lost" (the point ends, or diverges) or "unstable" (it continues).
-        last: the stationary point just below.
+        value, error: the largest rate and its error bar.
+        kind: "lost" (the stationary point ends or diverges there) or "unstable" (it continues, unstable).
+        last: the stationary point just below that rate.
 
     Example:
         >>> limit = sf.rate_limit(sf.problem("ridge_regression"), 0.5, "random")
@@ -372,15 +390,15 @@ class RateLimit(Result):
 def rate_limit(
     problem: Problem, rate: Any, start: Any, *, batch: Any = 1, accuracy: float = 1e-9, most: float = 1e4
 ) -> RateLimit:
-    """Return the rate at which a stable stationary point, continued to larger rates, is lost or unstable.
+    """Return the learning rate at which a stable stationary point, continued to larger rates, is lost or unstable.
 
     Args:
         problem: the problem.
-        rate: the first one, constant.
-        start: close to the point at this rate, as of `stationary`.
-        batch: samples of a step.
-        accuracy: smallest step in the rate, relative.
-        most: rate at which the search ends.
+        rate: constant learning rate at which the continuation begins.
+        start: start close to the stationary point at this rate, as for `stationary`.
+        batch: samples per step.
+        accuracy: relative accuracy of the rate.
+        most: largest learning rate that is tried.
 
     Raises:
         InputError: gradient flow has no rate.
@@ -391,59 +409,66 @@ def rate_limit(
         >>> round(limit.value, 6), limit.kind
         (2.2, 'lost')
     """
-    require_in("accuracy", accuracy, "(0, inf)")
+    require_in_interval("accuracy", accuracy, "(0, inf)")
     schedule, sentences = require_constant_rate(problem, rate, batch)
     if schedule.flow:
-        raise InputError("rate flow: gradient flow has no rate that could be too large")
+        raise InputError(
+            "rate flow: gradient flow has no learning rate, so that no rate is too large; give a number as rate"
+        )
     first = stationary(problem, schedule, start, batch=batch)
     if not first.stable:
-        raise NotConvergedError(f"the {first.branch} stationary point at rate {schedule.rate:g} is not stable")
+        raise NotConvergedError(
+            f"the {first.branch} stationary point at the first rate, {schedule.rate:g}, is not stable; "
+            "give a smaller first rate"
+        )
     begin = first.moments.pack()
     near = 1e-8 * np.abs(begin).max() * schedule.rate
-    flows = find_agreeing_flows(problem, sentences, begin, schedule.rate, lambda _: near)
+    flows = find_agreeing_equations(problem, sentences, begin, schedule.rate, lambda _: near)
     (coarse, _, _), (value, kind, u) = (
-        _continue_to_limit(flow, begin, schedule.rate, accuracy, most) for flow in flows
+        _continue_to_rate_limit(flow, begin, schedule.rate, accuracy, most) for flow in flows
     )
     error = 4 * accuracy * value + 1.5 * abs(value - coarse)
-    here = stationary_point_at(flows[1], u, Schedule(value * (1 - 2 * accuracy)), np.full_like(u, np.nan))
+    here = stationary_point_with_spectrum(
+        flows[1], u, LearningRateSchedule(value * (1 - 2 * accuracy)), np.full_like(u, np.nan)
+    )
     return RateLimit(value, error, kind, here)
 
 
-def find_agreeing_flows(
+def find_agreeing_equations(
     problem: Problem, sentences: float, u: np.ndarray, rate: float, near: Callable[[np.ndarray], float]
-) -> tuple[Flow, Flow]:
-    """Return the equations of motion by the two coarsest successive rules that agree, or by the two finest.
+) -> tuple[EquationsOfMotion, EquationsOfMotion]:
+    """Return the equations of motion by the two coarsest successive quadrature rules that agree, or by the two finest.
 
     Args:
         problem: the problem.
-        sentences: samples of a step.
-        u: packed moments at which slopes are compared.
+        sentences: samples per step.
+        u: packed moments at which time derivatives are compared.
         rate: learning rate.
-        near: returns the largest accepted difference for the slope by the finer rule.
+        near: function of the time derivatives by the finer rule that returns the largest accepted difference.
     """
-    flows = [Flow(problem, rule, sentences) for rule in average_rules_for(problem)]
+    flows = [EquationsOfMotion(problem, rule, sentences) for rule in gradient_average_rules(problem)]
     for coarse, fine in pairwise(flows):
-        slope = fine.packed_slope(u, rate)
-        if np.abs(coarse.packed_slope(u, rate) - slope).max() <= near(slope):
+        slope = fine.packed_moment_derivatives(u, rate)
+        if np.abs(coarse.packed_moment_derivatives(u, rate) - slope).max() <= near(slope):
             return coarse, fine
     coarse, fine = [flows[0], *flows][-2:]
     return coarse, fine
 
 
-def _continue_to_limit(
-    flow: Flow, u: np.ndarray, rate: float, accuracy: float, most: float
+def _continue_to_rate_limit(
+    flow: EquationsOfMotion, u: np.ndarray, rate: float, accuracy: float, most: float
 ) -> tuple[float, str, np.ndarray]:
-    """Return the last rate with a stable point, how it is lost, and the point there."""
+    """Return the largest rate with a stable stationary point, how the point is lost there, and its packed moments."""
     basis, options = moment_basis(flow.problem), StationaryOptions.current()
 
-    def solve_at_rate(new: float, known: np.ndarray) -> tuple[np.ndarray | None, bool]:
+    def find_stationary_moments_at_rate(new: float, known: np.ndarray) -> tuple[np.ndarray | None, bool]:
         """Return the stationary point at a rate, or None, and whether it is stable.
 
         Args:
-            new: the rate.
-            known: packed moments of the point at a smaller rate.
+            new: learning rate.
+            known: packed moments of the stationary point at a smaller rate.
         """
-        found = solve_newton(flow, known, new)
+        found = find_stationary_moments_by_newton(flow, known, new)
         if found is None or not np.isfinite(found).all():
             return None, False
         values = np.linalg.eigvals(basis.T @ flow.jacobian(found, new, along=basis))
@@ -453,9 +478,12 @@ def _continue_to_limit(
     while size > accuracy:
         new = rate * (1 + size)
         if new > most:
-            raise NotConvergedError(f"the point is stable up to a rate of {most:g}, the last that was tried")
-        found, stable = solve_at_rate(new, u)
-        report_remaining(f"rate {rate:.10g}, next step {size:.1e}")
+            raise NotConvergedError(
+                f"the stationary point is still stable at a rate of {most:g}, the largest that was tried; "
+                "give a larger `most`"
+            )
+        found, stable = find_stationary_moments_at_rate(new, u)
+        report_remaining_work(f"rate {rate:.10g}, next step {size:.1e}")
         if found is not None and stable:
             u, rate = found, new
             size *= options.rate_step_growth

@@ -1,4 +1,4 @@
-"""Boundaries along one row of a plane: between which points of its grid they lie, and where they are.
+"""Phase boundaries along one row of a phase diagram: detected between grid points, then located.
 
 A change from one point to the next brackets an event: the branch of lowest training loss changes (a crossing), a branch
 ends (a spinodal), or its replica symmetry becomes unstable, through the replicon or through jumps of the proximal map.
@@ -22,25 +22,25 @@ from ...branches.curve import bisect_branch_end
 from ...following.branch_continuation import BranchContinuation
 from ...following.first_event import first_event_on_branch
 from ...problems.problem import Problem
-from ...problems.reduced import reduce_to_loss
+from ...problems.reduced import reduce_to_fields_of_loss
 from ...solving.solution import Solution
 from ...thresholds.along_branch import almeida_thouless
-from ...thresholds.crossing import loss_difference, replica_symmetric_crossing
+from ...thresholds.crossing import replica_symmetric_crossing, training_loss_difference
 from ...thresholds.search import ThresholdSearch
 from ...thresholds.threshold import Threshold
-from ..sweeping.line import Record, is_found
+from ..sweeping.line import Record, is_solution_record
 from ..sweeping.memory import restore_solution
 
 CROSSING, SPINODAL, REPLICON, JUMPS = "crossing", "spinodal", "replicon", "jumps"
 BRACKETED = "bracketed"
-"""Status of a boundary that is known to lie between two solved points and was not located further."""
+"""Status of a boundary that is bracketed by two solved grid points and was not located more accurately."""
 MAX_LOW_DIMENSION = 4  # dimensions of averages, beyond which sets of samples are too small for equations of folds
 _STEPPED = "step by step"
 
 
 @dataclass(frozen=True)
 class BoundaryOptions(AlgorithmOptions):
-    """Options of the location of phase boundaries on a row.
+    """Options for locating phase boundaries on a row of a phase diagram.
 
     Attributes:
         fold_offset: distance from the end of a branch at which it is solved again, as a fraction of the distance to the
@@ -59,12 +59,12 @@ class BoundaryOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Change:
-    """A difference between neighbouring points of a row.
+class BranchChange:
+    """A change of the branches between neighbouring grid points of a row.
 
     Attributes:
-        kind: CROSSING, SPINODAL, REPLICON or JUMPS; branches: one, or the pair that crosses.
-        ends: indices of the points on both sides; for a spinodal the one with the branch first.
+        kind: CROSSING, SPINODAL, REPLICON or JUMPS; branches: the branch, or the pair that crosses.
+        ends: indices of the two grid points; for a spinodal that of the point with the branch first.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Boundary:
-    """A point of a boundary: where an event is along the first parameter, at a value of the second.
+    """A point of a phase boundary: the value of the first parameter at which it lies, for one value of the second.
 
     Attributes:
         value, error: position and error bar; at: value of the second parameter.
@@ -90,12 +90,13 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A row of solved points in ascending order of the first parameter.
+class DiagramRow:
+    """A row of a phase diagram: solved grid points in ascending order of the first parameter.
 
     Attributes:
-        problem: with the second parameter at `at`; parameter, second: names; values: of the first parameter.
-        records: records of every branch, one a point; accuracy: accuracy of their overlaps.
+        problem: problem with the second parameter equal to `at`; parameter, second: names of both parameters.
+        values: values of the first parameter at the grid points.
+        records: solution records of every branch, one per grid point; accuracy: accuracy of their overlaps.
     """
 
     problem: Problem
@@ -106,36 +107,36 @@ class Row:
     records: Mapping[str, tuple[Record, ...]]
     accuracy: float = 1e-3
 
-    def found(self, branch: str, n: int) -> bool:
-        """Return whether a branch was found at a point.
+    def has_branch(self, branch: str, n: int) -> bool:
+        """Return whether a branch was found at a grid point.
 
         Args:
             branch: the branch.
             n: index of the point.
         """
-        return is_found(self.records[branch][n])
+        return is_solution_record(self.records[branch][n])
 
-    def loss(self, branch: str, n: int) -> float:
-        """Return the training loss of a branch at a point; nan if it does not exist there.
+    def branch_training_loss(self, branch: str, n: int) -> float:
+        """Return the training loss of a branch at a grid point; nan if the branch was not found there.
 
         Args:
             branch: the branch.
             n: index of the point.
         """
-        return float(self.records[branch][n]["training_loss"]) if self.found(branch, n) else np.nan
+        return float(self.records[branch][n]["training_loss"]) if self.has_branch(branch, n) else np.nan
 
-    def lowest_branch(self, n: int, among: Iterable[str] | None = None) -> str:
-        """Return the branch of lowest training loss at a point; an empty string if none is found.
+    def lowest_loss_branch(self, n: int, among: Iterable[str] | None = None) -> str:
+        """Return the branch of lowest training loss at a grid point; an empty string if no branch was found.
 
         Args:
             n: index of the point.
             among: the branches to compare; all by default.
         """
-        there = [branch for branch in (self.records if among is None else among) if self.found(branch, n)]
-        return min(there, key=lambda branch: self.loss(branch, n), default="")
+        there = [branch for branch in (self.records if among is None else among) if self.has_branch(branch, n)]
+        return min(there, key=lambda branch: self.branch_training_loss(branch, n), default="")
 
     def instability_kind(self, branch: str, n: int) -> str:
-        """Return the kind of instability of replica symmetry at a point: REPLICON, JUMPS or an empty string.
+        """Return the kind of replica symmetry instability at a grid point: REPLICON, JUMPS or an empty string.
 
         Args:
             branch: the branch.
@@ -143,35 +144,37 @@ class Row:
         """
         return str(self.records[branch][n].get("unstable", ""))
 
-    def changes(self) -> list[Change]:
-        """Return all changes between neighbouring points, in order."""
-        found: list[Change] = []
+    def branch_changes(self) -> list[BranchChange]:
+        """Return all changes of the branches between neighbouring grid points, in order."""
+        found: list[BranchChange] = []
         for n in range(len(self.values) - 1):
-            pair = tuple(b for b in self.records if b in (self.lowest_branch(n), self.lowest_branch(n + 1)))
+            pair = tuple(b for b in self.records if b in (self.lowest_loss_branch(n), self.lowest_loss_branch(n + 1)))
             # If one of them begins within the cell, they may cross inside it, or it begins as the lower one.
-            if len(pair) == 2 and any(all(self.found(b, k) for b in pair) for k in (n, n + 1)):
-                found.append(Change(CROSSING, pair, (n, n + 1)))
+            if len(pair) == 2 and any(all(self.has_branch(b, k) for b in pair) for k in (n, n + 1)):
+                found.append(BranchChange(CROSSING, pair, (n, n + 1)))
             for branch in self.records:
-                here, there = self.found(branch, n), self.found(branch, n + 1)
+                here, there = self.has_branch(branch, n), self.has_branch(branch, n + 1)
                 if here != there:
-                    found.append(Change(SPINODAL, (branch,), (n, n + 1) if here else (n + 1, n)))
+                    found.append(BranchChange(SPINODAL, (branch,), (n, n + 1) if here else (n + 1, n)))
                     continue
                 words = [self.instability_kind(branch, k) for k in (n, n + 1)]
                 if here and bool(words[0]) != bool(words[1]):
-                    found.append(Change(REPLICON if REPLICON in words else JUMPS, (branch,), (n, n + 1)))
+                    found.append(BranchChange(REPLICON if REPLICON in words else JUMPS, (branch,), (n, n + 1)))
         return found
 
-    def exists_on_both_sides(self, change: Change) -> bool:
-        """Return whether the branches of a change exist on both sides of it."""
-        return all(self.found(branch, n) for branch in change.branches for n in change.ends)
+    def has_branches_at_bracket_ends(self, change: BranchChange) -> bool:
+        """Return whether the branches of a change exist at both grid points that bracket it."""
+        return all(self.has_branch(branch, n) for branch in change.branches for n in change.ends)
 
-    def change_groups(self) -> list[tuple[Change, ...]]:
+    def jointly_located_changes(self) -> list[tuple[BranchChange, ...]]:
         """Return groups of changes that are located together.
 
-        A crossing that may lie beyond the end of one of its branches comes after the ends; all others are single.
+        A crossing close to the end of one of its branches follows that end; every other change is a group of its own.
         """
-        changes = self.changes()
-        hidden = [change for change in changes if change.kind == CROSSING and not self.exists_on_both_sides(change)]
+        changes = self.branch_changes()
+        hidden = [
+            change for change in changes if change.kind == CROSSING and not self.has_branches_at_bracket_ends(change)
+        ]
         behind = {
             change: tuple(
                 end
@@ -185,16 +188,16 @@ class Row:
         return [*alone, *((*ends, change) for change, ends in behind.items())]
 
     @property
-    def cell_width(self) -> float:
-        """The distance between neighbouring points."""
+    def grid_spacing(self) -> float:
+        """The distance between neighbouring grid points in the first parameter."""
         return self.values[1] - self.values[0]
 
-    def parameter_bracket(self, change: Change) -> tuple[float, float]:
-        """Return the values of the parameter on both sides of a change."""
+    def parameter_bracket(self, change: BranchChange) -> tuple[float, float]:
+        """Return the values of the first parameter at the two grid points that bracket a change."""
         return self.values[change.ends[0]], self.values[change.ends[1]]
 
-    def event(self, change: Change, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the event that a change brackets; None for jumps, which have none, and if a branch does not end.
+    def locate_event(self, change: BranchChange, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the threshold that a change brackets; None for jumps, and if a branch does not end.
 
         Args:
             change: a change of this row.
@@ -202,23 +205,23 @@ class Row:
             seed: seed of sampled rules.
 
         Raises:
-            NotConvergedError: the event is not located.
+            NotConvergedError: the threshold is not located.
         """
         chosen: dict[str, Any] = {"accuracy": accuracy, "seed": seed}
         if change.kind == CROSSING:
-            one, other = (self.branch_from_points(name, change.ends, seed) for name in change.branches)
-            return self.locate_crossing((one, other), self.parameter_bracket(change), **chosen)
+            one, other = (self.restore_branch_at_points(name, change.ends, seed) for name in change.branches)
+            return self.locate_branch_crossing((one, other), self.parameter_bracket(change), **chosen)
         (name,) = change.branches
         if change.kind == SPINODAL:
-            return self.locate_end(name, *change.ends, **chosen)
+            return self.locate_branch_end(name, *change.ends, **chosen)
         if change.kind == REPLICON:
-            branch, bracket = self.branch_from_points(name, change.ends, seed), self.parameter_bracket(change)
+            branch, bracket = self.restore_branch_at_points(name, change.ends, seed), self.parameter_bracket(change)
             return almeida_thouless(
                 self.problem, self.parameter, on=name, branch=branch, bracket=bracket, verify=False, **chosen
             )
         return None
 
-    def locate_crossing(
+    def locate_branch_crossing(
         self, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
     ) -> Threshold:
         """Locate the crossing of two branches in an interval.
@@ -236,10 +239,10 @@ class Row:
         chosen: dict[str, Any] = {"bracket": bracket, "accuracy": accuracy, "seed": seed, "verify": False}
         return replica_symmetric_crossing(self.problem, self.parameter, between, branches=branches, **chosen)
 
-    def locate_end(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the end of a branch between a point that has it and one that has not; None if it does not end.
+    def locate_branch_end(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the end of a branch between a grid point with the branch and one without; None if it does not end.
 
-        The search goes one cell beyond. With averages in many dimensions the branch is followed by small steps instead.
+        The branch is continued up to one grid spacing further, or, with averages in many dimensions, by small steps.
 
         Args:
             name: the branch.
@@ -252,17 +255,19 @@ class Row:
             NotConvergedError: the branch is not found again at the first point, or cannot be continued.
         """
         first, last = self.values[inside], self.values[outside]
-        if reduce_to_loss(self.problem).dimension > MAX_LOW_DIMENSION:
-            return self._bracket_end_by_steps(name, inside, last, accuracy, seed)
-        beyond = BoundaryOptions.current().search_beyond * np.copysign(self.cell_width, last - first)
+        if reduce_to_fields_of_loss(self.problem).dimension > MAX_LOW_DIMENSION:
+            return self._bracket_branch_end_by_steps(name, inside, last, accuracy, seed)
+        beyond = BoundaryOptions.current().search_beyond * np.copysign(self.grid_spacing, last - first)
         goal = float(np.clip(last + beyond, self.values[0], self.values[-1]))
-        return self.continue_from_point(name, inside, goal, accuracy, seed)[0]
+        return self.continue_branch_from_point(name, inside, goal, accuracy, seed)[0]
 
-    def _bracket_end_by_steps(self, name: str, inside: int, missing: float, accuracy: float, seed: int) -> Threshold:
-        """Bracket the end of a branch between the last value it is followed to and one that Newton's method misses.
+    def _bracket_branch_end_by_steps(
+        self, name: str, inside: int, missing: float, accuracy: float, seed: int
+    ) -> Threshold:
+        """Bracket the end of a branch by small steps: the last value with a solution, and the next one without.
 
-        Steps are halved where it finds no solution, until they are as short as the error bar asks for; so that a value
-        too far away to be reached is not taken for missing.
+        A step without a solution is halved, down to the error bar asked for, so that the branch is not lost to a step
+        that is merely too long for Newton's method.
 
         Raises:
             NotConvergedError: the branch is not found again at the first point, or does not end before `missing`.
@@ -270,11 +275,11 @@ class Row:
         direction = 1 if missing > self.values[inside] else -1
         inner = inside - direction
         numbers = (inside, inner) if 0 <= inner < len(self.values) else (inside,)
-        branch = replace(self.branch_from_points(name, numbers, seed), followed=True)
+        branch = replace(self.restore_branch_at_points(name, numbers, seed), followed=True)
         last, step = self.values[inside], abs(missing - self.values[inside]) / 2
         while direction * (missing - last) > 0:
             there = last + direction * min(step, direction * (missing - last))
-            if branch.at(there) is not None:
+            if branch.solution_at(there) is not None:
                 last = there
             elif step > 2 * accuracy:
                 step /= 2
@@ -296,10 +301,10 @@ class Row:
             evidence={"type": _STEPPED, "bracket": sorted((last, missing))},
         )
 
-    def continue_from_point(
+    def continue_branch_from_point(
         self, name: str, inside: int, goal: float, accuracy: float, seed: int
     ) -> tuple[Threshold | None, float]:
-        """Return the end of a branch between a point of the row and a value, or None, and the last value reached.
+        """Return the located end of a continued branch, None if it does not end, and the last parameter value reached.
 
         Args:
             name: the branch.
@@ -312,50 +317,54 @@ class Row:
             NotConvergedError: the branch is not found again at the point, or cannot be continued.
         """
         first = self.values[inside]
-        start = self.branch_from_points(name, (inside,), seed).known[first]
+        start = self.restore_branch_at_points(name, (inside,), seed).known[first]
         search = ThresholdSearch(SPINODAL, self.problem, self.parameter, (name,), (first, goal), accuracy, False)
         continuation = BranchContinuation(self.problem, start, self.parameter, (first, goal), self.accuracy, seed)
         event = first_event_on_branch(continuation, search)
         return event, continuation.points_so_far[-1].value if continuation.points_so_far else first
 
-    def branch_from_points(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
-        """Return a branch with solutions at some points of the row, solved again from their records.
+    def restore_branch_at_points(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
+        """Return a branch with solutions at some grid points, solved again from their stored records.
 
         Args:
             name: the branch.
-            numbers: indices of the points; those without the branch are left out.
+            numbers: indices of the grid points; points without the branch are left out.
             seed: seed of sampled rules.
 
         Raises:
             NotConvergedError: a solution is not found again.
         """
-        most = BoundaryOptions.current().rule_sizes[reduce_to_loss(self.problem).dimension > MAX_LOW_DIMENSION]
+        most = BoundaryOptions.current().rule_sizes[
+            reduce_to_fields_of_loss(self.problem).dimension > MAX_LOW_DIMENSION
+        ]
         branch = Branch(self.problem, self.parameter, name, self.accuracy, seed, effort=2, most=most)
         for n in numbers:
-            if not self.found(name, n):
+            if not self.has_branch(name, n):
                 continue
             value = self.values[n]
             guess: Solution = restore_solution(
                 self.problem.with_(**{self.parameter: value}), name, self.records[name][n]
             )
-            if branch.at(value, guess=guess) is None:
+            if branch.solution_at(value, guess=guess) is None:
                 raise NotConvergedError(f"the {name} branch was not found again at {self.parameter} = {value:g}")
         return branch
 
 
-LocatedBoundaries = Mapping[Change, Boundary | None]
+LocatedBoundaries = Mapping[BranchChange, Boundary | None]
 """The located boundaries of a row; None if branches do not cross after all."""
 BoundaryKey = tuple[str, tuple[str, ...], bool, int]
 
 
-def locate_group(row: Row, changes: Sequence[Change], accuracy: float, seed: int) -> list[Boundary | None]:
-    """Locate the events that the changes of one group bracket, or bracket those that cannot be located.
+def locate_boundary_group(
+    row: DiagramRow, changes: Sequence[BranchChange], accuracy: float, seed: int
+) -> list[Boundary | None]:
+    """Locate the boundaries of one group of changes; a boundary that cannot be located is bracketed by grid points.
 
-    A boundary is None if the branches do not cross because one of them begins as the lower one.
+    A boundary is None if the branches do not cross after all, since one of them begins as the lower one.
 
     Args:
         row: the row of the changes.
-        changes: a group of `Row.change_groups`.
+        changes: a group of `DiagramRow.jointly_located_changes`.
         accuracy: error bar asked for, in the first parameter.
         seed: seed of sampled rules.
     """
@@ -364,15 +373,15 @@ def locate_group(row: Row, changes: Sequence[Change], accuracy: float, seed: int
     for change in changes:
         event: Threshold | None = None
         try:
-            if change.kind == CROSSING and not row.exists_on_both_sides(change):
-                found.append(_locate_hidden_crossing(row, change, ends, accuracy, seed))
+            if change.kind == CROSSING and not row.has_branches_at_bracket_ends(change):
+                found.append(_locate_crossing_near_branch_end(row, change, ends, accuracy, seed))
                 continue
-            event = row.event(change, accuracy, seed)
+            event = row.locate_event(change, accuracy, seed)
         except (NotConvergedError, InputError):
             pass
         low, high = sorted(row.values[n] for n in change.ends)
         if event is None or not low - (high - low) <= event.value <= high + (high - low):
-            found.append(_bracketed_boundary(row, change, *_bracketing_interval(row, change, seed)))
+            found.append(_boundary_at_interval_midpoint(row, change, *_bracketing_interval(row, change, seed)))
             continue
         if change.kind == SPINODAL:
             ends[change.branches[0]] = event
@@ -380,41 +389,46 @@ def locate_group(row: Row, changes: Sequence[Change], accuracy: float, seed: int
     return found
 
 
-def bracketed_boundary(row: Row, change: Change) -> Boundary:
-    """Return a boundary between the neighbouring points of a change, not located further.
+def bracketed_boundary(row: DiagramRow, change: BranchChange) -> Boundary:
+    """Return the boundary that is only bracketed by the neighbouring grid points of a change.
 
     Args:
         row: the row of the change.
         change: the change.
     """
-    return _bracketed_boundary(row, change, *row.parameter_bracket(change))
+    return _boundary_at_interval_midpoint(row, change, *row.parameter_bracket(change))
 
 
-def _bracketed_boundary(row: Row, change: Change, one: float, other: float) -> Boundary:
+def _boundary_at_interval_midpoint(row: DiagramRow, change: BranchChange, one: float, other: float) -> Boundary:
     middle, width = (one + other) / 2, abs(other - one) / 2
     return Boundary(change.kind, change.branches, middle, width, row.at, BRACKETED)
 
 
-def _bracketing_interval(row: Row, change: Change, seed: int) -> tuple[float, float]:
-    """Return the interval between neighbouring points; narrower, by bisection, for the end of a branch."""
+def _bracketing_interval(row: DiagramRow, change: BranchChange, seed: int) -> tuple[float, float]:
+    """Return the interval between the grid points of a change; for the end of a branch it is bisected."""
     ends = row.parameter_bracket(change)
     if change.kind != SPINODAL:
         return ends
     try:
         bisections = BoundaryOptions.current().end_bisections
-        return bisect_branch_end(row.branch_from_points(change.branches[0], change.ends[:1], seed), ends[1], bisections)
+        return bisect_branch_end(
+            row.restore_branch_at_points(change.branches[0], change.ends[:1], seed), ends[1], bisections
+        )
     except NotConvergedError:
         return ends
 
 
-def _locate_hidden_crossing(
-    row: Row, change: Change, ends: Mapping[str, Threshold], accuracy: float, seed: int
+def _locate_crossing_near_branch_end(
+    row: DiagramRow, change: BranchChange, ends: Mapping[str, Threshold], accuracy: float, seed: int
 ) -> Boundary | None:
-    """Locate the crossing of two branches between a point that has both and the end of one; None if they do not cross.
+    """Locate the crossing of two branches between a grid point with both and the end of one; None if they do not cross.
 
-    `ends` are the located ends of branches of this cell.
+    `ends` are the located ends of branches between the same grid points.
     """
-    (one, other), n = change.branches, next(n for n in change.ends if all(row.found(b, n) for b in change.branches))
+    (one, other), n = (
+        change.branches,
+        next(n for n in change.ends if all(row.has_branch(b, n) for b in change.branches)),
+    )
     here = row.values[n]
     if not any(name in ends for name in change.branches):
         return None
@@ -422,12 +436,12 @@ def _locate_hidden_crossing(
     end = ends[name].solutions[0]
     last = end.problem.value_of(row.parameter)
     opponent = other if name == one else one
-    opposite = _solve_between_points(row, opponent, n, last, seed)
-    difference, error = loss_difference(end, opposite)
-    before = row.loss(name, n) - row.loss(opponent, n)
+    opposite = _solve_between_grid_points(row, opponent, n, last, seed)
+    difference, error = training_loss_difference(end, opposite)
+    before = row.branch_training_loss(name, n) - row.branch_training_loss(opponent, n)
     if difference * before > 0 and abs(difference) > error:
         return None
-    pair = (row.branch_from_points(one, (n,), seed), row.branch_from_points(other, (n,), seed))
+    pair = (row.restore_branch_at_points(one, (n,), seed), row.restore_branch_at_points(other, (n,), seed))
     if ends[name].evidence.get("type") == _STEPPED:  # this side of the end
         within = last
         for branch in pair:
@@ -435,37 +449,39 @@ def _locate_hidden_crossing(
     else:
         within = last + BoundaryOptions.current().fold_offset * (here - last)  # where Newton's method is not singular
         for branch in pair:
-            branch.at(within)
+            branch.solution_at(within)
     try:
-        found = row.locate_crossing(pair, (here, within), accuracy, seed)
+        found = row.locate_branch_crossing(pair, (here, within), accuracy, seed)
     except NotConvergedError:
         if difference * before > 0:  # equal there within errors: how far back they may be equal
             fraction = min(1.0, (abs(difference) + error) / abs(before - difference))
-            return _bracketed_boundary(row, change, last + fraction * (here - last), last)
-        return _bracketed_boundary(row, change, here, last)
+            return _boundary_at_interval_midpoint(row, change, last + fraction * (here - last), last)
+        return _boundary_at_interval_midpoint(row, change, here, last)
     return Boundary(change.kind, change.branches, found.value, found.error, row.at, found.status)
 
 
-def _solve_between_points(row: Row, name: str, n: int, value: float, seed: int) -> Solution:
-    """Return the solution of a branch at a value between points of the row, from its solution at one of them.
+def _solve_between_grid_points(row: DiagramRow, name: str, n: int, value: float, seed: int) -> Solution:
+    """Return the solution of a branch at a parameter value between grid points, from the solution at one of them.
 
     Raises:
         NotConvergedError: the branch is not found.
     """
-    found = row.branch_from_points(name, (n,), seed).at(value)
+    found = row.restore_branch_at_points(name, (n,), seed).solution_at(value)
     if found is None:
         raise NotConvergedError(f"the {name} branch was not found at {row.parameter} = {value:g}")
     return found
 
 
-def index_boundaries(places: LocatedBoundaries, kind: str | None = None) -> dict[BoundaryKey, tuple[Change, Boundary]]:
-    """Return the located boundaries of a row by kind, branches, side of a branch's end, and count among equal ones.
+def boundaries_by_kind_and_branches(
+    places: LocatedBoundaries, kind: str | None = None
+) -> dict[BoundaryKey, tuple[BranchChange, Boundary]]:
+    """Return the located boundaries of a row by kind, branches, direction of a branch's end, and a counter.
 
     Args:
         places: located boundaries by their changes.
-        kind: only boundaries of this kind.
+        kind: kind of boundaries to return; None for all.
     """
-    found: dict[BoundaryKey, tuple[Change, Boundary]] = {}
+    found: dict[BoundaryKey, tuple[BranchChange, Boundary]] = {}
     for change, place in sorted(places.items(), key=lambda item: min(item[0].ends)):
         if place is not None and kind in (None, change.kind):
             name = change.kind, change.branches, change.ends[1] > change.ends[0]
@@ -473,8 +489,8 @@ def index_boundaries(places: LocatedBoundaries, kind: str | None = None) -> dict
     return found
 
 
-def rows_to_insert(rows: Sequence[tuple[Row, LocatedBoundaries]], bend: float, reach: float) -> list[float]:
-    """Return values of the second parameter half way between neighbouring rows whose boundaries differ too much.
+def grid_rows_to_insert(rows: Sequence[tuple[DiagramRow, LocatedBoundaries]], bend: float, reach: float) -> list[float]:
+    """Return values of the second parameter for new rows, half way between rows whose boundaries differ too much.
 
     Args:
         rows: rows with their located boundaries, in ascending order.
@@ -482,17 +498,20 @@ def rows_to_insert(rows: Sequence[tuple[Row, LocatedBoundaries]], bend: float, r
         reach: largest distance, in cells, between boundaries of neighbouring rows.
     """
     # Jumps become negligible at a point known to one cell only: no event.
-    lines = [{key: there for key, there in index_boundaries(places).items() if key[0] != JUMPS} for _, places in rows]
+    lines = [
+        {key: there for key, there in boundaries_by_kind_and_branches(places).items() if key[0] != JUMPS}
+        for _, places in rows
+    ]
     chosen: set[int] = set()
     for n, (one, other) in enumerate(pairwise(lines)):
-        cell_width = rows[n][0].cell_width
+        grid_spacing = rows[n][0].grid_spacing
         moved = [abs(one[key][1].value - other[key][1].value) for key in one if key in other]
-        if one.keys() != other.keys() or any(move > reach * cell_width for move in moved):
+        if one.keys() != other.keys() or any(move > reach * grid_spacing for move in moved):
             chosen.add(n)
     for n, (below, here, above) in enumerate(zip(lines, lines[1:], lines[2:], strict=False)):
         at = [rows[k][0].at for k in (n, n + 1, n + 2)]
         for key in below.keys() & here.keys() & above.keys():
             straight = float(np.interp(at[1], at[::2], [below[key][1].value, above[key][1].value]))
-            if abs(here[key][1].value - straight) > bend * rows[n][0].cell_width:
+            if abs(here[key][1].value - straight) > bend * rows[n][0].grid_spacing:
                 chosen |= {n, n + 1}
     return [(rows[n][0].at + rows[n + 1][0].at) / 2 for n in sorted(chosen)]

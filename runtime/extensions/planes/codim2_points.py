@@ -1,4 +1,4 @@
-"""Codimension-2 points of a plane, where boundaries meet.
+"""Codimension-2 points of a phase diagram, where phase boundaries meet.
 
 There are three kinds: three branches have equal training loss; a branch ends on a crossing, its own or that of two
 others; two branches end. The order of the boundaries differs between the rows below and above. One of them, the
@@ -21,13 +21,26 @@ from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_bar
 from ...branches.branch import Branch
-from ...following.events import FOLD, PITCHFORK, relocate_event
+from ...following.events import FOLD, PITCHFORK, relocate_event_for_nearby_problem
 from ...solving.losses import refine_training_loss
 from ...solving.solution import Solution
-from ...thresholds.crossing import loss_difference, loss_slope, refine_both_losses, refine_loss_on_branch
-from ...thresholds.root import Evaluation, Root, find_root
+from ...thresholds.crossing import (
+    refine_both_training_losses,
+    refine_training_loss_on_branch,
+    training_loss_derivative,
+    training_loss_difference,
+)
+from ...thresholds.root import DifferenceEvaluation, LocatedRoot, find_root_in_bracket
 from ...thresholds.threshold import Threshold
-from .boundaries import BRACKETED, CROSSING, SPINODAL, Change, LocatedBoundaries, Row, index_boundaries
+from .boundaries import (
+    BRACKETED,
+    CROSSING,
+    SPINODAL,
+    BranchChange,
+    DiagramRow,
+    LocatedBoundaries,
+    boundaries_by_kind_and_branches,
+)
 
 TRIPLE, END, ENDS = "triple", "end", "ends"
 UNCONFIRMED = "unconfirmed"
@@ -36,7 +49,7 @@ UNCONFIRMED = "unconfirmed"
 
 @dataclass(frozen=True)
 class Codim2Options(AlgorithmOptions):
-    """Options of the location of codimension-2 points.
+    """Options for locating codimension-2 points of a phase diagram.
 
     Attributes:
         search_margin: cells by which the search for a crossing between two rows exceeds its positions on these rows.
@@ -58,8 +71,8 @@ class Codim2Options(AlgorithmOptions):
 
 Outcome = TypeVar("Outcome")
 LossRefinement = Callable[[Solution, float], Solution | None]
-ChangePair = tuple[Change, Change]
-"""A boundary as a change on the row below and on the row above."""
+ChangePair = tuple[BranchChange, BranchChange]
+"""A boundary as a pair of branch changes: on the row below and on the row above."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +97,7 @@ class Codim2Point:
 
     @property
     def lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Kinds and branches of the boundaries that may meet here: ends first, then the crossings of every pair."""
+        """Kinds and branches of the boundaries that may meet at the point: ends first, then crossings of every pair."""
         ending = {TRIPLE: (), END: self.branches[:1], ENDS: self.branches}[self.kind]
         pairs = ((one, other) for one in self.branches for other in self.branches if one != other)
         return *((SPINODAL, (name,)) for name in ending), *((CROSSING, pair) for pair in pairs)
@@ -105,7 +118,7 @@ class Codim2Candidate:
 
     kind: str
     branches: tuple[str, ...]
-    rows: tuple[Row, Row]
+    rows: tuple[DiagramRow, DiagramRow]
     reference_boundary: ChangePair
     between: tuple[float, float]
     pair: tuple[str, str]
@@ -113,12 +126,12 @@ class Codim2Candidate:
     is_explained: bool = False
 
 
-def find_candidates(rows: list[tuple[Row, LocatedBoundaries]]) -> list[Codim2Candidate]:
+def find_codim2_candidates(rows: list[tuple[DiagramRow, LocatedBoundaries]]) -> list[Codim2Candidate]:
     """Return candidate codimension-2 points between neighbouring rows (ascending in the second parameter)."""
     found: list[Codim2Candidate] = []
     for lower, upper in pairwise(rows):
-        swapped = list(_swapped_end_candidates(lower, upper))
-        found += _end_candidates(lower, upper, [set(candidate.pair) for candidate in swapped])
+        swapped = list(_candidates_from_swapped_branch_ends(lower, upper))
+        found += _candidates_from_branch_ends(lower, upper, [set(candidate.pair) for candidate in swapped])
         found += swapped
         # Each of three crossings may be the reference boundary of the same point.
         found += {
@@ -127,11 +140,11 @@ def find_candidates(rows: list[tuple[Row, LocatedBoundaries]]) -> list[Codim2Can
     return found
 
 
-def _swapped_end_candidates(
-    lower: tuple[Row, LocatedBoundaries], upper: tuple[Row, LocatedBoundaries]
+def _candidates_from_swapped_branch_ends(
+    lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries]
 ) -> Iterator[Codim2Candidate]:
     """Yield candidates from ends of two branches whose order differs between the rows."""
-    below, above = (index_boundaries(places, SPINODAL) for _, places in (lower, upper))
+    below, above = (boundaries_by_kind_and_branches(places, SPINODAL) for _, places in (lower, upper))
     for key, other in combinations([key for key in below if key in above], 2):
         (first_below, at_below), (second_below, other_below) = below[key], below[other]
         (first_above, at_above), (second_above, other_above) = above[key], above[other]
@@ -144,19 +157,19 @@ def _swapped_end_candidates(
             yield Codim2Candidate(ENDS, pair, (lower[0], upper[0]), reference, between, pair, crossed)
 
 
-def _end_candidates(
-    lower: tuple[Row, LocatedBoundaries], upper: tuple[Row, LocatedBoundaries], swapped: list[set[str]]
+def _candidates_from_branch_ends(
+    lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries], swapped: list[set[str]]
 ) -> Iterator[Codim2Candidate]:
-    """Yield candidates from ends of branches at which another branch is the lowest on the other row.
+    """Yield candidates from ends of branches with different branches of lowest loss on two neighbouring rows.
 
-    `swapped` are pairs of branches whose ends have another order on the other row.
+    `swapped` are pairs of branches whose ends come in different orders on the two rows.
     """
-    below, above = (index_boundaries(places, SPINODAL) for _, places in (lower, upper))
+    below, above = (boundaries_by_kind_and_branches(places, SPINODAL) for _, places in (lower, upper))
     for key in [key for key in below if key in above]:
         (one, here), (other, there) = below[key], above[key]
         (name,) = one.branches
-        is_lowest, rival = _lowest_at_end(lower, one, here.value)
-        other_is_lowest, other_rival = _lowest_at_end(upper, other, there.value)
+        is_lowest, rival = _compare_losses_at_branch_end(lower, one, here.value)
+        other_is_lowest, other_rival = _compare_losses_at_branch_end(upper, other, there.value)
         if is_lowest != other_is_lowest and rival == other_rival and rival:
             branches: tuple[str, ...] = (name, rival)
             pair = name, rival
@@ -179,45 +192,47 @@ def _end_candidates(
         )
 
 
-def _lowest_at_end(located_row: tuple[Row, LocatedBoundaries], change: Change, value: float) -> tuple[bool, str]:
-    """Return whether a branch is the lowest at its end, and the lowest of the others there."""
+def _compare_losses_at_branch_end(
+    located_row: tuple[DiagramRow, LocatedBoundaries], change: BranchChange, value: float
+) -> tuple[bool, str]:
+    """Return whether a branch has the lowest loss at its end, and which other branch has the lowest loss there."""
     row, places = located_row
     (name,) = change.branches
     within = {c: p for c, p in places.items() if c.kind == CROSSING and set(c.ends) == set(change.ends)}
     crossed = any(name in c.branches and p is not None for c, p in within.items())
     others = [branch for branch in row.records if branch != name]
     low, high = sorted(change.ends)
-    here, there = row.lowest_branch(low, others), row.lowest_branch(high, others)
+    here, there = row.lowest_loss_branch(low, others), row.lowest_loss_branch(high, others)
     rival = here or there
     if here != there and here and there:
         cut = next((p.value for c, p in within.items() if p is not None and set(c.branches) == {here, there}), None)
-        rival = here if value < (_equal_loss_value(row, here, there, low) if cut is None else cut) else there
-    return row.lowest_branch(change.ends[0]) == name and not crossed, rival
+        rival = here if value < (_parameter_of_equal_loss(row, here, there, low) if cut is None else cut) else there
+    return row.lowest_loss_branch(change.ends[0]) == name and not crossed, rival
 
 
-def _equal_loss_value(row: Row, one: str, other: str, n: int) -> float:
-    """Return the value in a cell at which two losses are equal, by linear interpolation, or its middle."""
-    differences = [row.loss(one, k) - row.loss(other, k) for k in (n, n + 1)]
+def _parameter_of_equal_loss(row: DiagramRow, one: str, other: str, n: int) -> float:
+    """Return the parameter at which two losses are equal, by linear interpolation between grid points."""
+    differences = [row.branch_training_loss(one, k) - row.branch_training_loss(other, k) for k in (n, n + 1)]
     fraction = differences[0] / (differences[0] - differences[1]) if differences[0] * differences[1] < 0 else 0.5
     return row.values[n] + fraction * (row.values[n + 1] - row.values[n])
 
 
 def _triple_point_candidates(
-    lower: tuple[Row, LocatedBoundaries], upper: tuple[Row, LocatedBoundaries]
+    lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries]
 ) -> Iterator[Codim2Candidate]:
     """Yield candidates from crossings of the two lowest branches that lie above a third one on the other row."""
     for (row, places), (other, _) in ((lower, upper), (upper, lower)):
         for change, place in places.items():
-            if change.kind != CROSSING or place is None or not row.exists_on_both_sides(change):
+            if change.kind != CROSSING or place is None or not row.has_branches_at_bracket_ends(change):
                 continue
             one, second = change.branches
-            opposite = _hidden_crossing(other, one, second)
+            opposite = _crossing_above_lowest_branch(other, one, second)
             if opposite is None:
                 continue
             n = opposite.ends[0]
-            at = _equal_loss_value(other, one, second, n)
-            third = other.lowest_branch(min(opposite.ends, key=lambda k: abs(other.values[k] - at)))
-            if third in ("", one, second) or not all(row.found(third, k) for k in change.ends):
+            at = _parameter_of_equal_loss(other, one, second, n)
+            third = other.lowest_loss_branch(min(opposite.ends, key=lambda k: abs(other.values[k] - at)))
+            if third in ("", one, second) or not all(row.has_branch(third, k) for k in change.ends):
                 continue
             ordered = [(row, change, place.value), (other, opposite, at)]
             if row.at > other.at:
@@ -226,13 +241,13 @@ def _triple_point_candidates(
             yield Codim2Candidate(TRIPLE, (one, second, third), rows, reference_boundary, between, (third, one))
 
 
-def _hidden_crossing(row: Row, one: str, other: str) -> Change | None:
-    """Return the crossing of two branches above a lower one; None if they do not cross, or are the lowest there."""
+def _crossing_above_lowest_branch(row: DiagramRow, one: str, other: str) -> BranchChange | None:
+    """Return the crossing of two branches that lie above a third; None if there is no such crossing."""
     for n in range(len(row.values) - 1):
-        here, there = (row.loss(one, k) - row.loss(other, k) for k in (n, n + 1))
+        here, there = (row.branch_training_loss(one, k) - row.branch_training_loss(other, k) for k in (n, n + 1))
         if here * there < 0:
-            change = Change(CROSSING, (one, other), (n, n + 1))
-            return None if change in row.changes() else change
+            change = BranchChange(CROSSING, (one, other), (n, n + 1))
+            return None if change in row.branch_changes() else change
     return None
 
 
@@ -247,10 +262,12 @@ def locate_codim2_point(candidate: Codim2Candidate, accuracies: tuple[float, flo
         seed: seed of sampled rules.
     """
     lower, upper = candidate.rows
-    evaluator = _ReferenceDifference(candidate, accuracies[0], seed)
+    evaluator = _DifferenceOnReferenceBoundary(candidate, accuracies[0], seed)
     try:
         with progress_bar(f"{candidate.kind} of {' and '.join(candidate.branches)}", None) as task:
-            before, last, missing = _bracket_root(candidate, accuracies[1], evaluator.evaluate, task.advance)
+            before, last, missing = _bracket_root_between_rows(
+                candidate, accuracies[1], evaluator.evaluate_difference, task.advance
+            )
             if candidate.is_explained and not (
                 _differ_in_sign(before, last) and _has_definite_sign(before) and _has_definite_sign(last)
             ):
@@ -258,93 +275,109 @@ def locate_codim2_point(candidate: Codim2Candidate, accuracies: tuple[float, flo
             if not _differ_in_sign(before, last):
                 if missing is None:
                     return None
-                raise NotConvergedError("a branch ends on the reference boundary before the losses are equal")
+                raise NotConvergedError(
+                    "a branch ends on the reference boundary before its training loss equals that of the other branch"
+                )
             left, right = sorted((before, last), key=lambda evaluation: evaluation.value)
-            root = find_root(left, right, accuracies[1], evaluator.evaluate, task.advance)
+            root = find_root_in_bracket(left, right, accuracies[1], evaluator.evaluate_difference, task.advance)
     except (NotConvergedError, InputError):
         ends = [
             row.values[n]
             for row, change in zip(candidate.rows, candidate.reference_boundary, strict=True)
             for n in change.ends
         ]
-        (value, error), (at, at_error) = _interval_centre(*ends), _interval_centre(lower.at, upper.at)
+        (value, error), (at, at_error) = (
+            _interval_centre_and_radius(*ends),
+            _interval_centre_and_radius(lower.at, upper.at),
+        )
         return Codim2Point(candidate.kind, candidate.branches, value, error, at, at_error, BRACKETED)
     at_error = root.best.error / abs(root.slope) + root.error
-    value, error = evaluator.extrapolate(root.best.value, root.value, at_error)
+    value, error = evaluator.extrapolate_reference_boundary(root.best.value, root.value, at_error)
     if not lower.values[0] <= value <= lower.values[-1]:
         return None
     fine = error <= accuracies[0] and at_error <= accuracies[1]
     status = "converged" if fine else "accuracy_not_reached"
     with progress_bar(f"{candidate.kind} of {' and '.join(candidate.branches)}: confirming", None):
-        if not _is_confirmed(candidate, root, (value, error), max(at_error, accuracies[1]), accuracies[0], seed):
+        if not _is_codim2_point_confirmed(
+            candidate, root, (value, error), max(at_error, accuracies[1]), accuracies[0], seed
+        ):
             status = UNCONFIRMED
     return Codim2Point(candidate.kind, candidate.branches, value, error, root.value, at_error, status)
 
 
-def _is_confirmed(
-    candidate: Codim2Candidate, root: Root, place: tuple[float, float], at_error: float, accuracy: float, seed: int
+def _is_codim2_point_confirmed(
+    candidate: Codim2Candidate,
+    root: LocatedRoot,
+    place: tuple[float, float],
+    at_error: float,
+    accuracy: float,
+    seed: int,
 ) -> bool:
     """Return whether more accurate solutions confirm the difference and the reference boundary at a root.
 
     `place` is the position and error bar of the reference boundary, `at_error` the error bar of the root.
     """
-    finer = _ReferenceDifference(candidate, accuracy, seed, Codim2Options.current().confirmation_accuracy)
+    finer = _DifferenceOnReferenceBoundary(candidate, accuracy, seed, Codim2Options.current().confirmation_accuracy)
     try:
-        there = finer.evaluate(root.value, max(root.best.error, abs(root.slope) * at_error))
+        there = finer.evaluate_difference(root.value, max(root.best.error, abs(root.slope) * at_error))
     except (NotConvergedError, InputError):
         return False
     moved, root_error = abs(there.difference / root.slope), there.error / abs(root.slope)
-    value, error = finer.reference_at(root.value)
+    value, error = finer.reference_boundary_position(root.value)
     return root_error <= 2 * at_error and moved <= root_error + at_error and abs(value - place[0]) <= error + place[1]
 
 
-def _bracket_root(
+def _bracket_root_between_rows(
     candidate: Codim2Candidate,
     accuracy: float,
-    evaluate: Callable[[float, float | None], Evaluation],
+    evaluate: Callable[[float, float | None], DifferenceEvaluation],
     tick: Callable[[], None],
-) -> tuple[Evaluation, Evaluation, float | None]:
-    """Return two evaluations that bracket a root, and None; else the last two, and the nearest value without one.
+) -> tuple[DifferenceEvaluation, DifferenceEvaluation, float | None]:
+    """Return two evaluations of the difference that bracket its root, else the last two and the nearest failed value.
 
-    Between the last evaluation and a value without one, the interval is halved down to the accuracy.
+    Between the last evaluation and a value at which it failed, the interval is halved down to the accuracy.
 
     Raises:
         NotConvergedError: there are fewer than two evaluations.
     """
-    found: list[Evaluation] = []
+    found: list[DifferenceEvaluation] = []
     missing = None
     for row in candidate.rows:
         try:
-            found.append(_evaluate_with_sign(row.at, evaluate, tick))
+            found.append(_evaluate_until_sign_definite(row.at, evaluate, tick))
         except NotConvergedError:
             missing = row.at
             tick()
     if not found:
-        raise NotConvergedError("the branches of the codimension-2 point are found together on neither row")
+        raise NotConvergedError(
+            "the branches that meet at the codimension-2 point are found together on neither of the neighbouring rows"
+        )
     for _ in range(0 if missing is None else Codim2Options.current().halvings):
         assert missing is not None
         if abs(missing - found[-1].value) <= accuracy and len(found) > 1:
             break
         value = (found[-1].value + missing) / 2
         try:
-            found.append(_evaluate_with_sign(value, evaluate, tick))
+            found.append(_evaluate_until_sign_definite(value, evaluate, tick))
         except NotConvergedError:
             missing = value
             tick()
         if _differ_in_sign(found[0], found[-1]):
             break
-        stays = len(found) > 1 and _keeps_sign(found[-2], found[-1], missing)
+        stays = len(found) > 1 and _keeps_sign_on_extrapolation(found[-2], found[-1], missing)
         if candidate.is_explained and (stays or not _has_definite_sign(found[-1])):
             break
     if len(found) < 2:
-        raise NotConvergedError("the branches of the codimension-2 point are found together on one row only")
+        raise NotConvergedError(
+            "the branches that meet at the codimension-2 point are found together on only one of the neighbouring rows"
+        )
     return found[-2], found[-1], missing
 
 
-def _evaluate_with_sign(
-    at: float, evaluate: Callable[[float, float | None], Evaluation], tick: Callable[[], None]
-) -> Evaluation:
-    """Evaluate the difference on a row, refined a few times while its error leaves its sign open."""
+def _evaluate_until_sign_definite(
+    at: float, evaluate: Callable[[float, float | None], DifferenceEvaluation], tick: Callable[[], None]
+) -> DifferenceEvaluation:
+    """Return the difference on a row, refined until its sign is definite or the refinements are used up."""
     found = evaluate(at, None)
     tick()
     for _ in range(Codim2Options.current().sign_refinements):
@@ -355,28 +388,28 @@ def _evaluate_with_sign(
     return found
 
 
-def _has_definite_sign(found: Evaluation) -> bool:
-    """Return whether a difference exceeds its error."""
+def _has_definite_sign(found: DifferenceEvaluation) -> bool:
+    """Return whether a difference of losses or positions exceeds its error bar."""
     return abs(found.difference) > found.error
 
 
-def _differ_in_sign(one: Evaluation, other: Evaluation) -> bool:
+def _differ_in_sign(one: DifferenceEvaluation, other: DifferenceEvaluation) -> bool:
     return one.difference * other.difference <= 0
 
 
-def _keeps_sign(before: Evaluation, last: Evaluation, value: float) -> bool:
-    """Return whether the difference, extrapolated linearly to a value, keeps its sign."""
+def _keeps_sign_on_extrapolation(before: DifferenceEvaluation, last: DifferenceEvaluation, value: float) -> bool:
+    """Return whether the difference, extrapolated linearly to a parameter value, keeps its sign."""
     slope = (last.difference - before.difference) / (last.value - before.value)
     return bool((last.difference + slope * (value - last.value)) * last.difference > 0)
 
 
-def _interval_centre(*values: float) -> tuple[float, float]:
+def _interval_centre_and_radius(*values: float) -> tuple[float, float]:
     low, high = min(values), max(values)
     return (low + high) / 2, (high - low) / 2
 
 
-class _ReferenceDifference:
-    """An evaluator of the difference of two losses on the reference boundary, on any row between two.
+class _DifferenceOnReferenceBoundary:
+    """An evaluator of the difference of two losses on the reference boundary, at any value of the second parameter.
 
     Ends of branches, and solutions of other branches there, are located again from those on the nearest row; on the
     first row, and if that leads to another branch, from solutions of the grid.
@@ -398,11 +431,11 @@ class _ReferenceDifference:
         self._others: dict[tuple[str, float], Solution] = {}
         self._steepness = 0.0  # derivative of the difference in the position of the reference boundary
 
-    def reference_at(self, at: float) -> tuple[float, float]:
+    def reference_boundary_position(self, at: float) -> tuple[float, float]:
         """Return the position of the reference boundary on a row, and its error bar."""
         return self._places[at]
 
-    def extrapolate(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
+    def extrapolate_reference_boundary(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
         """Return the reference boundary extrapolated linearly from the nearest evaluated row, and its error bar.
 
         Args:
@@ -415,7 +448,7 @@ class _ReferenceDifference:
         slope = (self._places[other][0] - value) / (other - nearest)
         return value + slope * (at - nearest), error + abs(slope) * at_error
 
-    def evaluate(self, at: float, tolerance: float | None) -> Evaluation:
+    def evaluate_difference(self, at: float, tolerance: float | None) -> DifferenceEvaluation:
         """Evaluate the difference of the losses, or of two positions, on a row.
 
         Args:
@@ -430,59 +463,70 @@ class _ReferenceDifference:
         problem, asked = near.problem.with_(**{near.second: at}), near.accuracy * self._accuracy_fraction
         row = replace(near, problem=problem, at=at, accuracy=asked)
         left = np.inf if tolerance is None else tolerance / 2
-        wanted = self._clip_accuracy(left / self._steepness if self._steepness else np.inf)
-        found, (value, error), moved = self._evaluate_to_accuracy(row, wanted, tolerance)
+        wanted = self._clip_boundary_accuracy(left / self._steepness if self._steepness else np.inf)
+        found, (value, error), moved = self._evaluate_difference_to_accuracy(row, wanted, tolerance)
         if moved > left:  # the error of the reference boundary dominates
-            found, (value, error), moved = self._evaluate_to_accuracy(
-                row, self._clip_accuracy(error * left / moved), tolerance
+            found, (value, error), moved = self._evaluate_difference_to_accuracy(
+                row, self._clip_boundary_accuracy(error * left / moved), tolerance
             )
         self._places[at] = value, error
         self._steepness = moved / error if error else 0.0
         return found
 
-    def _clip_accuracy(self, accuracy: float) -> float:
-        """Clip an accuracy wanted of the reference boundary to the range allowed."""
+    def _clip_boundary_accuracy(self, accuracy: float) -> float:
+        """Return an accuracy of the reference boundary, clipped to the allowed range."""
         finest = self._accuracy / Codim2Options.current().reference_refinement
         return float(np.clip(accuracy, finest, self._accuracy))
 
-    def _evaluate_to_accuracy(
-        self, row: Row, accuracy: float, tolerance: float | None
-    ) -> tuple[Evaluation, tuple[float, float], float]:
-        """Return the difference, the reference boundary with its error bar, and the error that this causes."""
+    def _evaluate_difference_to_accuracy(
+        self, row: DiagramRow, accuracy: float, tolerance: float | None
+    ) -> tuple[DifferenceEvaluation, tuple[float, float], float]:
+        """Return the difference, the reference boundary with its error bar, and the error due to that."""
         candidate = self._candidate
-        reference_boundary = self._locate_reference(row, accuracy)
+        reference_boundary = self._locate_reference_boundary(row, accuracy)
         place = reference_boundary.value, reference_boundary.error
         if candidate.crossed is not None:
-            crossed = self._locate_end(row, candidate.crossed, accuracy)
+            crossed = self._locate_branch_end(row, candidate.crossed, accuracy)
             moved = crossed.error + reference_boundary.error
-            return Evaluation(row.at, crossed.value - reference_boundary.value, moved, 0.0, None, ()), place, moved
-        there = [self._solution_on_reference(row, name, reference_boundary) for name in candidate.pair]
+            return (
+                DifferenceEvaluation(row.at, crossed.value - reference_boundary.value, moved, 0.0, None, ()),
+                place,
+                moved,
+            )
+        there = [self._solution_on_reference_boundary(row, name, reference_boundary) for name in candidate.pair]
         pair = [solution for solution, _ in there]
-        if tolerance is not None and not refine_both_losses([refined for _, refined in there], pair, tolerance):
-            raise NotConvergedError(f"a branch is lost at {row.parameter} = {reference_boundary.value:g}")
+        if tolerance is not None and not refine_both_training_losses(
+            [refined for _, refined in there], pair, tolerance
+        ):
+            raise NotConvergedError(
+                f"a branch is not found again at {row.parameter} = {reference_boundary.value:g} with smaller error bars"
+            )
         one, other = pair
-        difference, error = loss_difference(one, other)
-        moved = abs(loss_slope(one, row.parameter) - loss_slope(other, row.parameter)) * reference_boundary.error
-        residual = one.residual_loss + other.residual_loss
-        return Evaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved
+        difference, error = training_loss_difference(one, other)
+        moved = (
+            abs(training_loss_derivative(one, row.parameter) - training_loss_derivative(other, row.parameter))
+            * reference_boundary.error
+        )
+        residual = one.loss_error_from_residual + other.loss_error_from_residual
+        return DifferenceEvaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved
 
-    def _locate_reference(self, row: Row, accuracy: float) -> Threshold:
+    def _locate_reference_boundary(self, row: DiagramRow, accuracy: float) -> Threshold:
         """Locate the reference boundary on a row."""
         candidate = self._candidate
         change = candidate.reference_boundary[0]
         if change.kind == SPINODAL:
-            return self._locate_end(row, candidate.reference_boundary, accuracy)
-        margin = Codim2Options.current().search_margin * row.cell_width
+            return self._locate_branch_end(row, candidate.reference_boundary, accuracy)
+        margin = Codim2Options.current().search_margin * row.grid_spacing
         low, high = min(candidate.between) - margin, max(candidate.between) + margin
         ends = max(low, row.values[0]), min(high, row.values[-1])
-        one, other = (self._nearest_branch(row, name, sum(ends) / 2) for name in change.branches)
+        one, other = (self._branch_from_nearest_point(row, name, sum(ends) / 2) for name in change.branches)
         for end in ends:
             for branch in (one, other):
-                branch.at(end)
-        return row.locate_crossing((one, other), ends, accuracy, self._seed)
+                branch.solution_at(end)
+        return row.locate_branch_crossing((one, other), ends, accuracy, self._seed)
 
-    def _locate_end(self, row: Row, changes: ChangePair, accuracy: float) -> Threshold:
-        """Locate the end of a branch that ends on the rows on both sides."""
+    def _locate_branch_end(self, row: DiagramRow, changes: ChangePair, accuracy: float) -> Threshold:
+        """Locate the end of a branch on a row between two rows on which it ends."""
         rows = [at for known, at in self._ended if known == changes]
         at = min(rows, key=lambda at: abs(at - row.at), default=row.at)
         before = self._ended.get((changes, at))
@@ -491,68 +535,70 @@ class _ReferenceDifference:
             return before
         if before is not None and before.evidence["type"] in (FOLD, PITCHFORK):
             with suppress(NotConvergedError):
-                found = relocate_event(before, row.problem, accuracy, row.accuracy)
-        if found is None or before is None or abs(found.value - before.value) > row.cell_width:
-            found = self._continue_to_end(row, changes, accuracy)
+                found = relocate_event_for_nearby_problem(before, row.problem, accuracy, row.accuracy)
+        if found is None or before is None or abs(found.value - before.value) > row.grid_spacing:
+            found = self._continue_to_branch_end(row, changes, accuracy)
         self._ended[(changes, row.at)] = found
         return found
 
-    def _continue_to_end(self, row: Row, changes: ChangePair, accuracy: float) -> Threshold:
-        """Locate the end by continuation from the nearest point of the row at which the branch is found again."""
+    def _continue_to_branch_end(self, row: DiagramRow, changes: ChangePair, accuracy: float) -> Threshold:
+        """Locate the end of a branch by continuation from the nearest grid point at which the branch is found again."""
         change = changes[0]
         (name,), direction = change.branches, np.sign(change.ends[1] - change.ends[0])
         inside = min((c.ends[0] for c in changes), key=lambda n: direction * n)
         outside = max((c.ends[1] for c in changes), key=lambda n: direction * n)
-        inward = [n for n in range(len(row.values)) if direction * (inside - n) >= 0 and row.found(name, n)]
-        found = _first_success(
+        inward = [n for n in range(len(row.values)) if direction * (inside - n) >= 0 and row.has_branch(name, n)]
+        found = _first_converged_attempt(
             sorted(inward, key=lambda n: abs(n - inside)),
-            lambda n: row.locate_end(name, n, outside, accuracy, self._seed),
+            lambda n: row.locate_branch_end(name, n, outside, accuracy, self._seed),
         )
         if found is None:
-            raise NotConvergedError(f"the {name} branch does not end on the row")
+            raise NotConvergedError(f"the {name} branch does not end at {row.second} = {row.at:g}")
         return found
 
-    def _nearest_branch(self, row: Row, name: str, value: float) -> Branch:
-        """Return a branch with the solution at the nearest point of the row at which it is found again."""
-        there = [n for n in range(len(row.values)) if row.found(name, n)]
+    def _branch_from_nearest_point(self, row: DiagramRow, name: str, value: float) -> Branch:
+        """Return a branch with its solution at the nearest grid point at which the branch is found again."""
+        there = [n for n in range(len(row.values)) if row.has_branch(name, n)]
         nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
-        return _first_success(nearest, lambda n: row.branch_from_points(name, (n,), self._seed))
+        return _first_converged_attempt(nearest, lambda n: row.restore_branch_at_points(name, (n,), self._seed))
 
-    def _solution_on_reference(
-        self, row: Row, name: str, reference_boundary: Threshold
+    def _solution_on_reference_boundary(
+        self, row: DiagramRow, name: str, reference_boundary: Threshold
     ) -> tuple[Solution, LossRefinement]:
         """Return the solution of a branch on the reference boundary, and the function that refines its loss."""
         if reference_boundary.kind == SPINODAL and name in reference_boundary.branches:
             return reference_boundary.solutions[0], refine_training_loss
-        branch, found = self._solve_branch_at(row, name, reference_boundary.value)
+        branch, found = self._solve_branch_at_value(row, name, reference_boundary.value)
         self._others[(name, row.at)] = found
-        return found, partial(refine_loss_on_branch, branch, reference_boundary.value)
+        return found, partial(refine_training_loss_on_branch, branch, reference_boundary.value)
 
-    def _solve_branch_at(self, row: Row, name: str, value: float) -> tuple[Branch, Solution]:
-        """Return a branch and its solution at a value, from the nearest row that has it, else from a grid point."""
+    def _solve_branch_at_value(self, row: DiagramRow, name: str, value: float) -> tuple[Branch, Solution]:
+        """Return a branch and its solution at a parameter value, from the nearest row, else from a grid point."""
         known = {at: solution for (branch, at), solution in self._others.items() if branch == name}
         if known:
-            branch = row.branch_from_points(name, (), self._seed)
-            found = branch.at(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
+            branch = row.restore_branch_at_points(name, (), self._seed)
+            found = branch.solution_at(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
             if found is not None:
                 return branch, found
-        branch = self._nearest_branch(row, name, value)
-        found = branch.at(value)
+        branch = self._branch_from_nearest_point(row, name, value)
+        found = branch.solution_at(value)
         if found is None:
             raise NotConvergedError(f"the {name} branch is not found at {branch.parameter} = {value:g}")
         return branch, found
 
 
-def _first_success(indices: Sequence[int], attempt: Callable[[int], Outcome]) -> Outcome:
-    """Return the first success of a function on a few point indices.
+def _first_converged_attempt(indices: Sequence[int], attempt: Callable[[int], Outcome]) -> Outcome:
+    """Return the result of the first attempt that converges, at a few grid points in order.
 
-    On a row between others a solution of theirs leads back to its branch, unless it is too close to its end.
+    An attempt fails at a grid point too close to the end of a branch.
 
     Raises:
-        NotConvergedError: it succeeds at none of them.
+        NotConvergedError: no attempt converges.
     """
     if not indices:
-        raise NotConvergedError("a branch of the codimension-2 point is not found on a row")
+        raise NotConvergedError(
+            "a branch that meets others at the codimension-2 point is not found on a neighbouring row"
+        )
     *others, last = indices[: Codim2Options.current().start_points]
     for n in others:
         with suppress(NotConvergedError):

@@ -14,33 +14,39 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ...base import presenting
-from ...base.deprecation import DeprecatedName, renamed_attribute
-from ...base.errors import InputError, TimeLimitError, require_in, require_whole
+from ...base.deprecation import DeprecatedName, deprecated_attribute
+from ...base.errors import InputError, TimeLimitError, require_in_interval, require_whole_number
 from ...base.files import write_atomically
 from ...base.interrupts import defer_interrupts, keep_partial_results
 from ...base.options import AlgorithmOptions
-from ...base.presenting import DatasetResult, Result
+from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import print_message, progress_bar
 from ...branches.branch import Branch
-from ...problems.problem import Problem, parameter_name
-from ...problems.reduced import reduce_to_loss
-from ..sweeping.engine import Engine
+from ...problems.problem import Problem, stored_parameter_name
+from ...problems.reduced import reduce_to_fields_of_loss
+from ...saddle_point.starts import named_starts
+from ..sweeping.engine import SweepEngine
 from ..sweeping.line import Record
-from ..sweeping.plan import Plan, SimulationSettings, make_plan
-from ..sweeping.records import records_folder, remove_records
-from ..sweeping.sweep import Sweep, run_together, temporary_records_folder
+from ..sweeping.plan import SimulationSettings, SweepPlan, make_sweep_plan
+from ..sweeping.records import records_folder, remove_sweep_records
+from ..sweeping.sweep import Sweep, run_plans_together, temporary_records_folder
 from .boundaries import (
     MAX_LOW_DIMENSION,
     Boundary,
-    Change,
+    BranchChange,
+    DiagramRow,
     LocatedBoundaries,
-    Row,
     bracketed_boundary,
-    locate_group,
-    rows_to_insert,
+    grid_rows_to_insert,
+    locate_boundary_group,
 )
-from .codim2_points import Codim2Candidate, Codim2Point, find_candidates, locate_codim2_point
-from .uncertain_segments import UncertainSegment, locate_segment_end, remove_beyond_end, uncertain_segments
+from .codim2_points import Codim2Candidate, Codim2Point, find_codim2_candidates, locate_codim2_point
+from .uncertain_segments import (
+    UncertainBranchSegment,
+    find_uncertain_segments,
+    locate_end_of_uncertain_segment,
+    remove_points_beyond_branch_end,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -51,7 +57,7 @@ class PhaseDiagramOptions(AlgorithmOptions):
     """Options of phase diagrams; pairs are for averages with up to MAX_LOW_DIMENSION dimensions, and with more.
 
     Attributes:
-        probes: points an axis at which starts are tried; more find branches that exist in a small region only.
+        probes: points per axis at which starts are tried; more points find branches that exist in small regions only.
         probe_accuracy: accuracy of the overlaps at these points.
         row_shift: cells that a boundary may move from row to row before a row is inserted between them.
         row_bend: cells that a boundary may be off the straight line between the rows on both sides.
@@ -72,7 +78,7 @@ class PhaseDiagramOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PhaseDiagram(Result, DatasetResult):
+class PhaseDiagram(PresentableResult, DatasetResult):
     """A phase diagram: solutions on a grid whose rows are finest where they differ, and located boundaries.
 
     Attributes:
@@ -87,20 +93,20 @@ class PhaseDiagram(Result, DatasetResult):
         >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
         >>> found = sf.phases("tukey_regression", over=plane, points=(3, 2), refinements=0, processes=1)
         >>> found.branches, len(found.rows), found.phases
-        (('semantic',), 2, {('semantic', ()): 6})
+        (('informed',), 2, {('informed', ()): 6})
     """
 
     problem: Problem
     first: str
     second: str
-    rows: tuple[Row, ...]
+    rows: tuple[DiagramRow, ...]
     boundaries: tuple[Boundary, ...]
     codim2_points: tuple[Codim2Point, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
     judged: bool = True
 
-    meetings = renamed_attribute("meetings", DeprecatedName("codim2_points", "0.1.0", "0.3.0"))
+    meetings = deprecated_attribute("meetings", DeprecatedName("codim2_points", "0.1.0", "0.3.0"))
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -112,15 +118,15 @@ class PhaseDiagram(Result, DatasetResult):
         """The number of grid points of every phase (lowest branch, other branches that exist), largest first."""
         return dict(Counter(self.phase(row, n) for row in self.rows for n in range(len(row.values))).most_common())
 
-    def phase(self, row: Row, n: int) -> tuple[str, tuple[str, ...]]:
+    def phase(self, row: DiagramRow, n: int) -> tuple[str, tuple[str, ...]]:
         """Return the lowest branch at a point of the grid, and the other branches that exist there.
 
         Args:
             row: a row of the diagram.
             n: index of the point on the row.
         """
-        lowest_branch = row.lowest_branch(n)
-        return lowest_branch, tuple(b for b in self.branches if b != lowest_branch and row.found(b, n))
+        lowest_loss_branch = row.lowest_loss_branch(n)
+        return lowest_loss_branch, tuple(b for b in self.branches if b != lowest_loss_branch and row.has_branch(b, n))
 
     def lines(self) -> dict[tuple[str, tuple[str, ...]], list[Boundary]]:
         """Return the boundaries by kind and branches, along the second parameter."""
@@ -190,20 +196,20 @@ def phases(
         [('replicon', 0.8, 5.19), ('replicon', 1.2, 9.9)]
     """
     first, second = _parameter_intervals(over)
-    engine = Engine(processes)
-    engine.check()
+    engine = SweepEngine(processes)
+    engine.check_settings()
     for number in points or ():
-        require_whole("points", number, 2)
-    require_whole("refinements", refinements or 0, 0)
+        require_whole_number("points", number, 2)
+    require_whole_number("refinements", refinements or 0, 0)
     if boundary_accuracy is not None:
-        require_in("boundary_accuracy", boundary_accuracy, "(0, inf)")
+        require_in_interval("boundary_accuracy", boundary_accuracy, "(0, inf)")
     options = PhaseDiagramOptions.current()
     asked = options.accuracies[0] if accuracy is None else accuracy
-    chosen = _SweepSettings(
+    chosen = _DiagramSweepSettings(
         model, first, second, points or options.grid_points[0], asked, seed, parameters, "solve", options.rule_sizes[0]
     )
-    base = chosen.plan(None, [second[1]], False).problem
-    many = reduce_to_loss(base).dimension > MAX_LOW_DIMENSION
+    base = chosen.row_sweep_plan(None, [second[1]], False).problem
+    many = reduce_to_fields_of_loss(base).dimension > MAX_LOW_DIMENSION
     chosen = replace(
         chosen,
         points=points or options.grid_points[many],
@@ -212,21 +218,21 @@ def phases(
         effort=options.rule_sizes[many],
     )
     if starts is None:
-        starts = tuple(base.solver.model.STARTS)
-    known = chosen.plan(starts, [second[1]], False).starts
+        starts = tuple(named_starts(base))
+    known = chosen.row_sweep_plan(starts, [second[1]], False).starts
     with ExitStack() as stack:
         folder = records_folder(Path(output)) if output is not None else stack.enter_context(temporary_records_folder())
         if force:
-            _remove_records(folder)
-        return _DiagramBuilder(chosen, base, known, engine, folder).build(
+            _remove_diagram_records(folder)
+        return _DiagramBuilder(chosen, base, known, engine, folder).build_diagram(
             options.refinements[many] if refinements is None else refinements,
             options.boundary_accuracies[many] if boundary_accuracy is None else boundary_accuracy,
         )
 
 
 @dataclass(frozen=True)
-class _SweepSettings:
-    """Settings that all sweeps of a diagram share."""
+class _DiagramSweepSettings:
+    """Settings shared by all sweeps of a phase diagram."""
 
     model: Any
     first: tuple[str, float, float]
@@ -238,7 +244,7 @@ class _SweepSettings:
     ask: str
     effort: int
 
-    def plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> Plan:
+    def row_sweep_plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> SweepPlan:
         """Return the plan of a sweep of some starts along rows.
 
         Args:
@@ -248,7 +254,7 @@ class _SweepSettings:
         """
         name, low, high = self.first
         ends = (low, high) if upward else (high, low)
-        return make_plan(
+        return make_sweep_plan(
             self.model,
             grid={name: (*ends, self.points[0]), self.second[0]: list(at)},
             rows=None,
@@ -265,34 +271,35 @@ class _SweepSettings:
 
 
 class _DiagramBuilder:
-    """A construction of a diagram by levels of refinement."""
+    """A construction of a phase diagram by levels of refinement."""
 
     def __init__(
-        self, chosen: _SweepSettings, base: Problem, starts: Sequence[str], engine: Engine, folder: Path
+        self, chosen: _DiagramSweepSettings, base: Problem, starts: Sequence[str], engine: SweepEngine, folder: Path
     ) -> None:
         self._chosen, self._base, self._engine, self._folder = chosen, base, engine, folder
         self._starts = tuple(starts)
-        self._rows: dict[float, Row] = {}
+        self._rows: dict[float, DiagramRow] = {}
         self._places: dict[float, LocatedBoundaries] = {}
         self._codim2_points: list[Codim2Point] = []
 
-    def build(self, refinements: int, accuracy: float) -> PhaseDiagram:
-        """Return the diagram, or its finished part if Ctrl-C or a time limit ends it.
+    def build_diagram(self, refinements: int, accuracy: float) -> PhaseDiagram:
+        """Return the phase diagram, or its finished part after Ctrl-C or a time limit.
 
         Args:
             refinements: how often rows are inserted.
             accuracy: error bar of boundaries asked for.
         """
         with keep_partial_results() as early:
-            self._refine_levels(refinements, accuracy)
+            self._solve_and_refine_rows(refinements, accuracy)
         rows = tuple(self._rows[at] for at in sorted(self._rows))
         known = (
-            {**{c: bracketed_boundary(row, c) for c in row.changes()}, **self._places.get(row.at, {})} for row in rows
+            {**{c: bracketed_boundary(row, c) for c in row.branch_changes()}, **self._places.get(row.at, {})}
+            for row in rows
         )
         return PhaseDiagram(
             problem=self._base,
             first=self._chosen.first[0],
-            second=self._second,
+            second=self._second_parameter,
             rows=rows,
             boundaries=tuple(there for places in known for there in places.values() if there is not None),
             codim2_points=tuple(self._codim2_points),
@@ -301,51 +308,51 @@ class _DiagramBuilder:
             judged=self._chosen.ask == "stability",
         )
 
-    def _refine_levels(self, refinements: int, accuracy: float) -> None:
+    def _solve_and_refine_rows(self, refinements: int, accuracy: float) -> None:
         options = PhaseDiagramOptions.current()
         with self._engine.keep_workers() as self._engine:
-            directions = self._sweep_directions()
+            directions = self._sweep_directions_by_start()
             _, low, high = self._chosen.second
             wanted = np.linspace(low, high, self._chosen.points[1]).tolist()
-            store = _ResultFile(self._folder / f"boundaries-{accuracy:g}.json")
+            store = _DiagramResultFile(self._folder / f"boundaries-{accuracy:g}.json")
             for level in range(refinements + 1):
-                self._solve_rows(level, wanted, directions)
-                self._locate_segment_ends(store, accuracy)
+                self._solve_grid_rows(level, wanted, directions)
+                self._locate_ends_of_uncertain_segments(store, accuracy)
                 self._locate_boundaries(store, accuracy)
-                wanted = rows_to_insert(self._located_rows, options.row_bend, options.row_shift)
+                wanted = grid_rows_to_insert(self._rows_with_boundaries, options.row_bend, options.row_shift)
                 if not wanted:
                     break
             self._locate_codim2_points(store, accuracy)
 
     @property
-    def _located_rows(self) -> list[tuple[Row, LocatedBoundaries]]:
-        """Rows in ascending order, with their located boundaries."""
+    def _rows_with_boundaries(self) -> list[tuple[DiagramRow, LocatedBoundaries]]:
+        """The rows in ascending order of the second parameter, with their located boundaries."""
         return [(row, self._places[at]) for at, row in sorted(self._rows.items())]
 
-    def _sweep_directions(self) -> dict[str, bool]:
-        """Return for every start that leads to its own branch at a probe whether its rows are swept upward.
+    def _sweep_directions_by_start(self) -> dict[str, bool]:
+        """Return for every start that reaches the branch of its name whether rows are swept upward.
 
-        They are if the branch was found more often at the lower end.
+        Rows are swept upward if the branch was found more often at the lower end of the first parameter.
 
         Raises:
-            InputError: no start leads to its own branch.
+            InputError: no start reaches the branch of its name.
         """
         (name, low, high), (other, bottom, top) = self._chosen.first, self._chosen.second
         probes = PhaseDiagramOptions.current().probes
         places = np.linspace(low, high, probes).tolist()
-        few = reduce_to_loss(self._base).dimension <= MAX_LOW_DIMENSION
+        few = reduce_to_fields_of_loss(self._base).dimension <= MAX_LOW_DIMENSION
         heights = np.linspace(bottom, top, probes).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
-        store = _ResultFile(self._folder / "probes.json")
-        keys = [self._chosen.plan([start], [at], False).lines[0].key for start, at in asked]
+        store = _DiagramResultFile(self._folder / "probes.json")
+        keys = [self._chosen.row_sweep_plan([start], [at], False).lines[0].records_file_stem for start, at in asked]
         calls = [
-            _Call((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
+            _CallWithResultKeys((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
             for key, (start, at) in zip(keys, asked, strict=True)
         ]
-        self._compute_missing("probes", _probe_start, calls, store)
+        self._compute_missing_results("testing starts", _test_start_reaches_branch, calls, store)
         score, has_branch = dict.fromkeys(self._starts, 0.0), dict.fromkeys(self._starts, False)
         for (start, _), key in zip(asked, keys, strict=True):
-            probe = store.get(key, _ProbeResult)
+            probe = store.read_result(key, _StartProbeResult)
             assert probe is not None
             score[start] += float(np.dot(probe.there, np.linspace(1, -1, probes)))
             has_branch[start] |= any(probe.there)
@@ -358,39 +365,44 @@ class _DiagramBuilder:
         print_message(f"branches: {', '.join(directions)}")
         return directions
 
-    def _solve_rows(self, level: int, wanted: Sequence[float], directions: Mapping[str, bool]) -> None:
-        """Solve rows of all starts at values of the second parameter."""
+    def _solve_grid_rows(self, level: int, wanted: Sequence[float], directions: Mapping[str, bool]) -> None:
+        """Solve the rows at given values of the second parameter, from all starts."""
         plans = []
         for upward in (True, False):
             starts = [start for start, is_upward in directions.items() if is_upward == upward]
             if starts:
                 folder = self._folder / f"level-{level}-{'up' if upward else 'down'}"
-                plans.append((self._chosen.plan(starts, wanted, upward), folder))
+                plans.append((self._chosen.row_sweep_plan(starts, wanted, upward), folder))
         made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
-        order = {at: n for n, at in enumerate(_order_outside_in(sorted(wanted)))}
-        sweeps = run_together(plans, self._engine, before=lambda line: order[line.problem.value_of(self._second)])
+        order = {at: n for n, at in enumerate(_farthest_point_order(sorted(wanted)))}
+        sweeps = run_plans_together(
+            plans, self._engine, before=lambda line: order[line.problem.value_of(self._second_parameter)]
+        )
         for sweep in sweeps:
-            for at, start, records in _finished_lines(sweep):
+            for at, start, records in _finished_sweep_lines(sweep):
                 made[at][start] = records if directions[start] else records[::-1]
         values = tuple(sorted(plans[0][0].axes[0].values))
         first, accuracy = self._chosen.first[0], self._chosen.accuracy
         for at, every in made.items():
             if every.keys() == directions.keys():
-                problem, known = self._base.with_(**{self._second: at}), {start: every[start] for start in directions}
-                self._rows[at] = Row(problem, first, self._second, at, values, known, accuracy)
+                problem, known = (
+                    self._base.with_(**{self._second_parameter: at}),
+                    {start: every[start] for start in directions},
+                )
+                self._rows[at] = DiagramRow(problem, first, self._second_parameter, at, values, known, accuracy)
         if any(sweep.interrupted for sweep in sweeps):
             raise KeyboardInterrupt
         if any(sweep.out_of_time for sweep in sweeps):
-            raise TimeLimitError("the time limit ended the diagram")
+            raise TimeLimitError("the time limit ended the computation of the phase diagram")
 
     @property
-    def _second(self) -> str:
+    def _second_parameter(self) -> str:
         return self._chosen.second[0]
 
-    def _compute_missing(
-        self, title: str, function: Callable[..., Any], calls: Sequence[_Call], store: _ResultFile
+    def _compute_missing_results(
+        self, title: str, function: Callable[..., Any], calls: Sequence[_CallWithResultKeys], store: _DiagramResultFile
     ) -> None:
-        """Call a function, in processes, unless its results are stored; store what it returns under the call's keys."""
+        """Call a function in parallel processes, except where its results are stored, and store the results by key."""
         work = [call for call in calls if not all(key in store for key in call.keys)]
         if not calls:
             return
@@ -398,72 +410,74 @@ class _DiagramBuilder:
 
             def _store_result(number: int, found: Any) -> None:
                 keys = work[number].keys
-                store.add(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
+                store.add_results(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
                 task.advance(work[number].progress_words or None)
 
-            self._engine.call_on_each(function, [call.arguments for call in work], _store_result)
+            self._engine.call_on_each_item(function, [call.arguments for call in work], _store_result)
 
-    def _unlocated_rows(self) -> list[Row]:
-        """Rows on which boundaries are not located yet, in ascending order."""
+    def _rows_without_boundaries(self) -> list[DiagramRow]:
+        """Return the rows on which boundaries are not located yet, in ascending order."""
         return [row for at, row in sorted(self._rows.items()) if at not in self._places]
 
-    def _locate_segment_ends(self, store: _ResultFile, accuracy: float) -> None:
-        """Locate ends of branches before points that missed the accuracy, on rows without located boundaries."""
+    def _locate_ends_of_uncertain_segments(self, store: _DiagramResultFile, accuracy: float) -> None:
+        """Locate the ends of branches in segments of grid points with very large error bars."""
         every = [
-            (row, segment, _segment_key(row, segment))
-            for row in self._unlocated_rows()
-            for segment in uncertain_segments(row)
+            (row, segment, _uncertain_segment_json_key(row, segment))
+            for row in self._rows_without_boundaries()
+            for segment in find_uncertain_segments(row)
         ]
         calls = [
-            _Call((key,), (row, segment, accuracy, self._chosen.seed), f"{segment.branch} at {row.at:.4g}")
+            _CallWithResultKeys(
+                (key,), (row, segment, accuracy, self._chosen.seed), f"{segment.branch} at {row.at:.4g}"
+            )
             for row, segment, key in every
         ]
         try:
-            self._compute_missing("branches without the accuracy", locate_segment_end, calls, store)
+            self._compute_missing_results("ends of inaccurate branches", locate_end_of_uncertain_segment, calls, store)
         finally:
             for row, segment, key in every:
-                end = store.get(key, Boundary)
+                end = store.read_result(key, Boundary)
                 if end is not None:
-                    row, change = remove_beyond_end(self._rows[row.at], segment, end)
+                    row, change = remove_points_beyond_branch_end(self._rows[row.at], segment, end)
                     self._rows[row.at] = row
-                    store.add({_boundary_key(row, change): end})
+                    store.add_results({_boundary_json_key(row, change): end})
 
-    def _locate_boundaries(self, store: _ResultFile, accuracy: float) -> None:
-        """Locate the boundaries of rows on which they are not located yet."""
-        rows = self._unlocated_rows()
+    def _locate_boundaries(self, store: _DiagramResultFile, accuracy: float) -> None:
+        """Locate the phase boundaries on all rows without located boundaries."""
+        rows = self._rows_without_boundaries()
         calls = [
-            _Call(
-                tuple(_boundary_key(row, change) for change in group),
+            _CallWithResultKeys(
+                tuple(_boundary_json_key(row, change) for change in group),
                 (row, group, accuracy, self._chosen.seed),
                 f"{group[-1].kind} of {' and '.join(group[-1].branches)} at {row.at:.4g}",
             )
             for row in rows
-            for group in row.change_groups()
+            for group in row.jointly_located_changes()
         ]
         try:
-            self._compute_missing("boundaries", locate_group, calls, store)
+            self._compute_missing_results("boundaries", locate_boundary_group, calls, store)
         finally:
             for row in rows:
-                keys = {change: _boundary_key(row, change) for change in row.changes()}
-                self._places[row.at] = {c: store.get(key, Boundary) for c, key in keys.items() if key in store}
+                keys = {change: _boundary_json_key(row, change) for change in row.branch_changes()}
+                self._places[row.at] = {c: store.read_result(key, Boundary) for c, key in keys.items() if key in store}
 
-    def _locate_codim2_points(self, store: _ResultFile, accuracy: float) -> None:
-        """Locate the codimension-2 points."""
+    def _locate_codim2_points(self, store: _DiagramResultFile, accuracy: float) -> None:
+        """Locate the codimension-2 points between neighbouring rows."""
         (_, low, high), (_, bottom, top) = self._chosen.first, self._chosen.second
         accuracies = accuracy, accuracy * (top - bottom) / (high - low)
         calls = [
-            _Call((_candidate_key(each),), (each, accuracies, self._chosen.seed))
-            for each in find_candidates(self._located_rows)
+            _CallWithResultKeys((_codim2_candidate_json_key(each),), (each, accuracies, self._chosen.seed))
+            for each in find_codim2_candidates(self._rows_with_boundaries)
         ]
         try:
-            self._compute_missing("points where boundaries meet", locate_codim2_point, calls, store)
+            self._compute_missing_results("points where boundaries meet", locate_codim2_point, calls, store)
         finally:
-            there = (store.get(call.keys[0], Codim2Point) for call in calls)
+            there = (store.read_result(call.keys[0], Codim2Point) for call in calls)
             self._codim2_points = [point for point in there if point is not None]
 
 
 @dataclass(frozen=True)
-class _Call:
+class _CallWithResultKeys:
     """A call of a function: its arguments, the keys of its results in the file, and words for its progress."""
 
     keys: tuple[str, ...]
@@ -472,17 +486,17 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _ProbeResult:
-    """Results of a probe: whether a start leads to its own branch at every probed value of the first parameter."""
+class _StartProbeResult:
+    """The outcomes of a test whether a start reaches the branch of its name, at values of the first parameter."""
 
     there: tuple[bool, ...]
 
 
-Stored = TypeVar("Stored", Boundary, Codim2Point, _ProbeResult)
+Stored = TypeVar("Stored", Boundary, Codim2Point, _StartProbeResult)
 
 
-class _ResultFile:
-    """A JSON file of located boundaries, codimension-2 points or probes."""
+class _DiagramResultFile:
+    """A JSON file of located boundaries, codimension-2 points or tests of starts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -495,12 +509,12 @@ class _ResultFile:
     def __contains__(self, key: str) -> bool:
         return key in self._found
 
-    def get(self, key: str, kind: type[Stored]) -> Stored | None:
-        """Return a stored boundary, codimension-2 point or probe; None if it does not exist or is not stored.
+    def read_result(self, key: str, kind: type[Stored]) -> Stored | None:
+        """Return a stored result; None if the file does not contain it, or if the boundary does not exist.
 
         Args:
-            key: its key in the file.
-            kind: its class.
+            key: key of the result in the file.
+            kind: class of the result.
         """
         found = self._found.get(key)
         if found is None:
@@ -508,25 +522,25 @@ class _ResultFile:
         values: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}
         return kind(**values)
 
-    def add(self, found: Mapping[str, Boundary | Codim2Point | _ProbeResult | None]) -> None:
+    def add_results(self, found: Mapping[str, Boundary | Codim2Point | _StartProbeResult | None]) -> None:
         """Add results and write the file."""
         with defer_interrupts():
             self._found |= {key: None if there is None else asdict(there) for key, there in found.items()}
             write_atomically(self._path, json.dumps(self._found, indent=1, sort_keys=True))
 
 
-def _boundary_key(row: Row, change: Change) -> str:
-    """Return the key of a boundary in the file."""
+def _boundary_json_key(row: DiagramRow, change: BranchChange) -> str:
+    """Return the key of a boundary in the JSON file of results."""
     return json.dumps([change.kind, change.branches, row.at, *(row.values[n] for n in change.ends)])
 
 
-def _segment_key(row: Row, segment: UncertainSegment) -> str:
-    """Return the key of an uncertain segment in the file."""
+def _uncertain_segment_json_key(row: DiagramRow, segment: UncertainBranchSegment) -> str:
+    """Return the key of an uncertain segment in the JSON file of results."""
     return json.dumps(["doubt", segment.branch, row.at, *(row.values[n] for n in (segment.inside, *segment.points))])
 
 
-def _order_outside_in(values: Sequence[float]) -> list[float]:
-    """Reorder ascending values: both ends first, then always the one in the middle of the largest gap."""
+def _farthest_point_order(values: Sequence[float]) -> list[float]:
+    """Return ascending values in farthest-point order: both ends first, then always the value farthest from them."""
     order, left = [*values[:1], *values[:0:-1][:1]], list(values[1:-1])
     while left:
         order.append(max(left, key=lambda v: min(abs(v - known) for known in order)))
@@ -534,31 +548,35 @@ def _order_outside_in(values: Sequence[float]) -> list[float]:
     return order
 
 
-def _candidate_key(candidate: Codim2Candidate) -> str:
-    """Return the key of a codimension-2 candidate in the file."""
+def _codim2_candidate_json_key(candidate: Codim2Candidate) -> str:
+    """Return the key of a codimension-2 candidate in the JSON file of results."""
     return json.dumps(
         [candidate.kind, candidate.branches, candidate.pair, *candidate.between, *(r.at for r in candidate.rows)]
     )
 
 
-def _probe_start(problem: Problem, name: str, start: str, places: Sequence[float], seed: int) -> _ProbeResult:
-    """Test at values of a parameter whether a start leads to its own branch."""
+def _test_start_reaches_branch(
+    problem: Problem, name: str, start: str, places: Sequence[float], seed: int
+) -> _StartProbeResult:
+    """Test at values of a parameter whether a start reaches the branch of its name."""
     accuracy = PhaseDiagramOptions.current().probe_accuracy
     fresh = (Branch(problem, name, start, accuracy, seed, effort=2) for _ in places)
-    return _ProbeResult(tuple(branch.at(value) is not None for branch, value in zip(fresh, places, strict=True)))
+    return _StartProbeResult(
+        tuple(branch.solution_at(value) is not None for branch, value in zip(fresh, places, strict=True))
+    )
 
 
-def _finished_lines(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
-    """Yield (second parameter, start, records) of every finished line."""
+def _finished_sweep_lines(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
+    """Yield (second parameter, start, records) of every finished line of a sweep."""
     for line, known in sweep.lines():
         if all(n in known for n in range(len(line.points))):
             at = sweep.plan.axes[1].values[line.place[2]]
             yield at, line.start, tuple(known[n] for n in range(len(line.points)))
 
 
-def _remove_records(folder: Path) -> None:
+def _remove_diagram_records(folder: Path) -> None:
     for inner in sorted(folder.glob("level-*")):
-        remove_records(inner)
+        remove_sweep_records(inner)
     for path in [*folder.glob("boundaries-*.json"), folder / "probes.json"]:
         path.unlink(missing_ok=True)
 
@@ -566,7 +584,7 @@ def _remove_records(folder: Path) -> None:
 def _parameter_intervals(
     over: Mapping[str, tuple[float, float]],
 ) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
-    """Return (name, low, high) of both parameters.
+    """Return (name, low, high) of both parameters of a phase diagram.
 
     Raises:
         InputError: other than two parameters, or an invalid interval.
@@ -581,5 +599,5 @@ def _parameter_intervals(
             raise InputError(f"{name} = {span!r}: an interval (low, high) is expected") from None
         if not (np.isfinite([low, high]).all() and low < high):
             raise InputError(f"{name} = {span!r}: the interval is empty")
-        found.append((parameter_name(name), low, high))
+        found.append((stored_parameter_name(name), low, high))
     return found[0], found[1]

@@ -1,4 +1,4 @@
-"""Uncertain segments of a row: points far from their accuracy, at which the branch may not exist.
+"""Uncertain segments of a row: grid points with very large error bars, at which the branch may not exist.
 
 Beyond a fold coarse quadrature rules have spurious fixed points, with error bars that assume a solution. A branch is
 therefore continued by arclength from its last accurate point toward such points, and exists as far as the
@@ -17,7 +17,7 @@ from ...base.options import AlgorithmOptions
 from ...problems.overlaps import block_scales
 from ...saddle_point.iteration import Status
 from ..sweeping.line import Record
-from .boundaries import BRACKETED, SPINODAL, Boundary, Change, Row
+from .boundaries import BRACKETED, SPINODAL, Boundary, BranchChange, DiagramRow
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class UncertainSegmentOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class UncertainSegment:
-    """A segment of points beyond the last accurate one of a branch, up to where it is not found or the row ends.
+class UncertainBranchSegment:
+    """A segment of inaccurate grid points of a branch, beyond its last accurate one.
 
     Attributes:
-        inside: index of the last accurate point; points: indices of the others, in order from there.
+        inside: index of the last accurate point; points: indices of the inaccurate points, in order from there.
     """
 
     branch: str
@@ -47,19 +47,19 @@ class UncertainSegment:
     points: tuple[int, ...]
 
     @property
-    def direction(self) -> int:
-        """The direction from the accurate point to the others: 1 if they lie above it, else -1."""
+    def search_direction(self) -> int:
+        """The direction from the accurate point to the inaccurate ones: 1 for ascending parameter, else -1."""
         return 1 if self.points[0] > self.inside else -1
 
 
-def uncertain_segments(row: Row) -> Iterator[UncertainSegment]:
+def find_uncertain_segments(row: DiagramRow) -> Iterator[UncertainBranchSegment]:
     """Yield the uncertain segments of a row.
 
     Points between accurate ones are not uncertain, and a branch without accurate points has no segment.
     """
     for branch, records in row.records.items():
-        uncertain = [_has_meaningless_error(row, record) for record in records]
-        accurate = [n for n in range(len(records)) if row.found(branch, n) and not uncertain[n]]
+        uncertain = [_has_meaningless_error_bar(row, record) for record in records]
+        accurate = [n for n in range(len(records)) if row.has_branch(branch, n) and not uncertain[n]]
         if not accurate:
             continue
         for inside, direction, edge in ((accurate[0], -1, -1), (accurate[-1], 1, len(records))):
@@ -69,11 +69,11 @@ def uncertain_segments(row: Row) -> Iterator[UncertainSegment]:
                     break
                 points.append(n)
             if points:
-                yield UncertainSegment(branch, inside, tuple(points))
+                yield UncertainBranchSegment(branch, inside, tuple(points))
 
 
-def _has_meaningless_error(row: Row, record: Record) -> bool:
-    """Return whether a point misses its accuracy so far that its error bar, which assumes a solution, means nothing."""
+def _has_meaningless_error_bar(row: DiagramRow, record: Record) -> bool:
+    """Return whether a record's error bar is so large that there may be no solution at all."""
     if record["status"] != Status.ACCURACY_NOT_REACHED.value:
         return False
     u = np.array(record["overlaps"], float)
@@ -81,34 +81,38 @@ def _has_meaningless_error(row: Row, record: Record) -> bool:
     return not np.max(errors) <= UncertainSegmentOptions.current().error_factor * row.accuracy
 
 
-def locate_segment_end(row: Row, segment: UncertainSegment, accuracy: float, seed: int) -> Boundary | None:
-    """Locate the end of the branch of an uncertain segment; None if it has none there, or cannot be continued.
+def locate_end_of_uncertain_segment(
+    row: DiagramRow, segment: UncertainBranchSegment, accuracy: float, seed: int
+) -> Boundary | None:
+    """Locate the end of a branch in an uncertain segment; None if it does not end, or cannot be continued.
 
     If the continuation stops without an event, the end is bracketed by its last value and the next point.
 
     Args:
-        row: the row of the segment.
-        segment: the segment.
+        row: row that contains the segment.
+        segment: uncertain segment.
         accuracy: error bar asked for, in the first parameter.
         seed: seed of sampled rules.
     """
     last = row.values[segment.points[-1]]
     try:
-        event, reached = row.continue_from_point(segment.branch, segment.inside, last, accuracy, seed)
+        event, reached = row.continue_branch_from_point(segment.branch, segment.inside, last, accuracy, seed)
     except (NotConvergedError, InputError):
         return None
     if event is not None:
         return Boundary(SPINODAL, (segment.branch,), event.value, event.error, row.at, event.status)
     ahead = (row.values[n] for n in segment.points)
-    tolerance = UncertainSegmentOptions.current().value_tolerance * row.cell_width
-    beyond = next((value for value in ahead if segment.direction * (value - reached) > tolerance), None)
+    tolerance = UncertainSegmentOptions.current().value_tolerance * row.grid_spacing
+    beyond = next((value for value in ahead if segment.search_direction * (value - reached) > tolerance), None)
     if beyond is None:
         return None
     return Boundary(SPINODAL, (segment.branch,), (reached + beyond) / 2, abs(beyond - reached) / 2, row.at, BRACKETED)
 
 
-def remove_beyond_end(row: Row, segment: UncertainSegment, end: Boundary) -> tuple[Row, Change]:
-    """Return the row without the points of a branch beyond its located end, and the change at the end.
+def remove_points_beyond_branch_end(
+    row: DiagramRow, segment: UncertainBranchSegment, end: Boundary
+) -> tuple[DiagramRow, BranchChange]:
+    """Return the row without the records of a branch beyond its located end, and the change at this end.
 
     Args:
         row: the row of the segment.
@@ -117,7 +121,7 @@ def remove_beyond_end(row: Row, segment: UncertainSegment, end: Boundary) -> tup
     """
     last, removed = segment.inside, []
     for n in segment.points:
-        if segment.direction * (row.values[n] - end.value) < 0:
+        if segment.search_direction * (row.values[n] - end.value) < 0:
             last = n
         else:
             removed.append(n)
@@ -127,4 +131,4 @@ def remove_beyond_end(row: Row, segment: UncertainSegment, end: Boundary) -> tup
         known = {name: value for name, value in records[n].items() if name in ("n", "accuracy", "version")}
         records[n] = {**known, "status": "lost", "reason": reason}
     changed = replace(row, records={**row.records, segment.branch: tuple(records)})
-    return changed, Change(SPINODAL, (segment.branch,), (last, last + segment.direction))
+    return changed, BranchChange(SPINODAL, (segment.branch,), (last, last + segment.search_direction))

@@ -1,4 +1,4 @@
-"""The generated functions of `reference.py` on balls: the same source, with numbers of duals.py instead of mpmath's."""
+"""Generated equations of a model (`reference.py`) on balls: dual numbers take the place of mpmath's numbers."""
 
 from __future__ import annotations
 
@@ -12,81 +12,83 @@ from flint import arb
 
 from ...base.errors import NotProvedError
 from ...problems.problem import Problem
-from ...problems.solver_types import Reference
-from .duals import Dual, as_dual
+from ...problems.solver_types import MultiprecisionFunctions
+from .duals import DualNumber, as_dual
 
 _IMPORT = "from mpmath import mp, mpf\n"
 
 
-class Matrix(np.ndarray):
+class BallMatrix(np.ndarray):
     """A matrix of numbers whose product is the matrix product, as in mpmath."""
 
     def __mul__(self, other: Any) -> Any:
         return self @ other
 
 
-class Arithmetic:
-    """A replacement of mpmath in generated code."""
+class BallArithmetic:
+    """A replacement of mpmath in generated code: functions of the same names, on balls with derivatives."""
 
     @property
-    def pi(self) -> Dual:
+    def pi(self) -> DualNumber:
         """The number pi as a ball at the precision in force, without derivatives."""
-        return Dual(arb.pi())
+        return DualNumber(arb.pi())
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(Dual, name):
-            raise NotProvedError(f"the printed equations contain {name}, which ball arithmetic does not have")
+        if name.startswith("_") or not hasattr(DualNumber, name):
+            raise NotProvedError(f"ball arithmetic does not provide {name}, which the equations of this model contain")
         return lambda number: getattr(as_dual(number), name)()
 
     @staticmethod
-    def fsum(terms: Any) -> Dual:
-        """Return the sum, term by term, unlike mpmath's, which rounds once; the ball includes the rounding."""
+    def fsum(terms: Any) -> DualNumber:
+        """Return the sum of the terms as a ball that contains all rounding errors."""
         return sum(terms, start=as_dual(0))
 
     @staticmethod
-    def matrix(rows: Any, columns: int | None = None) -> Matrix:
-        """Return a matrix from rows, or zeros of the shape (rows, columns).
+    def matrix(rows: Any, columns: int | None = None) -> BallMatrix:
+        """Return a matrix with the given rows, or a zero matrix of the shape (rows, columns).
 
         Args:
-            rows: the rows, or their number.
-            columns: number of columns; None if rows are given.
+            rows: rows of the matrix, or their number.
+            columns: number of columns; None if the rows are given.
         """
         if columns is None:
-            return np.array(rows, dtype=object).view(Matrix)
-        return np.full((rows, columns), as_dual(0), dtype=object).view(Matrix)
+            return np.array(rows, dtype=object).view(BallMatrix)
+        return np.full((rows, columns), as_dual(0), dtype=object).view(BallMatrix)
 
     @staticmethod
-    def diag(entries: list[Any]) -> Matrix:
-        """Return a matrix from the entries on its diagonal; all others are the integer 0."""
-        return np.diag(np.array([as_dual(entry) for entry in entries], dtype=object)).view(Matrix)
+    def diag(entries: list[Any]) -> BallMatrix:
+        """Return the diagonal matrix with the given diagonal entries."""
+        return np.diag(np.array([as_dual(entry) for entry in entries], dtype=object)).view(BallMatrix)
 
     @staticmethod
-    def cholesky(matrix: Matrix) -> None:
+    def cholesky(matrix: BallMatrix) -> None:
         """Raise ValueError if a (1, 1) matrix is not proved positive."""
         assert matrix.shape == (1, 1)
         if not matrix[0, 0].value > 0:
-            raise ValueError("a matrix is not proved positive")
+            raise ValueError(
+                "ball arithmetic does not prove that a variance or stiffness of the saddle point is positive"
+            )
 
     @staticmethod
-    def inverse(matrix: Matrix) -> Matrix:
+    def inverse(matrix: BallMatrix) -> BallMatrix:
         """Return the inverse of a (1, 1) matrix, which `cholesky` has proved positive."""
-        return np.array([[1 / matrix[0, 0]]], dtype=object).view(Matrix)
+        return np.array([[1 / matrix[0, 0]]], dtype=object).view(BallMatrix)
 
 
 @lru_cache(maxsize=64)
-def _compiled_source(path: Path) -> Any:
+def _compile_reference_source(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     assert text.count(_IMPORT) == 1
     return compile(text.replace(_IMPORT, ""), str(path), "exec")
 
 
-def reference_on_balls(problem: Problem) -> Reference:
-    """Return the generated reference module of a problem's solver on balls.
+def reference_module_on_balls(problem: Problem) -> MultiprecisionFunctions:
+    """Return the generated equations of a problem's solver as a module that computes on balls.
 
-    It is run again each time: its constants are balls of the precision in force.
+    The module is executed at every call, since its constants are balls of the current precision.
     """
-    path = problem.solver.part_path("reference")
+    path = problem.solver.part_source_file("reference")
     module = ModuleType(f"{path.parent.parent.name} on balls")
-    vars(module).update(mp=Arithmetic(), mpf=as_dual)
-    exec(_compiled_source(path), vars(module))
-    return cast(Reference, module)
+    vars(module).update(mp=BallArithmetic(), mpf=as_dual)
+    exec(_compile_reference_source(path), vars(module))
+    return cast(MultiprecisionFunctions, module)

@@ -1,6 +1,6 @@
-"""Comparisons in code that runs on sets of numbers: decided once at a point of a piece, and repeated on all of it.
+"""Comparisons in generated code on sets of numbers: decided at one point of an interval, and repeated on all of it.
 
-Between two kinks a printed loss is one analytic function, given by the branches that it takes at any point there. They
+Between two kinks a loss is one analytic function, given by the branches that it takes at any point there. They
 are recorded at a point and repeated elsewhere: on balls that touch a kink, on complex balls and on rays.
 """
 
@@ -16,7 +16,7 @@ _active: list[tuple[list[bool], Iterator[bool] | None]] = []
 
 
 @contextmanager
-def recorded_decisions() -> Iterator[list[bool]]:
+def record_comparisons() -> Iterator[list[bool]]:
     """Record the outcomes of the comparisons in this block, in order."""
     outcomes: list[bool] = []
     _active.append((outcomes, None))
@@ -27,8 +27,8 @@ def recorded_decisions() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def repeated_decisions(outcomes: list[bool]) -> Iterator[None]:
-    """Repeat recorded outcomes of comparisons in this block."""
+def repeat_comparisons(outcomes: list[bool]) -> Iterator[None]:
+    """Repeat the recorded outcomes of comparisons, in order, in this block."""
     _active.append((outcomes, iter(outcomes)))
     try:
         yield
@@ -37,16 +37,18 @@ def repeated_decisions(outcomes: list[bool]) -> Iterator[None]:
 
 
 def decide_comparison(evaluate: Callable[[], bool | None]) -> bool:
-    """Return the outcome of a comparison, repeated if it was recorded, else from `evaluate`, which may return None.
+    """Return the outcome of a comparison: the recorded one if there is one, else that of `evaluate`.
 
     Raises:
-        NotProvedError: the outcome is not known.
+        NotProvedError: `evaluate` returns None, since the outcome is not known.
     """
     outcomes, repeated = _active[-1] if _active else ([], None)
     if repeated is not None:
         return next(repeated)
     found = evaluate()
     if found is None:
-        raise NotProvedError("ball arithmetic cannot decide a comparison")
+        raise NotProvedError(
+            "ball arithmetic cannot decide a comparison in the loss, such as X > kink: the ball of X contains the kink"
+        )
     outcomes.append(found)
     return found

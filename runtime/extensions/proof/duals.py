@@ -1,4 +1,4 @@
-"""Numbers with derivatives (forward differentiation) over components of any arithmetic.
+"""Dual numbers (values with derivatives, forward differentiation) over components of any arithmetic.
 
 A component is an Arb ball (arb, or acb in the complex plane), an envelope on a ray (arb_poly) or a ray itself (both in
 tails.py), or a number with derivatives again. A constant has no derivatives at all.
@@ -18,7 +18,7 @@ from ...base.errors import NotProvedError
 from .decisions import decide_comparison
 
 
-def ball(number: Any) -> arb:
+def as_ball(number: Any) -> arb:
     """Return an exact number as a ball at the precision in force; a float is taken exactly, a string as a decimal."""
     if isinstance(number, arb):
         return number
@@ -29,7 +29,7 @@ def ball(number: Any) -> arb:
     return arb(number if isinstance(number, int | mpf) else float(number))
 
 
-class Dual:
+class DualNumber:
     """A dual number: a value and its derivatives in some directions, none for a constant."""
 
     __slots__ = ("slopes", "value")
@@ -39,174 +39,186 @@ class Dual:
         self.slopes = slopes
 
     def __repr__(self) -> str:
-        return f"Dual({self.value}, {self.slopes})"
+        return f"DualNumber({self.value}, {self.slopes})"
 
-    def map(self, function: Callable[[Any], Any]) -> Dual:
-        """Return the number with a function applied to its components."""
-        return Dual(function(self.value), tuple(map(function, self.slopes)))
+    def apply_to_components(self, function: Callable[[Any], Any]) -> DualNumber:
+        """Return the dual number with a function applied to its value and derivatives."""
+        return DualNumber(function(self.value), tuple(map(function, self.slopes)))
 
-    def __add__(self, other: Any) -> Dual:
-        if type(other) is not Dual:
-            return Dual(self.value + _component(other), self.slopes)
+    def __add__(self, other: Any) -> DualNumber:
+        if type(other) is not DualNumber:
+            return DualNumber(self.value + _as_component(other), self.slopes)
         if not other.slopes:
-            return Dual(self.value + other.value, self.slopes)
+            return DualNumber(self.value + other.value, self.slopes)
         if not self.slopes:
-            return Dual(self.value + other.value, other.slopes)
-        return Dual(self.value + other.value, tuple([a + b for a, b in zip(self.slopes, other.slopes, strict=True)]))
+            return DualNumber(self.value + other.value, other.slopes)
+        return DualNumber(
+            self.value + other.value, tuple([a + b for a, b in zip(self.slopes, other.slopes, strict=True)])
+        )
 
     __radd__ = __add__
 
-    def __neg__(self) -> Dual:
-        return Dual(-self.value, tuple([-a for a in self.slopes]))
+    def __neg__(self) -> DualNumber:
+        return DualNumber(-self.value, tuple([-a for a in self.slopes]))
 
-    def __pos__(self) -> Dual:
+    def __pos__(self) -> DualNumber:
         return self
 
-    def __sub__(self, other: Any) -> Dual:
+    def __sub__(self, other: Any) -> DualNumber:
         return self + -as_dual(other)
 
-    def __rsub__(self, other: Any) -> Dual:
+    def __rsub__(self, other: Any) -> DualNumber:
         return -self + other
 
-    def __mul__(self, other: Any) -> Dual:
-        a, b = self.value, other.value if type(other) is Dual else _component(other)
-        if type(other) is not Dual or not other.slopes:
-            return Dual(a * b, tuple([s * b for s in self.slopes]))
+    def __mul__(self, other: Any) -> DualNumber:
+        a, b = self.value, other.value if type(other) is DualNumber else _as_component(other)
+        if type(other) is not DualNumber or not other.slopes:
+            return DualNumber(a * b, tuple([s * b for s in self.slopes]))
         if not self.slopes:
-            return Dual(a * b, tuple([a * s for s in other.slopes]))
-        return Dual(a * b, tuple([s * b + a * r for s, r in zip(self.slopes, other.slopes, strict=True)]))
+            return DualNumber(a * b, tuple([a * s for s in other.slopes]))
+        return DualNumber(a * b, tuple([s * b + a * r for s, r in zip(self.slopes, other.slopes, strict=True)]))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Dual:
-        return self * as_dual(other).inverse()
+    def __truediv__(self, other: Any) -> DualNumber:
+        return self * as_dual(other).reciprocal()
 
-    def __rtruediv__(self, other: Any) -> Dual:
-        return as_dual(other) * self.inverse()
+    def __rtruediv__(self, other: Any) -> DualNumber:
+        return as_dual(other) * self.reciprocal()
 
-    def inverse(self) -> Dual:
-        """Return the inverse.
+    def reciprocal(self) -> DualNumber:
+        """Return the reciprocal of the dual number.
 
         Raises:
             NotProvedError: the number is an envelope that is not constant.
         """
-        value = component_inverse(self.value)
-        return self._chain(value, lambda: -(value * value))
+        value = component_reciprocal(self.value)
+        return self._apply_chain_rule(value, lambda: -(value * value))
 
-    def __pow__(self, power: Any) -> Dual:
-        if isinstance(power, Dual) and not power.slopes and isinstance(power.value, arb):
+    def __pow__(self, power: Any) -> DualNumber:
+        if isinstance(power, DualNumber) and not power.slopes and isinstance(power.value, arb):
             whole = power.value.unique_fmpz() if power.value.is_exact() else None
             power = int(whole) if whole is not None else power
         if not isinstance(power, int):
             return (self.log() * power).exp()
         if power < 0:
-            return (self**-power).inverse()
-        return self._chain(
+            return (self**-power).reciprocal()
+        return self._apply_chain_rule(
             component_power(self.value, power),
             lambda: power * component_power(self.value, power - 1) if power else arb(0),
         )
 
-    def _chain(self, value: Any, derivative: Callable[[], Any]) -> Dual:
-        """Return a function of this number, from its value and derivative here."""
+    def _apply_chain_rule(self, value: Any, derivative: Callable[[], Any]) -> DualNumber:
+        """Return a function of the dual number from its value and derivative, by the chain rule."""
         if not self.slopes:
-            return Dual(value)
+            return DualNumber(value)
         slope = derivative()
-        return Dual(value, tuple([slope * s for s in self.slopes]))
+        return DualNumber(value, tuple([slope * s for s in self.slopes]))
 
-    def exp(self) -> Dual:
-        """Return the exponential; NotProvedError on an envelope, as for all functions of components."""
-        value = component_function("exp", self.value)
-        return self._chain(value, lambda: value)
+    def exp(self) -> DualNumber:
+        """Return the exponential; NotProvedError if the value is a polynomial envelope."""
+        value = apply_function_to_component("exp", self.value)
+        return self._apply_chain_rule(value, lambda: value)
 
-    def expm1(self) -> Dual:
-        """Return the exponential less 1, also on rays; cancellation near zero widens the ball."""
+    def expm1(self) -> DualNumber:
+        """Return exp(x) - 1 of the number x, also on unbounded intervals; cancellation near zero widens the ball."""
         return self.exp() - 1
 
-    def log(self) -> Dual:
-        """Return the natural logarithm; not finite on a ball that is not proved positive, unbounded on such a ray."""
-        return self._chain(component_function("log", self.value), lambda: component_inverse(self.value))
+    def log(self) -> DualNumber:
+        """Return the natural logarithm, not finite if the ball or interval is not proved positive."""
+        return self._apply_chain_rule(
+            apply_function_to_component("log", self.value), lambda: component_reciprocal(self.value)
+        )
 
-    def log1p(self) -> Dual:
-        """Return log(1 + this), also on rays; cancellation near zero widens the ball."""
+    def log1p(self) -> DualNumber:
+        """Return log(1 + x) of the number x, also on unbounded intervals; cancellation near zero widens the ball."""
         return (1 + self).log()
 
-    def sqrt(self) -> Dual:
-        """Return the positive root; not finite on a real ball that extends below zero, unbounded on such a ray."""
-        value = component_function("sqrt", self.value)
-        return self._chain(value, lambda: component_inverse(2 * value))
+    def sqrt(self) -> DualNumber:
+        """Return the positive square root, not finite if the real ball or interval extends below zero."""
+        value = apply_function_to_component("sqrt", self.value)
+        return self._apply_chain_rule(value, lambda: component_reciprocal(2 * value))
 
-    def erfc(self) -> Dual:
-        """Return the complementary error function; NotProvedError on a ray."""
+    def erfc(self) -> DualNumber:
+        """Return the complementary error function; NotProvedError on an unbounded interval."""
 
-        def derivative() -> Any:
-            return -component_function("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
+        def _erfc_derivative() -> Any:
+            return -apply_function_to_component("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
 
-        return self._chain(component_function("erfc", self.value), derivative)
+        return self._apply_chain_rule(apply_function_to_component("erfc", self.value), _erfc_derivative)
 
-    def sin(self) -> Dual:
-        """Return the sine; NotProvedError on a ray."""
-        return self._chain(component_function("sin", self.value), lambda: component_function("cos", self.value))
+    def sin(self) -> DualNumber:
+        """Return the sine; NotProvedError on an unbounded interval."""
+        return self._apply_chain_rule(
+            apply_function_to_component("sin", self.value), lambda: apply_function_to_component("cos", self.value)
+        )
 
-    def cos(self) -> Dual:
-        """Return the cosine; NotProvedError on a ray."""
-        return self._chain(component_function("cos", self.value), lambda: -component_function("sin", self.value))
+    def cos(self) -> DualNumber:
+        """Return the cosine; NotProvedError on an unbounded interval."""
+        return self._apply_chain_rule(
+            apply_function_to_component("cos", self.value), lambda: -apply_function_to_component("sin", self.value)
+        )
 
-    def tanh(self) -> Dual:
-        """Return the hyperbolic tangent, by the exponential, also on rays."""
+    def tanh(self) -> DualNumber:
+        """Return the hyperbolic tangent, also on unbounded intervals."""
         return 1 - 2 / ((2 * self).exp() + 1)
 
-    def sinh(self) -> Dual:
-        """Return the hyperbolic sine, by the exponential, also on rays."""
+    def sinh(self) -> DualNumber:
+        """Return the hyperbolic sine, also on unbounded intervals."""
         return (self.exp() - (-self).exp()) / 2
 
-    def cosh(self) -> Dual:
-        """Return the hyperbolic cosine, by the exponential, also on rays."""
+    def cosh(self) -> DualNumber:
+        """Return the hyperbolic cosine, also on unbounded intervals."""
         return (self.exp() + (-self).exp()) / 2
 
-    def __abs__(self) -> Dual:
+    def __abs__(self) -> DualNumber:
         return self if self >= 0 else -self
 
     def __gt__(self, other: Any) -> bool:
-        return decide_comparison(lambda: self._compared(other, lambda z: z > 0, lambda z: z <= 0))
+        return decide_comparison(lambda: self._comparison_outcome(other, lambda z: z > 0, lambda z: z <= 0))
 
     def __ge__(self, other: Any) -> bool:
-        return decide_comparison(lambda: self._compared(other, lambda z: z >= 0, lambda z: z < 0))
+        return decide_comparison(lambda: self._comparison_outcome(other, lambda z: z >= 0, lambda z: z < 0))
 
     def __lt__(self, other: Any) -> bool:
-        return decide_comparison(lambda: self._compared(other, lambda z: z < 0, lambda z: z >= 0))
+        return decide_comparison(lambda: self._comparison_outcome(other, lambda z: z < 0, lambda z: z >= 0))
 
     def __le__(self, other: Any) -> bool:
-        return decide_comparison(lambda: self._compared(other, lambda z: z <= 0, lambda z: z > 0))
+        return decide_comparison(lambda: self._comparison_outcome(other, lambda z: z <= 0, lambda z: z > 0))
 
     def __eq__(self, other: Any) -> bool:
-        return decide_comparison(lambda: self._compared(other, lambda z: z == 0, lambda z: z != 0))
+        return decide_comparison(lambda: self._comparison_outcome(other, lambda z: z == 0, lambda z: z != 0))
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _compared(self, other: Any, yes: Callable[[arb], bool], no: Callable[[arb], bool]) -> bool | None:
-        """Return whether a comparison holds for all numbers of the ball, or for none; None if neither is known."""
+    def _comparison_outcome(self, other: Any, yes: Callable[[arb], bool], no: Callable[[arb], bool]) -> bool | None:
+        """Return True if a comparison holds for all numbers of the ball, False if for none, None if undecided."""
         difference = (self - other).value
-        while isinstance(difference, Dual):
+        while isinstance(difference, DualNumber):
             difference = difference.value
         if not isinstance(difference, arb):
             return None
         return True if yes(difference) else False if no(difference) else None
 
 
-def as_dual(number: Any) -> Dual:
+def as_dual(number: Any) -> DualNumber:
     """Return a number as a constant dual number."""
-    return number if isinstance(number, Dual) else Dual(arb(number) if type(number) is int else _component(number))
+    return (
+        number
+        if isinstance(number, DualNumber)
+        else DualNumber(arb(number) if type(number) is int else _as_component(number))
+    )
 
 
-def _component(number: Any) -> Any:
-    """Return a whole number unchanged, which fits all components, other numbers as balls."""
+def _as_component(number: Any) -> Any:
+    """Return an integer unchanged, and any other number as a ball."""
     if type(number) is int:
         return number
-    return ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
+    return as_ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
 
 
 def component_power(value: Any, power: int) -> Any:
-    """Return a power of a component; Arb's own power is not finite on a ball around zero.
+    """Return a power of one component of a dual number, finite on balls around zero as well.
 
     Args:
         value: the component.
@@ -218,19 +230,19 @@ def component_power(value: Any, power: int) -> Any:
     return half * half * value if power % 2 else half * half
 
 
-def component_inverse(value: Any) -> Any:
-    """Return the inverse of a component."""
-    if isinstance(value, Dual):
-        return value.inverse()
+def component_reciprocal(value: Any) -> Any:
+    """Return the reciprocal of one component of a dual number."""
+    if isinstance(value, DualNumber):
+        return value.reciprocal()
     if isinstance(value, arb_poly):
         if value.degree() > 0:
-            raise NotProvedError("a tail is divided by what has no lower bound there")
+            raise NotProvedError("an integrand is divided by a function that has no lower bound at large |X|")
         return arb_poly([1 / value[0]])
     return 1 / value
 
 
-def component_function(name: str, value: Any) -> Any:
-    """Return a function of one component; complex logarithms and roots are not finite on their cuts.
+def apply_function_to_component(name: str, value: Any) -> Any:
+    """Return a function of one component of a dual number; not finite on the branch cuts of complex log and sqrt.
 
     Args:
         name: name of the function.
@@ -245,12 +257,12 @@ def component_function(name: str, value: Any) -> Any:
         return getattr(value, name)(analytic=True)
     function = getattr(value, name, None)
     if function is None:
-        raise NotProvedError(f"there are no bounds of {name} on a ray")
+        raise NotProvedError(f"ball arithmetic has no bounds of {name} at large |X|")
     return function()
 
 
-def decimal_dual(number: Any) -> Dual:
-    """Return a number of a problem as a dual number: a float as the decimal it prints as, others unchanged."""
-    if isinstance(number, Dual):
+def dual_from_decimal(number: Any) -> DualNumber:
+    """Return a parameter as a dual number; a float is taken as the decimal it prints as."""
+    if isinstance(number, DualNumber):
         return number
-    return as_dual(ball(repr(float(number))) if isinstance(number, float) else number)
+    return as_dual(as_ball(repr(float(number))) if isinstance(number, float) else number)

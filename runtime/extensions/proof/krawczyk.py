@@ -23,12 +23,12 @@ from ...base import budget
 from ...base.errors import DomainError, NotProvedError
 from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
-from ..reference.channel import Channel
-from ..reference.numbers import Numbers
-from ..reference.system import State, System
-from .arithmetic import reference_on_balls
-from .channel import BallChannel, Goal
-from .duals import Dual, as_dual, ball, decimal_dual
+from ..reference.channel import ChannelAverages
+from ..reference.numbers import ProblemNumbers
+from ..reference.system import SaddlePointState, SaddlePointSystem
+from .arithmetic import reference_module_on_balls
+from .channel import BallChannelAverages, IntegralAccuracy
+from .duals import DualNumber, as_ball, as_dual, dual_from_decimal
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class KrawczykOptions(AlgorithmOptions):
     """Options of the Krawczyk test.
 
     Attributes:
-        largest_box, smallest_box: radii of the boxes that are tried, relative to the blocks.
+        largest_box, smallest_box: radii of the boxes that are tried, relative to the overlaps.
         newton_steps: Newton steps before the test, at most.
         newton_tolerance: size of a Newton step at which these end.
         derivative_digits: digits of the integrals in the derivatives; more are dearer, but allow larger boxes.
@@ -60,18 +60,18 @@ class KrawczykOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class BallState(State):
-    """A state in balls: the saddle-point map at one set of overlaps."""
+class BallSaddlePointState(SaddlePointState):
+    """The saddle-point map at one set of overlaps, in ball arithmetic."""
 
     @cached_property
-    def channel(self) -> Channel[Any]:
-        """The channel in balls, with integrals to the accuracy of the goal, which takes the place of the rule."""
-        return BallChannel(self.numbers, self.overlaps)
+    def channel_averages(self) -> ChannelAverages[Any]:
+        """The channel averages in ball arithmetic at these overlaps."""
+        return BallChannelAverages(self.numbers, self.overlaps)
 
     @cached_property
-    def squares(self) -> np.ndarray:
+    def mean_squared_responses(self) -> np.ndarray:
         """The averages E_c[(dg/domega)^2], (C,)."""
-        return self.channel.squares(self.rule)
+        return self.channel_averages.mean_squared_responses(self.rule)
 
     @property
     def replicon(self) -> Any:
@@ -85,56 +85,60 @@ class BallState(State):
             x = middle @ x / np.max(middle @ x)
         ratios = [sum(row * x, start=as_dual(0)) / z for row, z in zip(matrix, x, strict=True)]
         if any(ratio.slopes for ratio in ratios):
-            raise NotProvedError("the replicon of several contexts has no derivatives in balls")
-        return Dual(reduce(arb.union, [ratio.value for ratio in ratios]))
+            raise NotProvedError("a threshold on the replicon can be proved for models with one cluster only")
+        return DualNumber(reduce(arb.union, [ratio.value for ratio in ratios]))
 
 
 @dataclass(frozen=True)
-class BallSystem(System):
-    """A system of equations in balls; goals take the place of rules."""
+class BallSaddlePointSystem(SaddlePointSystem):
+    """The saddle-point equations, with or without a condition, in ball arithmetic."""
 
-    def state(self, z: np.ndarray, rule: Any) -> BallState:
-        """Return the saddle-point map at the unknowns; floats of the problem are taken as the decimals they print as.
+    def evaluate_state(self, z: np.ndarray, rule: Any) -> BallSaddlePointState:
+        """Return the saddle-point map at given unknowns; parameters are taken as the decimals they print as.
 
         Args:
-            z: the unknowns.
-            rule: the goal of the integrals.
+            z: overlaps and, with a condition, the parameter.
+            rule: required accuracy of the integrals.
         """
         budget.check_time_limit()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
-        module = reference_on_balls(self.problem)
-        numbers = Numbers.of(self.problem, self.parameter, value, number=decimal_dual, reference=module)
-        return BallState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
+        module = reference_module_on_balls(self.problem)
+        numbers = ProblemNumbers.from_problem(
+            self.problem, self.parameter, value, number=dual_from_decimal, reference=module
+        )
+        return BallSaddlePointState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
-    def linearise(self, z: Sequence[arb], radius: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the residual (n,) and its derivatives (n, n) over a box, in the unknowns over their scales.
-
-        They have few digits.
+    def residual_and_jacobian_on_box(self, z: Sequence[arb], radius: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return enclosures, of few digits, of residual (n,) and Jacobian (n, n) in a box of scaled unknowns.
 
         Args:
             z: centre of the box.
-            radius: its radius, over the scales.
+            radius: radius of the box in units of the scales.
 
         Raises:
-            NotProvedError: they are not bounded on it.
+            NotProvedError: the Jacobian is not bounded in the box.
         """
         count = len(z)
-        scales = [ball(float(scale)) for scale in self.scales]
+        scales = [as_ball(float(scale)) for scale in self.scales]
         unknowns = [
-            Dual(centre + scale * arb(0, radius), tuple(scale if j == i else arb(0) for j in range(count)))
+            DualNumber(centre + scale * arb(0, radius), tuple(scale if j == i else arb(0) for j in range(count)))
             for i, (centre, scale) in enumerate(zip(z, scales, strict=True))
         ]
-        found = self.residual(
-            self.state(_object_array(unknowns), Goal.digits(KrawczykOptions.current().derivative_digits))
+        found = self.saddle_point_residual(
+            self.evaluate_state(
+                _object_array(unknowns), IntegralAccuracy.from_digits(KrawczykOptions.current().derivative_digits)
+            )
         )
         rows = [entry.slopes or (arb(0),) * count for entry in found]
         if not all(entry.is_finite() for row in rows for entry in row):
-            raise NotProvedError("the derivatives of the equations are not bounded on the box")
+            raise NotProvedError(
+                "the Jacobian of the saddle-point equations is not bounded in the box around the solution"
+            )
         return _object_array([entry.value for entry in found]), _object_array(rows)
 
 
 @dataclass(frozen=True)
-class Proof:
+class KrawczykProof:
     """A proof that a box around the unknowns contains exactly one solution.
 
     Attributes:
@@ -144,7 +148,7 @@ class Proof:
         reached: whether the radius is as small as asked for.
     """
 
-    system: BallSystem
+    system: BallSaddlePointSystem
     z: np.ndarray
     radius: np.ndarray
     box: float
@@ -152,53 +156,55 @@ class Proof:
     residual: float
     reached: bool
     bits: int
-    goal: Goal
+    goal: IntegralAccuracy
 
     @cached_property
-    def enclosure(self) -> BallState:
-        """The saddle-point map at the solution."""
-        with ball_precision(self.bits):
-            return self.system.state(_object_array([Dual(unknown) for unknown in self.balls]), self.goal)
+    def solution_enclosure(self) -> BallSaddlePointState:
+        """The saddle-point map at the proved solution, in balls."""
+        with use_ball_precision(self.bits):
+            return self.system.evaluate_state(
+                _object_array([DualNumber(unknown) for unknown in self.solution_balls]), self.goal
+            )
 
     @property
-    def balls(self) -> list[arb]:
-        """The balls of the unknowns, which contain those of the solution."""
-        with ball_precision(self.bits):
+    def solution_balls(self) -> list[arb]:
+        """The balls that contain the overlaps (and the parameter) of the exact solution."""
+        with use_ball_precision(self.bits):
             return [centre + arb(0, width) for centre, width in zip(self.z, self.radius, strict=True)]
 
-    def evaluate(self, quantity: Callable[[State], Any]) -> arb:
-        """Return a ball that contains a quantity at the solution."""
-        with ball_precision(self.bits):
-            found = as_dual(quantity(self.enclosure)).value
+    def enclose_quantity(self, quantity: Callable[[SaddlePointState], Any]) -> arb:
+        """Return a ball that contains the value of a quantity at the exact solution."""
+        with use_ball_precision(self.bits):
+            found = as_dual(quantity(self.solution_enclosure)).value
             if not found.is_finite():
-                raise NotProvedError("an observable is not bounded on the ball of the solution")
+                raise NotProvedError("the bounds of an observable within the error bars of the solution are not finite")
             return found
 
     @property
-    def evidence(self) -> dict[str, Any]:
-        """The claim, the method, and the numbers of the proof, for JSON."""
+    def proof_evidence(self) -> dict[str, Any]:
+        """The claim, method and numbers of the proof as a dictionary for JSON."""
         return {
             "method": "Krawczyk test in Arb balls",
-            "claim": "the printed equations have exactly one solution in the box, within the error bars of the value",
+            "claim": "the equations have exactly one solution in the box, within the error bars of the value",
             "box": self.box,
             "contraction": self.contraction,
             "bits": self.bits,
         }
 
 
-def prove(
-    system: BallSystem,
+def prove_solution_exists(
+    system: BallSaddlePointSystem,
     z: Sequence[Any],
     digits: int,
     asked: int,
     select_error: Callable[[np.ndarray], float],
     accuracy: float,
-) -> Proof:
-    """Find a solution near unknowns, and prove it.
+) -> KrawczykProof:
+    """Prove that the equations have exactly one solution near approximate unknowns.
 
     Args:
-        system: the system.
-        z: unknowns (n,) of mpf or floats.
+        system: saddle-point equations in balls.
+        z: approximate unknowns (n,), mpf or floats.
         digits: working precision.
         asked: digits asked for.
         select_error: function of the error bars of the unknowns (n,) that returns the one to compare with the accuracy.
@@ -210,25 +216,25 @@ def prove(
     options = KrawczykOptions.current()
     bits = int(digits * math.log2(10)) + options.guard_bits
     try:
-        with ball_precision(bits):
-            start = _newton_steps(system, [ball(number) for number in z])
-            return prove_around(system, start, bits, asked + options.integral_digits, select_error, accuracy)
+        with use_ball_precision(bits):
+            start = _refine_by_newton_steps(system, [as_ball(number) for number in z])
+            return prove_solution_in_box(system, start, bits, asked + options.integral_digits, select_error, accuracy)
     except DomainError as error:
         raise NotProvedError(str(error)) from error
 
 
-def prove_around(
-    system: BallSystem,
+def prove_solution_in_box(
+    system: BallSaddlePointSystem,
     start: list[arb],
     bits: int,
     digits: int,
     select_error: Callable[[np.ndarray], float],
     accuracy: float,
-) -> Proof:
-    """Return the proof in a box around the start, at the precision in force.
+) -> KrawczykProof:
+    """Return the proof that a box around approximate unknowns contains exactly one solution.
 
     Args:
-        system: the system.
+        system: saddle-point equations in balls.
         start: unknowns near the solution.
         bits: working precision in bits.
         digits: digits of the integrals.
@@ -239,46 +245,54 @@ def prove_around(
         NotProvedError: the box is not proved to contain a solution.
         DomainError: the box leaves the domain of the overlaps.
     """
-    scales, options = [ball(float(scale)) for scale in system.scales], KrawczykOptions.current()
+    scales, options = [as_ball(float(scale)) for scale in system.scales], KrawczykOptions.current()
     now = start
     box, Y, e = _find_contracting_box(system, start)
     for step in range(digits // options.digits_per_step + 2):
-        goal = Goal.digits(min(digits, options.derivative_digits + (step + 1) * options.digits_per_step))
+        goal = IntegralAccuracy.from_digits(
+            min(digits, options.derivative_digits + (step + 1) * options.digits_per_step)
+        )
         if not all(abs(a - b) < box * scale for a, b, scale in zip(now, start, scales, strict=True)):
-            raise NotProvedError("Newton's method left the box on which the equations are proved invertible")
-        residual = system.residual(system.state(_object_array([Dual(entry) for entry in now]), goal))
+            raise NotProvedError(
+                "Newton's method left the box in which the Jacobian of the equations is proved invertible"
+            )
+        residual = system.saddle_point_residual(
+            system.evaluate_state(_object_array([DualNumber(entry) for entry in now]), goal)
+        )
         moved = Y @ _object_array([entry.value for entry in residual])
         sizes = [arb(entry.abs_upper()) for entry in moved]
         largest = reduce(arb.max, sizes)
         if step == 0 and not largest < (1 - e) * box:
             raise NotProvedError(
-                f"Newton's step from the solution found, {float(largest):.2g} of the blocks, may leave the box of "
-                f"radius {box:.2g} on which the equations are proved invertible"
+                f"Newton's step from the solution found, {float(largest):.2g} relative to the overlaps, may leave the "
+                f"box of radius {box:.2g} in which the Jacobian of the equations is proved invertible"
             )
         radius = [
             ((size + e / (1 - e) * largest) * scale).abs_upper() for size, scale in zip(sizes, scales, strict=True)
         ]
         height = max(float(entry.value.abs_upper()) for entry in residual)
         reached = select_error(_object_array(radius)) <= accuracy
-        proof = Proof(system, _object_array(now), _object_array(radius), box, float(e), height, reached, bits, goal)
+        proof = KrawczykProof(
+            system, _object_array(now), _object_array(radius), box, float(e), height, reached, bits, goal
+        )
         if reached:
             break
         now = [(entry - scale * shift).mid() for entry, scale, shift in zip(now, scales, moved, strict=True)]
     return proof
 
 
-def _newton_steps(system: BallSystem, z: list[arb]) -> list[arb]:
-    """Return the unknowns after Newton steps on the midpoints of balls, down to the accuracy of rough integrals.
+def _refine_by_newton_steps(system: BallSaddlePointSystem, z: list[arb]) -> list[arb]:
+    """Return the unknowns after Newton steps on the midpoints of balls.
 
     Raises:
-        NotProvedError: the steps do not become small.
+        NotProvedError: the Newton steps do not become small.
     """
     options = KrawczykOptions.current()
     for _ in range(options.newton_steps):
-        residual, derivatives = system.linearise(z, 0.0)
-        steps = np.linalg.solve(_midpoints(derivatives), np.array([float(entry.mid()) for entry in residual]))
+        residual, derivatives = system.residual_and_jacobian_on_box(z, 0.0)
+        steps = np.linalg.solve(_ball_midpoints(derivatives), np.array([float(entry.mid()) for entry in residual]))
         z = [
-            (entry - ball(float(scale * step))).mid()
+            (entry - as_ball(float(scale * step))).mid()
             for entry, scale, step in zip(z, system.scales, steps, strict=True)
         ]
         if np.abs(steps).max() < options.newton_tolerance:
@@ -288,23 +302,26 @@ def _newton_steps(system: BallSystem, z: list[arb]) -> list[arb]:
     )
 
 
-def _find_contracting_box(system: BallSystem, z: Sequence[arb]) -> tuple[float, np.ndarray, arb]:
-    """Return the first box on which the derivatives are close enough to one matrix, its inverse Y, and e.
+def _find_contracting_box(system: BallSaddlePointSystem, z: Sequence[arb]) -> tuple[float, np.ndarray, arb]:
+    """Return radius, approximate inverse Jacobian Y and contraction constant e of a box with small enough e.
 
     Raises:
-        NotProvedError: there is none; the reason is that of the smallest box.
+        NotProvedError: there is no such box.
     """
     options = KrawczykOptions.current()
-    reason, box = "the equations are not proved invertible on any box around the solution", options.largest_box
+    reason, box = (
+        "the Jacobian of the equations is not proved invertible in any box around the solution",
+        options.largest_box,
+    )
     while box > options.smallest_box:
         try:
-            _, derivatives = system.linearise(z, box)
-            inverse = np.linalg.inv(_midpoints(derivatives))
+            _, derivatives = system.residual_and_jacobian_on_box(z, box)
+            inverse = np.linalg.inv(_ball_midpoints(derivatives))
         except (NotProvedError, DomainError, np.linalg.LinAlgError) as error:
             reason, box = str(error), float(f"{box / 1000:.0e}")
             continue
-        Y = _object_array([[ball(float(entry)) for entry in row] for row in inverse])
-        e = _contraction(Y, derivatives)
+        Y = _object_array([[as_ball(float(entry)) for entry in row] for row in inverse])
+        e = _contraction_constant(Y, derivatives)
         if e < options.contraction:
             return box, Y, e
         # e grows with the box, whose size is printed to one digit.
@@ -312,13 +329,13 @@ def _find_contracting_box(system: BallSystem, z: Sequence[arb]) -> tuple[float, 
     raise NotProvedError(reason)
 
 
-def _contraction(Y: np.ndarray, derivatives: np.ndarray) -> arb:
-    """Return the largest row sum of |1 - Y J|, an exact ball."""
+def _contraction_constant(Y: np.ndarray, derivatives: np.ndarray) -> arb:
+    """Return the contraction constant: the largest row sum of |1 - Y J|."""
     gap = np.eye(len(Y), dtype=int) - Y @ derivatives
     return reduce(arb.max, [arb(sum((arb(entry.abs_upper()) for entry in row), start=arb(0)).upper()) for row in gap])
 
 
-def _midpoints(matrix: np.ndarray) -> np.ndarray:
+def _ball_midpoints(matrix: np.ndarray) -> np.ndarray:
     return np.array([[float(entry.mid()) for entry in row] for row in matrix])
 
 
@@ -327,7 +344,7 @@ def _object_array(entries: Sequence[Any]) -> np.ndarray:
 
 
 @contextmanager
-def ball_precision(bits: int) -> Iterator[None]:
+def use_ball_precision(bits: int) -> Iterator[None]:
     """Set the precision of balls and rays in this block."""
     rays, iv.prec = iv.prec, bits
     try:

@@ -22,7 +22,7 @@ from ...base.options import AlgorithmOptions
 
 @dataclass(frozen=True)
 class EnclosureOptions(AlgorithmOptions):
-    """Options of integrals with proved errors.
+    """Options of Gauss-Legendre integrals with proved error bounds.
 
     Attributes:
         ellipses: parameters rho of the ellipses that are tried; larger ones need fewer nodes, but bounds on more space.
@@ -39,8 +39,8 @@ class EnclosureOptions(AlgorithmOptions):
 Integrand = Callable[[Any], Sequence[Any]]
 
 
-def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
-    """Return balls of the integrals over [-1, 1] of the components of a function that is real on the real axis.
+def enclose_integral(f: Integrand, tolerance: float) -> list[arb]:
+    """Return balls that contain the integrals of a vector-valued analytic function over [-1, 1].
 
     Args:
         f: function of arb or acb that returns its components, not finite where it might not be analytic.
@@ -56,9 +56,11 @@ def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
         left, right = waiting.pop()
         count += 1
         if count > options.max_intervals or right - left < 1e-12:
-            raise NotProvedError(f"an integral is not enclosed by {options.max_intervals} intervals")
+            raise NotProvedError(
+                f"a channel average is not bounded to the required accuracy by {options.max_intervals} intervals"
+            )
         centre, half = arb((left + right) / 2), arb((right - left) / 2)
-        part = _integrate_interval(f, centre, half, tolerance, most)
+        part = _enclose_integral_on_interval(f, centre, half, tolerance, most)
         if part is None:
             middle = (left + right) / 2
             waiting += [(left, middle), (middle, right)]
@@ -68,21 +70,23 @@ def enclosed_integral(f: Integrand, tolerance: float) -> list[arb]:
     return total
 
 
-def _integrate_interval(f: Integrand, centre: arb, half: arb, tolerance: float, most: int) -> list[arb] | None:
-    """Return the integrals over an interval by the first ellipse that needs few enough nodes; None if there is none."""
+def _enclose_integral_on_interval(
+    f: Integrand, centre: arb, half: arb, tolerance: float, most: int
+) -> list[arb] | None:
+    """Return balls of the integrals over one interval; None if no ellipse bounds the error with few enough nodes."""
     for rho in EnclosureOptions.current().ellipses:
-        bounds = _bound_on_ellipse(f, centre, half, rho)
+        bounds = _bounds_on_bernstein_ellipse(f, centre, half, rho)
         largest = max(float(half * bound) for bound in bounds)
         if not largest < 1e300:
             continue
         needed = (math.log(5 * largest + tolerance) - math.log(tolerance)) / (2 * math.log(rho))
         if needed <= most:
-            return _gauss_with_error(f, centre, half, max(2, math.ceil(needed)), rho, bounds)
+            return _gauss_rule_with_error_bound(f, centre, half, max(2, math.ceil(needed)), rho, bounds)
     return None
 
 
-def _bound_on_ellipse(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
-    """Return bounds of the components on the upper half of an ellipse, which is covered by rectangles."""
+def _bounds_on_bernstein_ellipse(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
+    """Return bounds of the components of f on a Bernstein ellipse, whose upper half is covered by rectangles."""
     options = EnclosureOptions.current()
     across, rows = options.rectangles_across, options.rectangles_up
     wide, high = (rho + 1 / rho) / 2, (rho - 1 / rho) / 2
@@ -101,9 +105,11 @@ def _bound_on_ellipse(f: Integrand, centre: arb, half: arb, rho: float) -> list[
     return bounds
 
 
-def _gauss_with_error(f: Integrand, centre: arb, half: arb, count: int, rho: float, bounds: list[arb]) -> list[arb]:
+def _gauss_rule_with_error_bound(
+    f: Integrand, centre: arb, half: arb, count: int, rho: float, bounds: list[arb]
+) -> list[arb]:
     total: list[arb] | None = None
-    for node, weight in _legendre_nodes(count, ctx.prec):
+    for node, weight in _gauss_legendre_nodes(count, ctx.prec):
         values = [half * weight * z for z in f(centre + half * node)]
         total = values if total is None else [a + b for a, b in zip(total, values, strict=True)]
     assert total is not None
@@ -113,6 +119,6 @@ def _gauss_with_error(f: Integrand, centre: arb, half: arb, count: int, rho: flo
 
 
 @lru_cache(maxsize=256)
-def _legendre_nodes(count: int, precision: int) -> tuple[tuple[arb, arb], ...]:
-    """Return Gauss-Legendre nodes and weights at the precision in force."""
+def _gauss_legendre_nodes(count: int, precision: int) -> tuple[tuple[arb, arb], ...]:
+    """Return Gauss-Legendre nodes and weights on [-1, 1] as balls of the current precision."""
     return tuple(arb.legendre_p_root(count, k, weight=True) for k in range(count))

@@ -1,4 +1,4 @@
-"""Solutions and thresholds with proved error bars, in the classes of `reference`."""
+"""Solutions and thresholds with error bars proved in ball arithmetic."""
 
 from __future__ import annotations
 
@@ -16,38 +16,43 @@ from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...thresholds.threshold import Threshold
-from ..reference.channel import check_supported
-from ..reference.improve import PrecisionOptions, check_accuracy, find_kinks_and_lost_digits
+from ..reference.channel import check_high_precision_supported
+from ..reference.improve import PrecisionOptions, check_accuracy_in_range, find_kinks_and_cancelled_digits
 from ..reference.solution import PreciseSolution
-from ..reference.thresholds import PreciseThreshold, check_threshold, condition_residual, unknowns_at_threshold
-from .duals import as_dual, ball
-from .krawczyk import BallSystem, Proof, prove
-from .tails import exact_mpf
+from ..reference.thresholds import (
+    PreciseThreshold,
+    check_high_precision_threshold,
+    condition_residual,
+    unknowns_and_scales_at_threshold,
+)
+from .duals import as_ball, as_dual
+from .krawczyk import BallSaddlePointSystem, KrawczykProof, prove_solution_exists
+from .tails import arb_to_exact_mpf
 
 _ROUNDING_FACTOR = 1.1  # of error bars, so that rounded decimals contain the true value as well
 _STATUS = {True: Status.CONVERGED, False: Status.ACCURACY_NOT_REACHED}
 
 
 def proved_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return the solution near one in double precision, with proved existence, uniqueness and error bars.
+    """Return the solution near a double-precision one, with proved existence, uniqueness and error bars.
 
     Args:
-        problem: the problem.
+        problem: problem to solve.
         near: solution in double precision.
-        accuracy: error bar asked for, relative to the blocks.
+        accuracy: error bar asked for, relative to the size of each overlap.
 
     Raises:
         InputError: the model is not supported.
         NotProvedError: ball arithmetic gives no proof.
     """
-    check_accuracy(accuracy)
-    check_supported(problem)
+    check_accuracy_in_range(accuracy)
+    check_high_precision_supported(problem)
     scales = near.overlaps.block_scales
-    metric = ["test_error"] if "metric" in problem.solver.reference.DRIVES else []
+    metric = ["test_error"] if "metric" in problem.solver.multiprecision_functions.DRIVES else []
     wanted = ["training_loss", "free_entropy", "replicon", *metric]
     with progress_bar(f"{accuracy:g}: proving", 1 + len(wanted)) as task:
-        proof, digits = _prove(
-            BallSystem(problem, scales),
+        proof, digits = _prove_to_accuracy(
+            BallSaddlePointSystem(problem, scales),
             near.overlaps.pack(),
             accuracy,
             lambda radius: max(float(width) / scale for width, scale in zip(radius, scales, strict=True)),
@@ -56,11 +61,11 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
         observables, missing = {}, {}
         for name in wanted:
             try:
-                observables[name] = _value_and_error(proof.evaluate(methodcaller("observable", name)))
+                observables[name] = _value_and_error(proof.enclose_quantity(methodcaller("evaluate_observable", name)))
             except NotProvedError as error:
                 missing[name] = str(error)
             task.advance()
-    pairs = np.array([_value_and_error(found) for found in proof.balls], dtype=object)
+    pairs = np.array([_value_and_error(found) for found in proof.solution_balls], dtype=object)
     overlaps, errors = (Overlaps.unpack(part, near.overlaps.sizes) for part in pairs.T)
     return PreciseSolution(
         problem=problem,
@@ -69,7 +74,7 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
         observables=observables,
         status=_STATUS[proof.reached],
         near=near,
-        evidence={**_evidence(proof, digits), **problem.limits_not_taken, "observables_not_proved": missing},
+        evidence={**_proof_evidence(proof, digits), **problem.limits_not_taken, "observables_not_proved": missing},
         error_kind="proved",
     )
 
@@ -77,44 +82,48 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
 def proved_threshold(
     rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None
 ) -> PreciseThreshold:
-    """Return the threshold near one in double precision, with proved error bars.
+    """Return the threshold near a double-precision one, with proved error bars.
 
     Args:
         rough: threshold in double precision.
-        condition: its condition.
+        condition: equation that holds at the threshold.
         accuracy: error bar asked for.
-        problem: a problem near that of the rough threshold, instead of it.
+        problem: problem to prove the threshold for; that of the rough threshold by default.
 
     Raises:
         InputError: the model is not supported.
         NotProvedError: ball arithmetic gives no proof.
     """
     problem = problem or rough.problem
-    check_threshold(problem, condition, accuracy)
-    z, scales = unknowns_at_threshold(rough)
-    system = BallSystem(
-        problem, scales, rough.parameter, condition_residual(condition, problem, lambda text: as_dual(ball(text)))
+    check_high_precision_threshold(problem, condition, accuracy)
+    z, scales = unknowns_and_scales_at_threshold(rough)
+    system = BallSaddlePointSystem(
+        problem, scales, rough.parameter, condition_residual(condition, problem, lambda text: as_dual(as_ball(text)))
     )
     with progress_bar(f"{rough.kind}: proving", 1):
-        proof, digits = _prove(system, z, accuracy, lambda radius: float(radius[-1]))
-    value, error = _value_and_error(proof.balls[-1])
-    evidence = {**_evidence(proof, digits), **problem.limits_not_taken}
-    return PreciseThreshold.from_rough(rough, problem, value, error, "proved", _STATUS[proof.reached], evidence)
+        proof, digits = _prove_to_accuracy(system, z, accuracy, lambda radius: float(radius[-1]))
+    value, error = _value_and_error(proof.solution_balls[-1])
+    evidence = {**_proof_evidence(proof, digits), **problem.limits_not_taken}
+    return PreciseThreshold.from_double_precision(
+        rough, problem, value, error, "proved", _STATUS[proof.reached], evidence
+    )
 
 
-def _prove(
-    system: BallSystem, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], float]
-) -> tuple[Proof, int]:
-    """Return the proof, and its working precision in digits."""
+def _prove_to_accuracy(
+    system: BallSaddlePointSystem, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], float]
+) -> tuple[KrawczykProof, int]:
+    """Return the proof of a solution and the working precision in digits."""
     asked = int(np.ceil(-np.log10(accuracy))) + 1
-    digits = asked + PrecisionOptions.current().guard_digits + find_kinks_and_lost_digits(system.problem)[1]
-    return prove(system, list(map(float, z)), digits, asked, select_error, accuracy / _ROUNDING_FACTOR), digits
+    digits = asked + PrecisionOptions.current().guard_digits + find_kinks_and_cancelled_digits(system.problem)[1]
+    return prove_solution_exists(
+        system, list(map(float, z)), digits, asked, select_error, accuracy / _ROUNDING_FACTOR
+    ), digits
 
 
 def _value_and_error(found: arb) -> tuple[Any, Any]:
-    """Return midpoint and error bar as mpf; their decimals contain the ball."""
-    return exact_mpf(found.mid()), exact_mpf(arb(found.rad() * ball(_ROUNDING_FACTOR)).abs_upper())
+    """Return midpoint and error bar of a ball as mpf, widened so that rounded decimals still contain the ball."""
+    return arb_to_exact_mpf(found.mid()), arb_to_exact_mpf(arb(found.rad() * as_ball(_ROUNDING_FACTOR)).abs_upper())
 
 
-def _evidence(proof: Proof, digits: int) -> dict[str, Any]:
-    return {"digits": digits, "rules": [], "residuals": [proof.residual], "proof": proof.evidence}
+def _proof_evidence(proof: KrawczykProof, digits: int) -> dict[str, Any]:
+    return {"digits": digits, "rules": [], "residuals": [proof.residual], "proof": proof.proof_evidence}

@@ -21,11 +21,11 @@ from mpmath import iv, mp
 from mpmath.libmp import from_man_exp
 
 from ...base.errors import NotProvedError
-from .duals import Dual, as_dual
+from .duals import DualNumber, as_dual
 
 
-class Ray:
-    """An interval that may be unbounded."""
+class ExtendedInterval:
+    """An interval of real numbers that may be unbounded, with arithmetic."""
 
     __slots__ = ("interval",)
 
@@ -33,62 +33,62 @@ class Ray:
         self.interval = interval
 
     @classmethod
-    def of(cls, number: Any) -> Ray:
-        """Return the interval of a ball, or of an exact number."""
-        if isinstance(number, Ray):
+    def from_number(cls, number: Any) -> ExtendedInterval:
+        """Return the interval that a ball or an exact number covers."""
+        if isinstance(number, ExtendedInterval):
             return number
         found = number if isinstance(number, arb) else arb(number)
         if not found.is_finite():
             return cls(iv.mpf(["-inf", "inf"]))
-        return cls(iv.mpf([exact_mpf(found.lower()), exact_mpf(found.upper())]))
+        return cls(iv.mpf([arb_to_exact_mpf(found.lower()), arb_to_exact_mpf(found.upper())]))
 
     @classmethod
-    def half_line(cls, end: arb, side: int) -> Ray:
+    def half_line(cls, end: arb, side: int) -> ExtendedInterval:
         """Return the half line from the midpoint of a ball.
 
         Args:
             end: the ball.
             side: 1 for upward, -1 for downward.
         """
-        place = exact_mpf(end.mid())
+        place = arb_to_exact_mpf(end.mid())
         return cls(iv.mpf([place, "inf"] if side > 0 else ["-inf", place]))
 
-    def __add__(self, other: Any) -> Ray:
-        if isinstance(other, Dual):
+    def __add__(self, other: Any) -> ExtendedInterval:
+        if isinstance(other, DualNumber):
             return NotImplemented
-        return Ray(self.interval + Ray.of(other).interval)
+        return ExtendedInterval(self.interval + ExtendedInterval.from_number(other).interval)
 
     __radd__ = __add__
 
-    def __mul__(self, other: Any) -> Ray:
-        if isinstance(other, Dual):
+    def __mul__(self, other: Any) -> ExtendedInterval:
+        if isinstance(other, DualNumber):
             return NotImplemented
-        factors = self.interval, Ray.of(other).interval
+        factors = self.interval, ExtendedInterval.from_number(other).interval
         # No number on a ray is infinite.
-        return Ray(factors[0] * factors[1] if all(factor != 0 for factor in factors) else iv.mpf(0))
+        return ExtendedInterval(factors[0] * factors[1] if all(factor != 0 for factor in factors) else iv.mpf(0))
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Ray:
-        return Ray(-self.interval)
+    def __neg__(self) -> ExtendedInterval:
+        return ExtendedInterval(-self.interval)
 
-    def __rtruediv__(self, other: Any) -> Ray:
-        return Ray(Ray.of(other).interval / self.interval)
+    def __rtruediv__(self, other: Any) -> ExtendedInterval:
+        return ExtendedInterval(ExtendedInterval.from_number(other).interval / self.interval)
 
-    def exp(self) -> Ray:
-        """Return an interval that contains e^x for all x of this one."""
-        return Ray(iv.exp(self.interval))
+    def exp(self) -> ExtendedInterval:
+        """Return an interval that contains e^x for all x of the interval."""
+        return ExtendedInterval(iv.exp(self.interval))
 
-    def log(self) -> Ray:
-        """Return an interval that contains log x for all x of this one; the whole line if it is not proved positive."""
-        return Ray(iv.log(self.interval) if self.interval.a > 0 else iv.mpf(["-inf", "inf"]))
+    def log(self) -> ExtendedInterval:
+        """Return an interval that contains log x for all x of the interval; the whole line unless x > 0 is proved."""
+        return ExtendedInterval(iv.log(self.interval) if self.interval.a > 0 else iv.mpf(["-inf", "inf"]))
 
-    def sqrt(self) -> Ray:
-        """Return an interval that contains the root of all x of this one; the whole line if it extends below zero."""
-        return Ray(iv.sqrt(self.interval) if self.interval.a >= 0 else iv.mpf(["-inf", "inf"]))
+    def sqrt(self) -> ExtendedInterval:
+        """Return an interval that contains the root of all x of the interval; the whole line if x < 0 is possible."""
+        return ExtendedInterval(iv.sqrt(self.interval) if self.interval.a >= 0 else iv.mpf(["-inf", "inf"]))
 
     @property
-    def ball(self) -> arb:
+    def enclosing_ball(self) -> arb:
         """The interval as a ball, not finite if it is unbounded."""
         low, high = (mp.make_mpf(end) for end in self.interval._mpi_)
         if not (mp.isfinite(low) and mp.isfinite(high)):
@@ -96,102 +96,112 @@ class Ray:
         return arb(low).union(arb(high))
 
 
-def exact_mpf(number: arb) -> Any:
-    """Return an exact mpf of a number, at any precision of mpmath."""
+def arb_to_exact_mpf(number: arb) -> Any:
+    """Return an Arb number without radius as an mpf, exactly."""
     mantissa, exponent = number.man_exp()
     return mp.make_mpf(from_man_exp(int(mantissa), int(exponent)))
 
 
-def to_rays(number: Any) -> Any:
-    """Return a number, with its derivatives of any order, for arithmetic on rays."""
-    return number.map(to_rays) if isinstance(number, Dual) else Ray.of(number)
+def as_extended_intervals(number: Any) -> Any:
+    """Return a number or dual number with all components as intervals that may be unbounded."""
+    return (
+        number.apply_to_components(as_extended_intervals)
+        if isinstance(number, DualNumber)
+        else ExtendedInterval.from_number(number)
+    )
 
 
-def constant_on_ray(number: Dual) -> Dual:
-    """Return the polynomial of degree zero that encloses a number on a ray.
+def constant_envelope_on_ray(number: DualNumber) -> DualNumber:
+    """Return the polynomial of degree zero that encloses a function on a half line.
 
     Raises:
-        NotProvedError: the number is not bounded there.
+        NotProvedError: the function is not bounded on the half line.
     """
 
-    def constant(ray: Any) -> arb_poly:
-        found = Ray.of(ray).ball
+    def _constant_envelope(ray: Any) -> arb_poly:
+        found = ExtendedInterval.from_number(ray).enclosing_ball
         if not found.is_finite():
             raise NotProvedError(
-                "the curvature of the loss or of the metric, or its derivative with respect to the parameter, has no "
-                "proved bound far out, so that the tails of its averages have none"
+                "the second derivative of the loss or metric in X, or its derivative in the parameter, has no proved "
+                "bound at large |X|, so that the tails of Gaussian averages cannot be bounded"
             )
         return arb_poly([found])
 
-    return number.map(constant)
+    return number.apply_to_components(_constant_envelope)
 
 
-def ray_envelopes(value: Dual, slope: Dual, curvature: Dual, side: int) -> tuple[Dual, Dual]:
-    """Return envelopes of value and slope on a ray.
+def value_and_slope_envelopes(
+    value: DualNumber, slope: DualNumber, curvature: DualNumber, side: int
+) -> tuple[DualNumber, DualNumber]:
+    """Return polynomial envelopes of a function and of its derivative on a half line.
 
     Args:
-        value: value at its end.
-        slope: slope at its end.
-        curvature: curvature on the ray, an envelope of degree zero.
+        value: value of the function at the end of the half line.
+        slope: derivative of the function at the end of the half line.
+        curvature: second derivative on the half line, an envelope of degree zero.
         side: 1 for upward, -1 for downward.
     """
-    tau = Dual(arb_poly([0, side]))
-    value, slope = (number.map(lambda z: arb_poly([z])) for number in (value, slope))
+    tau = DualNumber(arb_poly([0, side]))
+    value, slope = (number.apply_to_components(lambda z: arb_poly([z])) for number in (value, slope))
     return value + slope * tau + curvature * tau * tau / 2, slope + curvature * tau
 
 
-def normal_weight(distance: Dual, variance: Dual) -> Dual:
-    """Return exp(-distance^2 / 2 variance) / sqrt(2 pi variance), on an envelope without its exponential.
+def gaussian_density(distance: DualNumber, variance: DualNumber) -> DualNumber:
+    """Return the Gaussian density exp(-distance^2 / 2 variance) / sqrt(2 pi variance); an envelope has no exponential.
 
     Args:
         distance: distance from the mean.
         variance: variance of the law.
     """
     exponent = -(distance * distance) / (2 * variance)
-    power = Dual(arb_poly([1]), exponent.slopes) if isinstance(exponent.value, arb_poly) else exponent.exp()
+    power = DualNumber(arb_poly([1]), exponent.slopes) if isinstance(exponent.value, arb_poly) else exponent.exp()
     return power / (2 * arb.pi() * variance).sqrt()
 
 
-def normal_density(z: Dual) -> Dual:
+def standard_normal_density(z: DualNumber) -> DualNumber:
     """Return the normal density phi(z); on an envelope |phi| < 2/5 and |phi'| < 1/4."""
     if isinstance(z.value, arb_poly):
-        return z._chain(_within(0, "0.4"), lambda: _within("-0.25", "0.25"))
+        return z._apply_chain_rule(_interval_envelope(0, "0.4"), lambda: _interval_envelope("-0.25", "0.25"))
     return (-(z * z) / 2).exp() / as_dual(2 * arb.pi()).sqrt()
 
 
-def normal_tail_probability(z: Dual) -> Dual:
+def normal_tail_probability(z: DualNumber) -> DualNumber:
     """Return the probability that a standard normal variable exceeds z."""
     if isinstance(z.value, arb_poly):
-        return z._chain(_within(0, 1), lambda: _within("-0.4", 0))
+        return z._apply_chain_rule(_interval_envelope(0, 1), lambda: _interval_envelope("-0.4", 0))
     return (z * as_dual(arb("0.5")).sqrt()).erfc() / 2
 
 
-def _within(low: Any, high: Any) -> arb_poly:
+def _interval_envelope(low: Any, high: Any) -> arb_poly:
     return arb_poly([arb(low).union(arb(high))])
 
 
-def tail_bounds(
-    summands: Sequence[Dual], distance: arb, variance: arb, stretch: arb, components: Callable[[Dual], Sequence[Any]]
+def bound_tail_integrals(
+    summands: Sequence[DualNumber],
+    distance: arb,
+    variance: arb,
+    stretch: arb,
+    value_and_derivatives: Callable[[DualNumber], Sequence[Any]],
 ) -> list[arb]:
-    """Return balls around zero that contain the integrals over a ray.
+    """Return balls around zero that contain the integrals over a Gaussian tail.
 
     Args:
-        summands: envelopes of the integrand, without its exponential.
-        distance: |omega - mean| at the ray's end.
-        variance: variance of the weight.
-        stretch: domega/dX on the ray.
-        components: function that returns the value and all derivatives of a summand.
+        summands: envelopes of the integrand, without the exponential of the Gaussian weight.
+        distance: |omega - mean| where the tail begins.
+        variance: variance of the Gaussian weight.
+        stretch: lower bound of domega/dX in the tail.
+        value_and_derivatives: function that returns the value and all derivatives of a summand.
 
     Raises:
-        NotProvedError: the ray begins too close to the mean.
+        NotProvedError: the tail begins too close to the mean.
     """
     rate = arb(distance.lower()) * arb(stretch.lower()) / arb(variance.upper())
     if not (rate > 0 and distance > 0):
-        raise NotProvedError("the tail of an average begins too near its mean to be bounded")
+        raise NotProvedError("the tail of a Gaussian average begins too near the mean to be bounded")
     factor = (-(arb(distance.lower()) ** 2) / (2 * arb(variance.upper()))).exp()
     found = []
     for summand in summands:
-        for envelope in components(summand):
+        for envelope in value_and_derivatives(summand):
             size = arb(0)
             for power, coefficient in enumerate(arb_poly(envelope).coeffs() if envelope is not None else ()):
                 size += arb(coefficient.abs_upper()) * math.factorial(power) / rate ** (power + 1)

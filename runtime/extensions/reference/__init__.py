@@ -1,4 +1,4 @@
-"""Digits beyond double precision: models of one token whose integrals have two dimensions, in mpmath.
+"""Solutions beyond double precision, in mpmath: models of one token, whose averages are one- or two-dimensional.
 
-The printed `reference.py` of a solver comes from the same kernels as its Numba code. Imported only when asked for.
+The generated `reference.py` of a solver comes from the same kernels as its Numba code.
 """

@@ -1,4 +1,4 @@
-"""Averages over the channel of one token in any arithmetic, s = t = 1 (docs/theory.md section 11).
+"""Channel averages of a model with one token in any arithmetic, s = t = 1 (docs/theory.md section 11).
 
 omega(X) = X + V dloss/dX, so that no proximal map is solved: at a fixed combination f of Y and noise
 
@@ -30,8 +30,8 @@ from mpmath import mp, mpf
 from ...base.errors import DomainError, InputError
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...problems.solver_types import Reference
-from .numbers import Numbers
+from ...problems.solver_types import MultiprecisionFunctions
+from .numbers import ProblemNumbers
 
 Integration = TypeVar("Integration")  # a quadrature rule, or the accuracy of balls
 
@@ -43,26 +43,26 @@ Summands = Callable[[Any, Any, Any, Any, Given], Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Totals:
-    """The channel averages.
+class SaddlePointAverages:
+    """The channel averages that the saddle-point equations need.
 
     Attributes:
-        moments: (C, row) as for `Averages`; squares: E_c[(dg/domega)^2] (C,), nan if left out.
+        moments: (C, row) as for `SaddlePointAverages`; squares: E_c[(dg/domega)^2] (C,), nan if left out.
         moreau: E[M]; loss: E[loss]; mass: total weight.
     """
 
     moments: np.ndarray
-    squares: np.ndarray
+    mean_squared_responses: np.ndarray
     moreau: Any
     loss: Any
     mass: Any
 
 
-def check_supported(problem: Problem) -> None:
-    """Check that a model needs integrals of two dimensions at most, and no average over a row of the weights.
+def check_high_precision_supported(problem: Problem) -> None:
+    """Raise InputError if a model is not supported at high precision.
 
     Raises:
-        InputError: it does not; the message says why.
+        InputError: the model needs integrals over more than two dimensions, or averages over its prior.
     """
     sizes = problem.tokens, problem.student_rank, problem.teacher_rank
     name = problem.solver.name
@@ -72,24 +72,26 @@ def check_supported(problem: Problem) -> None:
         )
     if problem.trained or problem.solver.model.HOLDS_Q:
         raise InputError(
-            f"high precision is not for losses that contain trained numbers or overlaps, as that of {name}"
+            f"high precision is not for losses that contain trained numbers or overlaps, as that of {name} does"
         )
     if not problem.solver.model.NONNEGATIVE:
-        raise InputError(f"high precision is for losses that are not negative; that of {name} is")
+        raise InputError(f"high precision is for losses that are never negative; the loss of {name} can be negative")
     if problem.regulariser.keeps_norms:
-        raise InputError(f"high precision is for ridge penalties; {name} fixes norms, whose multipliers are doubles")
-    if not problem.regulariser.is_ridge:
-        raise InputError(f"high precision is for ridge penalties; that of {name} needs averages over its prior")
-    if "loss" not in problem.solver.reference.DRIVES:
         raise InputError(
-            f"high precision is for integrals of two dimensions; the loss of {name} depends on Y and noise through "
-            "more than one linear combination, or has kinks that are no roots of quadratic equations"
+            f"high precision is for ridge penalties; {name} fixes norms, whose multipliers have double precision"
+        )
+    if not problem.regulariser.is_ridge:
+        raise InputError(f"high precision is for ridge penalties; the penalty of {name} needs averages over its prior")
+    if "loss" not in problem.solver.multiprecision_functions.DRIVES:
+        raise InputError(
+            f"high precision is for averages over at most two dimensions; the loss of {name} depends on Y and noise "
+            "through more than one linear combination, or has kinks at other places than roots of quadratic equations"
         )
 
 
 @dataclass(frozen=True)
-class Law:
-    """The joint Gaussian law of omega, Y and the combination f = a Y + noise, for one context."""
+class GaussianFieldLaw:
+    """A joint Gaussian law of omega, Y and the noisy teacher field f = a Y + noise, for one label."""
 
     q: Any
     m: Any
@@ -100,45 +102,45 @@ class Law:
     noise: tuple[Any, ...]
 
     @cached_property
-    def f_mean(self) -> Any:
-        """The mean E[f] = a m*: the noise has mean zero."""
+    def noisy_teacher_mean(self) -> Any:
+        """The mean a m* of the noisy teacher field f = a Y + noise."""
         return self.weights[0] * self.mean
 
     @cached_property
-    def f_variance(self) -> Any:
-        """The variance of f, a^2 rho* plus that of independent Gaussian noise."""
+    def noisy_teacher_variance(self) -> Any:
+        """The variance of the noisy teacher field f: a^2 rho* plus the variance of the noise."""
         variances = [w * w * variance for w, variance in zip(self.weights[1:], self.noise, strict=True)]
         return self.weights[0] ** 2 * self.rho + sum(variances)
 
     @cached_property
-    def covariance(self) -> Any:
-        """The covariance of omega and f."""
+    def noisy_teacher_covariance(self) -> Any:
+        """The covariance of omega and the noisy teacher field f."""
         return self.weights[0] * self.theta
 
-    def given_f(self, f: Any) -> tuple[Any, Any]:
-        """Return mean and variance of omega given f."""
-        slope = self.covariance / self.f_variance
-        return self.m + slope * (f - self.f_mean), self.q - slope * self.covariance
+    def omega_moments_given_noisy_teacher(self, f: Any) -> tuple[Any, Any]:
+        """Return mean and variance of omega given the noisy teacher field f."""
+        slope = self.noisy_teacher_covariance / self.noisy_teacher_variance
+        return self.m + slope * (f - self.noisy_teacher_mean), self.q - slope * self.noisy_teacher_covariance
 
     @cached_property
-    def slopes(self) -> tuple[Any, Any]:
-        """The slopes of E[Y | omega, f] in omega and f."""
-        determinant = self.q * self.f_variance - self.covariance**2
+    def teacher_regression_coefficients(self) -> tuple[Any, Any]:
+        """The regression coefficients of the teacher field Y on omega and on f."""
+        determinant = self.q * self.noisy_teacher_variance - self.noisy_teacher_covariance**2
         cross = self.weights[0] * self.rho
-        on_omega = (self.theta * self.f_variance - cross * self.covariance) / determinant
-        return on_omega, (cross * self.q - self.theta * self.covariance) / determinant
+        on_omega = (self.theta * self.noisy_teacher_variance - cross * self.noisy_teacher_covariance) / determinant
+        return on_omega, (cross * self.q - self.theta * self.noisy_teacher_covariance) / determinant
 
     def conditional_teacher_mean(self, dw: Any, df: Any) -> Any:
-        """Return E[Y - E Y] given omega and f.
+        """Return the conditional mean E[Y - E Y | omega, f].
 
         Args:
             dw: distance of omega from its mean.
             df: distance of f from its mean.
         """
-        on_omega, on_f = self.slopes
+        on_omega, on_f = self.teacher_regression_coefficients
         return on_omega * dw + on_f * df
 
-    def given_interval(self, dw: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    def interval_probability_and_teacher_mean(self, dw: Any, low: Any, high: Any) -> tuple[Any, Any]:
         """Return P(low < f < high | omega) and E[Y - E Y | omega, low < f < high].
 
         Args:
@@ -146,10 +148,10 @@ class Law:
             low: lower end, None for minus infinity.
             high: upper end, None for infinity.
         """
-        slope = self.covariance / self.q
-        variance = self.f_variance - slope * self.covariance
+        slope = self.noisy_teacher_covariance / self.q
+        variance = self.noisy_teacher_variance - slope * self.noisy_teacher_covariance
         spread = mp.sqrt(variance)
-        centre = self.f_mean + slope * dw
+        centre = self.noisy_teacher_mean + slope * dw
         left = -mp.inf if low is None else (low - centre) / spread
         right = mp.inf if high is None else (high - centre) / spread
         # On the side on which both tails are small, without cancellation.
@@ -165,84 +167,86 @@ class Law:
         return probability, self.conditional_teacher_mean(dw, slope * dw + shift)
 
 
-class Channel(ABC, Generic[Integration]):
-    """The averages of one problem over its channel in one arithmetic, at the precision in force.
+class ChannelAverages(ABC, Generic[Integration]):
+    """Averages of one problem over the law of its fields (the channel), at the current precision.
 
     Args:
         module: the generated functions of `reference.py` in this arithmetic; number: function that converts a number.
     """
 
-    law_type: ClassVar[type[Law]] = Law
+    law_type: ClassVar[type[GaussianFieldLaw]] = GaussianFieldLaw
     not_positive: ClassVar[str] = "not positive"
-    squares_with_totals: ClassVar[bool] = True  # False: left out of the totals, as they cost too much
+    includes_squared_responses: ClassVar[bool] = True  # False: left out of the totals, as they cost too much
 
-    def __init__(self, numbers: Numbers, overlaps: Overlaps, module: Reference, number: Callable[[Any], Any]):
+    def __init__(
+        self, numbers: ProblemNumbers, overlaps: Overlaps, module: MultiprecisionFunctions, number: Callable[[Any], Any]
+    ):
         self.numbers = numbers
         self.overlaps = overlaps
         self.module = module
         self.number = number
 
     @abstractmethod
-    def is_positive(self, number: Any) -> bool:
+    def is_known_positive(self, number: Any) -> bool:
         """Return whether a number is known to be positive."""
 
     @abstractmethod
-    def sort_real(self, places: Iterable[Any]) -> Sequence[Any]:
+    def sort_real_points(self, places: Iterable[Any]) -> Sequence[Any]:
         """Return the real points in ascending order."""
 
     @abstractmethod
-    def moments(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
-        """Return a row of the channel averages at a node, times P.
+    def moments_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
+        """Return the integrands of the moments at one node, times the probability P.
 
         Args:
-            g: negative slope of the loss.
-            given: P and conditional means.
-            c: constants.
+            g: negative derivative of the loss.
+            given: probability P and conditional means of omega and Y.
+            c: constants of the loss.
         """
 
     @abstractmethod
-    def average(
+    def average_integrands(
         self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, integration: Integration
     ) -> Sequence[Any]:
-        """Return averages of integrands with the kinks of the loss, or of the metric.
+        """Return channel averages of several integrands.
 
         Args:
-            name: loss or metric.
+            name: "loss" or "metric", whose kinks split the integrals.
             label: label of the token.
-            V: variance.
-            c: constants.
-            summands: integrands.
+            V: overlap V.
+            c: constants of the loss.
+            summands: function that returns the integrands.
             integration: quadrature rule or accuracy.
         """
 
-    def totals(self, integration: Integration) -> Totals:
-        """Return all averages of the saddle point.
+    def saddle_point_averages(self, integration: Integration) -> SaddlePointAverages:
+        """Return all channel averages of the saddle-point equations.
 
         Raises:
-            DomainError: the overlaps admit no law of the fields.
+            DomainError: V or the conditional covariance of the fields is not positive.
             InputError, NotProvedError: the Moreau objective has competing minima.
         """
         problem, zero = self.numbers.problem, self.number(0)
         row = problem.solver.channel.ROW
         moments = np.full((problem.contexts, row), zero, object)
-        squares = np.full(problem.contexts, np.nan, object)
+        mean_squared_responses = np.full(problem.contexts, np.nan, object)
         rest = [zero] * 3
-        for label, probability, found in self._averages_by_label("loss", self._summands, integration):
+        for label, probability, found in self._averages_by_label("loss", self._saddle_point_integrands, integration):
             moments[label] = [probability * z for z in found[:row]]
             rest = [a + probability * b for a, b in zip(rest, found[row : row + 3], strict=True)]
-            if self.squares_with_totals:
-                squares[label] = probability * found[-1]
-        return Totals(moments, squares, *rest)
+            if self.includes_squared_responses:
+                mean_squared_responses[label] = probability * found[-1]
+        return SaddlePointAverages(moments, mean_squared_responses, *rest)
 
-    def squares(self, integration: Integration) -> np.ndarray:
-        """Return E_c[(dg/domega)^2], (C,), alone."""
+    def mean_squared_responses(self, integration: Integration) -> np.ndarray:
+        """Return the mean squared responses E_c[(dg/domega)^2], (C,)."""
         found = np.full(self.numbers.problem.contexts, self.number(0), object)
-        for label, probability, (average,) in self._averages_by_label("loss", _squared_response, integration):
+        for label, probability, (average,) in self._averages_by_label("loss", _squared_response_integrand, integration):
             found[label] = probability * average
         return found
 
     def test_error(self, integration: Integration) -> Any:
-        """Return E metric(h, Y, u).
+        """Return the test error E[metric(h, Y, u)].
 
         Raises:
             InputError: the metric needs more than two dimensions, or the model has none.
@@ -250,37 +254,41 @@ class Channel(ABC, Generic[Integration]):
         if "metric" not in self.module.DRIVES:
             raise InputError(f"the metric of {self.numbers.problem.solver.name} is not available at high precision")
         total = self.number(0)
-        for _, probability, (average,) in self._averages_by_label("metric", _weighted_value, integration):
+        for _, probability, (average,) in self._averages_by_label("metric", _value_integrand, integration):
             total += probability * average
         return total
 
     @property
-    def metric(self) -> Callable[..., Any]:
-        """The metric, a function of X, Y, noise and constants."""
+    def test_error_metric(self) -> Callable[..., Any]:
+        """The metric of the test error: a function of X, Y, noise and constants."""
         return self.module.metric
 
     def _averages_by_label(
         self, name: str, summands: Callable[..., Any], integration: Integration
     ) -> Iterator[tuple[int, Any, Sequence[Any]]]:
-        """Yield label of the token, its probability, and averages given it; `summands` take V and constants first."""
+        """Yield every label, its probability and the channel averages given the label."""
         for (label,), _ in self.numbers.problem.label_choices:
             V = self.overlaps.V[label, 0, 0] if name == "loss" else self.number(0)
-            c = self.numbers.constants(label)
+            c = self.numbers.loss_constants(label)
             yield (
                 label,
                 self.numbers.law.labels[label],
-                self.average(name, label, V, c, partial(summands, V, c), integration),
+                self.average_integrands(name, label, V, c, partial(summands, V, c), integration),
             )
 
-    def _summands(
+    def _saddle_point_integrands(
         self, V: Any, c: tuple[Any, ...], weight: Any, value: Any, slope: Any, curvature: Any, given: Given
     ) -> list[Any]:
         g, P = -slope, given[0]
-        parts = [*self.moments(g, given, c), P * (value + V * g * g / 2), P * value, P]
-        squares = _squared_response(V, c, weight, value, slope, curvature, given) if self.squares_with_totals else ()
-        return [*(weight * z for z in parts), *squares]
+        parts = [*self.moments_at_node(g, given, c), P * (value + V * g * g / 2), P * value, P]
+        mean_squared_responses = (
+            _squared_response_integrand(V, c, weight, value, slope, curvature, given)
+            if self.includes_squared_responses
+            else ()
+        )
+        return [*(weight * z for z in parts), *mean_squared_responses]
 
-    def _law(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
+    def _field_law(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
         overlaps, numbers = self.overlaps, self.numbers
         law = self.law_type(
             q=overlaps.q[label, 0, 0],
@@ -291,53 +299,63 @@ class Channel(ABC, Generic[Integration]):
             weights=tuple(map(self.number, getattr(self.module, f"{name}_weights")(c))),
             noise=numbers.noise,
         )
-        if not (self.is_positive(overlaps.V[label, 0, 0]) and self.is_positive(law.q - law.theta**2 / law.rho)):
+        if not (
+            self.is_known_positive(overlaps.V[label, 0, 0]) and self.is_known_positive(law.q - law.theta**2 / law.rho)
+        ):
             raise DomainError(f"V, or q - theta rho*^(-1) theta^T, is {self.not_positive}")
         return law
 
-    def _step_intervals(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-        """Yield intervals between steps in f, None for infinite ends."""
-        steps = self.sort_real(getattr(self.module, f"{name}_steps")(c)) if self.module.DRIVES[name] == "steps" else ()
+    def _intervals_between_steps(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        """Yield the intervals of f between discontinuities of the loss; None stands for an infinite end."""
+        steps = (
+            self.sort_real_points(getattr(self.module, f"{name}_steps")(c))
+            if self.module.DRIVES[name] == "steps"
+            else ()
+        )
         yield from pairwise([None, *steps, None])
 
-    def _representatives(self, law: Law, f: Any, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-        """Yield probability of the labelled noise, and values of Y and all noise that give f (None: zero)."""
+    def _representative_teacher_and_noise(
+        self, law: GaussianFieldLaw, f: Any, c: tuple[Any, ...]
+    ) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
+        """Yield the probability of each discrete noise value, and values of Y and noise with a Y + noise = f."""
         pivot = None if f is None else next((i for i, weight in enumerate(law.weights) if weight != 0), None)
         y, *gaussian = (f / w if i == pivot else self.number(0) for i, w in enumerate(law.weights))
-        for probability, choice in self._noise_values(y, c):
+        for probability, choice in self._noise_probabilities_and_values(y, c):
             rest = {True: iter(gaussian), False: iter(choice)}
             yield probability, y, tuple(next(rest[is_gaussian]) for is_gaussian in self.module.GAUSSIAN)
 
-    def _noise_values(self, y: Any, c: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
-        """Return probabilities and values of the labelled noise."""
+    def _noise_probabilities_and_values(self, y: Any, c: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
+        """Return probabilities and values of the discrete noise."""
         if not self.module.NOISE_VALUES:
             return [(self.number(1), ())]
         values = [tuple(map(self.number, row)) for row in self.module.NOISE_VALUES]
         return zip(map(self.number, self.module.probabilities(y, c)), values, strict=True)
 
 
-def _squared_response(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
-    """Return the integrand of (dg/domega)^2, with dg/domega = -l'' / (1 + V l''), or -1 / V at a corner."""
+def _squared_response_integrand(
+    V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given
+) -> tuple[Any]:
+    """Return the integrand of (dg/domega)^2: dg/domega is -l'' / (1 + V l''), or -1 / V at a corner."""
     response = 1 / V if curvature is None else curvature / (1 + V * curvature)
     return (weight * given[0] * response * response,)
 
 
-def _weighted_value(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+def _value_integrand(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
     return (weight * given[0] * value,)
 
 
 def componentwise_sum(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:
-    """Return sums component by component.
+    """Return the sum of two lists, component by component.
 
     Args:
-        total: sums so far; None for zero.
+        total: partial sums; None for zero.
         part: terms to add.
     """
     return list(part) if total is None else [a + b for a, b in zip(total, part, strict=True)]
 
 
-def inner_point(low: Any, high: Any) -> Any:
-    """Return a point of an interval.
+def interval_inner_point(low: Any, high: Any) -> Any:
+    """Return a point inside an interval that may be unbounded.
 
     Args:
         low: lower end, None for minus infinity.

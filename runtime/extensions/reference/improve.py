@@ -1,4 +1,4 @@
-"""Refinement from double precision to any accuracy: precision and nodes grow until two different rules agree."""
+"""Refinement from double precision to any accuracy: digits and nodes grow until two quadrature rules agree."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ...base.errors import DomainError, NotConvergedError, require_in
+from ...base.errors import DomainError, NotConvergedError, require_in_interval
 from ...base.options import AlgorithmOptions
 from ...base.progress import progress_bar
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
-from .numbers import Numbers, decimal_array
-from .quadrature import Rule
-from .system import Root, State, System, chord_iteration, newton_shift
+from .numbers import ProblemNumbers, array_from_decimals
+from .quadrature import QuadratureRule
+from .system import SaddlePointRoot, SaddlePointState, SaddlePointSystem, newton_correction, solve_by_chord_iteration
 
 FINEST_ACCURACY = 1e-200
 
@@ -44,100 +44,104 @@ class PrecisionOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class AccurateRoot:
-    """A root with its error bars.
+    """A solution of the saddle-point equations with its error bars.
 
     Attributes:
         integration, remaining: parts of the error bars: from the difference of two rules, and from the residual.
-        other: the map under the second rule at the same unknowns.
+        other: saddle-point map by the second quadrature rule at the same unknowns.
         digits: precision in decimals; kinked: whether the loss has kinks.
     """
 
-    system: System
-    root: Root
+    system: SaddlePointSystem
+    root: SaddlePointRoot
     integration: np.ndarray
     remaining: np.ndarray
-    other: State
+    other: SaddlePointState
     digits: int
     kinked: bool
     status: Status
 
     @property
-    def errors(self) -> np.ndarray:
-        """The error bars of the unknowns."""
+    def error_bars(self) -> np.ndarray:
+        """The error bars of the unknowns: those of integration plus those of the remaining residual."""
         return self.integration + self.remaining
 
-    def value_and_error(self, quantity: Callable[[State], Any], stationary: bool = False) -> tuple[Any, Any]:
-        """Return a quantity at the solution, and its error bar from the second rule and the errors of the unknowns.
+    def quantity_and_error(
+        self, quantity: Callable[[SaddlePointState], Any], stationary: bool = False
+    ) -> tuple[Any, Any]:
+        """Return a quantity at the solution and its error bar, from two rules and the errors of the unknowns.
 
         Args:
             quantity: function of a state.
-            stationary: errors of the unknowns enter to second order only.
+            stationary: whether errors of the unknowns enter to second order only.
         """
         with mp.workdps(self.digits):
             value = quantity(self.root.state)
             error = DIFFERENCE_SAFETY * abs(quantity(self.other) - value)
             if not stationary:
-                moved = self.system.state(self.root.z + self.errors, self.root.state.rule)
+                moved = self.system.evaluate_state(self.root.z + self.error_bars, self.root.state.rule)
                 error += abs(quantity(moved) - value)
             return value, error
 
     @property
-    def evidence(self) -> dict[str, Any]:
-        """The precision, rules, undamped residual and error of the total weight."""
+    def accuracy_evidence(self) -> dict[str, Any]:
+        """The evidence for JSON: digits, quadrature rules, residual and error of the total weight."""
         with mp.workdps(self.digits):
-            missing = abs(self.root.state.totals.mass - 1)
+            missing = abs(self.root.state.saddle_point_averages.mass - 1)
         return {
             "digits": self.digits,
-            "rules": [state.rule.describe(self.kinked) for state in (self.root.state, self.other)],
-            "residuals": [self.root.size],
+            "rules": [state.rule.describe_rule(self.kinked) for state in (self.root.state, self.other)],
+            "residuals": [self.root.largest_residual],
             "missing_weight": float(missing),
         }
 
 
-def check_accuracy(accuracy: float) -> None:
-    """Raise InputError if an accuracy is out of range."""
-    require_in("accuracy", accuracy, f"[{FINEST_ACCURACY:g}, 1)")
+def check_accuracy_in_range(accuracy: float) -> None:
+    """Raise InputError if an accuracy lies outside [1e-200, 1)."""
+    require_in_interval("accuracy", accuracy, f"[{FINEST_ACCURACY:g}, 1)")
 
 
 def solve_to_accuracy(
-    system: System, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], Any], label: str
+    system: SaddlePointSystem, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], Any], label: str
 ) -> AccurateRoot:
-    """Solve a system from unknowns in double precision.
+    """Solve saddle-point equations to a given accuracy, starting from a double-precision solution.
 
     Args:
-        system: the system.
+        system: saddle-point equations, with or without a condition.
         z: unknowns in double precision.
         accuracy: error bar asked for.
         select_error: function of the error bars of the unknowns that returns the one to compare with the accuracy.
-        label: title of its progress.
+        label: title of the progress bar.
 
     Raises:
         InputError: minima of the Moreau objective compete.
-        NotConvergedError: Newton left the domain of the overlaps.
+        NotConvergedError: Newton's method left the domain of the overlaps.
     """
     options, asked = PrecisionOptions.current(), int(np.ceil(-np.log10(accuracy)))
-    kinked, lost = find_kinks_and_lost_digits(system.problem)
-    z = decimal_array(z)
+    kinked, lost = find_kinks_and_cancelled_digits(system.problem)
+    z = array_from_decimals(z)
     try:
         with progress_bar(label, options.max_attempts + 1) as task:
             with mp.workdps(options.jacobian_digits + lost):
-                rough = Rule(False, _rule_level(options.rough_digits))
-                z = chord_iteration(system, z, rough, 10.0**-options.rough_digits, system.jacobian(z, rough)).z
-                jacobian = system.jacobian(z, rough)
+                rough = QuadratureRule(False, _quadrature_level_for_digits(options.rough_digits))
+                z = solve_by_chord_iteration(
+                    system, z, rough, 10.0**-options.rough_digits, system.residual_jacobian(z, rough)
+                ).z
+                jacobian = system.residual_jacobian(z, rough)
             task.advance()
             for attempt in range(options.max_attempts):
                 digits = asked + options.guard_digits + lost + options.digits_per_attempt * attempt
                 goal = asked + options.guard_digits // 2
-                level = _rule_level(goal) + attempt
+                level = _quadrature_level_for_digits(goal) + attempt
                 with mp.workdps(digits):
-                    root = chord_iteration(system, z, Rule(False, level), 10.0**-goal, jacobian)
-                    other = system.state(root.z, Rule(True, level))
-                    moved = newton_shift(root, system.residual(other))
+                    root = solve_by_chord_iteration(system, z, QuadratureRule(False, level), 10.0**-goal, jacobian)
+                    other = system.evaluate_state(root.z, QuadratureRule(True, level))
+                    moved = newton_correction(root, system.saddle_point_residual(other))
                     found = AccurateRoot(
                         system,
                         root,
                         integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
-                        remaining=np.abs(newton_shift(root, root.residual)) * system.scales,
+                        remaining=np.abs(newton_correction(root, root.residual)) * system.scales,
                         other=other,
                         digits=digits,
                         kinked=kinked,
@@ -145,36 +149,36 @@ def solve_to_accuracy(
                     )
                 z = root.z
                 task.advance()
-                if select_error(found.errors) <= accuracy:
+                if select_error(found.error_bars) <= accuracy:
                     return found
     except DomainError as error:
-        raise NotConvergedError(f"{label}: the iteration left the domain of the overlaps ({error})") from error
+        raise NotConvergedError(f"{label}: Newton's method left the domain of the overlaps ({error})") from error
     return replace(found, status=Status.ACCURACY_NOT_REACHED)
 
 
-def _rule_level(digits: int) -> int:
-    """Return the smallest level at which Gauss-Legendre panels reach this many digits."""
+def _quadrature_level_for_digits(digits: int) -> int:
+    """Return the smallest refinement level at which Gauss-Legendre panels are accurate to a number of digits."""
     level = 4
     while 3 * 2 ** (level - 1) < 0.9 * digits + 4:
         level += 1
     return level
 
 
-def find_kinks_and_lost_digits(problem: Problem) -> tuple[bool, int]:
+def find_kinks_and_cancelled_digits(problem: Problem) -> tuple[bool, int]:
     """Return whether the loss has kinks in X, and the number of digits that cancel between close kinks."""
     with mp.workdps(1000):
-        module, c = problem.solver.reference, Numbers.of(problem).constants(0)
+        module, c = problem.solver.multiprecision_functions, ProblemNumbers.from_problem(problem).loss_constants(0)
         found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)
         gaps = [right - left for left, right in pairwise(sorted(mp.re(z) for z in found)) if right > left]
         return bool(found), max(0, int(mp.ceil(-mp.log10(min(gaps))))) if gaps else 0
 
 
-def decimal_strings(value: Any, error: Any) -> tuple[str, str]:
-    """Return a value to two digits beyond its error bar, and the error bar, as decimal strings.
+def value_and_error_strings(value: Any, error: Any) -> tuple[str, str]:
+    """Return a value, to two digits beyond its error bar, and the error bar as decimal strings.
 
     Args:
-        value: the value.
-        error: its error bar.
+        value: value to write.
+        error: error bar of the value.
     """
     if not (mp.isfinite(value) and mp.isfinite(error)):
         return "nan", "nan"

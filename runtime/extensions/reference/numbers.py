@@ -1,4 +1,4 @@
-"""The numbers of a problem in mpmath: every float is taken as the decimal it prints as, 0.1 as one tenth."""
+"""Parameters and law of a problem in mpmath: every float is taken as the decimal it prints as, 0.1 as one tenth."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from mpmath import mp, mpf
 from ...base.errors import InputError
 from ...problems.law import TokenLaw
 from ...problems.problem import Problem
-from ...problems.solver_types import Reference
+from ...problems.solver_types import MultiprecisionFunctions
 
 
-def decimal_mpf(value: Any) -> Any:
-    """Return a float as the decimal it prints as, an mpf unchanged."""
+def mpf_from_decimal(value: Any) -> Any:
+    """Return a float as an mpf with the value of the decimal it prints as; an mpf is unchanged."""
     return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
 
 
-def decimal_array(values: Any, number: Callable[[Any], Any] = decimal_mpf) -> np.ndarray:
-    """Return nested numbers as an array of mpf, or of another arithmetic.
+def array_from_decimals(values: Any, number: Callable[[Any], Any] = mpf_from_decimal) -> np.ndarray:
+    """Return nested floats as an array of mpf, or of numbers of another arithmetic.
 
     Args:
-        values: nested numbers.
-        number: function that converts a number.
+        values: nested floats.
+        number: function that converts a float.
     """
     array = np.array(values, dtype=object)
     return np.frompyfunc(number, 1, 1)(array) if array.size else array
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """The numbers of a problem.
+class ProblemNumbers:
+    """The parameters of a problem and the law of its tokens, in one arithmetic.
 
     Attributes:
         flat: parameters in the order of SYMBOLS; strengths: of the ridge; law: law of the tokens; noise: variances.
@@ -47,23 +47,23 @@ class Numbers:
     noise: tuple[Any, ...]
 
     @classmethod
-    def of(
+    def from_problem(
         cls,
         problem: Problem,
         parameter: str = "alpha",
         value: Any = None,
         *,
-        number: Callable[[Any], Any] = decimal_mpf,
-        reference: Reference | None = None,
-    ) -> Numbers:
-        """Return the numbers of a problem at the precision in force.
+        number: Callable[[Any], Any] = mpf_from_decimal,
+        reference: MultiprecisionFunctions | None = None,
+    ) -> ProblemNumbers:
+        """Return the parameters of a problem and the law of its tokens at the current precision.
 
         Args:
-            problem: the problem.
-            parameter: a scalar parameter (alpha included).
-            value: its value, instead of that of the problem.
-            number: function that converts a number, for another arithmetic.
-            reference: the generated functions for that arithmetic.
+            problem: problem that gives the parameters.
+            parameter: scalar parameter whose value is replaced (alpha included).
+            value: new value of the parameter; None for the value in the problem.
+            number: function that converts a float to another arithmetic.
+            reference: generated functions in that arithmetic.
 
         Raises:
             InputError: probabilities of a given law or spectrum do not add up to one as decimals.
@@ -71,42 +71,48 @@ class Numbers:
         parameter = {"lambda": "lambda_"}.get(parameter, parameter)
         given = {parameter: value} if value is not None else {}
         parts = {
-            spec["name"]: decimal_array(np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])), number)
+            spec["name"]: array_from_decimals(
+                np.ravel(given.get(spec["name"], problem.parameters[spec["name"]])), number
+            )
             for spec in problem.solver.model.PARAMETERS
         }
         flat = tuple(entry for part in parts.values() for entry in part)
-        reference = reference or problem.solver.reference
+        reference = reference or problem.solver.multiprecision_functions
         return cls(
             problem=problem,
             alpha=number(value if "alpha" in given else problem.alpha),
             flat=flat,
             strengths=tuple(entry for name in problem.solver.model.STRENGTHS for entry in parts[name]),
-            law=_law(problem, flat, number, reference),
+            law=_token_law(problem, flat, number, reference),
             noise=tuple(map(number, reference.noise_variances(flat))),
         )
 
-    def constants(self, label: int) -> tuple[Any, ...]:
-        """Return the constants vector of the generated functions for one token with this label."""
+    def loss_constants(self, label: int) -> tuple[Any, ...]:
+        """Return the constants of the generated loss functions for a token with a given label."""
         return (self.law.rho[label], mpf(label), *self.flat)
 
 
-def _law(problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], reference: Reference) -> TokenLaw:
+def _token_law(
+    problem: Problem, flat: tuple[Any, ...], number: Callable[[Any], Any], reference: MultiprecisionFunctions
+) -> TokenLaw:
     if problem.given_law is not None:
         given = dict(vars(problem.given_law))
     else:
         given = reference.law(flat)
         given["gamma"] = given.pop("covariance")
     given.pop("rows", None)  # a ridge sees second moments only
-    law = TokenLaw(**{name: decimal_array(array, number) for name, array in given.items()})  # type: ignore[arg-type]
+    law = TokenLaw(**{name: array_from_decimals(array, number) for name, array in given.items()})  # type: ignore[arg-type]
     if problem.spectrum is not None:
-        law = law.with_spectrum(decimal_array(problem.spectrum, number))
-    if number is decimal_mpf:
-        _check_weights(law)
+        law = law.with_spectrum(array_from_decimals(problem.spectrum, number))
+    if number is mpf_from_decimal:
+        _check_weights_sum_to_one(law)
     return law
 
 
-def _check_weights(law: TokenLaw) -> None:
+def _check_weights_sum_to_one(law: TokenLaw) -> None:
     for name, weights in (("label probabilities", law.labels), ("spectral weights", law.weights)):
         missing = abs(weights.sum() - 1)
         if missing > mpf(10) ** (10 - mp.dps):
-            raise InputError(f"{name} add up to 1 only within {mp.nstr(missing, 2)} as decimals: give ones that do")
+            raise InputError(
+                f"{name} add up to 1 only within {mp.nstr(missing, 2)}: give decimals that add up to 1 exactly"
+            )

@@ -1,6 +1,6 @@
-"""One-dimensional quadrature rules at the precision in force, and the panels of the two integrals of a channel.
+"""One-dimensional quadrature rules at any precision, and the panels of the two integrals of a channel average.
 
-Nodes on intervals are those of mpmath; equidistant ones cover a whole law.
+Gauss-Legendre and tanh-sinh nodes are those of mpmath; trapezoid nodes cover the whole range of a Gaussian variable.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ class PanelOptions(AlgorithmOptions):
 
 
 @lru_cache(maxsize=64)
-def gauss_legendre(degree: int, precision: int) -> Nodes:
+def gauss_legendre_nodes(degree: int, precision: int) -> Nodes:
     """Return 3 * 2^(degree - 1) Gauss-Legendre nodes and weights on [-1, 1].
 
     Args:
-        degree: level of the rule.
+        degree: refinement level of the rule.
         precision: precision in bits.
     """
     return tuple(GaussLegendre(mp).calc_nodes(degree, precision))
 
 
 @lru_cache(maxsize=64)
-def tanh_sinh(degree: int, precision: int) -> Nodes:
-    """Return nodes and weights of the double exponential rule with steps of 2^-degree on [-1, 1].
+def tanh_sinh_nodes(degree: int, precision: int) -> Nodes:
+    """Return nodes and weights on [-1, 1] of the tanh-sinh (double exponential) rule with step 2^-degree.
 
     Args:
-        degree: level of the rule.
+        degree: refinement level of the rule.
         precision: precision in bits.
     """
     step = mpf(2) ** -degree
@@ -60,7 +60,7 @@ def nodes_on_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator
 
     Args:
         nodes: nodes and weights of the rule.
-        panels: the intervals.
+        panels: intervals that the nodes are mapped to.
     """
     for low, high in panels:
         middle, half = (low + high) / 2, (high - low) / 2
@@ -68,10 +68,10 @@ def nodes_on_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator
             yield middle + half * x, half * w
 
 
-def equidistant_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
+def trapezoid_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]]:
     """Yield nodes and weights of the trapezoid rule for an integrand that vanishes at both ends.
 
-    It converges geometrically for analytic integrands.
+    The rule converges geometrically for analytic integrands.
 
     Args:
         low: lower end.
@@ -84,35 +84,35 @@ def equidistant_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, An
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A quadrature rule for X and the combination f.
+class QuadratureRule:
+    """A quadrature rule for the proximal field X and the noisy teacher field f.
 
     Attributes:
         second: whether it is the second of two independent rules.
             False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
             True: tanh-sinh between kinks, or equidistant nodes, in X; Gauss-Legendre or tanh-sinh in f.
-        level: level of refinement; each doubles the nodes.
+        level: refinement level; each level doubles the nodes.
     """
 
     second: bool
     level: int
 
-    def describe(self, kinked: bool) -> dict[str, Any]:
-        """Return the name of the rule in X and its size: nodes a panel, steps to one, or all nodes."""
+    def describe_rule(self, kinked: bool) -> dict[str, Any]:
+        """Return the name and size of the rule in X for JSON: nodes per panel, or number of nodes."""
         if not self.second:
             return {"rule": "gauss-legendre", "points": 3 * 2 ** (self.level - 1), "seed": None}
         if kinked:
             return {"rule": "tanh-sinh", "points": 2 ** (self.level + 1), "seed": None}
-        return {"rule": "trapezoid", "points": self._equidistant, "seed": None}
+        return {"rule": "trapezoid", "points": self._trapezoid_node_count, "seed": None}
 
     @property
-    def _equidistant(self) -> int:
+    def _trapezoid_node_count(self) -> int:
         return 24 * 2 ** (self.level - 1)
 
-    def nodes_in_x(
+    def nodes_in_proximal_field(
         self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any, ended: bool = False
     ) -> Iterator[Any]:
-        """Yield nodes in X on [low, high].
+        """Yield nodes and weights in the proximal field X on [low, high].
 
         Args:
             low: lower end.
@@ -120,34 +120,36 @@ class Rule:
             kinks: kinks of the loss.
             omega: function of X.
             spread: standard deviation of omega.
-            ended: whether the integrand does not vanish at the ends.
+            ended: whether the integrand is non-zero at the ends.
         """
         edges = [low, *[kink for kink in kinks if low < kink < high], high]
         if not self.second:
-            return self._panel_nodes(edges, omega, spread)
+            return self._gauss_legendre_panel_nodes(edges, omega, spread)
         if len(edges) == 2 and not ended:
-            return equidistant_nodes(low, high, self._equidistant)
-        return nodes_on_panels(tanh_sinh(self.level + 1, mp.prec), pairwise(edges))
+            return trapezoid_nodes(low, high, self._trapezoid_node_count)
+        return nodes_on_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
 
-    def nodes_in_f(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
-        """Yield nodes in the combination f on [low, high].
+    def nodes_in_noisy_teacher(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
+        """Yield nodes and weights in the noisy teacher field f on [low, high].
 
         Args:
             low: lower end.
             high: upper end.
-            steps: discontinuities.
+            steps: discontinuities of the integrand in f.
             spread: standard deviation of f.
         """
         edges = [low, *[step for step in steps if low < step < high], high]
         if len(edges) == 2 and not self.second:
-            return equidistant_nodes(low, high, 6 * 2 ** (self.level - 1))
+            return trapezoid_nodes(low, high, 6 * 2 ** (self.level - 1))
         if len(edges) == 2 or not self.second:
-            return self._panel_nodes(edges, lambda f: f, spread)
-        return nodes_on_panels(tanh_sinh(self.level + 1, mp.prec), pairwise(edges))
+            return self._gauss_legendre_panel_nodes(edges, lambda f: f, spread)
+        return nodes_on_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
 
-    def _panel_nodes(self, edges: list[Any], growing_function: Callable[[Any], Any], spread: Any) -> Iterator[Any]:
+    def _gauss_legendre_panel_nodes(
+        self, edges: list[Any], growing_function: Callable[[Any], Any], spread: Any
+    ) -> Iterator[Any]:
         return nodes_on_panels(
-            gauss_legendre(self.level, mp.prec),
+            gauss_legendre_nodes(self.level, mp.prec),
             _split_into_panels(edges, growing_function, PanelOptions.current().max_width * spread),
         )
 
@@ -155,25 +157,25 @@ class Rule:
 def _split_into_panels(
     edges: list[Any], growing_function: Callable[[Any], Any], width: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield panels between the edges over which an increasing function grows by about the width at most."""
+    """Yield panels between the edges on which an increasing function grows by at most about the width."""
     for left, right in pairwise(edges):
         first, last = growing_function(left), growing_function(right)
         count = int(mp.ceil((last - first) / width))
         inner = [
-            solve_increasing(growing_function, first + (last - first) * k / count, left, right, width / 20)
+            root_by_regula_falsi(growing_function, first + (last - first) * k / count, left, right, width / 20)
             for k in range(1, count)
         ]
         yield from pairwise([left, *inner, right])
 
 
-def solve_increasing(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
-    """Return about the point at which an increasing function has a given value, by regula falsi (Illinois).
+def root_by_regula_falsi(growing: Callable[[Any], Any], target: Any, low: Any, high: Any, tolerance: Any) -> Any:
+    """Return an approximate point at which an increasing function has a given value, by regula falsi (Illinois).
 
     Args:
-        growing: the function.
-        target: its value.
-        low: lower point.
-        high: upper point.
+        growing: increasing function.
+        target: value of the function at the point.
+        low: point below.
+        high: point above.
         tolerance: allowed error of the value.
     """
     below, above = growing(low) - target, growing(high) - target

@@ -1,4 +1,4 @@
-"""Solutions to any accuracy."""
+"""Solutions of the saddle point beyond double precision."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any
 import numpy as np
 
 from ...base import presenting
-from ...base.presenting import Result
+from ...base.presenting import PresentableResult
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .improve import solve_to_accuracy
-from .system import State, System
+from .system import SaddlePointState, SaddlePointSystem
 
 ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 
 @dataclass(frozen=True, repr=False)
-class PreciseSolution(Result):
+class PreciseSolution(PresentableResult):
     """A solution with overlaps as arrays of mpf; error bars are from two quadrature rules, or proved.
 
     Attributes:
         overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their error bars.
         observables: (value, error bar) of training_loss, free_entropy, replicon and, if the model has one, test_error.
-        near: the solution in double precision that it was found from.
+        near: the double-precision solution that was refined.
         evidence: working precision, rules, residual.
 
     Example:
         >>> found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-20)
-        >>> bool(found.errors.theta[0, 0, 0] < 1e-20), found.error_kind
+        >>> bool(found.error_bars.theta[0, 0, 0] < 1e-20), found.error_kind
         (True, 'verified')
     """
 
@@ -58,7 +58,7 @@ class PreciseSolution(Result):
 
     @property
     def start(self) -> str:
-        """The start of the solution in double precision that it was found from."""
+        """The name of the start that led to the double-precision solution."""
         return self.near.start
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
@@ -67,34 +67,35 @@ class PreciseSolution(Result):
 
 
 def verified_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return the solution near one in double precision, by two rules at increasing precision.
+    """Return the solution near a double-precision one to a given accuracy, verified by two quadrature rules.
 
     Args:
-        problem: the problem.
+        problem: problem to solve.
         near: solution in double precision.
-        accuracy: error bar asked for, relative to the blocks.
+        accuracy: error bar asked for, relative to the size of each overlap.
 
     Raises:
         InputError: minima of the Moreau objective compete.
-        NotConvergedError: the iteration left the domain, or the rules do not agree.
+        NotConvergedError: Newton's method left the domain of the overlaps, or the rules do not agree.
     """
     scales = near.overlaps.block_scales
-    system = System(problem, scales)
+    system = SaddlePointSystem(problem, scales)
     found = solve_to_accuracy(
         system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
     )
     stationary = {"training_loss": True, "free_entropy": True, "replicon": False}
-    if "metric" in problem.solver.reference.DRIVES:
+    if "metric" in problem.solver.multiprecision_functions.DRIVES:
         stationary["test_error"] = False
     observables = {
-        name: found.value_and_error(partial(State.observable, name=name), so) for name, so in stationary.items()
+        name: found.quantity_and_error(partial(SaddlePointState.evaluate_observable, name=name), so)
+        for name, so in stationary.items()
     }
     return PreciseSolution(
         problem=problem,
         overlaps=Overlaps.unpack(found.root.z, problem.sizes),
-        errors=Overlaps.unpack(np.array(found.errors, object), problem.sizes),
+        errors=Overlaps.unpack(np.array(found.error_bars, object), problem.sizes),
         observables=observables,
         status=found.status,
         near=near,
-        evidence=found.evidence | problem.limits_not_taken,
+        evidence=found.accuracy_evidence | problem.limits_not_taken,
     )

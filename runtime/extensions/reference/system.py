@@ -17,12 +17,12 @@ from mpmath import mp, mpf
 from ...base import budget
 from ...base.errors import DomainError
 from ...base.options import AlgorithmOptions
-from ...problems.overlaps import OVERLAPS, Conjugates, Overlaps, block_shapes
+from ...problems.overlaps import OVERLAPS, Conjugates, Overlaps, overlap_array_shapes
 from ...problems.problem import Problem
-from .channel import Channel, Totals
-from .numbers import Numbers
-from .quadrature import Rule
-from .rule_channel import RuleChannel
+from .channel import ChannelAverages, SaddlePointAverages
+from .numbers import ProblemNumbers
+from .quadrature import QuadratureRule
+from .rule_channel import QuadratureChannelAverages
 
 _STEP = "1e-10"  # of the differences, relative to the blocks
 
@@ -39,65 +39,69 @@ class ChordOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class State:
-    """A state: the saddle-point map at one set of overlaps (arrays of mpf) with one quadrature rule."""
+class SaddlePointState:
+    """The saddle-point map at one set of overlaps (arrays of mpf), by one quadrature rule."""
 
-    numbers: Numbers
+    numbers: ProblemNumbers
     overlaps: Overlaps
-    rule: Rule
+    rule: QuadratureRule
 
     @cached_property
-    def channel(self) -> Channel[Any]:
-        """The channel at these overlaps, truncated for the precision in force at its first use."""
-        return RuleChannel(self.numbers, self.overlaps)
+    def channel_averages(self) -> ChannelAverages[Any]:
+        """The channel averages at these overlaps; integrals are truncated for the precision at first use."""
+        return QuadratureChannelAverages(self.numbers, self.overlaps)
 
     @cached_property
-    def totals(self) -> Totals:
-        """The averages over the channel by the rule; errors as for `Channel.totals`."""
-        return self.channel.totals(self.rule)
+    def saddle_point_averages(self) -> SaddlePointAverages:
+        """The values of all channel averages of the saddle-point equations."""
+        return self.channel_averages.saddle_point_averages(self.rule)
 
     @cached_property
-    def conjugates(self) -> Conjugates:
-        """The conjugates; DomainError if the overlaps do not admit them."""
-        u, hats, moments = self.overlaps, Conjugates(**_zeros(self.overlaps)), self.totals.moments
+    def conjugate_overlaps(self) -> Conjugates:
+        """The conjugate overlaps; DomainError if the overlaps lie outside their domain."""
+        u, hats, moments = (
+            self.overlaps,
+            Conjugates(**_zero_overlap_blocks(self.overlaps)),
+            self.saddle_point_averages.moments,
+        )
         with _convert_domain_errors():
-            self.channel.module.conjugates(
+            self.channel_averages.module.conjugates(
                 self.numbers.alpha, moments, u.q, u.V, u.m, u.theta, self.numbers.law.rho_star,
                 hats.q, hats.V, hats.m, hats.theta,
             )  # fmt: skip
         return hats
 
     @cached_property
-    def image(self) -> Overlaps:
-        """The overlaps from the conjugates; DomainError if the ridge with G is not positive."""
-        hats, law = self.conjugates, self.numbers.law
-        out = Overlaps(**_zeros(self.overlaps), phi=self.overlaps.phi)
+    def mapped_overlaps(self) -> Overlaps:
+        """The image of the overlaps under the saddle-point map; DomainError if ridge plus G is not positive."""
+        hats, law = self.conjugate_overlaps, self.numbers.law
+        out = Overlaps(**_zero_overlap_blocks(self.overlaps), phi=self.overlaps.phi)
         with _convert_domain_errors():
-            self.channel.module.overlaps(
+            self.channel_averages.module.overlaps(
                 law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,
                 out.q, out.V, out.m, out.theta,
             )  # fmt: skip
         return out
 
     @cached_property
-    def losses(self) -> tuple[Any, Any]:
-        """The free entropy, and its deviation from minus the sum of the parts of the training loss."""
-        hats, law, u = self.conjugates, self.numbers.law, self.overlaps
-        trace, entropic, penalty = self.channel.module.free_entropy(
+    def free_entropy_and_deviation(self) -> tuple[Any, Any]:
+        """The free entropy, and its deviation from minus (mean loss + penalty), which vanishes at a solution."""
+        hats, law, u = self.conjugate_overlaps, self.numbers.law, self.overlaps
+        trace, entropic, penalty = self.channel_averages.module.free_entropy(
             law.weights, law.gamma, law.gram, self.numbers.strengths, u.q, u.V, u.m, u.theta,
             hats.q, hats.V, hats.m, hats.theta,
         )  # fmt: skip
-        phi = trace + entropic - self.numbers.alpha * self.totals.moreau
-        return phi, -phi - self.numbers.alpha * self.totals.loss - penalty
+        phi = trace + entropic - self.numbers.alpha * self.saddle_point_averages.moreau
+        return phi, -phi - self.numbers.alpha * self.saddle_point_averages.loss - penalty
 
     @property
-    def squares(self) -> np.ndarray:
-        """The averages E_c[(dg/domega)^2], (C,)."""
-        return self.totals.squares
+    def mean_squared_responses(self) -> np.ndarray:
+        """The mean squared responses E_c[(dg/domega)^2], (C,)."""
+        return self.saddle_point_averages.mean_squared_responses
 
     @property
     def replicon(self) -> Any:
-        """The Perron root of the replicon map."""
+        """The replicon eigenvalue: the Perron root of the replicon map."""
         matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
@@ -107,33 +111,36 @@ class State:
     @property
     def _replicon_map(self) -> np.ndarray:
         """The map D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D as a matrix (C, C) (docs/theory.md (8.13))."""
-        hats, law = self.conjugates, self.numbers.law
-        resolvents = self.channel.module.resolvents(
+        hats, law = self.conjugate_overlaps, self.numbers.law
+        resolvents = self.channel_averages.module.resolvents(
             law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
         )
         weights = [w * R[0, 0] * R[0, 0] for w, R in zip(law.weights, resolvents, strict=True)]
-        atoms = [np.outer(gamma, gamma * self.squares) * w for w, gamma in zip(weights, law.gamma, strict=True)]
+        atoms = [
+            np.outer(gamma, gamma * self.mean_squared_responses) * w
+            for w, gamma in zip(weights, law.gamma, strict=True)
+        ]
         return np.sum(atoms, axis=0) * self.numbers.alpha
 
-    def observable(self, name: str) -> Any:
-        """Return an observable by its name in conditions, see OBSERVABLES."""
+    def evaluate_observable(self, name: str) -> Any:
+        """Return the value of an observable by its name, one of OBSERVABLES."""
         if name == "replicon":
             return self.replicon
         if name == "alpha":
             return self.numbers.alpha
         if name == "test_error":
-            return self.channel.test_error(self.rule)
+            return self.channel_averages.test_error(self.rule)
         if name in ("training_loss", "free_entropy"):
-            return self.losses[0] * (1 if name == "free_entropy" else -1)
+            return self.free_entropy_and_deviation[0] * (1 if name == "free_entropy" else -1)
         return abs(getattr(self.overlaps, name).flat[0])
 
 
 OBSERVABLES = ("training_loss", "free_entropy", "test_error", *OVERLAPS, "replicon", "alpha")
 
 
-def _zeros(overlaps: Overlaps) -> dict[str, np.ndarray]:
-    """Return zero blocks of the overlaps' shapes, of mpf."""
-    return {name: np.full(shape, mpf(0), object) for name, shape in block_shapes(overlaps.sizes).items()}
+def _zero_overlap_blocks(overlaps: Overlaps) -> dict[str, np.ndarray]:
+    """Return arrays of zeros (mpf) in the shapes of the overlaps, by name."""
+    return {name: np.full(shape, mpf(0), object) for name, shape in overlap_array_shapes(overlaps.sizes).items()}
 
 
 @contextmanager
@@ -146,7 +153,7 @@ def _convert_domain_errors() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class System:
+class SaddlePointSystem:
     """A system of equations for the packed overlaps and, with a condition, for a parameter's value.
 
     Attributes:
@@ -157,91 +164,95 @@ class System:
     problem: Problem
     scales: np.ndarray
     parameter: str = "alpha"
-    condition: Callable[[State], Any] | None = None
+    condition: Callable[[SaddlePointState], Any] | None = None
 
-    def state(self, z: np.ndarray, rule: Rule) -> State:
-        """Return the saddle-point map at the unknowns.
+    def evaluate_state(self, z: np.ndarray, rule: QuadratureRule) -> SaddlePointState:
+        """Return the saddle-point map at given unknowns.
 
         Args:
-            z: the unknowns.
+            z: packed overlaps and, with a condition, the parameter.
             rule: quadrature rule.
         """
         budget.check_time_limit()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
-        numbers = Numbers.of(self.problem, self.parameter, value)
-        return State(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
+        numbers = ProblemNumbers.from_problem(self.problem, self.parameter, value)
+        return SaddlePointState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
-    def residual(self, state: State) -> np.ndarray:
-        """Return G(u) - u in units of its blocks, then the condition."""
-        gap = state.image.pack() - state.overlaps.pack()
+    def saddle_point_residual(self, state: SaddlePointState) -> np.ndarray:
+        """Return the residual of the saddle point, in units of the scales, and that of the condition."""
+        gap = state.mapped_overlaps.pack() - state.overlaps.pack()
         gap = gap / self.scales[: len(gap)]
         return gap if self.condition is None else np.append(gap, self.condition(state))
 
-    def jacobian(self, z: np.ndarray, rule: Rule) -> np.ndarray:
-        """Return the Jacobian of the residual in the unknowns over their scales, by differences.
+    def residual_jacobian(self, z: np.ndarray, rule: QuadratureRule) -> np.ndarray:
+        """Return the Jacobian of the residual in the scaled unknowns, by finite differences.
 
         Args:
-            z: the unknowns.
+            z: packed overlaps and, with a condition, the parameter.
             rule: quadrature rule.
         """
-        base, step = self.residual(self.state(z, rule)), mpf(_STEP)
+        base, step = self.saddle_point_residual(self.evaluate_state(z, rule)), mpf(_STEP)
         columns = []
         for i, scale in enumerate(self.scales):
             moved = z.copy()
             moved[i] += step * scale
-            columns.append(((self.residual(self.state(moved, rule)) - base) / step).astype(float))
+            columns.append(((self.saddle_point_residual(self.evaluate_state(moved, rule)) - base) / step).astype(float))
         return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)
-class Root:
-    """A root: unknowns, the map and the residual there, and the Jacobian used."""
+class SaddlePointRoot:
+    """A root of the saddle-point equations, with map and residual at the root and the Jacobian used."""
 
     z: np.ndarray
-    state: State
+    state: SaddlePointState
     residual: np.ndarray
     jacobian: np.ndarray
 
     @property
-    def size(self) -> float:
-        """The largest residual."""
+    def largest_residual(self) -> float:
+        """The largest absolute residual."""
         return float(np.max(np.abs(self.residual)))
 
 
-def chord_iteration(system: System, z: np.ndarray, rule: Rule, tolerance: float, jacobian: np.ndarray) -> Root:
-    """Solve a system by chord iteration until the residual is below the tolerance, or no longer falls.
+def solve_by_chord_iteration(
+    system: SaddlePointSystem, z: np.ndarray, rule: QuadratureRule, tolerance: float, jacobian: np.ndarray
+) -> SaddlePointRoot:
+    """Solve saddle-point equations by chord iteration (Newton's method with a fixed Jacobian).
+
+    The iteration ends when the residual is below the tolerance or no longer falls.
 
     Args:
-        system: the system.
+        system: saddle-point equations, with or without a condition.
         z: initial unknowns.
         rule: quadrature rule.
-        tolerance: of the residual.
+        tolerance: largest residual allowed.
         jacobian: approximate Jacobian.
 
     Raises:
         DomainError: the iteration left the domain of the overlaps.
     """
-    best: Root | None = None
+    best: SaddlePointRoot | None = None
     for _ in range(ChordOptions.current().max_steps):
-        state = system.state(z, rule)
-        found = Root(z, state, system.residual(state), jacobian)
-        if best is not None and not found.size < best.size:
+        state = system.evaluate_state(z, rule)
+        found = SaddlePointRoot(z, state, system.saddle_point_residual(state), jacobian)
+        if best is not None and not found.largest_residual < best.largest_residual:
             break
         best = found
-        if best.size <= tolerance:
+        if best.largest_residual <= tolerance:
             break
-        z = z - newton_shift(best, best.residual) * system.scales
+        z = z - newton_correction(best, best.residual) * system.scales
     assert best is not None
     return best
 
 
-def newton_shift(root: Root, residual: np.ndarray) -> np.ndarray:
-    """Return the change of the unknowns, over their scales, that corresponds to a residual, in mpf.
+def newton_correction(root: SaddlePointRoot, residual: np.ndarray) -> np.ndarray:
+    """Return the Newton correction of the scaled unknowns for a residual, in mpf.
 
-    It is computed in doubles, scaled, since few digits suffice.
+    The linear system is solved in double precision, since few digits suffice.
 
     Args:
-        root: a root, whose Jacobian is used.
+        root: root whose Jacobian is used.
         residual: residual of the equations.
     """
     size = max(abs(z) for z in residual)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from mpmath import mp, mpf
 
-from ...base.errors import InputError, require_known
+from ...base.errors import InputError, require_known_name
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...thresholds.conditions import parse_condition
 from ...thresholds.threshold import Threshold
-from .channel import check_supported
-from .improve import check_accuracy, decimal_strings, solve_to_accuracy
-from .system import OBSERVABLES, State, System
+from .channel import check_high_precision_supported
+from .improve import check_accuracy_in_range, solve_to_accuracy, value_and_error_strings
+from .system import OBSERVABLES, SaddlePointState, SaddlePointSystem
 
 ROUGH = 1e-4  # error bar of the threshold in double precision to start from
 
@@ -27,7 +27,7 @@ class PreciseThreshold(Threshold):
 
     Example:
         >>> problem, asked = sf.problem("logistic_regression"), "test_error = 0.15"
-        >>> found = sf.where(problem, asked, on="semantic", bracket=(1, 6), accuracy=1e-20)
+        >>> found = sf.where(problem, asked, on="informed", bracket=(1, 6), accuracy=1e-20)
         >>> str(found.exact)[:12], bool(found.half_width < 1e-20)
         ('2.6591155310', True)
     """
@@ -36,7 +36,7 @@ class PreciseThreshold(Threshold):
     half_width: Any = None
 
     @classmethod
-    def from_rough(
+    def from_double_precision(
         cls,
         rough: Threshold,
         problem: Problem,
@@ -46,14 +46,14 @@ class PreciseThreshold(Threshold):
         status: Status,
         evidence: dict[str, Any],
     ) -> PreciseThreshold:
-        """Return a precise threshold in place of one in double precision, which the evidence contains.
+        """Return a high-precision threshold with the branches and solutions of a double-precision one.
 
         Args:
             rough: threshold in double precision.
-            problem: its problem, or one nearby.
-            value: value, mpf.
-            error: error bar, mpf.
-            error_kind: kind of the error bar.
+            problem: problem that the value belongs to.
+            value: parameter at the threshold, mpf.
+            error: error bar of the value, mpf.
+            error_kind: "verified" or "proved".
             status: status of the solution.
             evidence: evidence for the value.
         """
@@ -66,7 +66,7 @@ class PreciseThreshold(Threshold):
     def decimals(self) -> tuple[str, str]:
         """The value and its error bar as decimal strings of any length."""
         with mp.workdps(self.evidence["digits"]):
-            return decimal_strings(self.exact, self.half_width)
+            return value_and_error_strings(self.exact, self.half_width)
 
     @property
     def shown(self) -> str:
@@ -74,72 +74,76 @@ class PreciseThreshold(Threshold):
         return " +- ".join(self.decimals)
 
 
-def check_threshold(problem: Problem, condition: str, accuracy: float) -> None:
+def check_high_precision_threshold(problem: Problem, condition: str, accuracy: float) -> None:
     """Raise InputError if a threshold cannot be computed at high precision.
 
     Args:
-        problem: the problem.
-        condition: the condition.
+        problem: problem of the threshold.
+        condition: equation that holds at the threshold.
         accuracy: error bar asked for.
 
     Raises:
         InputError: an accuracy out of range, an unsupported model, or an unsupported name in the condition.
     """
-    check_accuracy(accuracy)
-    check_supported(problem)
+    check_accuracy_in_range(accuracy)
+    check_high_precision_supported(problem)
     names = parse_condition(condition, problem).names
     for name in names:
-        require_known("quantity", name, OBSERVABLES, "a condition at high precision")
-    if "test_error" in names and "metric" not in problem.solver.reference.DRIVES:
+        require_known_name("quantity", name, OBSERVABLES, "a condition at high precision")
+    if "test_error" in names and "metric" not in problem.solver.multiprecision_functions.DRIVES:
         raise InputError(f"the metric of {problem.solver.name} is not available at high precision")
 
 
 def verified_threshold(rough: Threshold, condition: str, accuracy: float, problem: Problem) -> PreciseThreshold:
-    """Return the threshold near one in double precision, by two rules at increasing precision.
+    """Return the threshold near a double-precision one to a given accuracy, verified by two quadrature rules.
 
     Args:
         rough: threshold in double precision.
-        condition: its condition.
+        condition: equation that holds at the threshold.
         accuracy: error bar asked for.
-        problem: its problem, or one nearby.
+        problem: problem of the threshold, or one nearby.
 
     Raises:
         InputError: minima of the Moreau objective compete.
-        NotConvergedError: the iteration left the domain of the overlaps.
+        NotConvergedError: Newton's method left the domain of the overlaps.
     """
-    z, scales = unknowns_at_threshold(rough)
-    system = System(problem, scales, rough.parameter, condition_residual(condition, problem))
+    z, scales = unknowns_and_scales_at_threshold(rough)
+    system = SaddlePointSystem(problem, scales, rough.parameter, condition_residual(condition, problem))
     found = solve_to_accuracy(system, z, accuracy, lambda errors: errors[-1], f"{rough.kind}: {accuracy:g}")
     with mp.workdps(found.digits):
-        value, error = found.root.z[-1], found.errors[-1]
+        value, error = found.root.z[-1], found.error_bars[-1]
     evidence = {
-        **found.evidence,
+        **found.accuracy_evidence,
         **problem.limits_not_taken,
         "error_integration": float(found.integration[-1]),
         "error_root": float(found.remaining[-1]),
     }
-    return PreciseThreshold.from_rough(rough, problem, value, error, "verified", found.status, evidence)
+    return PreciseThreshold.from_double_precision(rough, problem, value, error, "verified", found.status, evidence)
 
 
-def unknowns_at_threshold(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
-    """Return overlaps and parameter at a threshold in double precision, and their scales."""
+def unknowns_and_scales_at_threshold(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
+    """Return the packed overlaps and parameter at a double-precision threshold, and the scales of both."""
     start = rough.solutions[0].overlaps
     scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
     return np.append(start.pack(), rough.value), scales
 
 
-def condition_residual(condition: str, problem: Problem, number: Callable[[Any], Any] = mpf) -> Callable[[State], Any]:
-    """Return a function of a state: left side minus right side of a condition.
+def condition_residual(
+    condition: str, problem: Problem, number: Callable[[Any], Any] = mpf
+) -> Callable[[SaddlePointState], Any]:
+    """Return a function of a saddle-point state: left side minus right side of a condition.
 
     Args:
-        condition: the condition.
-        problem: the problem.
-        number: function that converts its decimals.
+        condition: equation between observables and parameters.
+        problem: problem that defines the parameters.
+        number: function that converts decimals of the condition.
     """
     parsed = parse_condition(condition, problem)
 
-    def _residual(state: State) -> Any:
-        left, right = parsed.evaluate_sides({name: state.observable(name) for name in parsed.names}, number)
+    def _condition_difference(state: SaddlePointState) -> Any:
+        left, right = parsed.evaluate_condition_sides(
+            {name: state.evaluate_observable(name) for name in parsed.names}, number
+        )
         return left - right
 
-    return _residual
+    return _condition_difference

@@ -10,38 +10,38 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...base.errors import InputError, describe_unknown
-from ...problems.columns import block_shape, entry_suffix
+from ...base.errors import InputError, describe_unknown_name
+from ...problems.columns import overlap_array_shape, overlap_entry_suffix
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from .instance import Instance
 
-_RANK_ROUNDING = 1e-10  # singular values below it, relative to the largest, are zero but for rounding
+_RANK_ROUNDING = 1e-10  # singular values smaller than this part of the largest are zero up to rounding
 
 
 def overlap_entries(problem: Problem, name: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Return the entries of m (C, s) and theta (C, s, t) that a name means: theta all, theta_1 those of token 1, ...
+    """Return the entries of m (C, s) and theta (C, s, t) with a name: theta means all, theta_1 those of token 1, ...
 
     Args:
         problem: the problem.
-        name: name of overlaps.
+        name: name of one or several overlaps.
 
     Raises:
-        InputError: an unknown name; the message lists the names.
+        InputError: an unknown name; the message lists the known ones.
     """
     known: dict[str, tuple[str, tuple[int, ...]]] = {}
     for block, shape in (("m", (problem.contexts, problem.student_rank)), ("theta", problem.sizes[:3])):
-        shown = block_shape(problem, block)
+        shown = overlap_array_shape(problem, block)
         for place, index in enumerate(np.ndindex(*shown)):
-            known[block + entry_suffix(index, shown)] = block, tuple(map(int, np.unravel_index(place, shape)))
+            known[block + overlap_entry_suffix(index, shown)] = block, tuple(map(int, np.unravel_index(place, shape)))
     found = [entry for full, entry in known.items() if full == name or full.startswith(f"{name}_")]
     if not found:
-        raise InputError(describe_unknown("overlap", name, ["m", "theta", *known], "project"))
+        raise InputError(describe_unknown_name("overlap", name, ["m", "theta", *known], "project"))
     return found
 
 
-def zero_constrained(problem: Problem, overlaps: Overlaps, name: str | None) -> Overlaps:
-    """Return overlaps with the constrained entries exactly zero, without rounding; unchanged for the name None.
+def zero_constrained_overlaps(problem: Problem, overlaps: Overlaps, name: str | None) -> Overlaps:
+    """Return overlaps with the constrained entries set to exactly zero; unchanged if the name is None.
 
     Args:
         problem: the problem.
@@ -56,17 +56,17 @@ def zero_constrained(problem: Problem, overlaps: Overlaps, name: str | None) -> 
     return replace(overlaps, **blocks)
 
 
-def zero_overlap_directions(instance: Instance, name: str | None) -> np.ndarray:
-    """Return orthonormal directions in which the weights are fixed, (k, d, s); none without a name.
+def constrained_weight_directions(instance: Instance, name: str | None) -> np.ndarray:
+    """Return orthonormal directions in which overlaps constrained to zero fix the weights, (k, d, s).
 
     Args:
-        instance: the instance.
-        name: name of the constrained overlaps.
+        instance: instance of a seed.
+        name: name of the constrained overlaps; None for no constraint.
 
     Raises:
         InputError: an unknown name.
     """
-    known, d, s = instance.coordinates, instance.d, instance.problem.student_rank
+    known, d, s = instance.eigenbasis_coordinates, instance.d, instance.problem.student_rank
     rows = []
     for block, index in overlap_entries(instance.problem, name) if name else ():
         row = np.zeros((d, s))

@@ -5,10 +5,10 @@ W_0 / 2 and at 0, fields are Gaussian with a known law. Therefore the expectatio
 risk is known and, with P the projector on directions u that these fields are independent of (orthogonal to tau_c,
 Sigma_c W_0, Sigma_c W*),
 
-    E |P grad R|^2 / d = (n / d^2) E sum_l Tr(P Sigma_c) |slope of the loss in token l|^2
+    E |P grad R|^2 / d = (n / d^2) E sum_l Tr(P Sigma_c) |gradient of the loss in token l|^2
 
 The risk fluctuates with both from seed to seed: with the labels that were drawn, and with the gradient across. The part
-of losses and overlaps that their deviations explain is subtracted (`estimate.Estimate`).
+of losses and overlaps that their deviations explain is subtracted (`estimate.MeanEstimate`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base.options import AlgorithmOptions
-from ...channel.nodes import sobol_normal
+from ...channel.nodes import sobol_normal_points
 from ...problems.problem import Problem
-from ...saddle_point.starts import start_coefficients
-from .design import Design
+from ...saddle_point.starts import start_mixture_coefficients
+from .design import DesignMatrix
 from .instance import Instance
-from .risk import Weights, overlaps_of
+from .risk import Weights, overlaps_of_weights
 
 SCALES = 0.0, 0.5, 1.0
 COUNT = 2 * len(SCALES)
@@ -35,8 +35,8 @@ class ControlExpectationOptions(AlgorithmOptions):
     """Options of the expectations of control variates, by scrambled Sobol sets.
 
     Attributes:
-        sobol_sets: number of sets, whose spread is the error.
-        log2_points: logarithm of the number of points of a set; more are dearer, but leave less of the fluctuations.
+        sobol_sets: number of scrambled sets, whose standard deviation gives the error.
+        log2_points: base-2 logarithm of the number of points per set; more cost more and remove more fluctuations.
         first_seed: seed of the first set.
     """
 
@@ -46,78 +46,85 @@ class ControlExpectationOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Controls:
+class ControlVariates:
     """The control variates of one seed.
 
     Attributes:
         deviations: (COUNT,) deviations of R and |P grad R|^2 / d, at every scale of W_0, from their expectations.
-        errors: (COUNT,) standard errors of these expectations, common to all seeds.
+        errors: (COUNT,) standard errors of the expectations, common to all seeds.
     """
 
     deviations: np.ndarray
     errors: np.ndarray
 
-    def joined_with(self, other: Controls) -> Controls:
-        """Return the control variates of two runs on one seed's data, joined."""
+    def join_control_variates(self, other: ControlVariates) -> ControlVariates:
+        """Return the control variates of this run together with those of another run on the same data."""
         both = (self.deviations, other.deviations), (self.errors, other.errors)
-        return Controls(*map(np.concatenate, both))
+        return ControlVariates(*map(np.concatenate, both))
 
 
-def controls_of(instance: Instance, start: str) -> Controls:
+def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
     """Return the control variates of a named start on the data of an instance.
 
     Args:
-        instance: the instance.
-        start: the named start.
+        instance: instance of a seed.
+        start: name of the start.
     """
     options = ControlExpectationOptions.current()
     count, log2, first = options.sobol_sets, options.log2_points, options.first_seed
-    mix = start_coefficients(instance.problem, start)[0]
-    known, phi = instance.coordinates, np.array([float(number["start"]) for number in instance.problem.trained])
+    mix = start_mixture_coefficients(instance.problem, start)[0]
+    known, phi = (
+        instance.eigenbasis_coordinates,
+        np.array([float(number["start"]) for number in instance.problem.trained]),
+    )
     W = np.concatenate([known.tau, known.pi], axis=1) @ mix.T
     projector = _OrthogonalProjector(instance, W)
-    rows = [_measured_controls(instance, Weights(scale * W, phi), projector) for scale in SCALES]
-    sets = np.array([_expected_controls(instance, Weights(W, phi), projector, log2, first + k) for k in range(count)])
-    return Controls(np.ravel(rows) - sets.mean(axis=0), sets.std(axis=0, ddof=1) / np.sqrt(count))
+    rows = [_measure_control_variates(instance, Weights(scale * W, phi), projector) for scale in SCALES]
+    sets = np.array(
+        [_expected_control_variates(instance, Weights(W, phi), projector, log2, first + k) for k in range(count)]
+    )
+    return ControlVariates(np.ravel(rows) - sets.mean(axis=0), sets.std(axis=0, ddof=1) / np.sqrt(count))
 
 
 class _OrthogonalProjector:
-    """The projector P, and Tr(P Sigma_c) of every context, (C,)."""
+    """The projector P on directions orthogonal to means, teacher and start, and Tr(P Sigma_c) for contexts, (C,)."""
 
     def __init__(self, instance: Instance, W: np.ndarray) -> None:
-        known = instance.coordinates
+        known = instance.eigenbasis_coordinates
         fields = np.concatenate([W, known.pi], axis=1)
         spanning = np.concatenate([known.tau, *(gamma[:, None] * fields for gamma in known.gamma.T)], axis=1)
         left, sizes, _ = np.linalg.svd(spanning, full_matrices=False)
         self._basis = left[:, sizes > 1e-10 * sizes[0]]
         self.traces = known.gamma.sum(axis=0) - np.einsum("ik,ic,ik->c", self._basis, known.gamma, self._basis)
 
-    def square_norm(self, gradient: np.ndarray) -> float:
-        """Return |P gradient|^2."""
+    def projected_square_norm(self, gradient: np.ndarray) -> float:
+        """Return the squared norm of the projected gradient, |P gradient|^2."""
         return float(np.sum(gradient**2) - np.sum((self._basis.T @ gradient) ** 2))
 
 
-def _measured_controls(instance: Instance, weights: Weights, projector: _OrthogonalProjector) -> tuple[float, float]:
-    """Return R and |P grad R|^2 / d on the data."""
-    problem, design = instance.problem, Design(instance)
-    overlaps = overlaps_of(instance, weights)
-    fields = design.fields(weights.W)
+def _measure_control_variates(
+    instance: Instance, weights: Weights, projector: _OrthogonalProjector
+) -> tuple[float, float]:
+    """Return the risk R and |P grad R|^2 / d on the data of an instance."""
+    problem, design = instance.problem, DesignMatrix(instance)
+    overlaps = overlaps_of_weights(instance, weights)
+    fields = design.compute_fields(weights.W)
     total, slopes = 0.0, np.empty_like(fields)
-    for labels, own, x, known in instance.group_by_labels(fields):
+    for labels, own, x, known in instance.group_samples_by_labels(fields):
         values, slope = problem.solver.proximal.losses_at(x, known, problem.constants(labels, overlaps))
         total += float(values.sum())
         slopes[own] = slope.reshape(-1, *fields.shape[1:])
-    return total / instance.d, projector.square_norm(design.apply_transpose(slopes)) / instance.d
+    return total / instance.d, projector.projected_square_norm(design.apply_design_transpose(slopes)) / instance.d
 
 
-def _expected_controls(
+def _expected_control_variates(
     instance: Instance, weights: Weights, projector: _OrthogonalProjector, log2: int, seed: int
 ) -> np.ndarray:
-    """Return the expectations of both at every scale, (COUNT,), by one scrambled Sobol set of 2^log2 points."""
-    problem, known, d = instance.problem, instance.coordinates, instance.d
+    """Return the expectations of R and |P grad R|^2 / d at every scale, (COUNT,), by one scrambled Sobol set."""
+    problem, known, d = instance.problem, instance.eigenbasis_coordinates, instance.d
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     channel, scales = problem.solver.proximal, len(problem.noise_scale)
-    nodes = sobol_normal(L * (s + t) + scales, log2, seed, ())
+    nodes = sobol_normal_points(L * (s + t) + scales, log2, seed, ())
     rows = np.concatenate([weights.W, known.pi], axis=1)
     out = np.zeros((len(SCALES), 2))
     for labels, probability in problem.label_choices:
@@ -129,23 +136,23 @@ def _expected_controls(
             fields[:, l] = nodes[:, l * (s + t) : (l + 1) * (s + t)] @ root.T
         y = (fields[:, :, s:] + problem.law.teacher_means[contexts]).reshape(len(nodes), -1)
         noise = nodes[:, L * (s + t) :] * problem.noise_scale
-        for features, probabilities in _noise_features(problem, labels, np.ascontiguousarray(y), noise):
+        for features, probabilities in _features_by_noise_label(problem, labels, np.ascontiguousarray(y), noise):
             for number, scale in enumerate(SCALES):
                 at = Weights(scale * weights.W, weights.phi)
-                overlaps = overlaps_of(instance, at)
+                overlaps = overlaps_of_weights(instance, at)
                 x = np.ascontiguousarray((scale * fields[:, :, :s] + overlaps.m[contexts]).reshape(len(nodes), -1))
                 losses, slopes = channel.losses_at(x, features, problem.constants(labels, overlaps))
                 squares = np.sum(slopes.reshape(-1, L, s) ** 2, axis=2) @ projector.traces[contexts]
                 out[number] += probability * np.array(
                     [np.mean(probabilities * losses), np.mean(probabilities * squares) / d]
                 )
-    return np.ravel(out * instance.n / d)
+    return np.ravel(out * instance.sample_count / d)
 
 
-def _noise_features(
+def _features_by_noise_label(
     problem: Problem, labels: tuple[int, ...], y: np.ndarray, gaussian: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield features (N, F) and probabilities (N,) of every value of labelled noise at teacher fields (N, L t)."""
+    """Yield features (N, F) and probabilities (N,) for every value of discrete noise, at teacher fields (N, L t)."""
     channel, c, is_gaussian = problem.solver.proximal, problem.constants(labels), problem.is_gaussian
     noise = np.empty((len(y), len(is_gaussian)))
     noise[:, is_gaussian] = gaussian

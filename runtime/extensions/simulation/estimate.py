@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...base.options import AlgorithmOptions
-from .controls import Controls
+from .controls import ControlVariates
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,9 @@ class ControlVariateOptions(AlgorithmOptions):
     """Options of means with control variates.
 
     Attributes:
-        min_degrees_of_freedom: of the fit; with fewer runs the controls are left out, as their slopes would add noise.
-        singular_tolerance: singular values below it, relative to the largest, belong to dependent controls.
+        min_degrees_of_freedom: least degrees of freedom of the fit; with fewer runs no control variates are used, as
+            their fitted coefficients would add noise.
+        singular_tolerance: singular values, relative to the largest, below which control variates are dependent.
     """
 
     min_degrees_of_freedom: int = 4
@@ -26,11 +27,11 @@ class ControlVariateOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MeanEstimate:
     """A mean over seeds with its standard error (nan for a single seed), in the shape of the measured quantity.
 
     Attributes:
-        values: the averaged values, one a run; with control variates, less the part that their deviations explain.
+        values: averaged values, one per run; with control variates, minus the part that their deviations explain.
     """
 
     mean: Any
@@ -38,26 +39,26 @@ class Estimate:
     values: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, values: Sequence[Any] | np.ndarray, controls: Sequence[Controls] = ()) -> Estimate:
-        """Return the estimate from one value a run; nan for both without runs.
+    def from_values(cls, values: Sequence[Any] | np.ndarray, controls: Sequence[ControlVariates] = ()) -> MeanEstimate:
+        """Return the mean and its standard error from one value per run; both are nan without runs.
 
         Args:
-            values: one value (of any shape) a run.
+            values: one value (of any shape) per run.
             controls: control variates of every run; the mean is then the value of a linear fit at their expectations.
         """
         array = np.asarray(values, float)
         if len(array) == 0:
             return cls(np.nan, np.nan)
-        if fit := cls._by_least_squares(array, controls):
+        if fit := cls._fit_control_variates(array, controls):
             return fit
         spread = array.std(axis=0, ddof=1) / np.sqrt(len(array)) if len(array) > 1 else np.full(array.shape[1:], np.nan)
         return cls(array.mean(axis=0), spread, array)
 
     @classmethod
-    def _by_least_squares(cls, values: np.ndarray, controls: Sequence[Controls]) -> Estimate | None:
-        """Return the estimate by least squares in control variates.
+    def _fit_control_variates(cls, values: np.ndarray, controls: Sequence[ControlVariates]) -> MeanEstimate | None:
+        """Return the mean estimated by least squares in control variates, or None if that is not possible.
 
-        It is None without controls, with too few runs, or if a value is not finite.
+        It takes control variates, enough runs and finite values.
         """
         options = ControlVariateOptions.current()
         if not controls or not np.isfinite(values).all():

@@ -12,8 +12,8 @@ import numpy as np
 from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
 from ...problems.problem import Problem
-from .controls import Controls
-from .estimate import Estimate
+from .controls import ControlVariates
+from .estimate import MeanEstimate
 from .simulation import Simulation, simulate
 
 
@@ -29,42 +29,42 @@ class FiniteTransitionOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """A difference of the training losses of two minima, seed by seed on the same data, at one alpha.
+class PairedLossDifference:
+    """The difference of the training losses of two minima on the same data, seed by seed, at one alpha.
 
     Attributes:
-        seeds: seeds whose two runs ended on their branches; values: the difference, one a seed.
-        controls: control variates of both sides, one a seed; none if one side has none.
+        seeds: seeds whose two runs ended on their branches; values: loss difference for every seed.
+        controls: control variates of both runs of every seed; empty if a run has none.
     """
 
     alpha: float
     seeds: tuple[int, ...]
     values: np.ndarray
-    controls: tuple[Controls, ...] = ()
+    controls: tuple[ControlVariates, ...] = ()
 
     @cached_property
-    def estimate(self) -> Estimate:
-        """The estimate over the seeds; nan if no seed has both runs on their branches, its error for fewer than two."""
-        return Estimate.of(self.values, self.controls)
+    def estimate(self) -> MeanEstimate:
+        """The mean loss difference over the seeds with its standard error; nan without enough seeds."""
+        return MeanEstimate.from_values(self.values, self.controls)
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds."""
+        """The mean loss difference over the seeds."""
         return float(self.estimate.mean)
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean over the seeds, from their spread."""
+        """The standard error of the mean loss difference, from its fluctuations over the seeds."""
         return float(self.estimate.standard_error)
 
 
 @dataclass(frozen=True)
 class FiniteTransition:
-    """A transition at finite d, at which the mean difference vanishes.
+    """A first-order transition at finite d: the alpha at which the mean loss difference of two minima vanishes.
 
     Attributes:
-        value, error: alpha and its standard error, by bootstrap over the seeds.
-        differences: differences at every alpha, ascending.
+        value, error: alpha at the transition and its standard error, by bootstrap over the seeds.
+        differences: loss differences at every alpha, ascending.
     """
 
     problem: Problem
@@ -72,16 +72,16 @@ class FiniteTransition:
     between: tuple[str, str]
     value: float
     error: float
-    differences: tuple[PairedDifference, ...]
+    differences: tuple[PairedLossDifference, ...]
 
 
-def paired_difference(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedDifference:
-    """Return the differences of two simulations of one problem that share their data.
+def paired_loss_difference(first: Simulation, second: Simulation, between: tuple[str, str]) -> PairedLossDifference:
+    """Return the differences in training loss between two simulations of one problem on the same data.
 
     Args:
-        first: one simulation.
-        second: the other.
-        between: kinds of state of the runs that count, in either.
+        first: first simulation.
+        second: second simulation, with the same seeds.
+        between: kinds of state, in the first and in the second simulation, of the runs that count.
     """
     one, other = (
         {run.seed: run for run in simulation.only(name).runs}
@@ -89,16 +89,18 @@ def paired_difference(first: Simulation, second: Simulation, between: tuple[str,
     )
     pairs = {seed: (one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())}
     values = np.array([a.training_loss - b.training_loss for a, b in pairs.values()])
-    controls = tuple(a.controls.joined_with(b.controls) for a, b in pairs.values() if a.controls and b.controls)
+    controls = tuple(
+        a.controls.join_control_variates(b.controls) for a, b in pairs.values() if a.controls and b.controls
+    )
     complete = len(controls) == len(pairs)
-    return PairedDifference(first.problem.alpha, tuple(pairs), values, controls if complete else ())
+    return PairedLossDifference(first.problem.alpha, tuple(pairs), values, controls if complete else ())
 
 
-def fit_root(differences: Sequence[PairedDifference]) -> tuple[float, float]:
-    """Return the root of a parabola (a line, for fewer than four alphas) through the mean differences, and its error.
+def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> tuple[float, float]:
+    """Return the alpha at which a fit to the mean loss differences vanishes, and its standard error.
 
-    The standard error is a bootstrap over seeds, each with all its alphas: with common seeds the differences at
-        neighbouring alpha fluctuate together.
+    The fit is a parabola, or a line for fewer than four alphas. The error is a bootstrap over seeds, each with all its
+    alphas, since differences at neighbouring alpha fluctuate together.
 
     Raises:
         InputError: the differences do not vanish near the alphas.
@@ -109,7 +111,7 @@ def fit_root(differences: Sequence[PairedDifference]) -> tuple[float, float]:
             raise NotConvergedError(
                 f"alpha = {difference.alpha:g}: on the same data both starts ended on their branches for "
                 f"{len(difference.seeds)} seed{'' if len(difference.seeds) == 1 else 's'}, and at least 2 are needed; "
-                "larger d, more seeds, or alphas between the ends of both branches"
+                "take a larger d, more seeds, or alphas between the ends of both branches"
             )
     alphas = np.array([d.alpha for d in differences])
     middle, half = (alphas[0] + alphas[-1]) / 2, (alphas[-1] - alphas[0]) / 2
@@ -123,8 +125,8 @@ def fit_root(differences: Sequence[PairedDifference]) -> tuple[float, float]:
     weights = 1 / np.array([d.standard_error for d in differences])[:, None]
     fit = np.linalg.pinv(powers * weights) * weights.T
 
-    def resampled_roots(counts: np.ndarray) -> np.ndarray:
-        """Return the roots of resamples that contain each seed this many times, (B, seeds); nan without a root."""
+    def resampled_transition_alphas(counts: np.ndarray) -> np.ndarray:
+        """Return the alpha at the transition for resamples with counts (B, seeds) of each seed; nan if none."""
         with np.errstate(invalid="ignore", divide="ignore"):
             means = (counts @ table) / (counts @ present)
             constant, slope, *bend = (means @ fit.T).T
@@ -132,15 +134,16 @@ def fit_root(differences: Sequence[PairedDifference]) -> tuple[float, float]:
             # The root that remains for a line.
             return middle + half * -2 * constant / (slope + np.copysign(np.sqrt(inside), slope))
 
-    value = float(resampled_roots(np.ones((1, len(seeds))))[0])
+    value = float(resampled_transition_alphas(np.ones((1, len(seeds))))[0])
     if not abs(value - middle) <= 3 * half:
         raise InputError(
-            f"the difference of training losses does not vanish near alpha = {alphas[0]:g}..{alphas[-1]:g}: "
-            + ", ".join(f"{d.mean:.2e}" for d in differences)
+            f"no transition near alpha = {alphas[0]:g}..{alphas[-1]:g}: the difference of training losses "
+            "does not vanish, "
+            f"but is {', '.join(f'{d.mean:.2e}' for d in differences)}; take other alphas"
         )
     resamples = FiniteTransitionOptions.current().resamples
     draws = np.random.default_rng(41).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=resamples)
-    return value, float(np.nanstd(resampled_roots(draws)))
+    return value, float(np.nanstd(resampled_transition_alphas(draws)))
 
 
 def finite_transition(
@@ -153,14 +156,14 @@ def finite_transition(
     threads: int | None = None,
     **options: Any,
 ) -> FiniteTransition:
-    """Locate a transition at finite d by minimising from two starts on the same data at several alpha.
+    """Locate a first-order transition at finite d, by minimising from two starts on the same data at several alpha.
 
     Args:
         problem: the model with its parameters.
         alphas: at least two values around the transition.
         d: dimension.
         seeds: number of seeds.
-        between: the two starts, which are also the kinds of state.
+        between: names of the two starts, which are also the kinds of state.
         threads: number of processes, as for `simulate`.
         options: further options of `simulate`.
 
@@ -175,14 +178,14 @@ def finite_transition(
         True
     """
     if len(set(alphas)) < 2:
-        raise InputError("alphas: at least two values around the transition are expected")
+        raise InputError("alphas must contain at least two values around the transition")
     differences = []
     for alpha in sorted(alphas):
         at = problem.with_(alpha=alpha)
         one, other = (
-            simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options).require_complete()
+            simulate(at, d=d, seeds=seeds, start=start, threads=threads, **options).require_not_interrupted()
             for start in between
         )
-        differences.append(paired_difference(one, other, between))
-    value, error = fit_root(differences)
+        differences.append(paired_loss_difference(one, other, between))
+    value, error = fit_zero_of_loss_difference(differences)
     return FiniteTransition(problem, d, between, value, error, tuple(differences))

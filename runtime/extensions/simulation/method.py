@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from .instance import Instance
-from .plan import Plan
+from .plan import SimulationPlan
 from .risk import Risk, RiskValue, Weights
 
 
@@ -18,10 +18,10 @@ class PolishRecord:
     """A record of the polishing of one minimum: the search for lower secondary minima of single samples.
 
     Attributes:
-        wrong_before, wrong_after: fractions of the samples that have a lower secondary minimum; those after remain
-            because moving them does not lower the risk.
+        wrong_before, wrong_after: fractions of samples with a lower secondary minimum before and after polishing; after
+            it moving such samples does not lower the risk.
         gained: decrease of the training loss per d.
-        descents: number of minimisations; deeper: number of restarts that ended lower.
+        descents: number of minimisations; deeper: number of restarts that lowered the training loss.
         seconds, memory: wall time, and peak memory of the process in bytes.
     """
 
@@ -36,16 +36,16 @@ class PolishRecord:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A result of training: the weights that a method ends with.
+    """A result of training: the weights that a method ends with, and how it ended.
 
     Attributes:
-        value: the risk and its gradient there; parts of a risk that was not evaluated are nan.
+        value: risk and gradient at these weights; parts of a risk that was not evaluated are nan.
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
             from a minimum; for `fista` of the proximal residual, and for `newton` the larger of its two residuals.
         status: converged, max_iterations, not_finite, left_domain, collapsed (to W = 0), or stalled: rounding of the
             loss hides any further descent (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
         slopes: subgradients of the loss at every sample, (n, L, s); None if the weights determine them.
-        V: response (C, s, s) of gamp; late, contraction: of gamp, see `Trajectory`; nan for other methods.
+        V: response (C, s, s) of gamp; late, contraction: of gamp, see `GampTrajectory`; nan for other methods.
         path: overlaps at the iterations of gamp, or the times of one pass; None for other methods.
         polish: record of polishing; None if nothing was polished.
     """
@@ -76,15 +76,15 @@ class DescentSettings:
     most: int = 20000
     rate: float | None = None
 
-    def make_result(
+    def make_training_result(
         self, weights: Weights, value: RiskValue, gradient: float, iterations: int, slopes: np.ndarray | None = None
     ) -> TrainingResult:
-        """Return the result of a descent, with its status.
+        """Return the result of a descent with its status, such as converged or stalled.
 
         Args:
-            weights: the last weights.
-            value: the risk there.
-            gradient: norm of its gradient, see `TrainingResult`.
+            weights: last weights.
+            value: risk at these weights.
+            gradient: norm of the gradient of the risk, see `TrainingResult`.
             iterations: number of iterations done.
             slopes: subgradients of the loss, see `TrainingResult`.
         """
@@ -98,26 +98,26 @@ class DescentSettings:
 
 
 @dataclass(frozen=True)
-class Method:
+class TrainingMethod:
     """A method that trains weights, with its capabilities.
 
     Attributes:
-        name: its name for `--method`.
+        name: name of the method for `--method`.
         minimise: function that minimises the risk from some weights; None for a method that trains by `train`.
         loss_corners, penalty_corners: whether its results are exact at corners of the loss and of the penalty.
         any_penalty: whether it takes penalties other than a ridge.
         norms: whether it keeps given norms of the columns.
         q_in_loss, trained_numbers: whether it takes losses of the overlaps q, and trains numbers with the weights.
         fixes_overlaps: whether it can fix overlaps at zero.
-        one_pass: whether it sees every sample once, in batches, from weights of given overlaps, if asked for, and with
-            a learning rate that may change in time. It ends at no minimum.
+        one_pass: whether it uses every sample once, in batches, and so does not end at a minimum. It may start from
+            weights with given overlaps, and its learning rate may change in time.
         check: function that raises InputError for a plan that the method cannot run.
-        summary: description of a method that does not minimise the risk; rate: unit of its step size, if it has one.
+        summary: description of a method that does not minimise the risk; rate: unit of the step size, if there is one.
     """
 
     name: str
     minimise: Callable[[Risk, Weights, DescentSettings], TrainingResult] | None = None
-    train: Callable[[Plan, Instance], TrainingResult] | None = None
+    train: Callable[[SimulationPlan, Instance], TrainingResult] | None = None
     loss_corners: bool = False
     penalty_corners: bool = False
     any_penalty: bool = True
@@ -126,20 +126,20 @@ class Method:
     trained_numbers: bool = False
     fixes_overlaps: bool = False
     one_pass: bool = False
-    check: Callable[[Plan], None] | None = None
+    check: Callable[[SimulationPlan], None] | None = None
     summary: str = ""
     rate: str = ""
 
     @property
     def can_be_polished(self) -> bool:
-        """Return whether the method can be restarted from any weights."""
+        """Whether minima of the method can be polished: whether it can be restarted from any weights."""
         return self.minimise is not None
 
     @property
     def ends_at_minimum(self) -> bool:
-        """Return whether the method ends at a point of vanishing gradient of the risk."""
+        """Whether the method ends at a minimum of the risk."""
         return not self.one_pass
 
 
-gradient_method = partial(Method, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
+gradient_method = partial(TrainingMethod, norms=True, q_in_loss=True, trained_numbers=True, fixes_overlaps=True)
 """A method that uses the gradient of the risk only."""

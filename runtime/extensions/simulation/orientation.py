@@ -15,7 +15,7 @@ from ...base.options import AlgorithmOptions
 from ...problems import gauge
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...problems.symmetry import Exchange, exchanges
+from ...problems.symmetry import SignedPermutation, symmetries_of_problem
 from ...saddle_point.starts import name_branch
 
 
@@ -27,7 +27,7 @@ class OrientationOptions(AlgorithmOptions):
         probe_points: random points at which the loss of permuted columns is compared.
         max_columns: columns up to which all permutations are tried; their number grows as a factorial.
         tie_tolerance: difference of scores above which an image is preferred.
-        off_diagonal_weight: weight of theta with another column of the teacher than the own one.
+        off_diagonal_weight: weight of overlaps theta between different columns of student and teacher.
         noise_deviations: standard deviations of uninformed weights beyond which an overlap counts as informed.
     """
 
@@ -39,45 +39,47 @@ class OrientationOptions(AlgorithmOptions):
 
 
 def mirror_images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
-    """Yield the state itself, its mirror images on the same data, then those that are as likely on other data.
+    """Yield the mirror images of a state: itself, those on the same data, then those equally likely on other data.
 
     Args:
         problem: the problem.
         overlaps: overlaps of the state.
     """
-    identity = Exchange(tuple(range(problem.tokens)), (1,) * problem.student_rank, (1,) * problem.teacher_rank)
-    same = [e for e in exchanges(problem) if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
-    others = [e for e in exchanges(problem) if e not in same]
+    identity = SignedPermutation(tuple(range(problem.tokens)), (1,) * problem.student_rank, (1,) * problem.teacher_rank)
+    same = [e for e in symmetries_of_problem(problem) if (e.tokens, e.teacher) == (identity.tokens, identity.teacher)]
+    others = [e for e in symmetries_of_problem(problem) if e not in same]
     for exchange in (identity, *same, *others):
-        for order in column_orders(problem):
-            yield exchange.exchange_overlaps(permute_columns(overlaps, order), problem.clusters)
+        for order in symmetric_column_orders(problem):
+            yield exchange.permute_overlaps(permute_weight_columns(overlaps, order), problem.clusters)
 
 
-def nearest_image(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
+def nearest_mirror_image(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
     """Return the mirror image nearest to reference overlaps, or the canonical one.
 
     In the canonical image the dominant overlap of each column, theta or m, is positive first and, for theta, on the
-    diagonal. An image is taken only if it is better than the state itself by more than rounding.
+    diagonal. Another image than the state itself is taken only if it is better by more than rounding.
 
     Args:
         problem: the problem.
         overlaps: overlaps of the state.
-        reference: the reference; None for the canonical image.
+        reference: reference overlaps; None for the canonical image.
     """
-    overlaps = gauge.canonical_representative(problem, overlaps, gauge.rotation_generators(problem))
+    overlaps = gauge.canonical_orbit_representative(problem, overlaps, gauge.rotation_symmetry_generators(problem))
     scales = overlaps.block_scales
     best, found, tolerance = -np.inf, overlaps, OrientationOptions.current().tie_tolerance
     for image in mirror_images(problem, overlaps):
-        score = _canonical_score(image) if reference is None else -_distance(image, reference, scales)
+        score = (
+            _canonical_image_score(image) if reference is None else -_scaled_square_distance(image, reference, scales)
+        )
         if score > best + tolerance:
             best, found = score, image
     return found
 
 
-def _canonical_score(overlaps: Overlaps) -> float:
-    """Return the score of an image: the sum of the entries that are positive in the canonical one.
+def _canonical_image_score(overlaps: Overlaps) -> float:
+    """Return the score of a mirror image, which is largest for the canonical image.
 
-    For each column these are theta with its own column of the teacher, weighted less with another one, or the first m.
+    It is a sum over columns of theta, weighted less off the diagonal, or of the first large m.
     """
     other_weight = OrientationOptions.current().off_diagonal_weight
     size = float(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
@@ -92,12 +94,12 @@ def _canonical_score(overlaps: Overlaps) -> float:
     return total
 
 
-def _distance(overlaps: Overlaps, reference: Overlaps, scales: np.ndarray) -> float:
+def _scaled_square_distance(overlaps: Overlaps, reference: Overlaps, scales: np.ndarray) -> float:
     difference = (overlaps.pack() - reference.pack()) / scales
     return float(np.nansum(difference**2))
 
 
-def permute_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
+def permute_weight_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
     """Return the overlaps of W with its columns in another order.
 
     Args:
@@ -114,21 +116,21 @@ def permute_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overlaps:
     )
 
 
-def column_orders(problem: Problem) -> list[tuple[int, ...]]:
-    """Return orders of W's columns that change neither loss nor regulariser, the given order first.
+def symmetric_column_orders(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the orders of the columns of W that leave loss and regulariser unchanged, the identity first.
 
     The loss is compared at random points.
     """
     s = problem.student_rank
     every = list(permutations(range(s))) if s <= OrientationOptions.current().max_columns else [tuple(range(s))]
-    return [order for order in every if _is_symmetry(problem, order)]
+    return [order for order in every if _is_column_symmetry(problem, order)]
 
 
-def _is_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
+def _is_column_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
     columns = list(order)
     if order == tuple(range(len(order))):
         return True
-    if problem.solver.model.HOLDS_Q or not problem.regulariser.is_unchanged(lambda w: w[columns]):
+    if problem.solver.model.HOLDS_Q or not problem.regulariser.is_invariant_under(lambda w: w[columns]):
         return False
     channel, generator = problem.solver.channel, np.random.default_rng(37)
     for labels, _ in problem.label_choices:
@@ -142,7 +144,7 @@ def _is_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
     return True
 
 
-def fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
+def overlap_fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
     """Return standard deviations, of order 1/sqrt(d), of the overlaps of weights independent of tau and pi.
 
     E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d, and Var q = 2 q^2 / d; one value a block, zero for V and for
@@ -166,7 +168,7 @@ def fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
 
 
 def classify_state(problem: Problem, d: int, overlaps: Overlaps) -> str:
-    """Return the kind of a state: semantic, positional, mixed or uninformed, as theta and m exceed their noise.
+    """Return the name of the branch of a state, by which of theta and m exceed their noise (see `name_branch`).
 
     Args:
         problem: the problem.
@@ -174,5 +176,7 @@ def classify_state(problem: Problem, d: int, overlaps: Overlaps) -> str:
         overlaps: overlaps of the state.
     """
     return name_branch(
-        overlaps, OrientationOptions.current().noise_deviations * fluctuations(problem, overlaps, d).pack()
+        problem,
+        overlaps,
+        OrientationOptions.current().noise_deviations * overlap_fluctuations(problem, overlaps, d).pack(),
     )

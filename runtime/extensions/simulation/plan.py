@@ -1,4 +1,4 @@
-"""The plan of a simulation, the same for every seed, and its initial weights."""
+"""The plan of a simulation, the same for every seed, and the initial weights of a seed."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...problems.problem import Problem
-from ...saddle_point.starts import start_coefficients
-from ..descent.schedule import parse_batch
+from ...saddle_point.starts import start_mixture_coefficients
+from ..descent.schedule import parse_batch_size
 from .instance import DEFAULT_MEMORY, STARTS, Instance, random_stream
-from .risk import Weights, scale_to_norms
+from .risk import Weights, scale_columns_to_norms
 
 RANDOM = "random"
 MINIMA = "minima"  # of the polishing; `wells` was its name before 0.1.0
-_RECORDED = 101  # times at which one pass through the data records its overlaps
+_RECORDED = 101  # number of times at which one pass through the data records its overlaps
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A plan of a simulation: the problem, the method and its options, common to all seeds.
+class SimulationPlan:
+    """A plan of a simulation: the problem, the training method and its options, common to all seeds.
 
     Attributes:
         start: a named start of the model, or `random`: W standard normal; of sgd also overlaps, as `q=0.1,theta=0.05`.
         method: the name of one of `methods.METHODS`.
-        polish: `minima` moves samples to lower secondary minima of their own objectives (`wells.polish_minimum`); None
-            ends where the method does.
-        restarts: how often polishing restarts from the lowest minimum so far, with a few samples moved.
-        project: name of overlaps that are constrained to zero, as theta (`held.overlap_entries`); None for none.
+        polish: `minima` moves samples to lower secondary minima of their own objectives (`polishing.polish_minimum`);
+            None ends where the method does.
+        restarts: number of restarts of the polishing from its lowest minimum, with a few samples moved.
+        project: name of overlaps that are constrained to zero, as theta (`constraints.overlap_entries`); None for none.
         controls: whether means are taken with control variates (`controls`).
         tolerance: largest gradient norm (largest relative step, for gamp).
         most: largest number of iterations, by default 20000, or 1000 for gamp.
-        rate: step size or learning rate, see `Method.rate`; for one pass also a text as for `dynamics`.
+        rate: step size or learning rate, see `TrainingMethod.rate`; for one pass also a text as for `dynamics`.
         batch: samples of a step of one pass, or a fraction of d as 0.5d.
         inertia, damping: weights on old messages of gamp.
-        exact: whether the teacher's and the means' Gram matrix is that of the law exactly (`instance.coordinates`).
+        exact: whether the teacher's and the means' Gram matrix is that of the law exactly
+            (`instance.eigenbasis_coordinates`).
         memory: bytes of data that a seed may hold in memory.
     """
 
@@ -60,31 +61,31 @@ class Plan:
             object.__setattr__(self, "polish", MINIMA)
 
     @property
-    def times(self) -> np.ndarray:
+    def recording_times(self) -> np.ndarray:
         """The times at which one pass records its overlaps: steps over d, or steps for batches of order d."""
-        batch = parse_batch(self.batch)
+        batch = parse_batch_size(self.batch)
         if batch.share is None:
             return np.linspace(0.0, self.problem.alpha / batch.sentences, _RECORDED)
         return np.unique(np.round(np.linspace(0.0, float(int(self.problem.alpha / batch.share + 1e-9)), _RECORDED)))
 
 
-def initial_weights(plan: Plan, instance: Instance) -> tuple[Weights, np.ndarray]:
-    """Return the weights of the start, independent of the data, and the V (C, s, s) of theory's start.
+def initial_weights(plan: SimulationPlan, instance: Instance) -> tuple[Weights, np.ndarray]:
+    """Return initial weights, independent of the data, and the response V (C, s, s) of the start in theory.
 
-    Columns with given norms have these norms.
+    Columns whose norms are given have these norms.
 
     Args:
-        plan: the plan.
-        instance: the instance of a seed.
+        plan: plan of the simulation.
+        instance: instance of a seed.
     """
-    problem, known = plan.problem, instance.coordinates
+    problem, known = plan.problem, instance.eigenbasis_coordinates
     s, d = problem.student_rank, plan.d
     noise = random_stream(instance.seed, STARTS).standard_normal((d, s))
     phi = np.array([float(number["start"]) for number in problem.trained])
     if plan.start == RANDOM:
         W, susceptibility = noise, 20.0
     else:
-        mix, deviation, susceptibility = start_coefficients(problem, plan.start)
+        mix, deviation, susceptibility = start_mixture_coefficients(problem, plan.start)
         W = np.concatenate([known.tau, known.pi], axis=1) @ mix.T + deviation * noise
-    weights = scale_to_norms(problem, Weights(np.ascontiguousarray(W), phi))
+    weights = scale_columns_to_norms(problem, Weights(np.ascontiguousarray(W), phi))
     return weights, susceptibility * problem.law.rho[:, None, None] * np.eye(s)

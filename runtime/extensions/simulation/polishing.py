@@ -20,10 +20,10 @@ import numpy as np
 from ...base.options import AlgorithmOptions
 from .instance import random_stream
 from .method import PolishRecord, TrainingResult
-from .response import Response
+from .response import LinearResponse
 from .risk import Risk, Weights
 
-_ROUNDING = 1e-10  # relative rounding error of a loss
+_ROUNDING = 1e-10  # relative rounding error of the loss
 _STREAM = 13  # stream of random numbers
 
 
@@ -32,11 +32,11 @@ class PolishOptions(AlgorithmOptions):
     """Options of the polishing of minima.
 
     Attributes:
-        max_minima: minima of a sample's objective that are compared.
-        min_distance: squared distance of two minima, relative to their size, above which they are different.
+        max_minima: largest number of minima of one sample's objective that are compared.
+        min_distance: squared distance, relative to the size, above which two minima are different.
         group_divisor: factor by which a group of moved samples shrinks if it does not lower the risk.
         restart_candidates: samples with the lowest secondary minima among which a restart chooses.
-        restart_fraction: probability with which it moves each of them; larger explores farther from the minimum.
+        restart_fraction: probability with which a restart moves each candidate; larger explores farther away.
     """
 
     max_minima: int = 8
@@ -51,12 +51,13 @@ Descend = Callable[[Weights], TrainingResult]
 
 @dataclass(frozen=True)
 class SecondaryMinima:
-    """The lowest secondary minimum of every sample's Moreau objective, if it has one, largest gain first.
+    """The lowest secondary minimum of the Moreau objective of every sample that has one, largest gain first.
 
     Attributes:
         samples: indices of the samples, (k,).
-        gains: decrease of the objective if the sample moves there, (k,); negative for an increase.
-        fields, slopes, curvatures: fields, and derivatives of the loss there, (k, L s), (k, L s), (k, L s, L s).
+        gains: decrease of the objective if the sample moves to the secondary minimum, (k,); negative for an increase.
+        fields, slopes, curvatures: fields at the secondary minima, gradients and Hessians of the loss, (k, L s),
+            (k, L s), (k, L s, L s).
         wrong: fraction of all samples whose gain is positive.
     """
 
@@ -68,24 +69,26 @@ class SecondaryMinima:
     wrong: float
 
 
-def find_secondary_minima(response: Response) -> SecondaryMinima:
-    """Find the secondary minima of every sample's objective."""
+def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
+    """Find the secondary minima of the Moreau objective of every sample."""
     options = PolishOptions.current()
     instance, channel = response.risk.instance, response.problem.solver.proximal
     n, L, s = response.design.shape
     size, tokens = L * s, np.arange(L)
-    V = response.variances()
+    V = response.leave_one_out_variances()
     # The search neglects cross terms of tokens, of order 1/sqrt(d); a Newton step below includes them.
     of_tokens = V.reshape(n, L, s, L, s)[:, tokens, :, tokens, :].transpose(1, 0, 2, 3)
     precisions = np.ascontiguousarray(np.linalg.inv(of_tokens))
     shift = np.einsum("nlab,nlb->nla", of_tokens, response.slopes.reshape(n, L, s)).reshape(n, size)
     omega = response.fields + shift
     samples, places = [], []
-    for labels, indices in instance.groups:
+    for labels, indices in instance.samples_by_labels:
         c = response.constants[labels]
         for i in indices:
             at = slice(i, i + 1)
-            count, found = channel.all_minima(omega[at], precisions[i], instance.known[at], c, options.max_minima)
+            count, found = channel.all_minima(
+                omega[at], precisions[i], instance.teacher_and_noise_features[at], c, options.max_minima
+            )
             x = found[0, : count[0], :size]
             distances = np.sum((x - response.fields[i]) ** 2, axis=1)
             others = x[distances > options.min_distance * (1 + np.sum(x**2, axis=1))]
@@ -94,8 +97,8 @@ def find_secondary_minima(response: Response) -> SecondaryMinima:
     rows, x = np.array(samples, int), np.array(places).reshape(-1, size)
     # At a corner the condition of the minimum determines the subgradient.
     slopes = np.einsum("nlab,nlb->nla", precisions[rows], (omega[rows] - x).reshape(-1, L, s)).reshape(-1, size)
-    curvatures, still = response.curvatures_at(rows, x, slopes), response.slopes[rows]
-    values, here = (response.losses_at(rows, at)[0] for at in (x, response.fields[rows]))
+    curvatures, still = response.loss_hessians_at(rows, x, slopes), response.slopes[rows]
+    values, here = (response.losses_and_gradients_at(rows, at)[0] for at in (x, response.fields[rows]))
     precision, away = np.linalg.inv(V[rows]), x - response.fields[rows]
     # (x - omega)^T V^-1 (x - omega) / 2 + loss less the same at X, where V^-1 (X - omega) = -slope.
     pulled = np.einsum("nab,nb->na", precision, away)
@@ -109,21 +112,25 @@ def find_secondary_minima(response: Response) -> SecondaryMinima:
     return SecondaryMinima(rows[order], gains[order], x[order], slopes[order], curvatures[order], float(wrong))
 
 
-def move_samples(response: Response, minimum: Weights, minima: SecondaryMinima, chosen: np.ndarray) -> Weights:
-    """Return weights with chosen samples in their secondary minima, with the linear response of all others.
+def move_samples_to_secondary_minima(
+    response: LinearResponse, minimum: Weights, minima: SecondaryMinima, chosen: np.ndarray
+) -> Weights:
+    """Return weights after moving chosen samples to their secondary minima, with the linear response of all others.
 
     Args:
         response: linear response of the minimum.
-        minimum: its weights.
-        minima: secondary minima.
-        chosen: indices into `minima`.
+        minimum: weights of the minimum.
+        minima: secondary minima of single samples.
+        chosen: indices into `minima` of the samples to move.
     """
     rows, there = minima.samples[chosen], minima.curvatures[chosen]
     curvatures, change = response.curvatures.copy(), np.zeros_like(response.fields)
     curvatures[rows] = there
     linear = np.einsum("nab,nb->na", there, response.fields[rows] - minima.fields[chosen])
     change[rows] = minima.slopes[chosen] + linear - response.slopes[rows]
-    step = response.solve(response.design.apply_transpose(change.reshape(response.design.shape)), curvatures)
+    step = response.solve_hessian(
+        response.design.apply_design_transpose(change.reshape(response.design.shape)), curvatures
+    )
     return replace(minimum, W=minimum.W - step)
 
 
@@ -132,31 +139,31 @@ def polish_minimum(
 ) -> TrainingResult:
     """Return the lowest minimum found by moving samples to lower secondary minima, and by restarts.
 
-    A restart moves some samples with the lowest secondary minima, lower or not, from the lowest minimum so far, and
-    polishes the minimum that this leads to.
+    A restart begins at the lowest minimum found, moves some samples to the lowest of their secondary minima whether
+    that lowers the risk or not, and polishes the minimum that the descent then ends at.
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         minimum: a converged minimum.
         descend: function that minimises from some weights; a result that has not converged is discarded.
         kind: function that returns the kind of a state; a restart that ends in another kind is discarded.
         restarts: number of restarts.
     """
     options, started = PolishOptions.current(), perf_counter()
-    found, response, minima, descents, before = _descend_while_lower(risk, minimum, descend)
+    found, response, minima, descents, before = _move_samples_while_risk_falls(risk, minimum, descend)
     deeper, generator = 0, random_stream(risk.instance.seed, _STREAM)
     for _ in range(restarts if len(minima.samples) else 0):
         nearest = min(options.restart_candidates, len(minima.samples))
         chosen = np.flatnonzero(generator.random(nearest) < options.restart_fraction)
         if not len(chosen):
             chosen = generator.integers(nearest, size=1)
-        trial = descend(move_samples(response, found.weights, minima, chosen))
+        trial = descend(move_samples_to_secondary_minima(response, found.weights, minima, chosen))
         descents += 1
         if trial.status != "converged":
             continue
-        trial, seen, others, more, _ = _descend_while_lower(risk, trial, descend)
+        trial, seen, others, more, _ = _move_samples_while_risk_falls(risk, trial, descend)
         descents += more
-        if _is_lower(trial, found) and kind(trial.weights) == kind(found.weights):
+        if _has_lower_loss(trial, found) and kind(trial.weights) == kind(found.weights):
             found, response, minima, deeper = trial, seen, others, deeper + 1
     polish = PolishRecord(
         wrong_before=before,
@@ -165,30 +172,31 @@ def polish_minimum(
         descents=descents,
         deeper=deeper,
         seconds=perf_counter() - started,
-        memory=_peak_memory(),
+        memory=_peak_memory_bytes(),
     )
     return replace(found, polish=polish)
 
 
-def _descend_while_lower(
+def _move_samples_while_risk_falls(
     risk: Risk, minimum: TrainingResult, descend: Descend
-) -> tuple[TrainingResult, Response, SecondaryMinima, int, float]:
-    """Return the minimum after all moves that lower the risk, its response, its secondary minima, and counts.
+) -> tuple[TrainingResult, LinearResponse, SecondaryMinima, int, float]:
+    """Return the minimum after all moves of samples that lower the risk, with what was computed there.
 
-    The counts are the number of descents, and the fraction of samples with a lower secondary minimum before.
+    That is the minimum, its linear response, its secondary minima, the number of descents, and the fraction of samples
+    with a lower secondary minimum before any move.
     """
     descents, before = 0, np.nan
     while True:
-        response = Response(risk, minimum)
+        response = LinearResponse(risk, minimum)
         minima = find_secondary_minima(response)
         if not descents:
             before = minima.wrong
-        remaining = np.arange(round(minima.wrong * risk.instance.n))
+        remaining = np.arange(round(minima.wrong * risk.instance.sample_count))
         together, lower = len(remaining), None
         while len(remaining) and lower is None:
-            trial = descend(move_samples(response, minimum.weights, minima, remaining[:together]))
+            trial = descend(move_samples_to_secondary_minima(response, minimum.weights, minima, remaining[:together]))
             descents += 1
-            if trial.status == "converged" and _is_lower(trial, minimum):
+            if trial.status == "converged" and _has_lower_loss(trial, minimum):
                 lower = trial
             elif together == 1:
                 remaining = remaining[1:]
@@ -199,12 +207,12 @@ def _descend_while_lower(
         minimum = lower
 
 
-def _is_lower(one: TrainingResult, other: TrainingResult) -> bool:
+def _has_lower_loss(one: TrainingResult, other: TrainingResult) -> bool:
     loss = other.value.training_loss
     return one.value.training_loss < loss - _ROUNDING * abs(loss)
 
 
-def _peak_memory() -> float:
-    """Return the peak memory of this process so far, in bytes."""
+def _peak_memory_bytes() -> float:
+    """Return the peak memory of this process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return float(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base.options import AlgorithmOptions
-from .design import Design, solve_positive
+from .design import DesignMatrix, solve_positive_definite
 from .instance import random_stream
 from .method import TrainingResult
-from .risk import Risk, RiskValue, Weights, overlaps_of
+from .risk import Risk, RiskValue, Weights, overlaps_of_weights
 
 DIRECT = 2000  # weights beyond which no matrix of their size is stored
 _STREAM = 11  # stream of random numbers
-_TINY = 1e-300  # against division by zero
+_TINY = 1e-300  # avoids division by zero
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ResponseOptions(AlgorithmOptions):
     """Options of the linear response of a minimum.
 
     Attributes:
-        trace_probes: random vectors for a trace; the error falls as the square root of their number.
+        trace_probes: number of random vectors for a trace; the error falls as its inverse square root.
         cg_tolerance: relative residual of conjugate gradients.
         diagonal_shift: first shift of a Hessian that is not positive definite, relative to its trace over its size.
         shift_factor: ratio of successive shifts.
@@ -54,62 +54,64 @@ class ResponseOptions(AlgorithmOptions):
     singular_tolerance: float = 1e-12
 
 
-class Response:
-    """A linear response of a minimum.
+class LinearResponse:
+    """The linear response of a minimum of the risk to changes of the samples.
 
     Attributes:
         fields, slopes: fields and subgradients of the loss of every sample, (n, L s).
-        curvatures: Hessians of the loss, (n, L s, L s), see `curvatures_at`.
-        constants: constants of the loss, by labels.
+        curvatures: Hessians of the loss, (n, L s, L s), see `loss_hessians_at`.
+        constants: constants of the loss, by label assignment.
     """
 
     def __init__(self, risk: Risk, minimum: TrainingResult) -> None:
-        self.risk, self.problem, self.design = risk, risk.problem, Design(risk.instance)
+        self.risk, self.problem, self.design = risk, risk.problem, DesignMatrix(risk.instance)
         weights, value = minimum.weights, minimum.value
         self.shape = weights.W.shape
         instance, (n, L, s) = risk.instance, self.design.shape
-        overlaps = overlaps_of(instance, weights)
-        self.constants = instance.constants(overlaps)
-        self.fields = np.ascontiguousarray(self.design.fields(weights.W).reshape(n, L * s))
+        overlaps = overlaps_of_weights(instance, weights)
+        self.constants = instance.loss_constants(overlaps)
+        self.fields = np.ascontiguousarray(self.design.compute_fields(weights.W).reshape(n, L * s))
         every = np.arange(n)
         slopes = minimum.slopes
-        self.slopes = self.losses_at(every, self.fields)[1] if slopes is None else slopes.reshape(n, L * s)
+        self.slopes = (
+            self.losses_and_gradients_at(every, self.fields)[1] if slopes is None else slopes.reshape(n, L * s)
+        )
         # At a corner the loss has the curvature of its envelope at a variance much smaller than any other.
         self._options = ResponseOptions.current()
         self._envelope_variance = self._options.corner_variance * float(
             np.linalg.norm(self.fields) / (np.linalg.norm(self.slopes) + _TINY)
         )
-        self.curvatures = self.curvatures_at(every, self.fields, self.slopes)
-        self._root, self._blocks = self._row_blocks(weights, value)
-        self._fixed = self._fixed_rows(weights)
-        self._inverse = self._inverse_matrix() if weights.W.size <= DIRECT else None
+        self.curvatures = self.loss_hessians_at(every, self.fields, self.slopes)
+        self._root, self._blocks = self._penalty_root_and_hessian_blocks(weights, value)
+        self._fixed = self._fixed_weight_directions(weights)
+        self._inverse = self._invert_preconditioned_hessian() if weights.W.size <= DIRECT else None
 
-    def losses_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return losses (N,) and their gradients (N, L s).
+    def losses_and_gradients_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the losses (N,) of samples at some fields, and their gradients (N, L s).
 
         Args:
-            samples: the samples, possibly repeated, (N,).
-            fields: their fields, (N, L s).
+            samples: indices of the samples, possibly repeated, (N,).
+            fields: fields of these samples, (N, L s).
         """
         values, slopes = np.empty(len(fields)), np.empty_like(fields)
-        for labels, rows, x, known in self.risk.instance.group_by_labels(fields, samples):
+        for labels, rows, x, known in self.risk.instance.group_samples_by_labels(fields, samples):
             values[rows], slopes[rows] = self.problem.solver.proximal.losses_at(x, known, self.constants[labels])
         return values, slopes
 
-    def curvatures_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Return Hessians of the loss, (N, L s, L s); at corners those of its envelope with a small variance.
+    def loss_hessians_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Return the Hessians of the loss, (N, L s, L s); at its corners those of its Moreau envelope.
 
         Args:
-            samples: the samples, (N,).
-            fields: their fields, (N, L s).
-            slopes: subgradients of the loss there, (N, L s).
+            samples: indices of the samples, (N,).
+            fields: fields of these samples, (N, L s).
+            slopes: subgradients of the loss at these fields, (N, L s).
         """
         (_, L, s), channel = self.design.shape, self.problem.solver.proximal
         out = np.empty((*fields.shape, L * s))
         if channel.CORNERS:
             eye = np.broadcast_to(np.eye(s), (L, s, s))
             omega = fields + self._envelope_variance * slopes
-            for labels, chosen, at, known in self.risk.instance.group_by_labels(omega, samples):
+            for labels, chosen, at, known in self.risk.instance.group_samples_by_labels(omega, samples):
                 c = self.constants[labels]
                 out[chosen] = -channel.proximal_at(
                     at, eye / self._envelope_variance, self._envelope_variance * eye, known, c, 0
@@ -117,53 +119,57 @@ class Response:
             return (out + out.transpose(0, 2, 1)) / 2
         rows, columns = np.triu_indices(L * s)
         upper = np.empty((len(fields), len(rows)))
-        for labels, chosen, x, known in self.risk.instance.group_by_labels(fields, samples):
+        for labels, chosen, x, known in self.risk.instance.group_samples_by_labels(fields, samples):
             pairs, c = zip(x.tolist(), known.tolist(), strict=True), self.constants[labels]
             upper[chosen] = np.array([channel.loss_hessian(*at, *k, c) for at, k in pairs]).reshape(len(x), len(rows))
         out[:, rows, columns] = out[:, columns, rows] = upper
         return out
 
-    def _fixed_rows(self, minimum: Weights) -> np.ndarray:
-        """Return the fixed directions as orthonormal rows in the coordinates of M, (k, d, s)."""
-        fixed = self.risk.fixed_directions(minimum)
+    def _fixed_weight_directions(self, minimum: Weights) -> np.ndarray:
+        """Return the fixed directions of the weights, orthonormal in the coordinates of M, (k, d, s)."""
+        fixed = self.risk.fixed_weight_directions(minimum)
         if self._root is None or not len(fixed):
             return fixed
-        flat = np.array([self._apply_root(direction).ravel() for direction in fixed])
+        flat = np.array([self._apply_penalty_root(direction).ravel() for direction in fixed])
         return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(fixed.shape)
 
-    def _row_blocks(self, minimum: Weights, value: RiskValue) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return R (d, s, s), None for the identity, and E (d, s, s)."""
+    def _penalty_root_and_hessian_blocks(
+        self, minimum: Weights, value: RiskValue
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return the matrices R of the penalty (d, s, s), None for the identity, and E of the loss (d, s, s)."""
         regulariser, s = self.problem.regulariser, self.shape[1]
-        q_blocks = self.risk.q_hessian_blocks(self.fields, self.constants)
+        q_blocks = self.risk.hessian_blocks_through_q(self.fields, self.constants)
         blocks = q_blocks - np.eye(s)
         if regulariser.is_quadratic:
-            strengths = regulariser.strengths if value.multipliers is None else value.multipliers
+            strengths = regulariser.ridge_strengths if value.multipliers is None else value.multipliers
             return None, blocks + np.diag(strengths)
-        data = self.design.apply_transpose(self.slopes.reshape(self.design.shape)) + np.einsum(
+        data = self.design.apply_design_transpose(self.slopes.reshape(self.design.shape)) + np.einsum(
             "iab,ib->ia", q_blocks, minimum.W
         )
-        _, responses = regulariser.proximal(minimum.W - data, 1.0, self.risk.instance.known_rows)
+        _, responses = regulariser.proximal_map(minimum.W - data, 1.0, self.risk.instance.known_teacher_coordinates)
         values, vectors = np.linalg.eigh(responses)
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 
-    def _apply_root(self, W: np.ndarray) -> np.ndarray:
+    def _apply_penalty_root(self, W: np.ndarray) -> np.ndarray:
         return W if self._root is None else np.einsum("iab,ib->ia", self._root, W)
 
-    def _apply_matrix(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return M W at curvatures of the samples."""
-        at = self._apply_root(W)
-        fields = self.design.fields(at)
+    def _apply_preconditioned_hessian(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """Return M W, the preconditioned Hessian applied to W, for given curvatures of the samples."""
+        at = self._apply_penalty_root(W)
+        fields = self.design.compute_fields(at)
         pulled = np.einsum("nab,nb->na", curvatures, fields.reshape(len(fields), -1)).reshape(fields.shape)
-        out = W + self._apply_root(self.design.apply_transpose(pulled) + np.einsum("iab,ib->ia", self._blocks, at))
+        out = W + self._apply_penalty_root(
+            self.design.apply_design_transpose(pulled) + np.einsum("iab,ib->ia", self._blocks, at)
+        )
         return out + self._options.fixed_curvature * np.einsum(
             "k,kia->ia", np.einsum("kia,ia->k", self._fixed, W), self._fixed
         )
 
-    def _inverse_matrix(self) -> np.ndarray:
-        """Return M^(-1), (d s, d s)."""
+    def _invert_preconditioned_hessian(self) -> np.ndarray:
+        """Return M^(-1), the inverse of the preconditioned Hessian, (d s, d s)."""
         (d, s), size = self.shape, self.shape[0] * self.shape[1]
         total = np.zeros((size, size))
-        self.design.add_weighted_gram(total, self.curvatures)
+        self.design.add_weighted_gram_matrix(total, self.curvatures)
         blocks = total.reshape(d, s, d, s)
         blocks[np.arange(d), :, np.arange(d), :] += self._blocks
         if self._root is not None:
@@ -173,41 +179,43 @@ class Response:
         total += self._options.fixed_curvature * fixed.T @ fixed
         total[np.diag_indices(size)] += 1
         shift = self._options.diagonal_shift * abs(np.trace(total)) / size
-        return solve_positive(total.copy, np.eye(size), shift, self._options.shift_factor)
+        return solve_positive_definite(total.copy, np.eye(size), shift, self._options.shift_factor)
 
-    def solve(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return Hessian^(-1) right, (d, s).
+    def solve_hessian(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """Return the inverse Hessian of the risk applied to a right-hand side, (d, s).
 
         Args:
             right: right-hand side, (d, s).
-            curvatures: curvatures of the loss (n, L s, L s), which may differ from the own ones for a few samples.
+            curvatures: Hessians of the loss (n, L s, L s), which may be changed for a few samples.
         """
         from scipy.sparse.linalg import LinearOperator, cg
 
-        def flat_operator(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
+        def as_flat_linear_operator(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
             size = right.size
             return LinearOperator((size, size), lambda x: function(x.reshape(self.shape)).ravel(), dtype=float)
 
         first = None
         if self._inverse is not None:
             factor = self._inverse
-            first = flat_operator(lambda W: factor @ W.ravel())
-        system = flat_operator(lambda W: self._apply_matrix(W, curvatures))
-        found, _ = cg(system, self._apply_root(right).ravel(), rtol=self._options.cg_tolerance, M=first, maxiter=200)
-        return self._apply_root(found.reshape(self.shape))
+            first = as_flat_linear_operator(lambda W: factor @ W.ravel())
+        system = as_flat_linear_operator(lambda W: self._apply_preconditioned_hessian(W, curvatures))
+        found, _ = cg(
+            system, self._apply_penalty_root(right).ravel(), rtol=self._options.cg_tolerance, M=first, maxiter=200
+        )
+        return self._apply_penalty_root(found.reshape(self.shape))
 
-    def variances(self) -> np.ndarray:
-        """Return V_mu (n, L s, L s); beyond DIRECT weights its average, diagonal in the tokens."""
+    def leave_one_out_variances(self) -> np.ndarray:
+        """Return the leave-one-out variances V_mu of the fields, (n, L s, L s), or for many weights their average."""
         if self._inverse is None:
-            return self._average_variances()
+            return self._average_field_variances()
         (n, L, s), (d, _) = self.design.shape, self.shape
         inverse = self._inverse.reshape(d, s, d, s)
         if self._root is not None:
             inverse = np.einsum("iab,ibjc,jcd->iajd", self._root, inverse, self._root, optimize=True)
         S = np.empty((n, L * s, L * s))
         columns = [np.ascontiguousarray(inverse[:, a].reshape(d, d * s)) for a in range(s)]
-        for span, tokens in self.risk.instance.blocks():
-            rows = self.design.sample_rows(span, tokens)
+        for span, tokens in self.risk.instance.iterate_blocks_of_samples():
+            rows = self.design.design_rows_of_samples(span, tokens)
             count = len(rows)
             for a, column in enumerate(columns):
                 half = (rows.reshape(-1, d) @ column).reshape(count, L, d, s)
@@ -219,11 +227,11 @@ class Response:
         found = (found + found.transpose(0, 2, 1)) / 2
         regular &= np.linalg.eigvalsh(found)[:, 0] > 0
         if not regular.all():
-            found[~regular] = self._average_variances()[~regular]
+            found[~regular] = self._average_field_variances()[~regular]
         return found
 
-    def _average_variances(self) -> np.ndarray:
-        """Return the average (1/d) Tr over the coordinates of gamma_c Hessian^(-1), from random signs."""
+    def _average_field_variances(self) -> np.ndarray:
+        """Return the average variance of the fields, (1/d) Tr gamma_c Hessian^(-1), estimated with random signs."""
         instance, (d, s) = self.risk.instance, self.shape
         n, L, _ = self.design.shape
         signs = random_stream(instance.seed, _STREAM).choice((-1.0, 1.0), (self._options.trace_probes, d))
@@ -232,10 +240,10 @@ class Response:
             for b in range(s):
                 right = np.zeros(self.shape)
                 right[:, b] = sign
-                answer = self.solve(right, self.curvatures)
-                contexts[:, :, b] += np.einsum("ic,i,ia->ca", instance.coordinates.gamma, sign, answer)
+                answer = self.solve_hessian(right, self.curvatures)
+                contexts[:, :, b] += np.einsum("ic,i,ia->ca", instance.eigenbasis_coordinates.gamma, sign, answer)
         contexts = (contexts + contexts.transpose(0, 2, 1)) / (2 * d * len(signs))
         out = np.zeros((n, L, s, L, s))
         tokens = np.arange(L)
-        out[:, tokens, :, tokens, :] = contexts[instance.contexts].transpose(1, 0, 2, 3)
+        out[:, tokens, :, tokens, :] = contexts[instance.token_contexts].transpose(1, 0, 2, 3)
         return out.reshape(n, L * s, L * s)

@@ -19,7 +19,7 @@ import numpy as np
 from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from .constraints import zero_overlap_directions
+from .constraints import constrained_weight_directions
 from .instance import Instance
 
 
@@ -28,7 +28,7 @@ class CurvatureOptions(AlgorithmOptions):
     """Options of the largest curvature of the risk.
 
     Attributes:
-        power_iterations: steps of the power method; more cost two gradients each and raise the estimate.
+        power_iterations: steps of the power method; more give a better estimate and cost two gradients each.
     """
 
     power_iterations: int = 12
@@ -42,27 +42,27 @@ class Weights:
     phi: np.ndarray
 
     @property
-    def size(self) -> float:
+    def entry_scale(self) -> float:
         """The root mean square of W's entries, or the largest |phi| if that is larger."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
 
     def pack(self, unit: float = 1.0) -> np.ndarray:
-        """Return all numbers in one array, phi times a unit."""
+        """Return weights and trained numbers in one vector, the latter times a unit."""
         return np.concatenate([self.W.ravel(), self.phi * unit])
 
     def unpack(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
-        """Return weights of the shape of these from an array of `pack`.
+        """Return weights of this shape from a vector in the order of `pack`.
 
         Args:
-            vector: the array.
-            unit: the unit of phi in it.
+            vector: vector of weights and trained numbers.
+            unit: unit of the trained numbers in the vector.
         """
         return Weights(vector[: self.W.size].reshape(self.W.shape), vector[self.W.size :] / unit)
 
 
 @dataclass(frozen=True)
 class RiskValue:
-    """The training loss per d in its two parts, and its gradient.
+    """The training loss per d, in its parts data and penalty, and its gradient.
 
     The gradient in W is that of the risk itself, entries of order one; in phi it is that of the risk per d.
 
@@ -82,15 +82,15 @@ class RiskValue:
         return self.data + self.penalty
 
 
-def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
-    """Return q, m, theta of weights (docs/theory.md (2.1) to (2.3)).
+def overlaps_of_weights(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
+    """Return the overlaps q, m and theta of weights (docs/theory.md (2.1) to (2.3)).
 
     Args:
-        instance: the instance.
-        weights: the weights.
-        V: the response (C, s, s); nan by default.
+        instance: instance of a seed.
+        weights: weights of the instance.
+        V: response (C, s, s); nan by default.
     """
-    known, W, d = instance.coordinates, weights.W, instance.d
+    known, W, d = instance.eigenbasis_coordinates, weights.W, instance.d
     scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
     q = W.T @ scaled / d
     return Overlaps(
@@ -102,16 +102,16 @@ def overlaps_of(instance: Instance, weights: Weights, V: np.ndarray | None = Non
     )
 
 
-def scale_to_norms(problem: Problem, weights: Weights) -> Weights:
+def scale_columns_to_norms(problem: Problem, weights: Weights) -> Weights:
     """Return weights with every column scaled to its given norm; unchanged if no norms are given.
 
     Args:
         problem: the problem.
-        weights: the weights.
+        weights: weights to scale.
     """
     if not problem.regulariser.keeps_norms:
         return weights
-    scale = problem.regulariser.norms * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
+    scale = problem.regulariser.fixed_column_norms * np.sqrt(len(weights.W)) / np.linalg.norm(weights.W, axis=0)
     return Weights(weights.W * scale, weights.phi)
 
 
@@ -119,143 +119,146 @@ class Risk:
     """The risk sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of projected weights.
 
     Args:
-        instance: the instance.
-        constrained: name of overlaps that are constrained to zero, see `held.overlap_entries`; None for none.
+        instance: instance of a seed.
+        constrained: name of overlaps that are constrained to zero, see `constraints.overlap_entries`; None for none.
 
     Attributes:
-        is_explicit: whether the loss depends on the fields alone, and not on q or on trained numbers of its own.
+        is_explicit: whether the loss depends on the fields only, and not on q or trained numbers.
     """
 
     def __init__(self, instance: Instance, constrained: str | None = None) -> None:
         self.instance, self.problem = instance, instance.problem
-        self._zeros = zero_overlap_directions(instance, constrained)
+        self._zeros = constrained_weight_directions(instance, constrained)
         self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
-    def data(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the data term per d and its gradient."""
+    def data_term(self, weights: Weights) -> tuple[float, Weights]:
+        """Return the data term of the risk per d, and its gradient."""
         instance, problem = self.instance, self.problem
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
-        root, overlaps = np.sqrt(d), overlaps_of(instance, weights)
+        root, overlaps = np.sqrt(d), overlaps_of_weights(instance, weights)
         total, gradient, along_means = 0.0, np.zeros((d, s)), np.zeros((problem.contexts, s))
-        q_and_phi_gradient = self.zero_q_and_phi_gradient()
-        constants = instance.constants(overlaps)
-        for span, tokens in instance.blocks():
+        gradient_in_q_and_phi = self.zero_gradient_in_q_and_phi()
+        constants = instance.loss_constants(overlaps)
+        for span, tokens in instance.iterate_blocks_of_samples():
             flat = tokens.reshape(-1, d)
-            fields = (flat @ W / root).reshape(-1, L, s) + overlaps.m[instance.contexts[span]]
+            fields = (flat @ W / root).reshape(-1, L, s) + overlaps.m[instance.token_contexts[span]]
             slopes = np.empty_like(fields)
-            for labels, own, x, known in instance.group_by_labels(fields, span):
+            for labels, own, x, known in instance.group_samples_by_labels(fields, span):
                 values, found = problem.solver.proximal.losses_at(x, known, constants[labels])
                 total += float(values.sum())
                 slopes[own] = found.reshape(-1, L, s)
                 if not self.is_explicit:
-                    q_and_phi_gradient += self.q_and_phi_gradient(labels, x, known, constants[labels])
+                    gradient_in_q_and_phi += self.gradient_in_q_and_phi(labels, x, known, constants[labels])
             by_token = slopes.reshape(-1, s)
             gradient += flat.T @ by_token / root
-            np.add.at(along_means, instance.contexts[span].ravel(), by_token)
-        slope = gradient + instance.coordinates.tau @ along_means / d
-        phi = q_and_phi_gradient[len(q_and_phi_gradient) - len(weights.phi) :] / d
+            np.add.at(along_means, instance.token_contexts[span].ravel(), by_token)
+        slope = gradient + instance.eigenbasis_coordinates.tau @ along_means / d
+        phi = gradient_in_q_and_phi[len(gradient_in_q_and_phi) - len(weights.phi) :] / d
         if problem.solver.model.HOLDS_Q:
-            slope += np.einsum("iab,ib->ia", self.q_blocks(q_and_phi_gradient), W)
+            slope += np.einsum("iab,ib->ia", self.weight_blocks_from_q_gradient(gradient_in_q_and_phi), W)
         return total / d, Weights(slope, phi)
 
-    def penalty(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the penalty per d, including that of phi, and its gradient (away from corners)."""
+    def penalty_term(self, weights: Weights) -> tuple[float, Weights]:
+        """Return the penalty per d, including that of trained numbers, and its gradient away from corners."""
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
-        values, slope = problem.regulariser.values(W, self.instance.known_rows)
+        values, slope = problem.regulariser.penalties_and_gradients(W, self.instance.known_teacher_coordinates)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> RiskValue:
-        """Return both parts with their gradient; under given norms those of the scaled columns."""
-        weights = self._remove_fixed(weights)
-        at = scale_to_norms(self.problem, weights)
-        data, slope = self.data(at)
-        penalty, other = self.penalty(at)
-        gradient = self._remove_fixed(Weights(slope.W + other.W, slope.phi + other.phi))
+        """Return the risk and its gradient; if norms are given, at columns scaled to these norms."""
+        weights = self._remove_fixed_directions(weights)
+        at = scale_columns_to_norms(self.problem, weights)
+        data, slope = self.data_term(at)
+        penalty, other = self.penalty_term(at)
+        gradient = self._remove_fixed_directions(Weights(slope.W + other.W, slope.phi + other.phi))
         if not self.problem.regulariser.keeps_norms:
             return RiskValue(data, penalty, gradient)
         lengths = np.linalg.norm(weights.W, axis=0)
-        units, scale = weights.W / lengths, self.problem.regulariser.norms * np.sqrt(self.instance.d)
+        units, scale = weights.W / lengths, self.problem.regulariser.fixed_column_norms * np.sqrt(self.instance.d)
         radial = np.sum(units * gradient.W, axis=0)
         along = Weights((gradient.W - units * radial) * scale / lengths, gradient.phi)
         return RiskValue(data, penalty, along, -radial / scale)
 
-    def project(self, weights: Weights) -> Weights:
+    def project_on_constraints(self, weights: Weights) -> Weights:
         """Return the nearest weights with the constrained overlaps zero and the given norms."""
-        return scale_to_norms(self.problem, self._remove_fixed(weights))
+        return scale_columns_to_norms(self.problem, self._remove_fixed_directions(weights))
 
-    def fixed_directions(self, weights: Weights) -> np.ndarray:
+    def fixed_weight_directions(self, weights: Weights) -> np.ndarray:
         """Return orthonormal directions in which projected weights are fixed, (k, d, s).
 
-        They are those of overlaps constrained to zero, and the radial one of every column whose norm is given.
+        These are the directions of overlaps constrained to zero, and the radial direction of a column with a given
+        norm.
         """
         if not self.problem.regulariser.keeps_norms:
             return self._zeros
         radial = np.einsum("ia,ab->aib", weights.W / np.linalg.norm(weights.W, axis=0), np.eye(weights.W.shape[1]))
         return np.concatenate([self._zeros, radial])
 
-    def _remove_fixed(self, weights: Weights) -> Weights:
+    def _remove_fixed_directions(self, weights: Weights) -> Weights:
         if not len(self._zeros):
             return weights
         along = np.einsum("kia,ia->k", self._zeros, weights.W)
         return Weights(weights.W - np.einsum("k,kia->ia", along, self._zeros), weights.phi)
 
-    def curvature(self, at: Weights, data_only: bool = False) -> float:
+    def largest_curvature(self, at: Weights, data_only: bool = False) -> float:
         """Return the largest curvature of the risk near some weights, by power iteration on gradient differences.
 
         Args:
-            at: the weights.
-            data_only: leave out the penalty.
+            at: weights near which the curvature is estimated.
+            data_only: whether to leave out the penalty.
         """
         direction = np.random.default_rng(3).standard_normal(at.W.shape)
-        scale = max(at.size, 0.1)
+        scale = max(at.entry_scale, 0.1)
 
-        def gradient(W: np.ndarray) -> np.ndarray:
+        def risk_gradient(W: np.ndarray) -> np.ndarray:
             weights = Weights(W, at.phi)
-            return self.data(weights)[1].W if data_only else self(weights).gradient.W
+            return self.data_term(weights)[1].W if data_only else self(weights).gradient.W
 
         found = 1.0
         for _ in range(CurvatureOptions.current().power_iterations):
             direction *= 1e-4 * scale * np.sqrt(direction.size) / np.linalg.norm(direction)
-            image = (gradient(at.W + direction) - gradient(at.W - direction)) / 2
+            image = (risk_gradient(at.W + direction) - risk_gradient(at.W - direction)) / 2
             if not image.any():  # piecewise linear
                 break
             found = float(np.linalg.norm(image) / np.linalg.norm(direction))
             direction = image
         return max(found, 1e-6)
 
-    def q_hessian_blocks(self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
-        """Return the part of the Hessian in every row of W through the q in the loss, (d, s, s).
+    def hessian_blocks_through_q(
+        self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]
+    ) -> np.ndarray:
+        """Return the part of the Hessian due to q in the loss, one block for every row of W, (d, s, s).
 
         Args:
             fields: fields (n, L, s) of the samples.
-            constants: constants of the loss, by labels.
+            constants: constants of the loss, by label assignment.
         """
         s = self.problem.student_rank
         if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))
-        chosen = self.instance.group_by_labels(fields)
-        sums = [self.q_and_phi_gradient(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
-        return self.q_blocks(np.sum(sums, axis=0))
+        chosen = self.instance.group_samples_by_labels(fields)
+        sums = [self.gradient_in_q_and_phi(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
+        return self.weight_blocks_from_q_gradient(np.sum(sums, axis=0))
 
-    def zero_q_and_phi_gradient(self) -> np.ndarray:
-        """Return zeros in the shape of the derivatives of the loss in its q, a triangle a context, and in phi."""
+    def zero_gradient_in_q_and_phi(self) -> np.ndarray:
+        """Return zeros in the shape of the derivatives of the loss in q (one triangle per context) and in phi."""
         s, holds_q = self.problem.student_rank, self.problem.solver.model.HOLDS_Q
         return np.zeros(holds_q * self.problem.contexts * s * (s + 1) // 2 + len(self.problem.trained))
 
-    def q_and_phi_gradient(
+    def gradient_in_q_and_phi(
         self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray
     ) -> np.ndarray:
-        """Return the derivatives of the loss in its q and in phi, summed over samples with the same labels.
+        """Return the derivatives of the loss in q and in phi, summed over samples with one label assignment.
 
         Args:
-            labels: the labels.
+            labels: label assignment of the samples.
             x: fields (N, L s).
             known: features (N, FEATURES).
             constants: constants of the loss.
         """
-        problem, out = self.problem, self.zero_q_and_phi_gradient()
+        problem, out = self.problem, self.zero_gradient_in_q_and_phi()
         own = problem.solver.proximal.own_gradients_at(x, known, constants).sum(axis=0)
         trained = len(problem.trained)
         if problem.solver.model.HOLDS_Q:
@@ -265,12 +268,12 @@ class Risk:
         out[len(out) - trained :] = own[len(own) - trained :]
         return out
 
-    def q_blocks(self, q_and_phi_gradient: np.ndarray) -> np.ndarray:
-        """Return 2 gamma_i / d times the symmetrised derivatives of the loss in its q, a block a row, (d, s, s)."""
+    def weight_blocks_from_q_gradient(self, gradient_in_q_and_phi: np.ndarray) -> np.ndarray:
+        """Return 2 gamma_i / d times the symmetrised derivatives of the loss in q, (d, s, s), per row of W."""
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)
-        pairs = q_and_phi_gradient[: len(q_and_phi_gradient) - len(self.problem.trained)].reshape(-1, len(rows))
+        pairs = gradient_in_q_and_phi[: len(gradient_in_q_and_phi) - len(self.problem.trained)].reshape(-1, len(rows))
         matrices = np.zeros((len(pairs), s, s))
         matrices[:, rows, columns] += pairs / 2
         matrices[:, columns, rows] += pairs / 2
-        return 2 * np.einsum("ic,cab->iab", self.instance.coordinates.gamma, matrices) / self.instance.d
+        return 2 * np.einsum("ic,cab->iab", self.instance.eigenbasis_coordinates.gamma, matrices) / self.instance.d

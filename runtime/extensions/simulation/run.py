@@ -6,20 +6,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...base.errors import DomainError, InputError, require_in, require_known, require_whole
+from ...base.errors import DomainError, InputError, require_in_interval, require_known_name, require_whole_number
 from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point import observables
-from .constraints import overlap_entries, zero_constrained
-from .controls import Controls, controls_of
+from ...saddle_point.starts import find_start, named_starts
+from .constraints import overlap_entries, zero_constrained_overlaps
+from .controls import ControlVariates, compute_control_variates
 from .instance import Instance
-from .method import DescentSettings, Method, PolishRecord, TrainingResult
-from .methods import METHODS, exact_method
-from .orientation import classify_state, nearest_image
-from .plan import MINIMA, RANDOM, Plan, initial_weights
+from .method import DescentSettings, PolishRecord, TrainingMethod, TrainingResult
+from .methods import METHODS, exact_training_method
+from .orientation import classify_state, nearest_mirror_image
+from .plan import MINIMA, RANDOM, SimulationPlan, initial_weights
 from .polishing import polish_minimum
-from .risk import Risk, Weights, overlaps_of
+from .risk import Risk, Weights, overlaps_of_weights
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class RunOptions(AlgorithmOptions):
     """Options of single runs.
 
     Attributes:
-        metric_error: relative error of the test error; smaller is dearer, and is seldom seen next to fluctuations.
+        metric_error: relative error of the test error; smaller costs more, and is mostly hidden by fluctuations.
         collapse_fraction: norm of the weights, relative to the start, below which a stalled descent may be at W = 0.
     """
 
@@ -36,8 +37,8 @@ class RunOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run: the state that one seed ended in.
+class SeedRun:
+    """A run of a simulation: the state that one seed ended in, and its observables.
 
     Attributes:
         overlaps: overlaps in their canonical image (`orientation`), V nan but for gamp.
@@ -46,9 +47,9 @@ class Run:
         multipliers: strengths (s,) of the ridge that keeps given norms; None for other regularisers.
         gradient: norm of the risk's gradient, root mean square over the weights.
         late, contraction: for gamp, squared distance of late iterates, and if it converged the measured replicon
-            (`gamp.contraction`); nan otherwise.
+            (`gamp.squared_distance_contraction`); nan otherwise.
         path: packed overlaps, (times, n), not oriented: of gamp before the first iteration and after each, of sgd at
-            `Plan.times`; None otherwise, and for gamp if the run was read from a file.
+            `SimulationPlan.recording_times`; None otherwise, and for gamp if the run was read from a file.
         polish: record of polishing; None if it was not asked for, or the descent before it did not converge.
         controls: control variates; None if they were not asked for.
     """
@@ -66,7 +67,7 @@ class Run:
     multipliers: np.ndarray | None = None
     path: np.ndarray | None = None
     polish: PolishRecord | None = None
-    controls: Controls | None = None
+    controls: ControlVariates | None = None
 
     @property
     def training_loss(self) -> float:
@@ -74,12 +75,12 @@ class Run:
         return self.data + self.penalty
 
 
-def run(plan: Plan, seed: int) -> Run:
-    """Run one seed: draw an instance, train, and measure.
+def train_one_seed(plan: SimulationPlan, seed: int) -> SeedRun:
+    """Run one seed of a simulation: draw an instance, train the weights, and measure.
 
     Args:
-        plan: a plan that `validate_plan` returned.
-        seed: the seed.
+        plan: plan that `validate_simulation_plan` returned.
+        seed: seed of the random numbers.
 
     Raises:
         InputError: d is too small.
@@ -87,13 +88,15 @@ def run(plan: Plan, seed: int) -> Run:
     problem, method = plan.problem, METHODS[plan.method]
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
     trained = method.train(plan, instance) if method.train else _minimise_from_start(method, plan, instance)
-    overlaps = zero_constrained(problem, overlaps_of(instance, trained.weights, trained.V), plan.project)
-    return Run(
+    overlaps = zero_constrained_overlaps(
+        problem, overlaps_of_weights(instance, trained.weights, trained.V), plan.project
+    )
+    return SeedRun(
         seed=seed,
-        overlaps=nearest_image(problem, overlaps),
+        overlaps=nearest_mirror_image(problem, overlaps),
         data=trained.value.data,
         penalty=trained.value.penalty,
-        test_error=_test_error(instance, overlaps),
+        test_error=_exact_test_error(instance, overlaps),
         gradient=trained.gradient,
         iterations=trained.iterations,
         status=trained.status,
@@ -102,12 +105,12 @@ def run(plan: Plan, seed: int) -> Run:
         multipliers=trained.value.multipliers,
         path=trained.path,
         polish=trained.polish,
-        controls=controls_of(instance, plan.start) if plan.controls else None,
+        controls=compute_control_variates(instance, plan.start) if plan.controls else None,
     )
 
 
-def _minimise_from_start(method: Method, plan: Plan, instance: Instance) -> TrainingResult:
-    """Return the minimum that a descent from the start finds, polished if the plan asks for it."""
+def _minimise_from_start(method: TrainingMethod, plan: SimulationPlan, instance: Instance) -> TrainingResult:
+    """Return the minimum at which a descent from the start ends, polished if the plan asks for it."""
     minimise = method.minimise
     assert minimise is not None
     problem, risk, start = plan.problem, Risk(instance, plan.project), initial_weights(plan, instance)[0]
@@ -115,21 +118,21 @@ def _minimise_from_start(method: Method, plan: Plan, instance: Instance) -> Trai
         plan.tolerance, plan.most or DescentSettings.most, None if plan.rate is None else float(plan.rate)
     )
 
-    def descend(weights: Weights) -> TrainingResult:
+    def descend_from(weights: Weights) -> TrainingResult:
         return minimise(risk, weights, descent)
 
-    def classify(weights: Weights) -> str:
-        return classify_state(problem, plan.d, overlaps_of(instance, weights))
+    def classify_weights(weights: Weights) -> str:
+        return classify_state(problem, plan.d, overlaps_of_weights(instance, weights))
 
-    found = descend(start)
+    found = descend_from(start)
     if plan.polish == MINIMA and found.status == "converged":
-        found = polish_minimum(risk, found, descend, classify, plan.restarts)
-    collapsed = found.status == "stalled" and _is_near_zero(risk, start, found)
+        found = polish_minimum(risk, found, descend_from, classify_weights, plan.restarts)
+    collapsed = found.status == "stalled" and _has_collapsed_to_zero(risk, start, found)
     return replace(found, status="collapsed") if collapsed else found
 
 
-def _is_near_zero(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
-    """Return whether a stalled minimum lies near W = 0, not below it: a loss that contains |W| has a corner there."""
+def _has_collapsed_to_zero(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
+    """Return whether a stalled descent has collapsed to W = 0, where a loss that contains |W| has a corner."""
     nothing = replace(minimum.weights, W=np.zeros_like(minimum.weights.W))
     if not np.linalg.norm(minimum.weights.W) < RunOptions.current().collapse_fraction * np.linalg.norm(start.W):
         return False
@@ -138,11 +141,11 @@ def _is_near_zero(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
     return bool(there <= minimum.value.training_loss + 1e-12 * abs(minimum.value.training_loss))
 
 
-def _test_error(instance: Instance, overlaps: Overlaps) -> float:
-    """Return the metric on new data, averaged over the Gaussian law of the fields at these overlaps."""
+def _exact_test_error(instance: Instance, overlaps: Overlaps) -> float:
+    """Return the test error: the metric on new data, averaged over the Gaussian law of the fields."""
     if not np.isfinite(overlaps.q).all():
         return np.nan
-    problem = replace(instance.problem, given_law=instance.law, spectrum=None)
+    problem = replace(instance.problem, given_law=instance.drawn_law, spectrum=None)
     at = replace(overlaps, V=np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape))
     try:
         value, error, _ = observables.test_error(problem, at)
@@ -154,8 +157,8 @@ def _test_error(instance: Instance, overlaps: Overlaps) -> float:
     return value
 
 
-def validate_plan(plan: Plan) -> Plan:
-    """Return the plan with its method chosen, after checking all its options.
+def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
+    """Return the plan with its training method chosen, after checking all options.
 
     Raises:
         InputError: an unknown start or method, an option that the method lacks, or a number out of range; the message
@@ -165,69 +168,88 @@ def validate_plan(plan: Plan) -> Plan:
     problem.require_zero_temperature("weights of finite d are trained")
     if problem.regulariser.keeps_norms and model.LOSS_JUMPS:
         raise InputError(
-            f"simulations keep given norms by gradient descent; the loss of {problem.solver.name} jumps, and has no "
-            "slope to descend"
+            f"the loss of {problem.solver.name} is discontinuous, so that gradient descent, by which "
+            "simulations keep given "
+            "norms, is not defined for it"
         )
-    require_known("method", plan.method, ["auto", *METHODS])
+    require_known_name("method", plan.method, ["auto", *METHODS])
     asked = plan
     if plan.method == "auto":
-        asked = replace(plan, method=exact_method(*_has_corners(problem), problem.regulariser.keeps_norms))
+        asked = replace(
+            plan,
+            method=exact_training_method(*_have_loss_and_penalty_corners(problem), problem.regulariser.keeps_norms),
+        )
     method = METHODS[asked.method]
     if not method.one_pass:
         if plan.batch != "1":
             passes = ", ".join(name for name, other in METHODS.items() if other.one_pass)
-            raise InputError(f"batch {plan.batch}: batches are those of {passes}; {plan.method} takes all data at once")
+            raise InputError(
+                f"batch {plan.batch}: only the method {passes} uses batches, and {plan.method} takes all "
+                "data at once; leave "
+                "batch out"
+            )
         if isinstance(plan.rate, str):
-            raise InputError(f"rate {plan.rate!r}: {plan.method} takes a number")
-        require_known("start", plan.start, [*model.STARTS, RANDOM], problem.solver.name)
-    _require_capabilities(asked, method)
+            raise InputError(f"rate {plan.rate!r}: the method {plan.method} takes a number as rate, not a schedule")
+        asked = replace(asked, start=find_start(problem, plan.start, others=[RANDOM]))
+    _require_method_capabilities(asked, method)
     if method.check:
         method.check(asked)
     if plan.controls and plan.start == RANDOM:
-        raise InputError(f"control variates need a named start: one of {', '.join(model.STARTS)}")
+        raise InputError(
+            f"control variates need a named start, not a random one: give one of {', '.join(named_starts(problem))}"
+        )
     if plan.project is not None:
         overlap_entries(problem, plan.project)
     if plan.polish is not None:
-        require_known("value", plan.polish, [MINIMA], "polish")
-    require_whole("restarts", plan.restarts, 0)
+        require_known_name("value", plan.polish, [MINIMA], "polish")
+    require_whole_number("restarts", plan.restarts, 0)
     if plan.restarts and plan.polish is None:
-        raise InputError(f"restarts = {plan.restarts} goes with polish = {MINIMA!r}")
-    require_whole("d", plan.d, 2)
-    require_in("tolerance", plan.tolerance, "(0, inf)")
-    require_in("memory", plan.memory, "[0, inf] bytes")
+        raise InputError(
+            f"restarts = {plan.restarts} has no effect without polishing: give polish = {MINIMA!r} too, or "
+            "leave restarts out"
+        )
+    require_whole_number("d", plan.d, 2)
+    require_in_interval("tolerance", plan.tolerance, "(0, inf)")
+    require_in_interval("memory", plan.memory, "[0, inf] bytes")
     if plan.most is not None:
-        require_whole("most", plan.most, 1)
+        require_whole_number("most", plan.most, 1)
     return asked
 
 
-def _has_corners(problem: Problem) -> tuple[bool, bool]:
+def _have_loss_and_penalty_corners(problem: Problem) -> tuple[bool, bool]:
     """Return whether the loss has corners, and whether the penalty does."""
-    return problem.solver.proximal.CORNERS, problem.regulariser.has_corners
+    return problem.solver.proximal.CORNERS, problem.regulariser.has_kinks
 
 
-def _require_capabilities(plan: Plan, method: Method) -> None:
-    """Raise InputError if the plan needs what the method cannot do; the message lists the methods that can."""
+def _require_method_capabilities(plan: SimulationPlan, method: TrainingMethod) -> None:
+    """Raise InputError if the plan needs what its method cannot do; the message lists the methods that can."""
     problem, name, used = plan.problem, plan.problem.solver.name, method.name
-    (loss, penalty), keeps_norms = _has_corners(problem), problem.regulariser.keeps_norms
+    (loss, penalty), keeps_norms = _have_loss_and_penalty_corners(problem), problem.regulariser.keeps_norms
     cornered = f"the penalty of {name} has corners"
     if loss:
         cornered = f"the loss of {name} has corners, which {used} does not handle"
     if loss and penalty:
         cornered = f"both the loss and the penalty of {name} have corners"
-    q_or_phi = f"{used}: the loss of {name} contains q or trained numbers"
+    q_or_phi = f"the loss of {name} contains q or trained numbers, which the method {used} does not handle"
     needs = {
-        "norms": (keeps_norms, f"{used} does not keep the given norms of {name}"),
+        "norms": (keeps_norms, f"the method {used} does not keep the given norms of {name}"),
         "loss_corners": (loss and (penalty or keeps_norms), cornered),
         "penalty_corners": (penalty, cornered),
         "any_penalty": (
             not problem.regulariser.is_quadratic,
-            f"{used} steps down the slope of a ridge; the penalty of {name} is another",
+            f"the method {used} needs a ridge penalty, and {name} has another",
         ),
         "q_in_loss": (bool(problem.solver.model.HOLDS_Q), q_or_phi),
         "trained_numbers": (bool(problem.trained), q_or_phi),
-        "fixes_overlaps": (plan.project is not None, f"{used} cannot fix {plan.project} at zero"),
-        "can_be_polished": (plan.polish is not None, f"polish: {used} ends at no minimum to polish"),
-        "ends_at_minimum": (plan.controls, f"control variates: {used} ends at no minimum"),
+        "fixes_overlaps": (plan.project is not None, f"the method {used} cannot fix {plan.project} at zero"),
+        "can_be_polished": (
+            plan.polish is not None,
+            f"polish: the method {used} does not end at a minimum that could be polished",
+        ),
+        "ends_at_minimum": (
+            plan.controls,
+            f"control variates are for minima, and the method {used} does not end at one",
+        ),
     }
     needed = [capability for capability, (is_needed, _) in needs.items() if is_needed]
     for capability in needed:

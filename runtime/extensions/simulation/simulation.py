@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base import presenting
-from ...base.errors import InputError, TimeLimitError, require_known, require_whole
+from ...base.errors import InputError, TimeLimitError, require_known_name, require_whole_number
 from ...base.interrupts import defer_interrupts, keep_partial_results
-from ...base.presenting import DatasetResult, Result
+from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import print_message, progress_bar
 from ...problems.overlaps import Overlaps
-from ...problems.problem import Problem, check_is_problem
-from ...saddle_point.starts import convert_start, default_start
-from .estimate import Estimate
+from ...problems.problem import Problem, require_problem
+from ...saddle_point.starts import convert_given_start, default_start
+from .estimate import MeanEstimate
 from .instance import Instance
 from .method import PolishRecord
 from .methods import METHODS
-from .orientation import classify_state, nearest_image
-from .plan import Plan
-from .run import Run, validate_plan
-from .workers import Failure, results
+from .orientation import classify_state, nearest_mirror_image
+from .plan import SimulationPlan
+from .run import SeedRun, validate_simulation_plan
+from .workers import SeedFailure, iterate_seed_results
 
 if TYPE_CHECKING:
     import xarray
@@ -37,14 +37,14 @@ POLISH = tuple(known.name for known in fields(PolishRecord))
 
 
 @dataclass(frozen=True, repr=False)
-class Simulation(Result, DatasetResult):
-    """A simulation: runs of one plan.
+class Simulation(PresentableResult, DatasetResult):
+    """A simulation: the runs of one plan, one per seed, and their averages.
 
     Attributes:
         runs: runs in ascending order of their seeds, converged or not.
         failures: seeds without a result, and the reasons.
-        interrupted: whether seeds asked for are missing because the run was interrupted; out_of_time: because a time
-            limit ended it.
+        interrupted: whether seeds are missing because the simulation was interrupted.
+        out_of_time: whether seeds are missing because a time limit ended the simulation.
 
     Example:
         >>> runs = sf.simulate(sf.problem("ridge_regression", alpha=2), d=100, seeds=4, threads=1)
@@ -53,9 +53,9 @@ class Simulation(Result, DatasetResult):
         (True, 'converged')
     """
 
-    plan: Plan
-    runs: tuple[Run, ...]
-    failures: tuple[Failure, ...] = ()
+    plan: SimulationPlan
+    runs: tuple[SeedRun, ...]
+    failures: tuple[SeedFailure, ...] = ()
     interrupted: bool = False
     out_of_time: bool = False
 
@@ -65,25 +65,26 @@ class Simulation(Result, DatasetResult):
         return self.plan.problem
 
     @property
-    def converged(self) -> tuple[Run, ...]:
-        """The runs that averages are taken over."""
+    def converged(self) -> tuple[SeedRun, ...]:
+        """The converged runs, over which averages are taken."""
         return tuple(run for run in self.runs if run.status == "converged")
 
     @property
     def status(self) -> str:
-        """The status: converged, or the first other status of a seed.
+        """The status of the simulation: converged, or the first other status of a seed.
 
-        Others are failed, max_iterations, stalled, collapsed (to W = 0, a corner of the risk), left_domain, not_finite.
+        Other statuses are failed, max_iterations, stalled, collapsed (to W = 0, a corner of the risk), left_domain,
+        not_finite.
         """
         if self.failures:
             return "failed"
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
 
-    def require_complete(self) -> Simulation:
-        """Return this simulation.
+    def require_not_interrupted(self) -> Simulation:
+        """Return this simulation, unless it was ended early.
 
         Raises:
-            KeyboardInterrupt, TimeLimitError: it was ended early.
+            KeyboardInterrupt, TimeLimitError: the simulation was ended early.
         """
         if self.interrupted:
             raise KeyboardInterrupt
@@ -91,21 +92,23 @@ class Simulation(Result, DatasetResult):
             raise TimeLimitError("the time limit ended the simulations")
         return self
 
-    def average(self, values: Sequence[Any] | np.ndarray) -> Estimate:
-        """Return mean and standard error of one value a converged run, of any shape, with control variates if known."""
+    def average(self, values: Sequence[Any] | np.ndarray) -> MeanEstimate:
+        """Return mean and standard error of one value per converged run, with control variates if there are any."""
         known = [run.controls for run in self.converged if run.controls is not None]
-        return Estimate.of(values, known if len(known) == len(self.converged) else ())
+        return MeanEstimate.from_values(values, known if len(known) == len(self.converged) else ())
 
-    def estimate(self, name: str) -> Estimate:
-        """Return mean and standard error of one of SCALARS over converged runs."""
+    def estimate(self, name: str) -> MeanEstimate:
+        """Return mean and standard error over converged runs of an observable, as training_loss or test_error."""
         values = [getattr(run, name) for run in self.converged]
-        return self.average(values) if name in _CONTROLLED else Estimate.of(values)
+        return self.average(values) if name in _CONTROLLED else MeanEstimate.from_values(values)
 
     @property
     def overlaps(self) -> tuple[Overlaps, Overlaps]:
-        """Means and standard errors of the overlaps over converged runs."""
+        """The means of the overlaps over converged runs, and their standard errors."""
         if not len(self.converged):
-            raise InputError("no seed converged: there is nothing to average")
+            raise InputError(
+                "no seed converged, so that there are no overlaps to average; look at the status of the runs"
+            )
         packed, sizes = np.array([run.overlaps.pack() for run in self.converged]), self.problem.sizes
         known = np.isfinite(packed).all(axis=0)  # V is not, of a minimum
         mean, error = packed.mean(axis=0), np.full(packed.shape[1], np.nan)
@@ -114,37 +117,37 @@ class Simulation(Result, DatasetResult):
         return Overlaps.unpack(mean, sizes), Overlaps.unpack(error, sizes)
 
     @property
-    def multipliers(self) -> Estimate | None:
-        """The strengths (s,) of the ridge that keeps given norms, over converged runs; None for other regularisers."""
+    def multipliers(self) -> MeanEstimate | None:
+        """The mean multipliers (s,) of given column norms over converged runs; None for other regularisers."""
         found = [run.multipliers for run in self.converged if run.multipliers is not None]
         return self.average(found) if len(found) == len(self.converged) > 0 else None
 
     @property
-    def polish(self) -> dict[str, Estimate]:
-        """The records of polishing by the names of POLISH, over converged runs; empty if nothing was polished."""
+    def polish(self) -> dict[str, MeanEstimate]:
+        """The means of the records of polishing over converged runs, by name; empty if nothing was polished."""
         done = [run.polish for run in self.converged if run.polish is not None]
-        return {name: Estimate.of([getattr(polish, name) for polish in done]) for name in POLISH if done}
+        return {name: MeanEstimate.from_values([getattr(polish, name) for polish in done]) for name in POLISH if done}
 
     @property
     def branches(self) -> dict[str, int]:
-        """The number of converged runs in each kind of state, most frequent first."""
+        """The number of converged runs by kind of state, most frequent first."""
         return dict(Counter(self.branch(run) for run in self.converged).most_common())
 
-    def branch(self, run: Run) -> str:
+    def branch(self, run: SeedRun) -> str:
         """Return the kind of state that a run ended in, see `classify_state`."""
         return classify_state(self.problem, self.plan.d, run.overlaps)
 
     def only(self, branch: str) -> Simulation:
-        """Return the converged runs that ended in one kind of state."""
+        """Return the simulation with only those converged runs that ended in one kind of state."""
         return replace(self, runs=tuple(run for run in self.converged if self.branch(run) == branch))
 
     def aligned(self, reference: Overlaps) -> Simulation:
-        """Return the same runs, each in the mirror image nearest to reference overlaps."""
-        runs = tuple(replace(r, overlaps=nearest_image(self.problem, r.overlaps, reference)) for r in self.runs)
+        """Return the simulation with every run in the mirror image nearest to reference overlaps."""
+        runs = tuple(replace(r, overlaps=nearest_mirror_image(self.problem, r.overlaps, reference)) for r in self.runs)
         return replace(self, runs=runs)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a dataset of the runs along `seed`; overlaps have the axes of those of a curve."""
+        """Return a dataset of the runs along the axis `seed`; overlaps have the same axes as those of a curve."""
         return presenting.to_dataset(self)
 
 
@@ -156,8 +159,8 @@ def simulate(
     start: str | None = None,
     method: str = "auto",
     threads: int | None = None,
-    known: Iterable[Run] = (),
-    on_run: Callable[[Run], None] | None = None,
+    known: Iterable[SeedRun] = (),
+    on_run: Callable[[SeedRun], None] | None = None,
     **options: Any,
 ) -> Simulation:
     """Draw data from the law of a model and minimise the risk, or pass messages, seed by seed.
@@ -167,14 +170,14 @@ def simulate(
         d: dimension of the embeddings; n = alpha d samples.
         seeds: number of seeds, from 0, or the seeds themselves. A seed gives the same data whatever the start and the
             method; with another alpha its samples are the first of the same sequence.
-        start: a named start of the model (by default `semantic`, else its first), or `random`.
+        start: a named start of the model (by default `informed`; `semantic` with several tokens), or `random`.
         method: auto, or one that `saddleforge simulate --help` lists; the theory of one pass through the data is
             `dynamics`.
         threads: number of processes, one thread each; all cores by default. Results do not depend on it.
         known: runs of an earlier simulation of the same plan: their seeds are not run again.
         on_run: function called with every finished run; Ctrl-C waits until it returns, and the run then counts.
-        options: further fields of `Plan`: polish, restarts, project, controls, tolerance, most, rate, batch, inertia,
-            damping, exact, memory.
+        options: further fields of `SimulationPlan`: polish, restarts, project, controls, tolerance, most, rate, batch,
+            inertia, damping, exact, memory.
 
     Raises:
         InputError: an unknown name, or a value out of range.
@@ -184,19 +187,19 @@ def simulate(
         >>> len(runs.converged)
         2
     """
-    check_is_problem(problem)
+    require_problem(problem)
     if "n" in options:
-        raise InputError("simulate takes no n: there are alpha d samples, so that d and the problem's alpha set it")
+        raise InputError("simulate takes no n: the number of samples is alpha d; set d, and alpha of the problem")
     for name in options:
-        require_known("option", name, sorted(field.name for field in fields(Plan)[4:]), "simulate")
+        require_known_name("option", name, sorted(field.name for field in fields(SimulationPlan)[4:]), "simulate")
     start = default_start(problem) if start is None else start
-    plan = validate_plan(Plan(problem, int(d), start, method, **options))
+    plan = validate_simulation_plan(SimulationPlan(problem, int(d), start, method, **options))
     _ = problem.alpha  # raises where it is missing, before anything is compiled
-    wanted = _seed_list(seeds)
+    wanted = _parse_seeds(seeds)
     if threads is not None:
-        require_whole("threads", threads, 1)
+        require_whole_number("threads", threads, 1)
     done = {run.seed: run for run in known if run.seed in set(wanted)}
-    failures: list[Failure] = []
+    failures: list[SeedFailure] = []
     with keep_partial_results() as early:
         _run_missing_seeds(plan, wanted, threads, done, failures, on_run)
     runs, failed = tuple(done[seed] for seed in sorted(done)), tuple(sorted(failures, key=lambda f: f.seed))
@@ -207,31 +210,33 @@ _SECONDS_A_GIGABYTE = 2.0  # for drawing and scaling normal variates on one core
 
 
 def _run_missing_seeds(
-    plan: Plan,
+    plan: SimulationPlan,
     wanted: Sequence[int],
     threads: int | None,
-    done: dict[int, Run],
-    failures: list[Failure],
-    on_run: Callable[[Run], None] | None,
+    done: dict[int, SeedRun],
+    failures: list[SeedFailure],
+    on_run: Callable[[SeedRun], None] | None,
 ) -> None:
     missing = [seed for seed in wanted if seed not in done]
     if not missing:
         return
-    if not plan.problem.solver.is_compiled():
+    if not plan.problem.solver.is_part_compiled():
         print_message(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
-    data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).data_bytes
+    data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).token_data_bytes
     if data > plan.memory and not METHODS[plan.method].one_pass:
         print_message(
             f"the data of a seed take {data / 1e9:.3g} GB, beyond {plan.memory / 1e9:.3g} GB: they are drawn again in "
             f"every step, about {data / 1e9 * _SECONDS_A_GIGABYTE:.2g} s on one core"
         )
     title = f"{plan.method} at d = {plan.d} from {plan.start}"
-    jobs = results([(plan, seed) for seed in missing], max(1, min(threads or os.cpu_count() or 1, len(missing))))
+    jobs = iterate_seed_results(
+        [(plan, seed) for seed in missing], max(1, min(threads or os.cpu_count() or 1, len(missing)))
+    )
     with progress_bar(title, len(wanted)) as task, closing(jobs):
         for _ in done:
             task.advance()
         for _, result in jobs:
-            if isinstance(result, Failure):
+            if isinstance(result, SeedFailure):
                 if result.input_error:
                     raise InputError(result.text)
                 failures.append(result)
@@ -246,31 +251,31 @@ def _run_missing_seeds(
             task.advance(f"{title}: seed {result.seed} {result.status}{loss_text}")
 
 
-def _seed_list(seeds: int | Iterable[int]) -> list[int]:
+def _parse_seeds(seeds: int | Iterable[int]) -> list[int]:
     if isinstance(seeds, int | np.integer):
-        require_whole("seeds", seeds, 1)
+        require_whole_number("seeds", seeds, 1)
         return list(range(int(seeds)))
     wanted = sorted({int(seed) for seed in seeds})
     if not wanted:
-        raise InputError("seeds = []: at least one seed is expected")
-    require_whole("seeds", wanted[0], 0)
+        raise InputError("seeds is empty; give at least one seed")
+    require_whole_number("seeds", wanted[0], 0)
     return wanted
 
 
-@convert_start.register
-def _mean_overlaps(simulation: Simulation) -> Overlaps:
-    """Return the mean overlaps of the converged runs of the most frequent kind, in mirror images nearest to the first.
+@convert_given_start.register
+def _convert_simulation_to_start(simulation: Simulation) -> Overlaps:
+    """Return the mean overlaps of those converged runs that are of the most frequent kind of state, as a start.
 
     Raises:
         InputError: no seed converged.
     """
-    return typical_overlaps(
+    return mean_overlaps_of_most_frequent_kind(
         simulation.problem, [(simulation.branch(run), run.overlaps) for run in simulation.converged]
     )
 
 
-def typical_overlaps(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
-    """Return the mean overlaps of the most frequent kind, each in the mirror image nearest to the first.
+def mean_overlaps_of_most_frequent_kind(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
+    """Return the mean overlaps of the runs of the most frequent kind of state, in mirror images nearest to the first.
 
     Args:
         problem: the problem of the runs.
@@ -280,8 +285,8 @@ def typical_overlaps(problem: Problem, found: Sequence[tuple[str, Overlaps]]) ->
         InputError: there are no runs.
     """
     if not found:
-        raise InputError("no seed converged: there are no overlaps to start from")
+        raise InputError("no seed of the simulation converged, so that there are no overlaps to start from")
     (kind, _), *_ = Counter(kind for kind, _ in found).most_common(1)
     first, *others = (overlaps for each, overlaps in found if each == kind)
-    packed = [first.pack(), *(nearest_image(problem, other, first).pack() for other in others)]
+    packed = [first.pack(), *(nearest_mirror_image(problem, other, first).pack() for other in others)]
     return Overlaps.unpack(np.mean(packed, axis=0), problem.sizes)

@@ -19,39 +19,39 @@ from threading import Lock
 import numpy as np
 
 from ...base import budget
-from ...base.environment import THREAD_VARIABLES, end_process, start_helper_process
+from ...base.environment import THREAD_VARIABLES, end_helper_process, start_helper_process
 from ...base.errors import InputError
 from ...base.interrupts import defer_interrupts, end_with_parent
-from .plan import Plan
-from .run import Run, run
+from .plan import SimulationPlan
+from .run import SeedRun, train_one_seed
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A failure: the reason why a seed has no result."""
+class SeedFailure:
+    """The failure of a seed, with the reason why it has no result."""
 
     seed: int
     text: str
     input_error: bool = False
 
 
-class _Worker:
-    """A worker process, started when first used, and again after it died, but not after `end`."""
+class _SeedWorker:
+    """A worker process, started when first used, and again after it died, but not after `end_permanently`."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ended, self._lock = False, Lock()
 
-    def run_seed(self, plan: Plan, seed: int) -> Run | Failure:
-        """Run a seed in the process.
+    def run_seed(self, plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
+        """Run one seed of a simulation in the worker process.
 
         Args:
-            plan: the plan.
-            seed: the seed.
+            plan: plan of the simulation.
+            seed: seed of the random numbers.
         """
         with self._lock:
             if self._is_ended:
-                return Failure(seed, "it was not started")
+                return SeedFailure(seed, "the run was not started")
             if self._process is None:
                 self._process = start_helper_process(
                     __name__, dict.fromkeys(THREAD_VARIABLES, "1"), stdout=subprocess.PIPE
@@ -64,24 +64,24 @@ class _Worker:
             return pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             status = process.wait()
-            self.stop()
+            self.stop_process()
             cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-            return Failure(seed, f"the process {cause} (out of memory?)")
+            return SeedFailure(seed, f"the process {cause} (out of memory?)")
 
-    def end(self) -> None:
-        """Stop permanently, even if another thread is about to start the process."""
+    def end_permanently(self) -> None:
+        """Stop the worker process permanently, even if another thread is about to start it."""
         with self._lock:
             self._is_ended = True
-            self.stop()
+            self.stop_process()
 
-    def stop(self) -> None:
+    def stop_process(self) -> None:
         process, self._process = self._process, None  # two threads may come here at once
         if process is not None:
-            end_process(process)
+            end_helper_process(process)
 
 
 def serve() -> None:
-    """Run the loop of a worker process: read (plan, seed) from stdin, write a Run or a Failure to stdout."""
+    """Run the loop of a worker process: read (plan, seed) from stdin, write a SeedRun or a SeedFailure to stdout."""
     end_with_parent()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
@@ -91,34 +91,36 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            pickle.dump(_run_or_failure(plan, seed), sink)
+            pickle.dump(_run_seed_or_failure(plan, seed), sink)
             sink.flush()
         except BrokenPipeError:  # the parent has ended
             os._exit(0)
 
 
-def _run_or_failure(plan: Plan, seed: int) -> Run | Failure:
+def _run_seed_or_failure(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
     try:
-        return run(plan, seed)
+        return train_one_seed(plan, seed)
     except InputError as error:
-        return Failure(seed, str(error), input_error=True)
+        return SeedFailure(seed, str(error), input_error=True)
     except Exception as error:
-        return Failure(seed, f"{type(error).__name__}: {error}")
+        return SeedFailure(seed, f"{type(error).__name__}: {error}")
 
 
-def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[int, Run | Failure], None, None]:
-    """Yield (index of the job, its result) in the order in which jobs finish; processes end with the iteration.
+def iterate_seed_results(
+    jobs: Iterable[tuple[SimulationPlan, int]], workers: int
+) -> Generator[tuple[int, SeedRun | SeedFailure], None, None]:
+    """Run jobs in worker processes, and yield index and result of each job in the order in which jobs finish.
 
     Args:
         jobs: plan and seed of every job.
         workers: number of processes.
     """
-    idle: SimpleQueue[_Worker] = SimpleQueue()
-    every = [_Worker() for _ in range(workers)]
+    idle: SimpleQueue[_SeedWorker] = SimpleQueue()
+    every = [_SeedWorker() for _ in range(workers)]
     for worker in every:
         idle.put(worker)
 
-    def _run_on_idle_worker(plan: Plan, seed: int) -> Run | Failure:
+    def _run_on_idle_worker(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
         worker = idle.get()
         try:
             return worker.run_seed(plan, seed)
@@ -127,7 +129,7 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[i
 
     pool = ThreadPoolExecutor(workers)
     try:
-        waiting: dict[Future[Run | Failure], int] = {
+        waiting: dict[Future[SeedRun | SeedFailure], int] = {
             pool.submit(_run_on_idle_worker, plan, seed): number for number, (plan, seed) in enumerate(jobs)
         }
         while waiting:
@@ -141,4 +143,4 @@ def results(jobs: Iterable[tuple[Plan, int]], workers: int) -> Generator[tuple[i
         with defer_interrupts():
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in every:
-                worker.end()
+                worker.end_permanently()

@@ -24,18 +24,18 @@ from uuid import uuid4
 from ..._version import __version__
 from ...base import budget
 from ...base.environment import THREAD_VARIABLES
-from ...base.errors import InputError, TimeLimitError, require_whole
-from ...base.files import require_finite_file
+from ...base.errors import InputError, TimeLimitError, require_whole_number
+from ...base.files import require_readable_to_end
 from ...base.interrupts import preserve_interrupt_handler
 from ...base.options import AlgorithmOptions
-from ...base.progress import set_quiet
+from ...base.progress import set_quiet_mode
 from ...base.threads import thread_limit
-from .line import FAILED, Record, is_computed, run_line
-from .plan import Line
+from .line import FAILED, Record, is_point_computed, run_line
+from .plan import SweepLine
 
-StoreRecord = Callable[[Line, Record], None]
-"""Function that stores a record."""
-FindRecords = Callable[[Line], dict[int, Record]]
+StoreRecord = Callable[[SweepLine, Record], None]
+"""Function that stores the record of a point of a line."""
+FindRecords = Callable[[SweepLine], dict[int, Record]]
 """Function that returns the existing records of a line."""
 
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -43,11 +43,11 @@ _TIMEOUTS = ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp
 
 
 @dataclass(frozen=True)
-class EngineOptions(AlgorithmOptions):
+class SweepEngineOptions(AlgorithmOptions):
     """Options of the distribution of lines to workers.
 
     Attributes:
-        local_timeout: seconds in which own worker processes have to start and answer, on a busy machine.
+        local_timeout: seconds within which local worker processes have to start and answer, on a busy machine.
         poll_interval: seconds between checks of the time limit; smaller ends earlier, at more overhead.
         refill_interval: seconds between checks for new workers.
         attempts: how often a line is tried whose process dies without a new point.
@@ -64,16 +64,16 @@ class EngineOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Engine:
-    """An engine that runs lines, here or on workers.
+class SweepEngine:
+    """An engine that runs the lines of a sweep, in this process or on Dask workers.
 
     Attributes:
-        processes: number of workers of a local cluster, by default one a core; 1 is this process.
+        processes: number of workers of a local cluster, by default one per core; 1 is this process.
         scheduler: address of a running scheduler; cluster: a YAML file for dask-jobqueue.
-        timeout: seconds in which that scheduler has to answer.
-        threads: threads of a worker.
-        memory: bytes a worker of a local cluster may use; None divides the memory of the machine.
-        client: the Dask client, while workers are kept.
+        timeout: seconds within which the running scheduler has to answer.
+        threads: number of threads per worker.
+        memory: bytes that a worker of a local cluster may use; None divides the memory of the machine.
+        client: the Dask client, while workers are kept for several calls.
     """
 
     processes: int | None = None
@@ -84,94 +84,103 @@ class Engine:
     client: Any = None
     timeout: float = 60.0
 
-    def check(self) -> None:
-        """Check the settings before anything is computed.
+    def check_settings(self) -> None:
+        """Check the settings of the engine before anything is computed.
 
         Raises:
             InputError: a value out of range, two clusters at once, or Dask is needed and not installed.
         """
         if self.processes is not None:
-            require_whole("processes", self.processes, 1)
-        require_whole("threads", self.threads, 1)
+            require_whole_number("processes", self.processes, 1)
+        require_whole_number("threads", self.threads, 1)
         if "" in (self.scheduler, self.cluster):
-            raise InputError("the address of a scheduler, or the file of a cluster, is empty")
+            raise InputError(
+                "the address of the scheduler or the file of the cluster is empty; give it, or leave the option out"
+            )
         if self.scheduler and self.cluster:
-            raise InputError("the address of a scheduler, or the file of a cluster: give one of them")
+            raise InputError("both a scheduler and a cluster file are given; give one of them")
         if (self.scheduler or self.cluster or (self.processes or 1) > 1) and not has_dask():
-            raise InputError("several processes need Dask: pip install 'saddleforge[sweep]', or run with 1 process")
+            raise InputError(
+                "several processes need Dask, which is not installed: pip install 'saddleforge[sweep]', "
+                "or set processes to 1"
+            )
 
     @property
-    def runs_here(self) -> bool:
-        """Return whether this process runs the lines itself."""
+    def runs_in_this_process(self) -> bool:
+        """Whether the lines are run in this process, without workers."""
         if self.scheduler or self.cluster:
             return False
         return (self.processes or (os.cpu_count() or 1)) == 1 or not has_dask()
 
-    def run(self, lines: Sequence[Line], accuracy: float, known: FindRecords, handle: StoreRecord) -> None:
-        """Run the points of lines that are not computed yet.
+    def run_lines(self, lines: Sequence[SweepLine], accuracy: float, known: FindRecords, handle: StoreRecord) -> None:
+        """Run those points of lines that are not computed yet.
 
         Args:
-            lines: the lines.
+            lines: lines of the sweep.
             accuracy: accuracy of the overlaps.
             known: function that returns the existing records of a line.
             handle: function that stores a record.
 
         Raises:
             InputError: no scheduler answers, a cluster cannot be started, or a record cannot be written.
-            TimeLimitError: the time limit ended it; KeyboardInterrupt: Ctrl-C. Stored records are complete.
+            TimeLimitError: the time limit ended the run; KeyboardInterrupt: Ctrl-C did. Stored records are complete.
         """
         if lines:
-            self._run_work(_LineWork(lines, accuracy, known, handle, self.threads), self.runs_here)
+            self._run_work_here_or_on_workers(
+                _SweepLineWork(lines, accuracy, known, handle, self.threads), self.runs_in_this_process
+            )
 
     @contextmanager
-    def keep_workers(self) -> Iterator[Engine]:
+    def keep_workers(self) -> Iterator[SweepEngine]:
         """Yield an engine whose workers are kept for several calls.
 
         Raises:
-            InputError: as for `run`.
+            InputError: as for `run_lines`.
         """
-        if self.runs_here:
+        if self.runs_in_this_process:
             yield self
             return
-        with self._connect(sys.maxsize) as client:
+        with self._connect_dask_client(sys.maxsize) as client:
             yield replace(self, client=client)
 
-    def call_on_each(
+    def call_on_each_item(
         self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], handle: Callable[[int, Any], None]
     ) -> None:
-        """Call a function on every item, and handle results in the order in which they are finished.
+        """Call a function on every item, and handle the results in the order in which they are finished.
 
         Args:
-            function: the function, called as function(*item).
-            items: its arguments.
-            handle: function of the index of an item and its result.
+            function: function to call, as function(*item).
+            items: arguments of every call.
+            handle: function that handles a result, called with the index of its item and the result.
 
         Raises:
-            InputError: as for `run`, or the process at an item dies twice. Handled results are complete.
-            TimeLimitError, KeyboardInterrupt: as for `run`; other errors are those of the function.
+            InputError: as for `run_lines`, or the process at an item dies twice. Handled results are complete.
+            TimeLimitError, KeyboardInterrupt: as for `run_lines`; other errors come from the function.
         """
-        self._run_work(_FunctionCalls(function, items, handle, self.threads), self.runs_here or len(items) < 2)
+        self._run_work_here_or_on_workers(
+            _FunctionCallWork(function, items, handle, self.threads), self.runs_in_this_process or len(items) < 2
+        )
 
-    def _run_work(self, work: _FunctionCalls, here: bool) -> None:
-        """Do work in this process, or on workers."""
+    def _run_work_here_or_on_workers(self, work: _FunctionCallWork, here: bool) -> None:
+        """Do all the work, in this process or on workers."""
         if here:
             with thread_limit(self.threads):
-                work.run_here()
+                work.run_in_this_process()
             return
-        with self._connect(len(work.numbers)) as client:
+        with self._connect_dask_client(len(work.numbers)) as client:
             if self.client is None:
                 with thread_limit(self.threads):
-                    work.compile_first()
-            ahead = EngineOptions.current().lines_per_thread if self.scheduler or self.cluster else 1
-            _WorkDistributor(client, work, ahead).run()
+                    work.compile_in_this_process()
+            ahead = SweepEngineOptions.current().lines_per_thread if self.scheduler or self.cluster else 1
+            _WorkDistributor(client, work, ahead).run_until_done()
 
     def _start_local_cluster(self, lines: int) -> Any:
-        """Start a cluster on this machine, tried again if a worker dies at its start.
+        """Start a Dask cluster on this machine, trying again if a worker dies while it starts.
 
         Raises:
-            InputError: its workers do not start.
+            InputError: the workers do not start.
         """
-        attempts = EngineOptions.current().attempts
+        attempts = SweepEngineOptions.current().attempts
         from distributed import LocalCluster
 
         for attempt in range(attempts):
@@ -187,12 +196,12 @@ class Engine:
                 )
             except RuntimeError as error:
                 if attempt + 1 == attempts:
-                    raise InputError(f"workers do not start ({error}); try fewer, or --processes 1") from error
+                    raise InputError(f"worker processes do not start ({error}); try fewer, or --processes 1") from error
         raise AssertionError("an attempt returns")
 
     @contextmanager
-    def _connect(self, lines: int) -> Iterator[Any]:
-        """Yield a Dask client, with a cluster that ends with it; or the client that is kept."""
+    def _connect_dask_client(self, lines: int) -> Iterator[Any]:
+        """Yield a Dask client; its cluster ends with it, unless workers are kept for several calls."""
         if self.client is not None:
             yield self.client
             return
@@ -200,7 +209,7 @@ class Engine:
         from distributed import Client
         from distributed.comm import get_address_host
 
-        patience = EngineOptions.current().local_timeout
+        patience = SweepEngineOptions.current().local_timeout
         quiet = {
             "distributed.scheduler.allowed-failures": 0,  # attempts are counted here
             "distributed.admin.low-level-log-length": 100,  # events, which are records
@@ -217,26 +226,30 @@ class Engine:
                     target = stack.enter_context(_start_cluster_from_file(self.cluster))
                 else:
                     stack.enter_context(_isolate_spawned_processes())
-                    target = stack.enter_context(_closing(self._start_local_cluster(lines)))
+                    target = stack.enter_context(_closing_dask_object(self._start_local_cluster(lines)))
             timeout = self.timeout if self.scheduler else patience
             try:
                 if self.scheduler:
                     get_address_host(self.scheduler)  # a client for an invalid address would take minutes to end
-                client = stack.enter_context(_closing(Client(target, timeout=timeout, set_as_default=False)))
+                client = stack.enter_context(
+                    _closing_dask_object(Client(target, timeout=timeout, set_as_default=False))
+                )
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
-                    f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}"
+                    f"no scheduler of Dask answers at {self.scheduler or target}: "
+                    f"{error or type(error).__name__}; check the "
+                    "address, and that the scheduler is running"
                 ) from error
             if self.scheduler:
-                _check_versions(client, self.scheduler)
+                _check_worker_versions(client, self.scheduler)
             yield client
 
 
-class _FunctionCalls:
-    """Work that consists of calls of one function, by index; its errors end all calls."""
+class _FunctionCallWork:
+    """Work that consists of independent calls of one function; an error in one call ends all of them."""
 
     topic: str | None = None
-    """The topic under which workers send events."""
+    """The Dask topic under which workers send events."""
 
     def __init__(
         self,
@@ -248,207 +261,209 @@ class _FunctionCalls:
         self._function, self._items, self._handle, self._threads = function, items, handle, threads
         self.numbers: Sequence[int] = range(len(items))
 
-    def run_here(self) -> None:
+    def run_in_this_process(self) -> None:
         """Do all work in this process."""
         for number, item in enumerate(self._items):
             self._handle(number, self._function(*item))
 
-    def compile_first(self) -> None:
-        """Compile in this process the functions that every worker will call."""
+    def compile_in_this_process(self) -> None:
+        """Compile in this process the functions that the workers will call."""
 
-    def worker_call(self, number: int) -> tuple[Any, ...]:
-        """Return the function that a worker calls, and its arguments."""
-        return _call_on_worker, self._function, self._items[number], self._threads
+    def function_and_arguments_for_worker(self, number: int) -> tuple[Any, ...]:
+        """Return the function that a worker has to call for a piece of work, and its arguments."""
+        return _call_function_on_worker, self._function, self._items[number], self._threads
 
-    def receive(self, number: int, what: Any) -> None:
-        """Handle an event that a worker sends.
+    def handle_worker_event(self, number: int, what: Any) -> None:
+        """Handle an event that a worker sends while it works.
 
         Args:
             number: index of the piece of work.
             what: content of the event.
         """
 
-    def count_finished(self, number: int) -> int:
-        """Return the number of finished parts of a piece that is running."""
+    def count_finished_parts(self, number: int) -> int:
+        """Return the number of finished parts of a piece of work that is running."""
         return 0
 
-    def handle_result(self, number: int, made: Any) -> None:
-        """Handle the result of a finished piece.
+    def handle_work_result(self, number: int, made: Any) -> None:
+        """Handle the result of a finished piece of work.
 
         Args:
-            number: index of the piece.
-            made: its result.
+            number: index of the piece of work.
+            made: result of the piece of work.
         """
         self._handle(number, made)
 
-    def is_fatal(self, error: BaseException | None) -> bool:
-        """Return whether an error ends all work, instead of another attempt."""
+    def is_fatal_error(self, error: BaseException | None) -> bool:
+        """Return whether an error ends all work, so that no other attempt is made."""
         return error is not None and type(error).__name__ != "KilledWorker"
 
-    def handle_failure(self, number: int, error: BaseException | None) -> None:
-        """Handle a piece whose attempts have all failed.
+    def handle_failed_work(self, number: int, error: BaseException | None) -> None:
+        """Handle a piece of work of which every attempt has failed.
 
         Args:
-            number: index of the piece.
-            error: the last error.
+            number: index of the piece of work.
+            error: error of the last attempt.
         """
-        raise InputError(f"{_failure_reason(error)}; try fewer processes, what is finished is kept")
+        raise InputError(f"{_failure_reason(error)}; finished points are kept: run again with fewer processes")
 
 
-class _LineWork(_FunctionCalls):
-    """Work that consists of lines: every record is sent at once; unfinished points of a failed line get a status."""
+class _SweepLineWork(_FunctionCallWork):
+    """Work that consists of lines of a sweep, whose records workers send as soon as they are finished."""
 
     def __init__(
-        self, lines: Sequence[Line], accuracy: float, known: FindRecords, handle: StoreRecord, threads: int
+        self, lines: Sequence[SweepLine], accuracy: float, known: FindRecords, handle: StoreRecord, threads: int
     ) -> None:
         self._accuracy, self._known, self._store_record, self._threads = accuracy, known, handle, threads
         self._lines = {line.number: line for line in lines}
         self._stored: dict[int, dict[int, Record]] = {}  # records of running lines
         self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
 
-    def run_here(self) -> None:
+    def run_in_this_process(self) -> None:
         for line in self._lines.values():
-            self._run_line_here(line)
+            self._run_line_in_this_process(line)
 
-    def compile_first(self) -> None:
-        """Run the first points of a line of every solver."""
+    def compile_in_this_process(self) -> None:
+        """Run the first points of one line for every solver, which compiles the solver."""
         compiled = set()
         for line in self._lines.values():
             if line.ask != "simulate" and line.problem.solver.folder not in compiled:
                 compiled.add(line.problem.solver.folder)
-                self._run_line_here(line, EngineOptions.current().warmup_points)
+                self._run_line_in_this_process(line, SweepEngineOptions.current().warmup_points)
 
-    def _run_line_here(self, line: Line, most: int | None = None) -> None:
+    def _run_line_in_this_process(self, line: SweepLine, most: int | None = None) -> None:
         for record in islice(run_line(line, self._accuracy, self._known(line)), most):
             self._store_record(line, record)
 
-    def worker_call(self, number: int) -> tuple[Any, ...]:
+    def function_and_arguments_for_worker(self, number: int) -> tuple[Any, ...]:
         line = self._lines[number]
         known = self._stored.setdefault(number, self._known(line))
         return _run_line_on_worker, line, self._accuracy, known, self.topic, self._threads
 
-    def receive(self, number: int, what: Record) -> None:
-        """Store a record, once.
+    def handle_worker_event(self, number: int, what: Record) -> None:
+        """Store a record that a worker sends, unless the record is stored already.
 
         Args:
             number: index of the line.
-            what: the record.
+            what: record of a point.
         """
         there = self._stored.get(number)
-        if there is None or is_computed(there.get(what["n"]), self._accuracy):
+        if there is None or is_point_computed(there.get(what["n"]), self._accuracy):
             return
         what = json.loads(json.dumps(what))  # an event has tuples instead of lists, which index arrays differently
         there[what["n"]] = what
         self._store_record(self._lines[number], what)
 
-    def count_finished(self, number: int) -> int:
+    def count_finished_parts(self, number: int) -> int:
         return len(self._stored[number])
 
-    def handle_result(self, number: int, made: Sequence[Record]) -> None:
+    def handle_work_result(self, number: int, made: Sequence[Record]) -> None:
         """Store the records of a finished line.
 
         Args:
             number: index of the line.
-            made: its records.
+            made: records of the line.
         """
         for record in made:
-            self.receive(number, record)
+            self.handle_worker_event(number, record)
         del self._stored[number]
 
-    def is_fatal(self, error: BaseException | None) -> bool:
+    def is_fatal_error(self, error: BaseException | None) -> bool:
         return isinstance(error, InputError | TimeLimitError)
 
-    def handle_failure(self, number: int, error: BaseException | None) -> None:
-        """Store a failure for every unfinished point of a line.
+    def handle_failed_work(self, number: int, error: BaseException | None) -> None:
+        """Store a failure as the record of every unfinished point of a line.
 
         Args:
             number: index of the line.
-            error: the last error.
+            error: error of the last attempt.
         """
         line, there = self._lines[number], self._stored.pop(number)
         for n in range(len(line.points)):
-            if not is_computed(there.get(n), self._accuracy):
+            if not is_point_computed(there.get(n), self._accuracy):
                 made = {"n": n, "accuracy": self._accuracy, "version": __version__}
                 self._store_record(line, {**made, "status": FAILED, "reason": _failure_reason(error)})
 
 
 class _WorkDistributor:
-    """A distributor of work to workers, a few pieces at a time, tried again if a worker dies."""
+    """A distributor of pieces of work to Dask workers, which repeats a piece if its worker dies."""
 
-    def __init__(self, client: Any, work: _FunctionCalls, ahead: int) -> None:
+    def __init__(self, client: Any, work: _FunctionCallWork, ahead: int) -> None:
         self._client, self._work, self._ahead = client, work, ahead
         self._waiting = iter(work.numbers)
         self._events: SimpleQueue[tuple[str, int, Any]] = SimpleQueue()
         self._deaths_without_progress: dict[int, tuple[int, int]] = {}  # their number, and the progress then
         self._futures: dict[int, Any] = {}
 
-    def run(self) -> None:
-        """Run until all work is done."""
+    def run_until_done(self) -> None:
+        """Distribute work until all of it is done."""
         if self._work.topic:
             self._client.subscribe_topic(self._work.topic, lambda event: self._events.put(("sent", *event[1])))
         try:
-            self._submit_waiting()
-            filled, options = monotonic(), EngineOptions.current()
+            self._submit_waiting_work()
+            filled, options = monotonic(), SweepEngineOptions.current()
             while self._futures:
                 budget.check_time_limit()
                 if monotonic() - filled > options.refill_interval:
-                    self._submit_waiting()
+                    self._submit_waiting_work()
                     filled = monotonic()
                 with suppress(Empty):
                     kind, number, what = self._events.get(
                         timeout=min(options.poll_interval, max(budget.remaining_seconds(), 0.01))
                     )
                     if kind == "sent":
-                        self._work.receive(number, what)
+                        self._work.handle_worker_event(number, what)
                     elif self._futures.get(number) is what:
-                        self._handle_end(number, what)
-                        self._submit_waiting()
+                        self._handle_ended_task(number, what)
+                        self._submit_waiting_work()
         finally:
             with suppress(Exception):
                 self._client.cancel(list(self._futures.values()), force=True)
 
-    def _submit_waiting(self) -> None:
-        """Submit a piece for every thread, since waiting pieces die with their worker; more to a remote cluster."""
+    def _submit_waiting_work(self) -> None:
+        """Submit one piece of work for every free thread, or several to a remote cluster."""
         threads = max(1, sum(self._client.nthreads().values()))
         for number in islice(self._waiting, max(self._ahead * threads - len(self._futures), 0)):
-            self._submit(number)
+            self._submit_work(number)
 
-    def _submit(self, number: int) -> None:
-        future = self._client.submit(*self._work.worker_call(number), key=f"saddleforge-{uuid4().hex}", pure=False)
+    def _submit_work(self, number: int) -> None:
+        future = self._client.submit(
+            *self._work.function_and_arguments_for_worker(number), key=f"saddleforge-{uuid4().hex}", pure=False
+        )
         self._futures[number] = future
         future.add_done_callback(lambda done: self._events.put(("ended", number, done)))
 
-    def _handle_end(self, number: int, future: Any) -> None:
-        """Handle the end of a piece, or of its worker."""
+    def _handle_ended_task(self, number: int, future: Any) -> None:
+        """Handle the end of a piece of work, by a result, an error or the death of its worker."""
         del self._futures[number]
-        made, error = _task_result(future)
+        made, error = _result_or_error_of_task(future)
         if error is None and future.status == "finished":
-            self._work.handle_result(number, made)
+            self._work.handle_work_result(number, made)
             self._deaths_without_progress.pop(number, None)
             return
-        if error is not None and self._work.is_fatal(error):
+        if error is not None and self._work.is_fatal_error(error):
             raise error
-        there = self._work.count_finished(number)
+        there = self._work.count_finished_parts(number)
         before, at = self._deaths_without_progress.get(number, (0, there))
         count = before + 1 if there == at else 1
         self._deaths_without_progress[number] = (count, there)
-        if count < EngineOptions.current().attempts:
-            self._submit(number)
+        if count < SweepEngineOptions.current().attempts:
+            self._submit_work(number)
         else:
-            self._work.handle_failure(number, error)
+            self._work.handle_failed_work(number, error)
 
 
-def _call_on_worker(
+def _call_function_on_worker(
     function: Callable[..., Any], item: tuple[Any, ...], threads: int
 ) -> Any:  # pragma: no cover, in a process of its own
-    """Call the function on an item, in a worker."""
-    set_quiet(True)
+    """Call a function on one item, in a worker process."""
+    set_quiet_mode(True)
     with thread_limit(threads):
         return function(*item)
 
 
-def _task_result(future: Any) -> tuple[Any, BaseException | None]:
-    """Return the result of an ended task, or its error (None if it was cancelled).
+def _result_or_error_of_task(future: Any) -> tuple[Any, BaseException | None]:
+    """Return the result of an ended Dask task, or its error (None for a cancelled task).
 
     A worker may die before it has transferred its result.
     """
@@ -461,21 +476,21 @@ def _task_result(future: Any) -> tuple[Any, BaseException | None]:
 
 
 def _failure_reason(error: BaseException | None) -> str:
-    """Return the reason of a failure without addresses, which differ from run to run."""
+    """Return the reason of a failure as text, without network addresses, which differ from run to run."""
     if error is None:
-        return "its task was cancelled"
+        return "the task was cancelled by the scheduler"
     if type(error).__name__ == "KilledWorker":
         return "the process that ran it died twice (out of memory?)"
     return f"{type(error).__name__}: {error}"
 
 
 def _run_line_on_worker(
-    line: Line, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
+    line: SweepLine, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
 ) -> list[Record]:  # pragma: no cover, in a process of its own
-    """Run a line in a worker, and send its records."""
+    """Run a line of a sweep in a worker process, sending each record when it is finished."""
     from distributed import get_worker
 
-    set_quiet(True)
+    set_quiet_mode(True)
     worker, made = get_worker(), []
     with thread_limit(threads):
         for record in run_line(line, accuracy, known):
@@ -493,9 +508,9 @@ def has_dask() -> bool:
 
 @contextmanager
 def _isolate_spawned_processes() -> Iterator[None]:
-    """Let spawned processes neither execute the user's script, nor import modules of the working directory.
+    """Keep spawned processes from running the user's script and from importing modules of the working directory.
 
-    A script then needs no guard, and Python's own modules are not shadowed.
+    A script then needs no `__main__` guard, and no file of the user shadows a module of Python.
     """
     main, before = sys.modules["__main__"], os.environ.get(_SAFE_PATH)
     sys.modules["__main__"] = ModuleType("__main__")
@@ -512,7 +527,7 @@ def _isolate_spawned_processes() -> Iterator[None]:
 
 @contextmanager
 def _silence_dask() -> Iterator[None]:
-    """Silence Dask about dead workers and their connections, which the sweep reports itself."""
+    """Silence Dask's log messages about dead workers, which the sweep reports itself."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -525,8 +540,8 @@ def _silence_dask() -> Iterator[None]:
 
 
 @contextmanager
-def _closing(what: Any) -> Iterator[Any]:
-    """Yield a client or a cluster and close it, even if a process does not end in time."""
+def _closing_dask_object(what: Any) -> Iterator[Any]:
+    """Yield a Dask client or cluster, and close it even if one of its processes does not end in time."""
     try:
         yield what
     finally:
@@ -534,34 +549,37 @@ def _closing(what: Any) -> Iterator[Any]:
             what.close()
 
 
-def _check_versions(client: Any, scheduler: str) -> None:
-    """Raise InputError if a worker of a running scheduler lacks this version of the package.
+def _check_worker_versions(client: Any, scheduler: str) -> None:
+    """Raise InputError if the workers of a running scheduler do not have this version of the package.
 
-    Without the package its tasks would never end.
+    Without the package tasks on a worker would never end.
     """
 
-    def _read_version() -> str:  # sent as code, since the package may be missing
+    def _read_package_version() -> str:  # sent as code, since the package may be missing
         from importlib import import_module
 
         try:
             return str(import_module("saddleforge._version").__version__)
         except ImportError:
-            return "no saddleforge"
+            return "not installed"
 
-    there = set(client.run(_read_version).values()) - {__version__}
+    there = set(client.run(_read_package_version).values()) - {__version__}
     if there:
         raise InputError(
-            f"workers of the scheduler at {scheduler} have {', '.join(sorted(there))} where this is {__version__}: "
-            "install the same version for them"
+            f"workers of the scheduler at {scheduler} have saddleforge {', '.join(sorted(there))}, and "
+            "this process has "
+            f"{__version__}: install the same version for the workers"
         )
 
 
 @contextmanager
 def _start_cluster_from_file(path: Path) -> Iterator[Any]:
-    """Yield a cluster of dask-jobqueue from a file with `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster`.
+    """Yield a cluster of dask-jobqueue, started with the settings of a YAML file.
+
+    The file has `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster`, say.
 
     Raises:
-        InputError: the file cannot be read or is of another form, or the cluster cannot be started.
+        InputError: the file cannot be read or lacks a setting, or the cluster cannot be started.
     """
     try:
         with preserve_interrupt_handler():  # dask-jobqueue has Ctrl-C end the program
@@ -572,13 +590,11 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
         raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
     kinds = {name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster")} - {"JobQueue"}
     try:
-        settings = yaml.safe_load(require_finite_file(path).read_text(encoding="utf-8"))
+        settings = yaml.safe_load(require_readable_to_end(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
     if not isinstance(settings, dict) or settings.get("kind") not in kinds or not isinstance(settings.get("jobs"), int):
-        raise InputError(
-            f"{path}: `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number, are expected in it"
-        )
+        raise InputError(f"{path} must contain `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number")
     kind, jobs = settings.pop("kind"), settings.pop("jobs")
     configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
     chosen = settings.get("scheduler_options", {})
@@ -586,16 +602,16 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
     try:
         cluster = getattr(dask_jobqueue, f"{kind}Cluster")(**settings)
     except (TypeError, ValueError, OSError) as error:
-        raise InputError(f"{path}: {kind} cannot be started: {error}") from error
+        raise InputError(f"{path}: a cluster of kind {kind} cannot be started: {error}") from error
 
     async def _submit_jobs() -> None:
         cluster.scale(jobs=jobs)
         await cluster._correct_state()  # the only report on whether they were accepted
 
-    with _closing(cluster):
+    with _closing_dask_object(cluster):
         try:
             cluster.sync(_submit_jobs)
         except (RuntimeError, OSError) as error:
             message = str(error).partition("stderr:")[2].strip() or str(error)
-            raise InputError(f"{path}: {kind} does not take the jobs: {message.splitlines()[0]}") from error
+            raise InputError(f"{path}: {kind} does not accept the jobs: {message.splitlines()[0]}") from error
         yield cluster

@@ -16,13 +16,13 @@ from ...base.options import AlgorithmOptions
 from ...branches.branch import Branch
 from ...branches.curve import bisect_branch_end
 from ...problems import columns
-from ...problems.columns import add_error_columns
+from ...problems.columns import add_error_bar_columns
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...solving.solve import solve
 from .memory import encode_solution, restore_solution
-from .plan import Line
+from .plan import SweepLine
 
 Record = dict[str, Any]
 """The record of a point: `n` (its index on the line), accuracy, version, status, reason; for a solution also branch,
@@ -30,8 +30,8 @@ overlaps and errors (packed), scalars by name, `memory`, and if stability was ju
 `Stability`; if the line lost its branch `lost`, the last value with it and the first without."""
 
 FAILED, LOST, UNFINISHED = "failed", "lost", "unfinished"
-SOLVED = tuple(add_error_columns((*columns.OBSERVED, "baseline_error", "residual")))
-JUDGED = tuple(add_error_columns(name for name, quantity in columns.JUDGED.items() if quantity.has_error))
+SOLVED = tuple(add_error_bar_columns((*columns.OBSERVED, "baseline_error", "residual")))
+JUDGED = tuple(add_error_bar_columns(name for name, quantity in columns.JUDGED.items() if quantity.has_error))
 VERDICTS = ("verdict", "replica_symmetry", "unstable", "longitudinal")
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
@@ -51,51 +51,53 @@ class SweepLineOptions(AlgorithmOptions):
     attempts: int = 2
 
 
-def is_computed(record: Record | None, accuracy: float) -> bool:
-    """Return whether a point is computed to an accuracy by this version.
+def is_point_computed(record: Record | None, accuracy: float) -> bool:
+    """Return whether a point has been computed to an accuracy by this version of the package.
 
     Args:
-        record: its record; None if there is none.
-        accuracy: accuracy asked for.
+        record: record of the point; None if there is none.
+        accuracy: required accuracy.
     """
     if record is None or record["status"] == FAILED or record["version"] != __version__:
         return False
     return bool(record["accuracy"] <= accuracy)
 
 
-def is_found(record: Record) -> bool:
-    """Return whether a record has a solution on the branch."""
+def is_solution_record(record: Record) -> bool:
+    """Return whether a record contains a solution on the branch."""
     return "overlaps" in record
 
 
-def run_line(line: Line, accuracy: float, known: Mapping[int, Record]) -> Generator[Record, None, None]:
-    """Yield the records of the points that are not computed yet, one after another.
+def run_line(line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> Generator[Record, None, None]:
+    """Compute the points of a line that are not computed yet, and yield their records one after another.
 
     Args:
-        line: the line.
+        line: line of the sweep.
         accuracy: accuracy of the overlaps.
-        known: existing records, by index; those of another accuracy or version are starting points.
+        known: existing records by index of the point; solutions of another accuracy or version serve as starts.
 
     Raises:
         TimeLimitError: a time limit ended the line.
     """
-    work = _SimulationLine(line, accuracy) if line.ask == "simulate" else _SolutionLine(line, accuracy, known)
+    work = (
+        _SimulationSweepLine(line, accuracy) if line.ask == "simulate" else _SaddlePointSweepLine(line, accuracy, known)
+    )
     for n in range(len(line.points)):
         record = known.get(n)
-        if record is not None and is_computed(record, accuracy):
-            work.recall(n, record)
+        if record is not None and is_point_computed(record, accuracy):
+            work.continue_from_record(n, record)
             continue
-        made = _compute_point(work, n)
+        made = _compute_point_record(work, n)
         yield {"n": n, "accuracy": accuracy, "version": __version__, **made}
 
 
-def _compute_point(work: _SolutionLine | _SimulationLine, n: int) -> Record:
-    """Return the record of a point, tried again if it raises; finally its status says why."""
+def _compute_point_record(work: _SaddlePointSweepLine | _SimulationSweepLine, n: int) -> Record:
+    """Return the record of a point, computed again after an unexpected error, and finally marked as failed."""
     attempts = SweepLineOptions.current().attempts
     for attempt in range(attempts):
         try:
             with restore_keyboard_interrupt():  # so that Ctrl-C in compiled code is no error of the point
-                return work.made(n)
+                return work.compute_record(n)
         except TimeLimitError:
             raise
         except InputError as error:
@@ -107,16 +109,16 @@ def _compute_point(work: _SolutionLine | _SimulationLine, n: int) -> Record:
 
 
 def _error_location(error: Exception) -> str:
-    """Return a text that names the function of this package in which an error arose."""
+    """Return a text with the name of the function of this package in which an error occurred."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     ours = [f for f in frames if f.f_globals.get("__name__", "").startswith(_PACKAGE)]
     return f" (in {ours[-1].f_globals['__name__'].removeprefix(_PACKAGE)}.{ours[-1].f_code.co_name})" if ours else ""
 
 
-class _SolutionLine:
-    """Saddle points of a line, each from its neighbour's if the line follows a branch."""
+class _SaddlePointSweepLine:
+    """The saddle points of a line, each solved from its neighbour's if the line follows a branch."""
 
-    def __init__(self, line: Line, accuracy: float, known: Mapping[int, Record]) -> None:
+    def __init__(self, line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> None:
         self._line, self._accuracy, self._known = line, accuracy, known
         self._lost: list[float] | None = None
         self._branch = None
@@ -125,64 +127,66 @@ class _SolutionLine:
             chosen: dict[str, Any] = {"seed": line.seed, "effort": sizes, "most": line.effort}
             self._branch = Branch(line.problem, line.along, line.start, accuracy, **chosen)
 
-    def recall(self, n: int, record: Record) -> None:
-        """Continue from an existing record.
+    def continue_from_record(self, n: int, record: Record) -> None:
+        """Use the existing record of a point as the start of the next point.
 
         Args:
             n: index of the point.
-            record: its record.
+            record: record of the point.
         """
         self._lost = record.get("lost", self._lost)
-        if self._branch is not None and is_found(record):
-            value = self._value_at(n)
-            self._branch.known[value] = restore_solution(self._problem_at(n), self._line.start, record)
+        if self._branch is not None and is_solution_record(record):
+            value = self._parameter_value_at(n)
+            self._branch.known[value] = restore_solution(self._problem_at_point(n), self._line.start, record)
             self._branch.reached = record["branch"]
 
-    def made(self, n: int) -> Record:
-        """Compute the record of a point, without the common fields."""
+    def compute_record(self, n: int) -> Record:
+        """Compute the record of a point, without the fields that all records have."""
         if self._branch is None:
-            return self._solve_independently(n)
+            return self._solve_point_independently(n)
         if self._lost is not None:
             return {"status": LOST, "reason": self._describe_lost_branch(self._lost), "lost": self._lost}
-        value, branch = self._value_at(n), self._branch
+        value, branch = self._parameter_value_at(n), self._branch
         earlier, guess, options = self._known.get(n), None, SweepLineOptions.current()
-        if earlier is not None and is_found(earlier):
-            guess = restore_solution(self._problem_at(n), self._line.start, earlier)
+        if earlier is not None and is_solution_record(earlier):
+            guess = restore_solution(self._problem_at_point(n), self._line.start, earlier)
         has_solution = bool(branch.known)
-        found = branch.at(value, guess=guess)
+        found = branch.solution_at(value, guess=guess)
         if (
             found is not None
             and found.status is Status.ACCURACY_NOT_REACHED
             and self._line.effort > options.initial_rule_sizes
         ):
-            found = branch.at(value, self._accuracy, guess=found) or found
+            found = branch.solution_at(value, self._accuracy, guess=found) or found
         if found is not None:
-            made = self._make_record(found)
+            made = self._record_of_solution(found)
             # The next point starts from the record, as it does after an interruption.
-            branch.known[value] = restore_solution(self._problem_at(n), self._line.start, made)
+            branch.known[value] = restore_solution(self._problem_at_point(n), self._line.start, made)
             return made
-        made = _missing_record(branch.failed.get(value))
+        made = _record_without_solution(branch.failed.get(value))
         if has_solution:
             self._lost = list(bisect_branch_end(branch, value, options.end_bisections if self._line.ends else 0))
             made |= {"lost": self._lost, "reason": self._describe_lost_branch(self._lost)}
         else:
-            made["reason"] = f"the {self._line.start} branch has not been found yet on this line; {made['reason']}"
+            made["reason"] = (
+                f"the {self._line.start} branch has not been found yet on this line of the sweep: {made['reason']}"
+            )
         return made
 
-    def _solve_independently(self, n: int) -> Record:
+    def _solve_point_independently(self, n: int) -> Record:
         start: Any = self._line.start
         earlier = self._known.get(n)
-        problem = self._problem_at(n)
-        if earlier is not None and is_found(earlier):
+        problem = self._problem_at_point(n)
+        if earlier is not None and is_solution_record(earlier):
             start = restore_solution(problem, self._line.start, earlier)
         found = solve(problem, start, accuracy=self._accuracy, seed=self._line.seed)
         if found.status is Status.TIME_LIMIT:
             raise TimeLimitError("the time limit ended the sweep")
         if found.losses is None or found.status is Status.LEFT_BASIN:
-            return _missing_record(found)
-        return self._make_record(found)
+            return _record_without_solution(found)
+        return self._record_of_solution(found)
 
-    def _make_record(self, solution: Solution) -> Record:
+    def _record_of_solution(self, solution: Solution) -> Record:
         scalars = {name: float(getattr(solution, name)) for name in SOLVED}
         if solution.averages is not None:
             scalars["bistable_share"] = float(solution.averages.bistable)
@@ -206,11 +210,11 @@ class _SolutionLine:
             "memory": encode_solution(solution),
         }
 
-    def _value_at(self, n: int) -> float:
+    def _parameter_value_at(self, n: int) -> float:
         assert self._line.along is not None
         return float(self._line.points[n][self._line.along])
 
-    def _problem_at(self, n: int) -> Problem:
+    def _problem_at_point(self, n: int) -> Problem:
         return self._line.problem.with_(**self._line.points[n])
 
     def _describe_lost_branch(self, lost: list[float]) -> str:
@@ -219,32 +223,36 @@ class _SolutionLine:
         return f"the {self._line.start} branch is lost between {name} = {lost[0]:.6g} and {lost[1]:.6g}"
 
 
-def _missing_record(solution: Solution | None) -> Record:
-    """Return the record of a point at which its branch was not found."""
+def _record_without_solution(solution: Solution | None) -> Record:
+    """Return the record of a point at which the branch of its line was not found."""
     if solution is None:
         return {"status": Status.MAX_ITERATIONS.value, "reason": Status.MAX_ITERATIONS.advice}
     if solution.losses is None:
         return {"status": solution.status.value, "reason": solution.advice}
     status = Status.LEFT_BASIN
-    return {"status": status.value, "branch": solution.branch, "reason": f"it led to a {solution.branch} solution"}
+    return {
+        "status": status.value,
+        "branch": solution.branch,
+        "reason": f"the solver converged to a {solution.branch} solution, which is on another branch",
+    }
 
 
-class _SimulationLine:
-    """Simulations of a line at finite d; the errors of their records are standard errors over seeds."""
+class _SimulationSweepLine:
+    """The simulations of a line at finite d, whose errors are standard errors over seeds."""
 
-    def __init__(self, line: Line, accuracy: float) -> None:
+    def __init__(self, line: SweepLine, accuracy: float) -> None:
         self._line = line
 
-    def recall(self, n: int, record: Record) -> None:
-        """Do nothing: a simulation does not depend on its neighbours.
+    def continue_from_record(self, n: int, record: Record) -> None:
+        """Do nothing, since a simulation does not depend on neighbouring points.
 
         Args:
             n: index of the point.
-            record: its record.
+            record: record of the point.
         """
 
-    def made(self, n: int) -> Record:
-        """Compute the record of a point, without the common fields."""
+    def compute_record(self, n: int) -> Record:
+        """Compute the record of a point, without the fields that all records have."""
         from ..simulation.simulation import simulate
 
         chosen = self._line.simulated
@@ -256,7 +264,7 @@ class _SimulationLine:
         if done.out_of_time:
             raise TimeLimitError("the time limit ended the sweep")
         if not done.converged:
-            reason = done.failures[0].text if done.failures else f"{len(done.runs)} seeds ended otherwise"
+            reason = done.failures[0].text if done.failures else f"none of {len(done.runs)} seeds converged"
             return {"status": done.status, "reason": reason}
         mean, error = done.overlaps
         scalars: dict[str, Any] = {}

@@ -15,30 +15,30 @@ import numpy as np
 from ...integration import FAMILIES, Rule
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
-from ...problems.symmetry import Exchange, Symmetry
+from ...problems.symmetry import SignedPermutation, StateSymmetry
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 
 
 def encode_solution(solution: Solution) -> dict[str, Any]:
-    """Return the rule, the symmetry, the Jacobian and its distance from the solution, as JSON."""
+    """Return as JSON what the next point of a line needs of a solution: rule, symmetry, Jacobian and its drift."""
     symmetry = solution.symmetry
     return {
         "rule": {"name": solution.rule.name, **asdict(solution.rule)},  # type: ignore[call-overload]
         "residual": solution.residual,
         "symmetry": None if symmetry is None else _encode_symmetry(symmetry),
-        "slopes": None if solution.jacobian is None else _encode_array(solution.jacobian),
+        "slopes": None if solution.jacobian is None else _encode_array_as_base64(solution.jacobian),
         "drift": solution.drift,
     }
 
 
 def restore_solution(problem: Problem, start: str, record: dict[str, Any]) -> Solution:
-    """Return a solution to start from; it has no losses and is not to be reported.
+    """Return a solution from its record, as a start of other solutions; it has no losses.
 
     Args:
-        problem: the problem of the point.
-        start: the start of its line.
-        record: its record.
+        problem: problem of the point.
+        start: start of the line.
+        record: record of the point.
     """
     memory = record["memory"]
     u = np.array(record["overlaps"], float)
@@ -51,20 +51,20 @@ def restore_solution(problem: Problem, start: str, record: dict[str, Any]) -> So
         status=Status(record["status"]),
         residual=memory["residual"],
         iterations=0,
-        rule=_decode_rule(memory["rule"]),
+        rule=_decode_quadrature_rule(memory["rule"]),
         errors=np.array(record["errors"], float),
-        jacobian=None if slopes is None else _decode_array(slopes).reshape(len(u), len(u)),
+        jacobian=None if slopes is None else _decode_array_from_base64(slopes).reshape(len(u), len(u)),
         drift=memory["drift"],
         symmetry=None if memory["symmetry"] is None else _decode_symmetry(memory["symmetry"], len(u)),
     )
 
 
-def _decode_rule(values: dict[str, Any]) -> Rule:
+def _decode_quadrature_rule(values: dict[str, Any]) -> Rule:
     known = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "name"}
     return FAMILIES[values["name"]](**known)
 
 
-def _encode_symmetry(symmetry: Symmetry) -> dict[str, Any]:
+def _encode_symmetry(symmetry: StateSymmetry) -> dict[str, Any]:
     frozen = symmetry.frozen
     return {
         "frozen": None if frozen is None else np.flatnonzero(frozen).tolist(),
@@ -73,18 +73,18 @@ def _encode_symmetry(symmetry: Symmetry) -> dict[str, Any]:
     }
 
 
-def _decode_symmetry(values: dict[str, Any], count: int) -> Symmetry:
+def _decode_symmetry(values: dict[str, Any], count: int) -> StateSymmetry:
     frozen = None
     if values["frozen"] is not None:
         frozen = np.zeros(count, bool)
         frozen[values["frozen"]] = True
-    exchanges = [Exchange(tuple(a), tuple(b), tuple(c), noise) for a, b, c, noise in values["exchanges"]]
-    return Symmetry(frozen, tuple(exchanges), values["clusters"])
+    exchanges = [SignedPermutation(tuple(a), tuple(b), tuple(c), noise) for a, b, c, noise in values["exchanges"]]
+    return StateSymmetry(frozen, tuple(exchanges), values["clusters"])
 
 
-def _encode_array(values: np.ndarray) -> str:
+def _encode_array_as_base64(values: np.ndarray) -> str:
     return b64encode(np.ascontiguousarray(values, "<f8").tobytes()).decode("ascii")
 
 
-def _decode_array(text: str) -> np.ndarray:
+def _decode_array_from_base64(text: str) -> np.ndarray:
     return np.frombuffer(b64decode(text), "<f8").astype(float)

@@ -14,41 +14,41 @@ from typing import Any
 
 import numpy as np
 
-from ...base.errors import InputError, require_in, require_known, require_whole
+from ...base.errors import InputError, require_in_interval, require_known_name, require_whole_number
 from ...base.files import absolute_path
-from ...branches.grid import grid_values
-from ...problems.catalogue import STRUCTURAL, catalogue
-from ...problems.problem import Problem, parameter_name
+from ...branches.grid import values_of_range_or_list
+from ...problems.catalogue import STRUCTURAL, model_catalogue
+from ...problems.problem import Problem, stored_parameter_name
 from ...problems.problem import problem as problem_of
-from ...saddle_point.starts import default_start
+from ...saddle_point.starts import default_start, find_start
 
 MOST_POINTS = 10_000_000
-BYTES_A_POINT = 3000  # of records, about, for two tokens
+BYTES_A_POINT = 3000  # approximate size of a record, for two tokens
 ASKED = ("solve", "stability", "simulate")
 ALL_SIZES = 100
-"""A number of sizes that no rule exceeds."""
+"""A number of sizes that no quadrature rule exceeds."""
 _CHUNK = 32  # rows of a table in one line; part of its identity
 FORWARD, BACK = "forward", "back"
 _PlacedLine = tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Mapping[str, Any]]
-"""The place of a line, its points, and the parameters fixed along it."""
+"""The place of a line in the grid, its points, and the parameters that are constant along it."""
 
 
 @dataclass(frozen=True)
-class Axis:
-    """An axis: a parameter and its values, in the order of continuation."""
+class SweepAxis:
+    """An axis of a sweep: a parameter and its values, in the order of continuation."""
 
     name: str
     values: tuple[float, ...]
 
     @property
-    def shown(self) -> str:
-        """The name as users write it."""
+    def user_name(self) -> str:
+        """The name of the parameter as users write it."""
         return self.name.rstrip("_")
 
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """The settings of simulations at every point.
+    """The settings of the simulation at every point of a sweep.
 
     Attributes:
         d: dimension of the embeddings; seeds: number of draws of the data; method: as for `sf.simulate`.
@@ -61,12 +61,12 @@ class SimulationSettings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComputationSettings:
-    """The settings of the computation at every point.
+    """The settings of the computation at every point of a sweep.
 
     Attributes:
         ask: solve, stability or simulate; seed: as for `solve`; simulated: settings of `simulate`.
-        ends: whether the end of a lost branch is bisected; else it is known between two points.
-        effort: number of sizes of a quadrature rule that are tried at a point that misses the accuracy.
+        ends: whether the end of a lost branch is located by bisection; else it is known to lie between two points.
+        effort: number of sizes of a quadrature rule that are tried at a point to reach the accuracy.
     """
 
     ask: str
@@ -76,21 +76,22 @@ class ComputationSettings:
     effort: int = ALL_SIZES
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """These settings by name, as arguments of another object."""
+    def settings_by_name(self) -> dict[str, Any]:
+        """The settings of the computation by name, as keyword arguments."""
         return {each.name: getattr(self, each.name) for each in fields(ComputationSettings)}
 
 
 @dataclass(frozen=True)
-class Line(ComputationSettings):
-    """A line: points that one process computes one after another.
+class SweepLine(ComputationSettings):
+    """A line of a sweep: points that one process computes one after another.
 
     Attributes:
-        number: its index among the lines of the plan.
+        number: index of the line in the plan.
         problem: the problem without the values that vary along the line.
-        points: varying values, in order; along: the parameter of continuation; None for independent points.
-        place: indices of start, direction and the other axes, or of its first row.
-        identity: all that its results depend on but accuracy and version, as JSON.
+        points: values that vary along the line, in order.
+        along: parameter of continuation; None for independent points.
+        place: indices of start, direction and the other axes; for a table, of the start and the first row.
+        identity: JSON of everything that determines the results, except accuracy and version.
     """
 
     number: int
@@ -103,18 +104,18 @@ class Line(ComputationSettings):
     identity: str
 
     @property
-    def key(self) -> str:
-        """The name of the file of its records."""
+    def records_file_stem(self) -> str:
+        """The name of the file with the records of the line, without its ending."""
         return hashlib.sha256(self.identity.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(ComputationSettings):
-    """A plan of a sweep; `make_plan` makes it.
+class SweepPlan(ComputationSettings):
+    """A plan of a sweep, made by `make_sweep_plan`.
 
     Attributes:
         problem: the problem without the swept parameters.
-        axes: axes of a grid, the first one along lines; or rows: assignments of parameters, one a point.
+        axes: axes of a grid, of which lines follow the first; or rows: values of the parameters at every point.
         sized: problems by their structural sizes (sorted names and values).
         accuracy: as for `solve`.
         both_ways: whether every line is continued backward as well.
@@ -122,7 +123,7 @@ class Plan(ComputationSettings):
     """
 
     problem: Problem
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     rows: tuple[Mapping[str, Any], ...]
     starts: tuple[str, ...]
     accuracy: float
@@ -131,44 +132,44 @@ class Plan(ComputationSettings):
     sized: Mapping[tuple[tuple[str, int], ...], Problem]
 
     @property
-    def directions(self) -> tuple[str, ...]:
-        """The directions in which lines are continued."""
+    def continuation_directions(self) -> tuple[str, ...]:
+        """The directions in which lines are continued: forward, and if asked for back."""
         return (FORWARD, BACK) if self.both_ways else (FORWARD,)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The numbers of starts, directions, and values of the axes, or of rows of a table."""
+        """The shape of an array of all points: numbers of starts, of directions, and of values of each axis."""
         inner = tuple(len(axis.values) for axis in self.axes) if self.axes else (len(self.rows),)
-        return (len(self.starts), len(self.directions), *inner)
+        return (len(self.starts), len(self.continuation_directions), *inner)
 
     @property
-    def size(self) -> int:
-        """The number of points."""
+    def point_count(self) -> int:
+        """The number of points of the sweep."""
         return prod(self.shape)
 
     @cached_property
-    def swept(self) -> tuple[str, ...]:
+    def swept_parameters(self) -> tuple[str, ...]:
         """The names of the swept parameters."""
         if self.axes:
             return tuple(axis.name for axis in self.axes)
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """The identity of this sweep; accuracy and version are fields of its records."""
-        varied: dict[str, Any] = {axis.shown: list(axis.values) for axis in self.axes}
+    def sweep_identity(self) -> dict[str, Any]:
+        """The settings that identify this sweep, for JSON; accuracy and version belong to the records."""
+        varied: dict[str, Any] = {axis.user_name: list(axis.values) for axis in self.axes}
         if self.rows:
-            varied = {"rows": [_as_json(row) for row in self.rows]}
+            varied = {"rows": [_named_parameters_as_json(row) for row in self.rows]}
         return {
-            **self._common_identity,
+            **self._identity_common_to_lines,
             "varied": varied,
-            "parameters": _parameters_as_json(self.problem, self.swept),
+            "parameters": _parameters_as_json(self.problem, self.swept_parameters),
             "starts": list(self.starts),
             "both_ways": self.both_ways,
         }
 
     @cached_property
-    def _common_identity(self) -> dict[str, Any]:
+    def _identity_common_to_lines(self) -> dict[str, Any]:
         common: dict[str, Any] = {"model": self.problem.solver.name, "ask": self.ask, "seed": self.seed}
         if self.ask == "simulate":
             common["simulated"] = vars(self.simulated)
@@ -179,23 +180,23 @@ class Plan(ComputationSettings):
         return common
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
-        """The lines: one for every start, direction and combination of the other axes, or for consecutive rows."""
-        placed = self._grid_lines if self.axes else self._table_lines
+    def lines(self) -> tuple[SweepLine, ...]:
+        """The lines of the sweep, one for every start, direction and combination of the other axes' values."""
+        placed = self._lines_of_parameter_grid if self.axes else self._lines_of_parameter_table
         every = (
             (start, direction, *each)
             for s, start in enumerate(self.starts)
-            for w, direction in enumerate(self.directions)
+            for w, direction in enumerate(self.continuation_directions)
             for each in placed(s, w)
         )
-        return tuple(self._make_line(number, *each) for number, each in enumerate(every))
+        return tuple(self._make_sweep_line(number, *each) for number, each in enumerate(every))
 
-    def index_of(self, line: Line, number: int) -> tuple[int, ...]:
-        """Return the index of a point in arrays of `shape`.
+    def index_of_point(self, line: SweepLine, number: int) -> tuple[int, ...]:
+        """Return the index of a point in arrays of the sweep's `shape`.
 
         Args:
-            line: its line.
-            number: its index on the line.
+            line: line of the point.
+            number: index of the point on the line.
         """
         if not self.axes:
             return (line.place[0], 0, line.place[1] + number)
@@ -203,36 +204,36 @@ class Plan(ComputationSettings):
         along = len(line.points) - 1 - number if line.direction == BACK else number
         return (start, direction, along, *others)
 
-    def values_at(self, index: Sequence[int]) -> dict[str, Any]:
-        """Return the swept values at the indices of the axes (or of the row)."""
+    def swept_values_at(self, index: Sequence[int]) -> dict[str, Any]:
+        """Return the values of the swept parameters at indices of the axes, or at the index of a table row."""
         if not self.axes:
             return dict(self.rows[index[0]])
         return {axis.name: axis.values[i] for axis, i in zip(self.axes, index, strict=True)}
 
-    def problem_at(self, values: Mapping[str, Any]) -> Problem:
-        """Return the problem with these values, which may include sizes."""
-        sizes = _structural_sizes(values)
+    def problem_with_values(self, values: Mapping[str, Any]) -> Problem:
+        """Return the problem with given values of parameters and structural sizes."""
+        sizes = _swept_structural_sizes(values)
         base = self.sized[sizes] if sizes else self.problem
         changes = {name: value for name, value in values.items() if name not in STRUCTURAL}
         return base.with_(**changes) if changes else base
 
-    def _grid_lines(self, s: int, w: int) -> Iterator[_PlacedLine]:
+    def _lines_of_parameter_grid(self, s: int, w: int) -> Iterator[_PlacedLine]:
         first, *others = self.axes
-        values = first.values[::-1] if self.directions[w] == BACK else first.values
+        values = first.values[::-1] if self.continuation_directions[w] == BACK else first.values
         points = tuple({first.name: value} for value in values)
         for index in np.ndindex(*(len(axis.values) for axis in others)):
             fixed = {axis.name: axis.values[i] for axis, i in zip(others, index, strict=True)}
             yield (s, w, *index), points, fixed
 
-    def _table_lines(self, s: int, w: int) -> Iterator[_PlacedLine]:
+    def _lines_of_parameter_table(self, s: int, w: int) -> Iterator[_PlacedLine]:
         offset = 0
-        for sizes, group in groupby(self.rows, _structural_sizes):
+        for sizes, group in groupby(self.rows, _swept_structural_sizes):
             points = [{k: v for k, v in row.items() if k not in STRUCTURAL} for row in group]
             for first in range(0, len(points), _CHUNK):
                 yield (s, offset + first), tuple(points[first : first + _CHUNK]), dict(sizes)
             offset += len(points)
 
-    def _make_line(
+    def _make_sweep_line(
         self,
         number: int,
         start: str,
@@ -240,23 +241,23 @@ class Plan(ComputationSettings):
         place: tuple[int, ...],
         points: tuple[Mapping[str, Any], ...],
         fixed: Mapping[str, Any],
-    ) -> Line:
-        at = self.problem_at(fixed)
+    ) -> SweepLine:
+        at = self.problem_with_values(fixed)
         varied = tuple(dict.fromkeys(name for point in points for name in point))
         identity = {
-            **self._common_identity,
-            "digest": at.solver.digest,
-            "solver": at.solver.files_digest,
+            **self._identity_common_to_lines,
+            "digest": at.solver.physics_digest,
+            "solver": at.solver.solver_files_digest,
             "parameters": _parameters_as_json(at, varied),
-            "points": [_as_json(point) for point in points],
+            "points": [_named_parameters_as_json(point) for point in points],
             "start": start,
         }
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        return Line(number, at, points, along, start, direction, place, text, **self.asked)
+        return SweepLine(number, at, points, along, start, direction, place, text, **self.settings_by_name)
 
 
-def make_plan(
+def make_sweep_plan(
     model: Any,
     *,
     grid: Mapping[str, Any] | None,
@@ -266,13 +267,13 @@ def make_plan(
     both_ways: bool,
     given: Mapping[str, Any],
     **asked: Any,
-) -> Plan:
-    """Return a plan, checked before anything is computed.
+) -> SweepPlan:
+    """Return a plan of a sweep, checked before anything is computed.
 
     Args:
         model: a problem, a catalogue name or a path.
-        grid: parameters and their ranges, as for `sf.sweep`; or rows: assignments of parameters.
-        rows: assignments of parameters, one a point.
+        grid: parameters and their ranges, as for `sf.sweep`; None if rows are given.
+        rows: values of the parameters at every point.
         starts: named starts; None for the default one.
         accuracy: as for `solve`.
         both_ways: whether every line is continued backward as well.
@@ -285,49 +286,61 @@ def make_plan(
     if bool(grid) == bool(rows):
         several = next((name for name, value in given.items() if isinstance(value, list | tuple)), "")
         example = f"{{{several!r}: {given[several]!r}}}" if several else "{'alpha': (3, 0.5, 40)}"
-        raise InputError(f"grid={example}, or points, rows of parameters: give one of them")
+        raise InputError(
+            f"a sweep needs either grid={example}, or points, a list of dictionaries of parameters: give one of them"
+        )
     wanted = ComputationSettings(**asked)
-    require_known("value", wanted.ask, ASKED, "ask")
-    require_in("accuracy", accuracy, "(0, 1)")
+    require_known_name("value", wanted.ask, ASKED, "ask")
+    require_in_interval("accuracy", accuracy, "(0, 1)")
     if both_ways and (rows or wanted.ask == "simulate"):
-        raise InputError("both_ways goes with a grid and ask = solve or stability, as it follows a branch")
-    require_whole("d", wanted.simulated.d, 1)
-    require_whole("seeds", wanted.simulated.seeds, 1)
-    counts = [_count_values(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
+        raise InputError(
+            "both_ways follows a branch in two directions, which takes a grid and ask = solve or "
+            "stability: leave it out"
+        )
+    require_whole_number("d", wanted.simulated.d, 1)
+    require_whole_number("seeds", wanted.simulated.seeds, 1)
+    counts = [_count_values_on_sweep_axis(name, span) for name, span in (grid or {}).items()] or [len(rows or ())]
     starts = list(dict.fromkeys(starts or ()))
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
     if total > MOST_POINTS:
         raise InputError(
-            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: records would take "
-            f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it"
+            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: its "
+            "records would take "
+            f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it "
+            "into several sweeps"
         )
-    axes = tuple(Axis(parameter_name(name), _axis_values(name, span)) for name, span in (grid or {}).items())
-    table = tuple({parameter_name(name): value for name, value in row.items()} for row in rows or ())
+    axes = tuple(
+        SweepAxis(stored_parameter_name(name), _values_on_sweep_axis(name, span)) for name, span in (grid or {}).items()
+    )
+    table = tuple({stored_parameter_name(name): value for name, value in row.items()} for row in rows or ())
     swept = [axis.name for axis in axes] or list(dict.fromkeys(name for row in table for name in row))
     if len(set(swept)) < len(swept):
-        raise InputError("a parameter is swept twice; give each once")
-    base = _base_problem(model, swept, given)
-    for start in starts:
-        require_known("start", start, base.solver.model.STARTS, base.solver.name)
+        raise InputError(f"a parameter is swept twice among {', '.join(swept)}; give each parameter once")
+    base = _problem_without_swept_parameters(model, swept, given)
+    starts = [find_start(base, start) for start in starts]
     sized = _problems_by_size(model, given, axes, table)
     chosen = tuple(starts) or (default_start(base),)
-    source = _model_source(model, base)
-    plan = Plan(base, axes, table, chosen, accuracy, both_ways, source, sized, **asked)
-    _check_values(plan)
+    source = _model_name_or_path(model, base)
+    plan = SweepPlan(base, axes, table, chosen, accuracy, both_ways, source, sized, **asked)
+    _check_swept_parameter_values(plan)
     return plan
 
 
-def plan_from_identity(identity: Mapping[str, Any]) -> Plan:
-    """Return the plan with the identity and source that the folder of a sweep contains.
+def sweep_plan_from_identity(identity: Mapping[str, Any]) -> SweepPlan:
+    """Return the plan of a sweep from the identity and model source that the folder of its records contains.
 
     Raises:
         InputError: the model is not found, or has changed.
     """
     if identity.get("source") is None:
-        raise InputError("the model of this sweep is an object of a script: run that again, and it collects")
+        raise InputError(
+            "the model of this sweep was defined in a script and cannot be found by name; run the "
+            "script's sweep again with "
+            "the same output, and it collects the records"
+        )
     varied = dict(identity["varied"])
     rows = varied.pop("rows", None)
-    return make_plan(
+    return make_sweep_plan(
         identity["source"],
         grid=varied or None,
         rows=rows,
@@ -343,39 +356,44 @@ def plan_from_identity(identity: Mapping[str, Any]) -> Plan:
     )
 
 
-def _model_source(model: Any, base: Problem) -> str | None:
+def _model_name_or_path(model: Any, base: Problem) -> str | None:
     if isinstance(model, Problem):
-        return base.solver.name if base.solver.name in catalogue() else None
+        return base.solver.name if base.solver.name in model_catalogue() else None
     if not isinstance(model, str | Path):
         return None
-    return str(model) if str(model) in catalogue() else str(absolute_path(model))
+    return str(model) if str(model) in model_catalogue() else str(absolute_path(model))
 
 
-def _base_problem(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem:
+def _problem_without_swept_parameters(model: Any, swept: Sequence[str], given: Mapping[str, Any]) -> Problem:
     for name in given:
-        if parameter_name(name) in swept:
-            raise InputError(f"{name} is given a value and swept; leave one out")
+        if stored_parameter_name(name) in swept:
+            raise InputError(f"{name} is both given a value and swept; leave one of them out")
     if isinstance(model, Problem):
         return model.with_(**given) if given else model
     return problem_of(model, **given)
 
 
 def _problems_by_size(
-    model: Any, given: Mapping[str, Any], axes: Sequence[Axis], rows: Sequence[Mapping[str, Any]]
+    model: Any, given: Mapping[str, Any], axes: Sequence[SweepAxis], rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[tuple[str, int], ...], Problem]:
-    """Return a problem for every swept combination of structural sizes."""
+    """Return the problem for every swept combination of structural sizes."""
     if axes and axes[0].name in STRUCTURAL:
-        raise InputError(f"{axes[0].name} is a structural size: no branch goes along it; let another axis come first")
+        raise InputError(
+            f"the first axis, {axes[0].name}, is a structural size, along which no branch can be followed; "
+            "put another axis first"
+        )
     choices = {axis.name: axis.values for axis in axes if axis.name in STRUCTURAL}
     every = rows or [dict(zip(choices, values, strict=True)) for values in product(*choices.values())]
-    wanted = dict.fromkeys(filter(None, map(_structural_sizes, every)))
+    wanted = dict.fromkeys(filter(None, map(_swept_structural_sizes, every)))
     if wanted and isinstance(model, Problem):
-        raise InputError("sizes are swept by the name of a model or the path of its file, not by a problem")
+        raise InputError(
+            "a problem has fixed structural sizes; to sweep them give the name of the model or the path of its file"
+        )
     return {sizes: problem_of(model, **{**given, **dict(sizes)}) for sizes in wanted}
 
 
-def _check_values(plan: Plan) -> None:
-    """Check that every value is allowed, and that no parameter is missing."""
+def _check_swept_parameter_values(plan: SweepPlan) -> None:
+    """Check that every swept value is allowed, and that no parameter of the model is missing."""
     first = next(iter(plan.sized.values()), plan.problem)
     scalars = [axis for axis in plan.axes if axis.name not in STRUCTURAL]
     for axis in scalars:
@@ -384,53 +402,57 @@ def _check_values(plan: Plan) -> None:
     if plan.axes:
         first.require_scalar_parameters(*(axis.name for axis in scalars))
     for row in plan.rows:
-        _ = plan.problem_at(row).alpha
+        _ = plan.problem_with_values(row).alpha
 
 
-def _count_values(name: str, span: Any) -> int:
-    """Return the number of values of a span, without building the grid of (first, last, count)."""
+def _count_values_on_sweep_axis(name: str, span: Any) -> int:
+    """Return the number of values on an axis, without computing the values of (first, last, count)."""
     if isinstance(span, tuple) and len(span) == 3 and isinstance(span[2], int | float | np.number):
         count = float(span[2])
         if count.is_integer():
             return max(int(count), 0)
-    return len(grid_values(name, span))
+    return len(values_of_range_or_list(name, span))
 
 
-def _axis_values(name: str, span: Any) -> tuple[float, ...]:
-    """Return the values of (first, last), (first, last, count) or a list, in order.
+def _values_on_sweep_axis(name: str, span: Any) -> tuple[float, ...]:
+    """Return the values on an axis, given as (first, last), (first, last, count) or a list.
 
     Raises:
-        InputError: no value, a duplicate or a value that is no number.
+        InputError: there is no value, a duplicate, or a value that is not a number.
     """
-    if _count_values(name, span) < 1:
-        raise InputError(f"{name} = {span!r}: the range is empty; at least one value is expected")
-    values = grid_values(name, span).tolist()
+    if _count_values_on_sweep_axis(name, span) < 1:
+        raise InputError(f"{name} = {span!r} contains no value; give at least one")
+    values = values_of_range_or_list(name, span).tolist()
     if not np.isfinite(values).all():
-        raise InputError(f"{name} = {span!r}: finite numbers are expected")
+        raise InputError(f"{name} = {span!r}: every value must be a finite number")
     if len(set(values)) < len(values):
-        raise InputError(f"{name} = {span!r}: the range is empty or a value stands twice; {len(values)} are expected")
+        raise InputError(f"{name} = {span!r}: the range contains a value twice; give {len(values)} different values")
     if name in STRUCTURAL:
         if any(not value.is_integer() for value in values):
-            raise InputError(f"{name} = {span!r}: whole numbers are expected")
+            raise InputError(f"{name} = {span!r}: the values of a structural size must be whole numbers")
         return tuple(int(value) for value in values)
     return tuple(values)
 
 
-def _structural_sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+def _swept_structural_sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, int(value)) for name, value in values.items() if name in STRUCTURAL))
 
 
 def _parameters_as_json(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
-    """Return all parameters of a problem as JSON, without some names."""
-    values: dict[str, Any] = {"alpha": problem.sample_complexity, **problem.parameters, **problem.line_parameters}
+    """Return the parameters of a problem as JSON, except those with some names."""
+    values: dict[str, Any] = {
+        "alpha": problem.sample_complexity,
+        **problem.parameters,
+        **problem.line_parameters,
+    }
     values |= {"inverse_temperature": problem.inverse_temperature, "spectrum": problem.spectrum}
     if problem.given_law is not None:
         values["law"] = [getattr(problem.given_law, each.name) for each in fields(problem.given_law)]
-    values |= problem.solver.structure
-    return _as_json({name: value for name, value in values.items() if name not in without})
+    values |= problem.solver.structural_sizes
+    return _named_parameters_as_json({name: value for name, value in values.items() if name not in without})
 
 
-def _as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters by the names that users write, as JSON."""
+def _named_parameters_as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as JSON, by the names that users write."""
     named = {name.rstrip("_"): value for name, value in values.items()}
     return json.loads(json.dumps(named, default=lambda value: value.tolist()))

@@ -1,7 +1,7 @@
-"""Records of finished points: a file a line, a line of JSON a point, appended and flushed as each is finished.
+"""Records of finished points: one file per line of the sweep, to which a line of JSON is appended for every point.
 
-Not a number and infinities stand as NaN and Infinity. An incomplete last line, after a kill or on a full disk, is
-dropped when the file is read and cut off before more is written.
+Not a number and infinities are written as NaN and Infinity. An incomplete last line, after a kill or on a full disk, is
+ignored when the file is read, and removed before more is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..._version import __version__
 from ...base.errors import InputError
 from ...base.files import convert_os_errors, write_atomically
 from .line import FAILED, Record
-from .plan import Line, Plan
+from .plan import SweepLine, SweepPlan
 
 try:
     import fcntl
@@ -30,122 +30,126 @@ _PLAN = "sweep.json"
 
 
 def records_folder(output: Path) -> Path:
-    """Return the folder of the records of a sweep that is collected into a file, next to it."""
+    """Return the folder for the records of a sweep, next to the file into which the sweep is collected."""
     return output.with_name(f"{output.stem}.records")
 
 
-class Records:
-    """The folder of a sweep's records.
+class SweepRecords:
+    """The folder of a sweep's records, to which records are appended.
 
     Raises:
-        InputError: it contains another sweep, or cannot be read or written.
+        InputError: the folder contains another sweep, or cannot be read or written.
     """
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: SweepPlan) -> None:
         self.folder = folder
         self._streams: dict[Path, IO[bytes]] = {}
         self._plan_text = json.dumps(
-            {**plan.identity, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1
+            {**plan.sweep_identity, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1
         )
         path = folder / _PLAN
         self._is_new = not path.exists()
         if not self._is_new:
-            check_same_sweep(folder, plan)
+            require_same_sweep(folder, plan)
         elif folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} exists and contains no sweep; give another name")
+            raise InputError(
+                f"the folder {folder} exists and contains other files than records of a sweep; give another name"
+            )
         else:
-            self._write_plan()
+            self._write_sweep_identity()
 
-    def known(self, line: Line) -> dict[int, Record]:
-        """Return the records of a line by point index, the most accurate one of each point."""
-        return best(read(self.path_of(line)))
+    def known_records(self, line: SweepLine) -> dict[int, Record]:
+        """Return the best record of each point of a line, by index of the point."""
+        return best_record_of_each_point(read_records(self.records_file_of_line(line)))
 
-    def path_of(self, line: Line) -> Path:
-        """Return the file of a line."""
-        return self.folder / f"{line.key}.jsonl"
+    def records_file_of_line(self, line: SweepLine) -> Path:
+        """Return the file with the records of a line."""
+        return self.folder / f"{line.records_file_stem}.jsonl"
 
-    def append(self, line: Line, record: Record) -> None:
+    def append_record(self, line: SweepLine, record: Record) -> None:
         """Append a record to the file of its line.
 
         Args:
-            line: the line.
-            record: the record.
+            line: line of the sweep.
+            record: record of a point.
 
         Raises:
-            InputError: it cannot be written; earlier records stay.
+            InputError: the record cannot be written; earlier records stay.
         """
-        path = self.path_of(line)
+        path = self.records_file_of_line(line)
         if path not in self._streams:
-            self._streams[path] = self._opened(path, line)
-        _write_entry(self._streams[path], path, record)
+            self._streams[path] = self._open_records_file(path, line)
+        _append_json_line(self._streams[path], path, record)
 
-    def close_line(self, line: Line) -> None:
-        """Close the file of a line."""
-        stream = self._streams.pop(self.path_of(line), None)
+    def close_line_file(self, line: SweepLine) -> None:
+        """Close the file with the records of a line."""
+        stream = self._streams.pop(self.records_file_of_line(line), None)
         if stream is not None:
             stream.close()
 
-    def close(self) -> None:
-        """Close every file."""
+    def close_files(self) -> None:
+        """Close all files of records."""
         for stream in self._streams.values():
             with suppress(OSError):
                 stream.close()
         self._streams.clear()
 
     def close_and_remove_if_empty(self) -> None:
-        """Close every file, and remove the folder if this object created it and it has no records."""
-        self.close()
+        """Close all files, and remove the folder if this object created it and no record was written."""
+        self.close_files()
         if self._is_new and not any(self.folder.glob("*.jsonl")):
             with suppress(OSError):
                 (self.folder / _PLAN).unlink(missing_ok=True)
                 self.folder.rmdir()
 
-    def _write_plan(self) -> None:
-        """Write the file that identifies the sweep."""
+    def _write_sweep_identity(self) -> None:
+        """Write the file with the identity of the sweep."""
         write_atomically(self.folder / _PLAN, self._plan_text + "\n")
 
-    def _opened(self, path: Path, line: Line) -> IO[bytes]:
+    def _open_records_file(self, path: Path, line: SweepLine) -> IO[bytes]:
         if not (self.folder / _PLAN).exists():  # another command has withdrawn
-            self._write_plan()
+            self._write_sweep_identity()
         with convert_os_errors(f"cannot write {path}"):
             stream = path.open("ab", buffering=0)
             try:
                 if fcntl is not None:
                     fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise InputError(f"cannot write {path}: another command is writing there") from error
+                raise InputError(
+                    f"cannot write {path}: another command is writing records of this sweep; wait until it ends"
+                ) from error
             complete = path.read_bytes().rfind(b"\n") + 1
             stream.truncate(complete)
         if not complete:
-            _write_entry(stream, path, {"line": json.loads(line.identity)})
+            _append_json_line(stream, path, {"line": json.loads(line.identity)})
         return stream
 
 
-def check_same_sweep(folder: Path, plan: Plan) -> None:
-    """Raise InputError if a folder contains the records of another sweep than the plan's.
+def require_same_sweep(folder: Path, plan: SweepPlan) -> None:
+    """Raise InputError if a folder contains the records of another sweep than the planned one.
 
     Args:
-        folder: the folder.
-        plan: the plan.
+        folder: folder of records.
+        plan: plan of the sweep.
 
     Raises:
         InputError: the folder belongs to another sweep; the message says how it differs.
     """
-    there, wanted = read_identity(folder), json.loads(json.dumps(plan.identity))
+    there, wanted = read_sweep_identity(folder), json.loads(json.dumps(plan.sweep_identity))
     for name in wanted:
         if there.get(name) != wanted[name]:
-            one, other = _differences(there.get(name), wanted[name])
+            one, other = _differing_entries(there.get(name), wanted[name])
             raise InputError(
-                f"{folder} contains another sweep, with {name} {_shorten(one)} in place of {_shorten(other)}; give "
-                "another name, or --force to begin again"
+                f"{folder} contains the records of another sweep, with {name} = {_shortened_json(one)} instead of "
+                f"{_shortened_json(other)}; give another name, or --force to remove them and begin again"
             )
 
 
-def read_identity(folder: Path) -> dict[str, Any]:
-    """Return the identity of the sweep in a folder.
+def read_sweep_identity(folder: Path) -> dict[str, Any]:
+    """Return the identity of the sweep whose records a folder contains.
 
     Raises:
-        InputError: the folder has no valid identity.
+        InputError: the folder contains no readable identity of a sweep.
     """
     path = folder / _PLAN
     try:
@@ -153,19 +157,19 @@ def read_identity(folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{folder} contains no records of a sweep: cannot read {path} ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{folder} contains no records of a sweep: {path} is no JSON") from error
+        raise InputError(f"{folder} contains no records of a sweep: {path} is not JSON") from error
     if not isinstance(found, dict):
-        raise InputError(f"{folder} contains no records of a sweep: {path} is of another form")
+        raise InputError(f"{folder} contains no records of a sweep: {path} is not an object of JSON")
     return found
 
 
-def remove_records(folder: Path) -> None:
-    """Remove the records of a sweep, and no other files of their folder.
+def remove_sweep_records(folder: Path) -> None:
+    """Remove the records of a sweep, leaving all other files of their folder.
 
     Raises:
-        InputError: the folder contains no sweep, or cannot be removed.
+        InputError: the folder contains no sweep, or a file cannot be removed.
     """
-    read_identity(folder)
+    read_sweep_identity(folder)
     with convert_os_errors(f"cannot remove {folder}"):
         for path in [*folder.glob("*.jsonl"), folder / _PLAN]:
             path.unlink(missing_ok=True)
@@ -173,11 +177,11 @@ def remove_records(folder: Path) -> None:
             folder.rmdir()
 
 
-def read(path: Path) -> list[Record]:
-    """Return the records of a file in the order of writing, without an incomplete last one.
+def read_records(path: Path) -> list[Record]:
+    """Return the records in a file in the order of writing, without an incomplete last one.
 
     Raises:
-        InputError: the file cannot be read, or is no file of records.
+        InputError: the file cannot be read, or is damaged.
     """
     try:
         text = path.read_bytes()
@@ -189,36 +193,38 @@ def read(path: Path) -> list[Record]:
     try:
         found = [json.loads(line) for line in lines]
     except ValueError as error:
-        raise InputError(f"{path} is damaged: remove it, and its line is computed again") from error
+        raise InputError(
+            f"{path}, a file of records, is damaged; remove it, and its points are computed again"
+        ) from error
     return [record for record in found if "n" in record]
 
 
 def compress_records(records: Mapping[int, Record]) -> bytes:
-    """Return the records of a line, compressed to an eighth of their memory as objects."""
+    """Return the records of a line as compressed bytes, which take an eighth of the memory."""
     return zlib.compress(json.dumps(list(records.values())).encode(), 1)
 
 
 def decompress_records(data: bytes) -> dict[int, Record]:
-    """Return the records from their compressed form, by point index."""
+    """Return the records of a line from compressed bytes, by index of the point."""
     return {record["n"]: record for record in json.loads(zlib.decompress(data))}
 
 
-def best(records: Iterable[Record]) -> dict[int, Record]:
-    """Return the best record of each point: of this version, most accurate, latest; failures come last."""
+def best_record_of_each_point(records: Iterable[Record]) -> dict[int, Record]:
+    """Return the best record of each point: not failed, of this version, most accurate, latest."""
     found: dict[int, Record] = {}
     for record in records:
         there = found.get(record["n"])
-        if there is None or _record_rank(record) <= _record_rank(there):
+        if there is None or _record_quality_rank(record) <= _record_quality_rank(there):
             found[record["n"]] = record
     return found
 
 
-def _record_rank(record: Record) -> tuple[bool, bool, float]:
+def _record_quality_rank(record: Record) -> tuple[bool, bool, float]:
     return record["status"] == FAILED, record["version"] != __version__, record["accuracy"]
 
 
-def _write_entry(stream: IO[bytes], path: Path, entry: Mapping[str, Any]) -> None:
-    """Append a line of JSON, completely or not at all."""
+def _append_json_line(stream: IO[bytes], path: Path, entry: Mapping[str, Any]) -> None:
+    """Append one line of JSON to a file, completely or not at all."""
     data = json.dumps(entry, ensure_ascii=False).encode() + b"\n"
     before = stream.seek(0, os.SEEK_END)
     try:
@@ -227,17 +233,17 @@ def _write_entry(stream: IO[bytes], path: Path, entry: Mapping[str, Any]) -> Non
     except OSError as error:
         with suppress(OSError):
             stream.truncate(before)
-        raise InputError(f"cannot write {path}: {error.strerror or error}; what is finished is kept") from error
+        raise InputError(f"cannot write {path}: {error.strerror or error}; finished points are kept") from error
 
 
-def _differences(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return the parts of two dictionaries that differ."""
+def _differing_entries(one: Any, other: Any) -> tuple[Any, Any]:
+    """Return the entries in which two dictionaries differ, of each dictionary."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
     names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
     return {n: one[n] for n in names if n in one}, {n: other[n] for n in names if n in other}
 
 
-def _shorten(value: object) -> str:
+def _shortened_json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 120 else f"{text[:117]}..."

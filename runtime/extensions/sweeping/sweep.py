@@ -16,21 +16,21 @@ from ...base import presenting
 from ...base.errors import InputError
 from ...base.interrupts import defer_interrupts, keep_partial_results
 from ...base.options import AlgorithmOptions
-from ...base.presenting import DatasetResult, Result
+from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import ProgressTask, progress_bar
-from .engine import Engine
-from .line import FAILED, UNFINISHED, Record, is_computed, is_found
-from .plan import Line, Plan, SimulationSettings, make_plan, plan_from_identity
+from .engine import SweepEngine
+from .line import FAILED, UNFINISHED, Record, is_point_computed, is_solution_record
+from .plan import SimulationSettings, SweepLine, SweepPlan, make_sweep_plan, sweep_plan_from_identity
 from .records import (
-    Records,
-    best,
-    check_same_sweep,
+    SweepRecords,
+    best_record_of_each_point,
     compress_records,
     decompress_records,
-    read,
-    read_identity,
+    read_records,
+    read_sweep_identity,
     records_folder,
-    remove_records,
+    remove_sweep_records,
+    require_same_sweep,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class SweepProgressOptions(AlgorithmOptions):
     """Options of the progress report of a sweep.
 
     Attributes:
-        min_seconds: shortest time between two descriptions.
-        time_fraction: shortest time between them as a fraction of the elapsed time.
+        min_seconds: shortest time between two progress messages.
+        time_fraction: shortest time between two progress messages as a fraction of the elapsed time.
     """
 
     min_seconds: float = 5.0
@@ -56,13 +56,13 @@ class SweepProgressOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep(Result, DatasetResult):
+class Sweep(PresentableResult, DatasetResult):
     """The results of a sweep.
 
     Attributes:
-        plan: the plan.
+        plan: plan of the sweep.
         records: compressed records of every line (see `lines`); missing points are unfinished.
-        interrupted: whether Ctrl-C ended it; out_of_time: whether a time limit did.
+        interrupted: whether Ctrl-C ended the sweep; out_of_time: whether a time limit did.
         shard: (I, N) if only every N-th line was asked for, else None.
 
     Example:
@@ -71,46 +71,46 @@ class Sweep(Result, DatasetResult):
         (('start', 'alpha', 'Delta'), {})
     """
 
-    plan: Plan
+    plan: SweepPlan
     records: tuple[bytes, ...]
     interrupted: bool = False
     out_of_time: bool = False
     shard: tuple[int, int] | None = None
 
-    def lines(self) -> Iterator[tuple[Line, dict[int, Record]]]:
-        """Yield every line with its records by point index."""
+    def lines(self) -> Iterator[tuple[SweepLine, dict[int, Record]]]:
+        """Yield every line of the sweep with its records, by index of the point."""
         for line, data in zip(self.plan.lines, self.records, strict=True):
             yield line, decompress_records(data)
 
-    def points(self) -> Iterator[tuple[tuple[int, ...], Line, Record]]:
-        """Yield (index in `plan.shape`, line, record) of every point; an unfinished one has only a status."""
+    def points(self) -> Iterator[tuple[tuple[int, ...], SweepLine, Record]]:
+        """Yield index (in `plan.shape`), line and record of every point; an unfinished point has only a status."""
         for line, known in self.lines():
             for n in range(len(line.points)):
                 record = known.get(n)
                 if record is None:
-                    record = {"n": n, "status": UNFINISHED, "reason": "it was not computed"}
-                yield self.plan.index_of(line, n), line, record
+                    record = {"n": n, "status": UNFINISHED, "reason": "the point was not computed"}
+                yield self.plan.index_of_point(line, n), line, record
 
     @cached_property
     def statuses(self) -> dict[str, int]:
-        """The number of points of each status, most frequent first."""
+        """The number of points by status, most frequent first."""
         counted = Counter(record["status"] for _, _, record in self.points())
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
     @cached_property
     def weak(self) -> dict[str, int]:
-        """The number of points by status that are neither solutions nor beyond the end of a branch.
+        """The number of failed points by status: neither a solution nor beyond the end of a branch.
 
-        If a line has its branch somewhere, points before its first and after its last solution are beyond the end,
-        with any status of the solver; if it never has it, nothing is known.
+        On a line with a solution, points before the first and after the last solution are beyond the ends of the
+        branch, whatever the status of the solver. On a line without any solution, every point counts.
         """
         counted: Counter[str] = Counter()
         for line, known in self.lines():
-            first = min((n for n, record in known.items() if is_found(record)), default=0)
+            first = min((n for n, record in known.items() if is_solution_record(record)), default=0)
             for n in range(len(line.points)):
                 record = known.get(n, {"status": UNFINISHED})
                 beyond = line.along is not None and record["status"] not in (FAILED, UNFINISHED)
-                if not (beyond and not is_found(record) and (n < first or "lost" in record)):
+                if not (beyond and not is_solution_record(record) and (n < first or "lost" in record)):
                     counted[record["status"]] += 1
         return {name: counted[name] for name in self.statuses if name not in _FINE and counted[name]}
 
@@ -119,11 +119,11 @@ class Sweep(Result, DatasetResult):
         return presenting.to_dataset(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a frame with one row a point, and columns named q_1, V_1, ... per token."""
+        """Return a data frame with one row per point, and columns q_1, V_1, ... per token."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw families of curves along one axis, or maps along two; saved if a path is given."""
+        """Draw families of curves along one axis or maps along two, and save the figure if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -150,7 +150,7 @@ def sweep(
     shard: tuple[int, int] | None = None,
     **parameters: Any,
 ) -> Sweep:
-    """Solve at every point of a grid or a table, from every start, and continue from the records next to `output`.
+    """Solve at every point of a grid or a table of parameters, from every start, resuming from existing records.
 
     Along the first axis every point starts from its neighbour, in the order of the values; lines run in parallel. The
     result has the same bytes on any engine, and after any number of interruptions.
@@ -158,8 +158,8 @@ def sweep(
     Args:
         model: a problem, a catalogue name or a path; sizes can be swept by the latter two.
         grid: parameter -> (first, last, count) or a list of values, as {"alpha": (3, 0.5, 40), "omega": [0, 0.3]}.
-        points: instead of a grid, rows of parameters (arrays and sizes, too), each solved independently.
-        starts: named starts, by default semantic.
+        points: instead of a grid, a list of parameter values (also arrays and sizes), each solved independently.
+        starts: named starts; by default informed; semantic with several tokens.
         ask: `solve`, `stability` (with a verdict on replica symmetry), or `simulate` (error bars are standard errors).
         accuracy: as for `solve`.
         both_ways: continue every line backward as well: branches have hysteresis.
@@ -167,15 +167,15 @@ def sweep(
         d: dimension of simulations.
         seeds: number of seeds of simulations.
         method: method of simulations, as for `sf.simulate`.
-        output: a file `NAME.nc` for `save`; records go to the folder `NAME.records` next to it. By default they are
-            temporary.
+        output: a file `NAME.nc` for `save`; records go to the folder `NAME.records` next to it. By default records
+            are temporary.
         force: remove existing records.
-        processes: workers of a local cluster of Dask, one a core by default; 1 (or no Dask) is this process.
+        processes: workers of a local cluster of Dask, one per core by default; 1 (or no Dask) is this process.
         scheduler: address of a running scheduler of Dask.
         cluster: YAML file of a cluster for dask-jobqueue.
-        threads: threads a process.
+        threads: threads per process.
         memory: gigabytes that a process may use; the memory of the machine is divided by default.
-        shard: (I, N) runs every N-th line, from the I-th on; `collect` joins their records.
+        shard: (I, N) runs every N-th line, from the I-th on; `collect` joins the records of all shards.
         parameters: values of other parameters, for all points.
 
     Raises:
@@ -187,7 +187,7 @@ def sweep(
         >>> found.statuses
         {'converged': 6}
     """
-    plan = make_plan(
+    plan = make_sweep_plan(
         model,
         grid=grid,
         rows=points,
@@ -200,11 +200,11 @@ def sweep(
         given=parameters,
     )
     bytes_allowed = None if memory is None else int(1e9 * memory)
-    engine = Engine(processes, scheduler, None if cluster is None else Path(cluster), threads, bytes_allowed)
+    engine = SweepEngine(processes, scheduler, None if cluster is None else Path(cluster), threads, bytes_allowed)
     if output is not None:
-        return run(plan, engine, records_folder(Path(output)), force, shard)
+        return run_sweep_plan(plan, engine, records_folder(Path(output)), force, shard)
     with temporary_records_folder() as folder:
-        return run(plan, engine, folder, shard=shard)
+        return run_sweep_plan(plan, engine, folder, shard=shard)
 
 
 @contextmanager
@@ -214,12 +214,14 @@ def temporary_records_folder() -> Iterator[Path]:
         yield Path(folder) / "records"
 
 
-def run(plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tuple[int, int] | None = None) -> Sweep:
-    """Run the points of a plan that are not computed yet, and return all of them.
+def run_sweep_plan(
+    plan: SweepPlan, engine: SweepEngine, folder: Path, force: bool = False, shard: tuple[int, int] | None = None
+) -> Sweep:
+    """Run the points of a planned sweep that are not computed yet, and return the whole sweep.
 
     Args:
-        plan: the plan.
-        engine: the engine that runs it.
+        plan: plan of the sweep.
+        engine: engine that runs the lines.
         folder: folder of the records.
         force: remove existing records.
         shard: (I, N) to run every N-th line.
@@ -227,35 +229,35 @@ def run(plan: Plan, engine: Engine, folder: Path, force: bool = False, shard: tu
     Raises:
         InputError: as for `sweep`.
     """
-    engine.check()
+    engine.check_settings()
     if shard is not None and not 1 <= shard[0] <= shard[1]:
-        raise InputError(f"shard {shard[0]}/{shard[1]}: I/N with 1 <= I <= N is expected")
+        raise InputError(f"shard {shard[0]}/{shard[1]} is out of range: a shard is I/N with 1 <= I <= N")
     if force and (folder / "sweep.json").exists():
-        remove_records(folder)
-    (sweep,) = run_together([(plan, folder)], engine, shard)
+        remove_sweep_records(folder)
+    (sweep,) = run_plans_together([(plan, folder)], engine, shard)
     return sweep
 
 
-def run_together(
-    plans: Sequence[tuple[Plan, Path]],
-    engine: Engine,
+def run_plans_together(
+    plans: Sequence[tuple[SweepPlan, Path]],
+    engine: SweepEngine,
     shard: tuple[int, int] | None = None,
-    before: Callable[[Line], float] | None = None,
+    before: Callable[[SweepLine], float] | None = None,
 ) -> list[Sweep]:
-    """Run the remaining points of several plans of one model and accuracy together, and return their sweeps.
+    """Run several planned sweeps of one model and accuracy together, and return the sweeps.
 
     Args:
-        plans: plans, each with its folder of records.
-        engine: the engine that runs them.
+        plans: plans of the sweeps, each with its folder of records.
+        engine: engine that runs the lines.
         shard: (I, N) to run every N-th line.
-        before: sort key of the lines; by default plan after plan.
+        before: sort key of the lines; by default lines are run plan after plan.
 
     Raises:
         InputError: as for `sweep`.
     """
-    folders = [Records(folder, plan) for plan, folder in plans]
-    records_of: dict[int, Records] = {}
-    lines: list[Line] = []
+    folders = [SweepRecords(folder, plan) for plan, folder in plans]
+    records_of: dict[int, SweepRecords] = {}
+    lines: list[SweepLine] = []
     for (plan, _), records in zip(plans, folders, strict=True):
         for line in plan.lines if shard is None else plan.lines[shard[0] - 1 :: shard[1]]:
             records_of[len(lines)] = records
@@ -266,43 +268,45 @@ def run_together(
         count = _ProgressCounter(task, first, total)
         unfinished = []
         for line in lines:
-            known = records_of[line.number].known(line)
-            done = sum(is_computed(known.get(n), accuracy) for n in range(len(line.points)))
-            count.add_known(done)
+            known = records_of[line.number].known_records(line)
+            done = sum(is_point_computed(known.get(n), accuracy) for n in range(len(line.points)))
+            count.count_known_points(done)
             if done < len(line.points):
                 unfinished.append(line)
         if before is not None:
             unfinished.sort(key=before)
 
-        def _store_record(line: Line, record: Record) -> None:
+        def _store_record(line: SweepLine, record: Record) -> None:
             with defer_interrupts():  # an interruption comes before or after the record is written
-                records_of[line.number].append(line, record)
-                count.add(line, record)
+                records_of[line.number].append_record(line, record)
+                count.count_finished_point(line, record)
                 if record["n"] == len(line.points) - 1:
-                    records_of[line.number].close_line(line)
+                    records_of[line.number].close_line_file(line)
 
         with keep_partial_results() as early:
             try:
-                engine.run(unfinished, accuracy, lambda line: records_of[line.number].known(line), _store_record)
+                engine.run_lines(
+                    unfinished, accuracy, lambda line: records_of[line.number].known_records(line), _store_record
+                )
             except InputError:
                 for records in folders:
                     records.close_and_remove_if_empty()
                 raise
             finally:
                 for records in folders:
-                    records.close()
+                    records.close_files()
     ended = early.interrupted, early.out_of_time, shard
     return [
-        Sweep(plan, tuple(compress_records(records.known(line)) for line in plan.lines), *ended)
+        Sweep(plan, tuple(compress_records(records.known_records(line)) for line in plan.lines), *ended)
         for (plan, _), records in zip(plans, folders, strict=True)
     ]
 
 
 def collect(*folders: str | Path) -> Sweep:
-    """Return a sweep from its records, in one folder or in those of its shards.
+    """Return a sweep from the folder of its records, or from the folders of all its shards.
 
     Raises:
-        InputError: a folder contains no records, or those of another sweep; the model is not found.
+        InputError: a folder contains no records or records of another sweep, or the model is not found.
 
     Example:
         >>> import tempfile
@@ -314,36 +318,41 @@ def collect(*folders: str | Path) -> Sweep:
         True
     """
     if not folders:
-        raise InputError("give at least one folder of records")
+        raise InputError("no folder is given; give at least one folder of records, NAME.records")
     every = [Path(folder) for folder in folders]
-    plan = plan_from_identity(read_identity(every[0]))
+    plan = sweep_plan_from_identity(read_sweep_identity(every[0]))
     for folder in every:
-        check_same_sweep(folder, plan)
-    found = (best(r for folder in every for r in read(folder / f"{line.key}.jsonl")) for line in plan.lines)
+        require_same_sweep(folder, plan)
+    found = (
+        best_record_of_each_point(
+            r for folder in every for r in read_records(folder / f"{line.records_file_stem}.jsonl")
+        )
+        for line in plan.lines
+    )
     return Sweep(plan, tuple(map(compress_records, found)))
 
 
 class _ProgressCounter:
-    """A counter of points for the progress report: done, failed, left, and the time that remains."""
+    """A counter of finished, failed and remaining points that reports the progress of a sweep."""
 
-    def __init__(self, task: ProgressTask, plan: Plan, total: int) -> None:
+    def __init__(self, task: ProgressTask, plan: SweepPlan, total: int) -> None:
         self._task, self._plan, self._total = task, plan, total
         self._before = self._done = self._failed = 0
         self._started = self._last_report = monotonic()
 
-    def add_known(self, count: int) -> None:
-        """Count points that were done before."""
+    def count_known_points(self, count: int) -> None:
+        """Count points that an earlier run has finished."""
         self._before += count
         for _ in range(count):
             self._task.advance()
         self._started = monotonic()
 
-    def add(self, line: Line, record: Record) -> None:
+    def count_finished_point(self, line: SweepLine, record: Record) -> None:
         """Count a finished point.
 
         Args:
-            line: its line.
-            record: its record.
+            line: line of the point.
+            record: record of the point.
         """
         self._done += 1
         self._failed += record["status"] == FAILED

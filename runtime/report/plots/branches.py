@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ...base.errors import InputError
-from ...problems.columns import OBSERVED, quantity_of
+from ...problems.columns import OBSERVED, quantity_in_column
 from ...problems.overlaps import OVERLAPS
 from . import drawing
 from .drawing import BLUE, GREEN, GREY, LOSS_STYLES, ORANGE, PINK, RED, SKY, SYMBOLS
@@ -20,7 +20,7 @@ from .drawing import BLUE, GREEN, GREY, LOSS_STYLES, ORANGE, PINK, RED, SKY, SYM
 _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 
 
-def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Draw a branch along its parameter, with error bars: overlaps m, theta and q above, losses below.
 
     Training loss and test error have an axis each; a tuned curve adds the best value of the tuned parameter.
@@ -36,27 +36,29 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
         raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
     below = _plotted_observables(dataset)
     with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
-        upper, lower = drawing.overlap_panels(figure, len(below))
-        held = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset)]
-        upper.set_title(drawing.figure_title(dataset), loc="left", pad=8 + 11 * len(held))
+        upper, lower = drawing.create_overlap_panels(figure, len(below))
+        held = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset)]
+        upper.set_title(drawing.branch_figure_title(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, verdicts = drawing.parameter_values(dataset), drawing.point_verdicts(dataset)
-        for entry in drawing.drawn_entries(dataset):
+        x, verdicts = drawing.parameter_values_along_table(dataset), drawing.point_stability_verdicts(dataset)
+        for entry in drawing.overlap_entries_to_draw(dataset):
             look = entry.colour, entry.marker, entry.label
-            drawing.draw_line(upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0)
+            drawing.draw_line_with_verdicts(
+                upper, x, entry.values, entry.errors, verdicts, *look, hollow=entry.number > 0
+            )
         if "q_between" in dataset:
-            drawing.draw_state_overlaps(upper, dataset)
+            drawing.draw_overlaps_between_states(upper, dataset)
         upper.axhline(0, color=GREY, linewidth=0.6)
         for axes, (name, (colour, marker, label)) in zip(lower, below.items(), strict=True):
-            drawing.draw_line(
+            drawing.draw_line_with_verdicts(
                 axes, x, dataset[name].values, dataset[f"{name}_error"].values, verdicts, colour, marker, label
             )
             if name == "test_error":
-                drawing.draw_baseline(axes, dataset)
+                drawing.draw_linear_baseline(axes, dataset)
             axes.set_ylabel(label.replace(" per ", "\nper "))  # the label is long for a low panel
             drawing.start_axis_at_zero(axes)
-        [upper, *lower][-1].set_xlabel(drawing.parameter_label(dataset.attrs["parameter"]))
-        jumps = drawing.jump_intervals(dataset)
+        [upper, *lower][-1].set_xlabel(drawing.parameter_axis_label(dataset.attrs["parameter"]))
+        jumps = drawing.proximal_jump_intervals(dataset)
         marks = [
             {**event, "label": event["type"] if event["kind"] == "spinodal" else event["kind"]}
             for event in json.loads(dataset.attrs.get("events", "[]"))
@@ -67,9 +69,9 @@ def plot_dataset(dataset: xarray.Dataset, path: str | Path | None = None) -> Fig
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
             drawing.draw_branch_ends(axes, dataset, GREY)
         extra = (
-            drawing.stability_handles(verdicts)
-            + drawing.threshold_handles(marks)
-            + drawing.branch_end_handles([dataset])
+            drawing.stability_legend_entries(verdicts)
+            + drawing.threshold_legend_entries(marks)
+            + drawing.branch_end_legend_entries([dataset])
         )
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
@@ -88,7 +90,7 @@ def _plotted_observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, s
     for name in (*OBSERVED, *labels):
         if name not in dataset:
             continue
-        label = labels.get(name) or dataset[name].attrs.get("long_name", quantity_of(name).meaning)
+        label = labels.get(name) or dataset[name].attrs.get("long_name", quantity_in_column(name).meaning)
         if np.isfinite(dataset[name].values).any():
             found[name] = (*LOSS_STYLES.get(name, (SKY, "D")), label)
     return found
@@ -100,7 +102,7 @@ def plot_critical_line(
     """Draw an event along a second parameter, its error bar as a band, with codimension-2 points marked.
 
     Args:
-        dataset: from `tables.line_dataset` or `tables.bayes_line_dataset`, or loaded.
+        dataset: from `tables.critical_line_dataset` or `tables.bayes_threshold_line_dataset`, or loaded.
         path: output file; None: none.
         overlay: further tables of lines in the same two parameters.
 
@@ -118,15 +120,15 @@ def plot_critical_line(
         for number, line in enumerate(every):
             colour = _LINE_COLOURS[number % len(_LINE_COLOURS)]
             second, value, error = (line[name].values for name in ("over", "value", "error"))
-            drawing.draw_band(axes, second, value, error, colour, label="error bar" if alone else None)
+            drawing.draw_error_band(axes, second, value, error, colour, label="error bar" if alone else None)
             axes.plot(second, value, color=colour, marker="o", markersize=3, label=line.attrs["kind"])
             for special in json.loads(line.attrs["special"]):
                 axes.plot(special["over"], special["value"], "*", color=RED, markersize=12, label=special["kind"])
         values = np.concatenate([line["value"].values for line in every])
         if not alone and np.nanmin(values) > 0 and np.nanmax(values) > 10 * np.nanmin(values):
             axes.set_yscale("log")
-        axes.set_xlabel(drawing.parameter_label(over))
-        axes.set_ylabel(drawing.parameter_label(parameter))
+        axes.set_xlabel(drawing.parameter_axis_label(over))
+        axes.set_ylabel(drawing.parameter_axis_label(parameter))
         what = dataset.attrs["kind"].capitalize() if alone else "Critical lines"
         axes.set_title(f"{what} of {dataset.attrs['branches']}", loc="left")
         drawing.draw_legend(axes, [])

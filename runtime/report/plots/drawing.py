@@ -34,15 +34,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ...base.errors import InputError
-from ...base.files import check_writable, write_atomically
+from ...base.files import check_file_writable, write_atomically
 from ...base.options import AlgorithmOptions
 from ...base.progress import print_message
 from ...integration.rule import NEGLIGIBLE_JUMPS
-from ...problems.columns import column_name
-from ...stability.assess import MARGINAL, STABLE, UNSTABLE, verdict_against_one
+from ...problems.columns import table_column_name
+from ...stability.assess import MARGINAL, STABLE, UNSTABLE, stability_verdict
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#555555"
-BRANCH_COLOURS = {"semantic": BLUE, "positional": RED, "mixed": GREEN, "uninformed": GREY}
+BRANCH_COLOURS = {
+    "semantic": BLUE, "informed": BLUE, "positional": RED, "mean": RED, "mixed": GREEN, "uninformed": GREY,
+}  # fmt: skip
 OVERLAP_STYLES = {"m": (RED, "o", "|m|"), "theta": (BLUE, "s", "θ"), "q": (GREEN, "^", "q")}
 LOSS_STYLES = {"training_loss": (ORANGE, "o"), "test_error": (PINK, "s")}
 SYMBOLS = {"alpha": "α", "omega": "ω", "sigma": "σ", "lambda": "λ"}
@@ -103,20 +105,20 @@ def new_figure(width: float, height: float, path: str | Path | None) -> Iterator
         save_figure(figure, path)
 
 
-def overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tuple[Axes, list[Axes]]:
-    """Return a panel for overlaps and smaller ones below it, along one parameter.
+def create_overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tuple[Axes, list[Axes]]:
+    """Create a panel for overlaps and smaller panels below it, with a common horizontal axis.
 
     Args:
         figure: the figure.
         below: number of smaller panels.
-        ratio: of the height of a smaller panel to 1.6, that of the first one.
+        ratio: height of the first panel, where a smaller one has the height 1.6.
     """
     upper, *lower = figure.subplots(1 + below, 1, sharex=True, height_ratios=(ratio, *[1.6] * below))
     upper.set_ylabel("overlap")
     return upper, lower
 
 
-def parameter_label(parameter: str) -> str:
+def parameter_axis_label(parameter: str) -> str:
     """Return the axis label of a parameter, with its meaning if known."""
     name = parameter.rstrip("_")
     meaning = {"alpha": "samples per dimension", "omega": "weight of the positional part of the target"}.get(name)
@@ -129,14 +131,14 @@ def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> 
     Args:
         figure: the figure.
         path: output file.
-        source: the table it was drawn from, for `is_drawn_from`.
+        source: the table it was drawn from, for `is_picture_of_table`.
 
     Raises:
         InputError: the file cannot be written, or has another suffix.
     """
-    path = check_writable(Path(path))
-    kind = figure_format(path)
-    mark = {_DESCRIPTIONS[kind]: _table_digest(source)} if source is not None else {}
+    path = check_file_writable(Path(path))
+    kind = figure_file_format(path)
+    mark = {_DESCRIPTIONS[kind]: _picture_mark_of_table(source)} if source is not None else {}
     stream = io.BytesIO()
     if rcParams["text.usetex"]:
         print_message(
@@ -149,7 +151,7 @@ def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> 
     write_atomically(path, stream.getvalue())
 
 
-def figure_format(path: Path) -> str:
+def figure_file_format(path: Path) -> str:
     """Return png, pdf or svg, by the suffix of a file.
 
     Raises:
@@ -161,20 +163,20 @@ def figure_format(path: Path) -> str:
     return kind
 
 
-def is_drawn_from(path: Path, source: str) -> bool:
+def is_picture_of_table(path: Path, source: str) -> bool:
     """Return whether a file is a picture that `save_figure` drew from a table.
 
     Args:
-        path: of the picture.
-        source: of the table.
+        path: path of the picture.
+        source: path of the table.
     """
     try:
-        return _table_digest(source).encode() in path.read_bytes()
+        return _picture_mark_of_table(source).encode() in path.read_bytes()
     except OSError:
         return False
 
 
-def _table_digest(source: str) -> str:
+def _picture_mark_of_table(source: str) -> str:
     return f"drawn by saddleforge from [{quote(os.fsencode(source))}]"
 
 
@@ -190,8 +192,8 @@ def start_axis_at_zero(axes: Axes) -> None:
         axes.set_ylim(0, 1.07 * high)  # room for markers, also if all values are nearly equal
 
 
-def point_verdicts(dataset: xarray.Dataset) -> np.ndarray:
-    """Return STABLE, MARGINAL or UNSTABLE for every point, by eigenvalues and replicon without jumps.
+def point_stability_verdicts(dataset: xarray.Dataset) -> np.ndarray:
+    """Return STABLE, MARGINAL or UNSTABLE for every point, from the replicon and the longitudinal eigenvalues.
 
     With a step of symmetry breaking, by the root of type I. Points without a verdict count as unstable, unless the
     table has no verdicts at all.
@@ -203,8 +205,8 @@ def point_verdicts(dataset: xarray.Dataset) -> np.ndarray:
         error = dataset["replicon_error"].values
         if "replica_symmetry" not in dataset:  # of a release whose error bars left out the errors of the overlaps
             error = np.maximum(error, _REPLICON_ROUNDING)
-        found = _stability_verdicts(replicon, error)
-        along = _stability_verdicts(eigenvalue, np.zeros(eigenvalue.shape))
+        found = _verdicts_against_one(replicon, error)
+        along = _verdicts_against_one(eigenvalue, np.zeros(eigenvalue.shape))
         if "longitudinal" in dataset:
             along = np.where(np.isfinite(eigenvalue), dataset["longitudinal"].values, UNSTABLE)
         found = np.where((found == UNSTABLE) | (along == STABLE), found, along)
@@ -214,19 +216,19 @@ def point_verdicts(dataset: xarray.Dataset) -> np.ndarray:
     return found
 
 
-def _stability_verdicts(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Return `verdict_against_one` of every value; UNSTABLE for NaN."""
+def _verdicts_against_one(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Return `stability_verdict` of every value; UNSTABLE for NaN."""
     pairs = zip(values.ravel(), np.nan_to_num(errors).ravel(), strict=True)
-    words = [verdict_against_one(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
+    words = [stability_verdict(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
     return np.array(words, object).reshape(values.shape)
 
 
-def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
-    """Return disjoint intervals of the parameter, half way to the neighbours, in which the proximal map jumps.
+def proximal_jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
+    """Return the disjoint intervals of the parameter in which the proximal map jumps.
 
     The parameter need not be monotonic.
     """
-    values = parameter_values(dataset)
+    values = parameter_values_along_table(dataset)
     if not len(values):
         return []
     edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
@@ -241,19 +243,19 @@ def jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
     return intervals
 
 
-def parameter_values(dataset: xarray.Dataset) -> np.ndarray:
+def parameter_values_along_table(dataset: xarray.Dataset) -> np.ndarray:
     """Return the values of the parameter along the table, (N,)."""
-    return dataset[column_name(dataset.attrs["parameter"])].values
+    return dataset[table_column_name(dataset.attrs["parameter"])].values
 
 
 @dataclass(frozen=True)
-class OverlapEntry:
+class PlottedOverlapEntry:
     """An entry of an overlap along a curve, with the entries that agree with it.
 
     Attributes:
-        name: of the overlap.
+        name: name of the overlap.
         number: how many entries of the overlap are drawn before it.
-        values: of the first entry, (N,); |m| if the sign is free.
+        values: values of the first entry, (N,); |m| if the sign is free.
         errors: their error bars, (N,).
         indices: (token, cluster, column, ...) of all entries, from 0.
         label: the entries in words.
@@ -269,7 +271,7 @@ class OverlapEntry:
     @property
     def colour(self) -> str:
         """The colour of the overlap in the shade of this entry."""
-        return entry_shade(OVERLAP_STYLES[self.name][0], self.number)
+        return overlap_entry_colour(OVERLAP_STYLES[self.name][0], self.number)
 
     @property
     def marker(self) -> str:
@@ -277,12 +279,12 @@ class OverlapEntry:
         return OVERLAP_STYLES[self.name][1]
 
 
-def drawn_entries(dataset: xarray.Dataset) -> list[OverlapEntry]:
-    """Return the entries of m, theta and q that differ."""
-    return [entry for name in OVERLAP_STYLES for entry in distinct_entries(dataset, name)]
+def overlap_entries_to_draw(dataset: xarray.Dataset) -> list[PlottedOverlapEntry]:
+    """Return the different entries of m, theta and q, each to be drawn once."""
+    return [entry for name in OVERLAP_STYLES for entry in distinct_overlap_entries(dataset, name)]
 
 
-def distinct_entries(dataset: xarray.Dataset, name: str) -> list[OverlapEntry]:
+def distinct_overlap_entries(dataset: xarray.Dataset, name: str) -> list[PlottedOverlapEntry]:
     """Return the entries of an overlap along a curve, without those that agree with an earlier one everywhere.
 
     An entry is drawn once for all tokens and clusters in which it is equal within the error bars; of q the upper
@@ -290,9 +292,9 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[OverlapEntry]:
 
     Args:
         dataset: table of a branch.
-        name: of the overlap.
+        name: name of the overlap.
     """
-    block, errors = plotted_overlap(dataset, name), dataset[f"{name}_error"].values
+    block, errors = overlap_values_to_draw(dataset, name), dataset[f"{name}_error"].values
     tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
 
     def have_equal_values(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -302,30 +304,34 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[OverlapEntry]:
             one: index of the first.
             other: index of the second.
         """
-        apart = np.abs(entry_along_curve(block, one) - entry_along_curve(block, other))
-        known = np.nan_to_num(entry_along_curve(errors, one)) + np.nan_to_num(entry_along_curve(errors, other))
+        apart = np.abs(overlap_entry_along_curve(block, one) - overlap_entry_along_curve(block, other))
+        known = np.nan_to_num(overlap_entry_along_curve(errors, one)) + np.nan_to_num(
+            overlap_entry_along_curve(errors, other)
+        )
         return bool(np.all((apart <= tolerance + known) | np.isnan(apart)))
 
     groups: list[list[tuple[int, ...]]] = []
-    for entry in independent_entries(block.shape[3:], name):
+    for entry in independent_overlap_entries(block.shape[3:], name):
         own: list[list[tuple[int, ...]]] = []
-        for context in present_contexts(dataset, name):
+        for context in contexts_with_nonzero_overlap(dataset, name):
             index = (*context, *entry)
             group = next((one for one in own if have_equal_values(one[0], index)), None)
             own.append([index]) if group is None else group.append(index)
         for new in own:
             same = [index[:2] for index in new]
-            group = next((g for g in groups if unique_contexts(g) == same and have_equal_values(g[0], new[0])), None)
+            group = next(
+                (g for g in groups if contexts_of_entries(g) == same and have_equal_values(g[0], new[0])), None
+            )
             groups.append(new) if group is None else group.extend(new)
     found = []
     for number, group in enumerate(groups):
-        label = entry_label(overlap_symbol(dataset, name), group, block.shape[1:])
+        label = overlap_entry_label(overlap_symbol(dataset, name), group, block.shape[1:])
         found.append(
-            OverlapEntry(
+            PlottedOverlapEntry(
                 name,
                 number,
-                entry_along_curve(block, group[0]),
-                entry_along_curve(errors, group[0]),
+                overlap_entry_along_curve(block, group[0]),
+                overlap_entry_along_curve(errors, group[0]),
                 tuple(group),
                 label,
             )
@@ -333,22 +339,22 @@ def distinct_entries(dataset: xarray.Dataset, name: str) -> list[OverlapEntry]:
     return found
 
 
-def entry_along_curve(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
+def overlap_entry_along_curve(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
     """Return an entry of an overlap at every point, (N,).
 
     Args:
         block: the overlap, (N, tokens, clusters, ...).
-        index: of the entry.
+        index: index of the entry.
     """
     return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
 
 
-def plotted_overlap(dataset: xarray.Dataset, name: str) -> np.ndarray:
+def overlap_values_to_draw(dataset: xarray.Dataset, name: str) -> np.ndarray:
     """Return the values of an overlap to draw: |m| if the sign of W is free.
 
     Args:
         dataset: table of a branch.
-        name: of the overlap.
+        name: name of the overlap.
     """
     values = dataset[name].values
     return np.abs(values) if overlap_symbol(dataset, name).startswith("|") else values
@@ -359,49 +365,49 @@ def overlap_symbol(dataset: xarray.Dataset, name: str) -> str:
 
     Args:
         dataset: table of a branch.
-        name: of the overlap.
+        name: name of the overlap.
     """
     return "m" if name == "m" and dataset["m"].attrs.get("sign") == "fixed" else OVERLAP_STYLES[name][2]
 
 
-def independent_entries(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
+def independent_overlap_entries(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
     """Return (column, ...) of the independent entries of an overlap: of q, the upper triangle.
 
     Args:
         shape: (tokens, clusters, columns, ...).
-        name: of the overlap.
+        name: name of the overlap.
     """
     return [index for index in np.ndindex(*shape) if name != "q" or index[0] <= index[1]]
 
 
-def present_contexts(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
+def contexts_with_nonzero_overlap(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
     """Return the (token, cluster) pairs in which an overlap does not vanish by construction.
 
     Args:
         dataset: table of a branch.
-        name: of the overlap.
+        name: name of the overlap.
     """
     shape = dataset[name].sizes["token"], dataset[name].sizes["cluster"]
     known = np.atleast_1d(dataset[name].attrs.get("present", np.ones(shape, int)))
     return [index for index, there in np.ndenumerate(known.reshape(shape)) if there]
 
 
-def unique_contexts(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def contexts_of_entries(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Return the (token, cluster) pairs of a group of entries, each once."""
     return list(dict.fromkeys(index[:2] for index in group))
 
 
-def entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
-    """Return the entries that a line stands for in words, as 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
+def overlap_entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+    """Return the legend text for overlap entries, as 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
 
     Args:
-        symbol: of the overlap.
+        symbol: symbol of the overlap.
         group: (token, cluster, column, ...) of each, the same tokens and clusters for all.
-        shape: of the overlap, (tokens, clusters, columns, ...).
+        shape: shape of the overlap, (tokens, clusters, columns, ...).
     """
     entries = list(dict.fromkeys(index[2:] for index in group))
-    parts = [_entries_text(symbol, entries, shape[2:])]
-    contexts, several = unique_contexts(group), any(size > 1 for size in shape[2:])
+    parts = [_overlap_entries_text(symbol, entries, shape[2:])]
+    contexts, several = contexts_of_entries(group), any(size > 1 for size in shape[2:])
     if shape[0] * shape[1] == 1 or (len(contexts) == shape[0] * shape[1] and not several):
         return parts[0]
     tokens, clusters = (sorted({context[axis] for context in contexts}) for axis in (0, 1))
@@ -410,11 +416,11 @@ def entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[i
         return ", ".join([*parts, " and ".join(named)])
     for axis, numbers, size in (("token", tokens, shape[0]), ("cluster", clusters, shape[1])):
         if size > 1:
-            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_numbers_text(numbers)}")
+            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_number_range_text(numbers)}")
     return ", ".join(parts)
 
 
-def _entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
+def _overlap_entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
     if all(size == 1 for size in shape):
         return symbol
     size = shape[0]
@@ -426,10 +432,10 @@ def _entries_text(symbol: str, entries: Sequence[tuple[int, ...]], shape: Sequen
         if not diagonal and len(entries) == others:
             return f"{symbol}_ab for all a ≠ b"
     bare, bar = (symbol[1:-1], "|") if symbol.startswith("|") else (symbol, "")
-    return " = ".join(f"{bar}{bare}{_subscript_text(entry)}{bar}" for entry in entries)
+    return " = ".join(f"{bar}{bare}{_subscript_digits(entry)}{bar}" for entry in entries)
 
 
-def _subscript_text(entry: Sequence[int]) -> str:
+def _subscript_digits(entry: Sequence[int]) -> str:
     numbers = [str(i + 1) for i in entry]
     return ("" if all(len(n) == 1 for n in numbers) else ",").join(numbers).translate(_SUBSCRIPTS)
 
@@ -437,37 +443,37 @@ def _subscript_text(entry: Sequence[int]) -> str:
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-def _numbers_text(numbers: Sequence[int]) -> str:
-    """Return 1-3 for consecutive numbers, else 1, 3."""
+def _number_range_text(numbers: Sequence[int]) -> str:
+    """Return numbers as text, counted from 1: 1-3 for consecutive ones, else 1, 3."""
     first, last = numbers[0] + 1, numbers[-1] + 1
     if len(numbers) > 2 and last - first == len(numbers) - 1:
         return f"{first}-{last}"
     return ", ".join(str(n + 1) for n in numbers)
 
 
-def draw_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: Any, **style: Any) -> None:
-    """Shade a value with its error bar on both sides; without an error bar, nothing.
+def draw_error_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: Any, **style: Any) -> None:
+    """Shade the band of the error bar around a curve.
 
     Args:
         axes: the panel.
         x: the parameter, (N,).
         y: values, (N,).
         error: error bars, (N,).
-        colour: of the band.
-        **style: of Matplotlib's fill.
+        colour: colour of the band.
+        **style: options of Matplotlib's `fill_between`.
     """
     known = np.nan_to_num(error)
     axes.fill_between(x, y - known, y + known, color=colour, linewidth=0, **{"alpha": 0.25, **style})
 
 
-def draw_state_overlaps(axes: Axes, dataset: xarray.Dataset) -> None:
+def draw_overlaps_between_states(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw the overlaps between two states, (token, cluster, column, column2), as thin lines in the colour of q.
 
     Args:
         axes: the panel.
         dataset: table of a branch with broken symmetry.
     """
-    x, between = parameter_values(dataset), dataset["q_between"].values
+    x, between = parameter_values_along_table(dataset), dataset["q_between"].values
     _, _, _, *columns = between.shape
     for number, (a, b) in enumerate((a, b) for a, b in np.ndindex(*columns) if a <= b):
         for context in np.ndindex(*between.shape[1:3]):
@@ -476,19 +482,19 @@ def draw_state_overlaps(axes: Axes, dataset: xarray.Dataset) -> None:
             axes.plot(x, y, color=GREEN, linewidth=0.9, linestyle=":", marker="v", markersize=3, label=label)
 
 
-def entry_shade(colour: str, number: int) -> str:
-    """Return the colour of an entry of an overlap: darker, then lighter with its number.
+def overlap_entry_colour(colour: str, number: int) -> str:
+    """Return the colour of an entry of an overlap: a shade of the colour of the overlap by its number.
 
     Args:
-        colour: of the overlap.
-        number: of the entry, from 0.
+        colour: colour of the overlap.
+        number: number of the entry, from 0.
     """
     toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
     red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
     return to_hex((red, green, blue))
 
 
-def draw_line(
+def draw_line_with_verdicts(
     axes: Axes,
     x: np.ndarray,
     y: np.ndarray,
@@ -507,10 +513,10 @@ def draw_line(
         x: the parameter, (N,).
         y: values, (N,).
         error: error bars, (N,).
-        verdicts: see `point_verdicts`.
-        colour: of line and markers.
+        verdicts: verdict of every point, see `point_stability_verdicts`.
+        colour: colour of line and markers.
         marker: Matplotlib's marker.
-        label: of the legend.
+        label: text in the legend.
         hollow: whether markers are hollow.
     """
     look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour}
@@ -522,7 +528,7 @@ def draw_line(
         axes.plot([], [], label=label, **look)
 
 
-def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
+def draw_linear_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw the test error of the linear baseline, if there is one.
 
     Args:
@@ -531,7 +537,9 @@ def draw_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
     """
     baseline = dataset["baseline_error"].values
     if np.isfinite(baseline).any():
-        axes.plot(parameter_values(dataset), baseline, color="black", linestyle=":", label="linear baseline")
+        axes.plot(
+            parameter_values_along_table(dataset), baseline, color="black", linestyle=":", label="linear baseline"
+        )
 
 
 def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
@@ -540,7 +548,7 @@ def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
     Args:
         axes: the panel.
         dataset: table of a branch.
-        colour: of the line.
+        colour: colour of the line.
     """
     for side in ("end_below", "end_above"):
         end = json.loads(dataset.attrs.get(side, "[]"))
@@ -548,7 +556,7 @@ def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
             axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
 
 
-def branch_end_handles(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+def branch_end_legend_entries(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
     """Return the legend entry for ends of branches; empty if all reach the edge of the grid."""
     if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
         return []
@@ -572,7 +580,7 @@ def draw_thresholds(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
 MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 
-def threshold_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+def threshold_legend_entries(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
     """Return the legend entries of thresholds."""
     return [
         Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
@@ -580,8 +588,8 @@ def threshold_handles(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
     ]
 
 
-def stability_handles(verdicts: np.ndarray) -> list[Any]:
-    """Return the legend entries for stable and other stretches; empty if all is stable."""
+def stability_legend_entries(verdicts: np.ndarray) -> list[Any]:
+    """Return the legend entries for line styles of stable and unstable points; empty if all points are stable."""
     if np.all(verdicts == STABLE):
         return []
     shown = [verdict for verdict in _LABELS if verdict != MARGINAL or MARGINAL in verdicts]
@@ -600,7 +608,7 @@ def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
         axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def describe_setting(dataset: xarray.Dataset) -> str:
+def describe_model_setting(dataset: xarray.Dataset) -> str:
     """Return the model and its scalar parameters in words."""
     parameters = json.loads(dataset.attrs["parameters"])
     named = {"omega": parameters.get("omega")} if "omega" in parameters else {}
@@ -609,8 +617,8 @@ def describe_setting(dataset: xarray.Dataset) -> str:
     return f"{name}, {numbers}" if numbers else name
 
 
-def describe_parameters(dataset: xarray.Dataset) -> list[str]:
-    """Return short lines with the scalar parameters that `describe_setting` leaves out, without sizes of 1."""
+def describe_scalar_parameters(dataset: xarray.Dataset) -> list[str]:
+    """Return lines of text with the scalar parameters of a table, without those in the title."""
     shown = []
     for name, value in json.loads(dataset.attrs["parameters"]).items():
         if isinstance(value, list) and value and all(entry == value[0] for entry in value):
@@ -621,8 +629,8 @@ def describe_parameters(dataset: xarray.Dataset) -> list[str]:
     return wrap(",  ".join(shown), 110)
 
 
-def ansatz_note(dataset: xarray.Dataset) -> list[str]:
-    """Return a line of the title about the ansatz if replica symmetry was judged unstable; else nothing."""
+def replica_symmetry_warning(dataset: xarray.Dataset) -> list[str]:
+    """Return a warning for the title if replica symmetry is unstable at some points; else nothing."""
     if "rsb" in dataset or "replica_symmetry" not in dataset or not (dataset["replica_symmetry"] == UNSTABLE).any():
         return []
     return ["replica symmetric numbers, though replica symmetry is unstable where marked"]
@@ -631,6 +639,6 @@ def ansatz_note(dataset: xarray.Dataset) -> list[str]:
 _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 
-def figure_title(dataset: xarray.Dataset) -> str:
-    """Return branch and setting."""
-    return f"{dataset.attrs['branch'].capitalize()} branch, {describe_setting(dataset)}"
+def branch_figure_title(dataset: xarray.Dataset) -> str:
+    """Return the title of a figure of a branch: the branch, the model and its scalar parameters."""
+    return f"{dataset.attrs['branch'].capitalize()} branch, {describe_model_setting(dataset)}"

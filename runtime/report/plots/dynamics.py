@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from . import drawing
 from .drawing import GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, FigureOptions
-from .simulation import draw_points
+from .simulation import draw_simulation_means
 
 
 def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: bool = False) -> Figure:
@@ -25,15 +25,15 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
     record, times = json.loads(dataset.attrs["dynamics"]), dataset["time"].values
     below = [name for name in ("loss", "test_error") if np.isfinite(dataset[name].values).any()]
     with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
-        upper, lower = drawing.overlap_panels(figure, len(below))
+        upper, lower = drawing.create_overlap_panels(figure, len(below))
         upper.set_title(f"{dataset.attrs['model']}, descent from {record['start']}, rate {record['rate']}", loc="left")
-        for entry in drawing.drawn_entries(dataset):
-            drawing.draw_band(upper, times, entry.values, entry.errors, entry.colour)
+        for entry in drawing.overlap_entries_to_draw(dataset):
+            drawing.draw_error_band(upper, times, entry.values, entry.errors, entry.colour)
             upper.plot(times, entry.values, color=entry.colour, label=entry.label)
         upper.axhline(0, color=GREY, linewidth=0.6)
         for axes, name in zip(lower, below, strict=True):
             colour = LOSS_STYLES[name][0] if name in LOSS_STYLES else ORANGE
-            drawing.draw_band(axes, times, dataset[name].values, dataset[f"{name}_error"].values, colour)
+            drawing.draw_error_band(axes, times, dataset[name].values, dataset[f"{name}_error"].values, colour)
             axes.plot(times, dataset[name].values, color=colour)
             axes.set_ylabel(name.replace("_", " "))
             if log:
@@ -51,7 +51,7 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
 
 
 def plot_one_pass_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Draw overlaps of one-pass runs at finite d against time: a thin line a seed, points for the mean.
+    """Draw overlaps of one-pass runs at finite d against time: a thin line per seed, points for the mean.
 
     Points have standard errors; if the table has the dynamics of infinite d, it is drawn as lines with error bars.
 
@@ -78,18 +78,22 @@ def plot_one_pass_runs(dataset: xarray.Dataset, path: str | Path | None = None) 
             spread = runs.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else np.full(runs.shape[1:], np.nan)
             # Entries that agree in theory, else within two standard errors, are drawn once.
             own[f"{name}_error"] = (own[name].dims, 2 * spread)
-            for entry in drawing.distinct_entries(own if theory is None else theory, name):
+            for entry in drawing.distinct_overlap_entries(own if theory is None else theory, name):
                 first, colour = entry.indices[0], entry.colour
                 if theory is not None:
-                    drawing.draw_band(axes, times, entry.values, entry.errors, colour)
+                    drawing.draw_error_band(axes, times, entry.values, entry.errors, colour)
                     axes.plot(times, entry.values, color=colour)
                 for run in runs:
-                    axes.plot(times, drawing.entry_along_curve(run, first), color=colour, linewidth=0.5, alpha=0.3)
+                    axes.plot(
+                        times, drawing.overlap_entry_along_curve(run, first), color=colour, linewidth=0.5, alpha=0.3
+                    )
                 means, errors = (
-                    drawing.entry_along_curve(runs.mean(axis=0), first),
-                    drawing.entry_along_curve(spread, first),
+                    drawing.overlap_entry_along_curve(runs.mean(axis=0), first),
+                    drawing.overlap_entry_along_curve(spread, first),
                 )
-                draw_points(axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label)
+                draw_simulation_means(
+                    axes, times[shown], means[shown], errors[shown], colour, entry.marker, entry.label
+                )
         theory_note = "" if theory is None else "; thick lines: infinite d"
         axes.set_title(
             f"{dataset.attrs['model']}, descent from {plan['start']}, rate {plan['rate']}\n"

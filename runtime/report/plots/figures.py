@@ -9,10 +9,10 @@ import xarray
 from matplotlib.figure import Figure
 
 from ...base.presenting import DatasetResult, plot
-from .branches import plot_critical_line, plot_dataset
+from .branches import plot_branch, plot_critical_line
 from .dynamics import plot_dynamics, plot_one_pass_runs
 from .phases import plot_phases
-from .simulation import plot_runs
+from .simulation import plot_simulation_runs
 from .sweeps import plot_sweep
 
 # Attribute of tables of one kind -> their figure.
@@ -20,36 +20,36 @@ _FIGURES = {
     "dynamics": plot_dynamics,
     "sweep": plot_sweep,
     "phases": plot_phases,
-    "plan": plot_runs,
+    "plan": plot_simulation_runs,
     "special": plot_critical_line,
 }
 
 
-@plot.register(xarray.Dataset)
+@plot.register_renderer_of_class(xarray.Dataset)
 def plot_table(dataset: xarray.Dataset, path: str | Path | None = None, **options: Any) -> Figure:
-    """Draw a table of any kind.
+    """Draw the figure of a Dataset, by the kind of result that it holds.
 
     Args:
         dataset: table of a result, or loaded from a file.
         path: output file, PNG, PDF or SVG; None: none.
-        options: of the figure of its kind, as `overlay` of critical lines.
+        options: options of the figure of its kind, as `overlay` of critical lines.
 
     Raises:
         InputError: the table has nothing to draw.
     """
-    draw: Any = next((draw for mark, draw in _FIGURES.items() if mark in dataset.attrs), plot_dataset)
-    if draw is plot_runs and "path_q" in dataset:
+    draw: Any = next((draw for mark, draw in _FIGURES.items() if mark in dataset.attrs), plot_branch)
+    if draw is plot_simulation_runs and "path_q" in dataset:
         draw = plot_one_pass_runs
     return draw(dataset, path, **options)
 
 
-@plot.register(DatasetResult)
+@plot.register_renderer_of_class(DatasetResult)
 def plot_result(result: DatasetResult, path: str | Path | None = None, **options: Any) -> Figure:
     """Draw a result that is a table of points.
 
     Args:
         result: the result.
         path: output file; None: none.
-        options: of the figure of its kind.
+        options: options of the figure of its kind.
     """
     return plot_table(result.to_xarray(), path, **options)

@@ -22,9 +22,9 @@ from matplotlib.patches import Patch
 from ...base.options import AlgorithmOptions
 from ...extensions.planes.boundaries import BRACKETED, CROSSING, REPLICON, SPINODAL
 from ...extensions.planes.codim2_points import UNCONFIRMED
-from ...problems.columns import column_name
+from ...problems.columns import table_column_name
 from ...stability.assess import MARGINAL
-from ..phases import boundary_name
+from ..phases import describe_boundary
 from . import drawing
 from .drawing import BRANCH_COLOURS, GREEN, GREY, ORANGE, PINK, SKY
 
@@ -69,13 +69,13 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     through the replicon or jumps, or marginal.
 
     Args:
-        dataset: from `phase_tables.phases_dataset`, or loaded.
+        dataset: from `phase_tables.phase_diagram_dataset`, or loaded.
         path: output file; None: none.
     """
     names = json.loads(dataset.attrs["phases"])
-    if dataset.sizes[column_name(names[1])] == 1:  # an interrupted diagram
-        dataset = _widen_single_row(dataset, column_name(names[1]))
-    x, y = _grid_values(dataset)
+    if dataset.sizes[table_column_name(names[1])] == 1:  # an interrupted diagram
+        dataset = _widen_single_grid_row(dataset, table_column_name(names[1]))
+    x, y = _parameter_values_of_grid(dataset)
     pixels = PhaseFigureOptions.current().pixels
     branches = [str(name) for name in dataset["solution"].values]
     spare = iter(_OTHERS * len(branches))
@@ -103,11 +103,13 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         named = _label_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
-        axes.set_xlabel(drawing.parameter_label(names[0]))
-        axes.set_ylabel(drawing.parameter_label(names[1]))
+        axes.set_xlabel(drawing.parameter_axis_label(names[0]))
+        axes.set_ylabel(drawing.parameter_axis_label(names[1]))
         unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
-        held = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset), *unjudged]
-        axes.set_title("\n".join([f"Phases of {drawing.describe_setting(dataset)}", *held]), loc="left", fontsize=10)
+        held = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset), *unjudged]
+        axes.set_title(
+            "\n".join([f"Phases of {drawing.describe_model_setting(dataset)}", *held]), loc="left", fontsize=10
+        )
         drawn = [name for n, name in enumerate(branches) if n in numbers]
         extra = [Patch(facecolor=_lighten_colour(colours[name]), label=f"{name} is lowest") for name in drawn]
         extra += [
@@ -117,8 +119,8 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
     return figure
 
 
-def _widen_single_row(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
-    """Return a diagram of one row as a band around it, constant across the band."""
+def _widen_single_grid_row(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
+    """Return a phase diagram of a single row as a narrow band around that row."""
     at = float(dataset[second][0])
     height = PhaseFigureOptions.current().row_half_height
     sides = [at + sign * height * max(abs(at), 1.0) for sign in (-1, 1)]
@@ -128,9 +130,9 @@ def _widen_single_row(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
     return wide
 
 
-def _grid_values(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of both parameters."""
-    first, second = (column_name(name) for name in json.loads(dataset.attrs["phases"]))
+def _parameter_values_of_grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of both parameters of the grid."""
+    first, second = (table_column_name(name) for name in json.loads(dataset.attrs["phases"]))
     return dataset[first].values, dataset[second].values
 
 
@@ -140,25 +142,25 @@ def _lowest_branch_grid(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.n
     Rows are divided at their boundaries; cuts are interpolated linearly between rows with the same sequence of
     branches, else the nearer row counts.
     """
-    x, y = _grid_values(dataset)
-    rows = [_row_cuts(dataset, numbers[r], x, at) for r, at in enumerate(y)]
+    x, y = _parameter_values_of_grid(dataset)
+    rows = [_branch_changes_along_row(dataset, numbers[r], x, at) for r, at in enumerate(y)]
     found = np.empty((len(high), len(wide)), int)
     for n, at in enumerate(high):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
         share = (at - y[upper - 1]) / (y[upper] - y[upper - 1])
         (names, cuts), (others, above) = rows[upper - 1], rows[upper]
         if names == others:
-            cuts = _interpolate_cuts(dataset, (y[upper - 1], y[upper]), (cuts, above), share)
+            cuts = _interpolate_boundaries_between_rows(dataset, (y[upper - 1], y[upper]), (cuts, above), share)
         elif share > 0.5:
             names, cuts = others, above
         found[n] = np.array(names)[np.searchsorted(cuts, wide)]
     return found
 
 
-def _interpolate_cuts(
+def _interpolate_boundaries_between_rows(
     dataset: xarray.Dataset, ends: tuple[float, float], cuts: tuple[np.ndarray, np.ndarray], share: float
 ) -> np.ndarray:
-    """Return cuts interpolated between two rows: linear, except next to a codimension-2 point."""
+    """Return boundaries of branches interpolated between two rows of the grid."""
     found = (1 - share) * cuts[0] + share * cuts[1]
     for value, at, _ in _confirmed_codim2_points(dataset) if len(found) else ():
         there = (at - ends[0]) / (ends[1] - ends[0])
@@ -168,8 +170,10 @@ def _interpolate_cuts(
     return np.maximum.accumulate(found)
 
 
-def _row_cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float) -> tuple[list[int], np.ndarray]:
-    """Return the lowest branches along a row and the values between them: boundaries, else midpoints."""
+def _branch_changes_along_row(
+    dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
+) -> tuple[list[int], np.ndarray]:
+    """Return the lowest branches along a row of the grid and the parameter values at which they change."""
     places = np.flatnonzero(np.diff(numbers))
     kinds, here = dataset["kind"].values, dataset["at"].values == at
     located = dataset["value"].values
@@ -188,8 +192,8 @@ def _row_cuts(dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: f
 def _verdict_mask(
     through: np.ndarray, dataset: xarray.Dataset, regions: np.ndarray, wide: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Return whether the lowest branch has a verdict, taken from the nearest grid point that has one."""
-    x, y = _grid_values(dataset)
+    """Return the mask of points of the plane at which the lowest branch has a verdict, from the nearest grid point."""
+    x, y = _parameter_values_of_grid(dataset)
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
     out = np.zeros(regions.shape)
@@ -234,7 +238,7 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
         }  # fmt: skip
         axes.plot(*_extend_to_codim2_points(dataset, kind, between, points), style, color=look["color"], zorder=3)
         axes.errorbar(value, at, xerr=error, linestyle="none", capsize=2, zorder=4, **look)
-        handles[kind, between] = Line2D([], [], linestyle=style, label=boundary_name(kind, (between,)), **look)
+        handles[kind, between] = Line2D([], [], linestyle=style, label=describe_boundary(kind, (between,)), **look)
     return list(handles.values())
 
 
@@ -253,8 +257,8 @@ def _confirmed_codim2_points(dataset: xarray.Dataset) -> list[tuple[float, float
 def _extend_to_codim2_points(
     dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a line extended through codimension-2 points: at its ends, and for a crossing inside a row as well."""
-    y = np.sort(_grid_values(dataset)[1])
+    """Return a boundary line extended to the codimension-2 points in which it ends."""
+    y = np.sort(_parameter_values_of_grid(dataset)[1])
     line = {float(at): float(value) for value, _, at, _ in points}
     for value, at, lines in _confirmed_codim2_points(dataset):
         upper = int(np.clip(np.searchsorted(y, at), 1, len(y) - 1))
@@ -285,11 +289,11 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
 def _label_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
     """Draw a letter for every phase, in the row in which it is widest; return the legend entries of the letters."""
     options = PhaseFigureOptions.current()
-    x, y = _grid_values(dataset)
+    x, y = _parameter_values_of_grid(dataset)
     widest: dict[str, tuple[float, float, float]] = {}  # (fraction of the width, reduced at the frame; position)
     for r, at in enumerate(y):
         inner = 1.0 if 0 < r < len(y) - 1 else options.frame_weight
-        for name, left, right in _row_phases(dataset, r, x):
+        for name, left, right in _phases_along_row(dataset, r, x):
             share = inner * (right - left) / np.ptp(x)
             if share > widest.get(name, (0.0, 0.0, 0.0))[0]:
                 widest[name] = share, (left + right) / 2, float(at)
@@ -306,8 +310,8 @@ def _label_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
     return named
 
 
-def _row_phases(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
-    """Yield the phases along a row with their ends: boundaries, else midpoints."""
+def _phases_along_row(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
+    """Yield every phase along a row of the grid with the parameter values at its ends."""
     names, at = dataset["phase"].values[r].tolist(), float(dataset[dataset["phase"].dims[0]].values[r])
     here = dataset["value"].values[(dataset["at"].values == at) & np.isin(dataset["kind"].values, (CROSSING, SPINODAL))]
     left, start = float(x[0]), 0

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ...base.presenting import plot
-from ...extensions.comparison.compare import Comparison, Scaling
+from ...extensions.comparison.compare import FiniteSizeScaling, SimulationComparison
 from ...extensions.comparison.measurements import MeasurementComparison
-from ...problems.columns import entry_suffix
+from ...problems.columns import overlap_entry_suffix
 from . import drawing
 from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import xarray
 
 
-def draw_points(
+def draw_simulation_means(
     axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
 ) -> None:
     """Draw means of simulations with one standard error, hollow so that the line below stays visible.
@@ -34,9 +34,9 @@ def draw_points(
         x: the parameter, (N,).
         y: means, (N,).
         error: standard errors, (N,).
-        colour: of the markers.
+        colour: colour of the markers.
         marker: Matplotlib's marker.
-        label: of the legend.
+        label: text in the legend.
         face: colour inside the markers.
     """
     size: dict[str, Any] = {"markersize": 5, "capsize": 2.5, "linewidth": 1.1}
@@ -44,9 +44,9 @@ def draw_points(
     axes.errorbar(x, y, yerr=error, fmt=marker, **size, **look)
 
 
-@plot.register(Comparison)
-def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> Figure:
-    """Draw overlaps above, training loss and test error below: lines are theory, points simulations.
+@plot.register_renderer_of_class(SimulationComparison)
+def plot_comparison(comparison: SimulationComparison, path: str | Path | None = None) -> Figure:
+    """Draw simulations (points) and theory (lines): overlaps above, training loss and test error below.
 
     Of overlaps that are equal in theory, the first token and cluster is drawn.
 
@@ -57,51 +57,58 @@ def plot_comparison(comparison: Comparison, path: str | Path | None = None) -> F
     curve, found = comparison.curve, comparison.measurements()
     losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
 
-    def draw_measured(axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool) -> None:
+    def draw_simulated_quantity(
+        axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool
+    ) -> None:
         """Draw the simulated values of a quantity, where available.
 
         Args:
             axes: the panel.
-            name: of the quantity.
-            colour: of the markers.
+            name: name of the quantity.
+            colour: colour of the markers.
             marker: Matplotlib's marker.
-            label: of the legend.
+            label: text in the legend.
             absolute: whether to draw absolute values.
         """
         known = [(value, one[name]) for value, one in zip(comparison.values, found, strict=True) if name in one]
         if known:
             values, measured = zip(*known, strict=True)
             means = [abs(item.mean) if absolute else item.mean for item in measured]
-            draw_points(axes, values, means, [item.standard_error for item in measured], colour, marker, label)
+            draw_simulation_means(
+                axes, values, means, [item.standard_error for item in measured], colour, marker, label
+            )
 
     with drawing.new_figure(7.0, 4.0 + 1.9 * len(losses), path) as figure:
-        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
+        upper, lower = drawing.create_overlap_panels(figure, len(losses), 3.0)
         upper.set_title(f"{curve.name} branch, d = {comparison.simulations[0].plan.d}", loc="left")
         upper.axhline(0, color=GREY, linewidth=0.6)
         theory = curve.to_xarray(stability=False)
-        for entry in drawing.drawn_entries(theory):
+        for entry in drawing.overlap_entries_to_draw(theory):
             first, shape, symbol = (
                 entry.indices[0],
                 theory[entry.name].shape[1:],
                 drawing.overlap_symbol(theory, entry.name),
             )
             upper.plot(curve.values, entry.values, color=entry.colour)
-            key, label = entry.name + entry_suffix(first, shape), drawing.entry_label(symbol, [first], shape)
-            draw_measured(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
+            key, label = (
+                entry.name + overlap_entry_suffix(first, shape),
+                drawing.overlap_entry_label(symbol, [first], shape),
+            )
+            draw_simulated_quantity(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
         drawing.draw_legend(upper, [])
         for axes, name in zip(lower, losses, strict=True):
             colour, marker = LOSS_STYLES[name]
             axes.plot(curve.values, [getattr(s, name) for s in curve.solutions], color=colour)
-            draw_measured(axes, name, colour, marker, None, False)
+            draw_simulated_quantity(axes, name, colour, marker, None, False)
             axes.set_ylabel(name.replace("_", " "))
             drawing.start_axis_at_zero(axes)
-        [upper, *lower][-1].set_xlabel(drawing.parameter_label(curve.parameter))
+        [upper, *lower][-1].set_xlabel(drawing.parameter_axis_label(curve.parameter))
     return figure
 
 
-@plot.register(MeasurementComparison)
-def plot_own_points(points: MeasurementComparison, path: str | Path | None = None) -> Figure:
-    """Draw the branch as a line, the user's points with a standard error each.
+@plot.register_renderer_of_class(MeasurementComparison)
+def plot_measurement_comparison(points: MeasurementComparison, path: str | Path | None = None) -> Figure:
+    """Draw the branch as a line, and the user's points with their standard errors.
 
     Args:
         points: the user's points with the branch.
@@ -113,17 +120,17 @@ def plot_own_points(points: MeasurementComparison, path: str | Path | None = Non
         line = [getattr(solution, points.observable) for solution in points.curve.solutions]
         axes.plot(points.curve.values, line, color=colour, label="theory")
         means, widths = ([getattr(one, name) for one in points.measured] for name in ("mean", "standard_error"))
-        draw_points(axes, points.values, means, widths, colour, marker, "measured")
+        draw_simulation_means(axes, points.values, means, widths, colour, marker, "measured")
         if points.values[0] > 0 and points.values[-1] > 8 * points.values[0]:
             axes.set_xscale("log")
-        axes.set_xlabel(drawing.parameter_label(points.over))
+        axes.set_xlabel(drawing.parameter_axis_label(points.over))
         axes.set_ylabel(points.observable.replace("_", " "))
         drawing.start_axis_at_zero(axes)
         axes.legend()
     return figure
 
 
-def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
+def plot_simulation_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Draw every seed of a simulation: overlaps of the first token and cluster, training loss, test error.
 
     Each has an axis of its own; the colour is the kind of state.
@@ -136,9 +143,9 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     losses = [name for name in LOSS_STYLES if np.isfinite(dataset[name].values).any()]
     with drawing.new_figure(9.2, 3.6 + 1.9 * len(losses), path) as figure:
-        upper, lower = drawing.overlap_panels(figure, len(losses), 3.0)
+        upper, lower = drawing.create_overlap_panels(figure, len(losses), 3.0)
         upper.axhline(0, color=GREY, linewidth=0.6)
-        handles = [handle for name in OVERLAP_STYLES for handle in _draw_seeds(upper, dataset, name)]
+        handles = [handle for name in OVERLAP_STYLES for handle in _draw_overlaps_by_seed(upper, dataset, name)]
         for branch in dict.fromkeys(branches):
             own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
             for axes, name in zip(lower, losses, strict=True):
@@ -156,18 +163,20 @@ def plot_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure
     return figure
 
 
-def _draw_seeds(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
-    """Draw the entries of an overlap in the first token and cluster that has it, by seed; return legend entries."""
-    block, marker = drawing.plotted_overlap(dataset, name), OVERLAP_STYLES[name][1]
+def _draw_overlaps_by_seed(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
+    """Draw the entries of an overlap in one token and cluster against the seed; return the legend entries."""
+    block, marker = drawing.overlap_values_to_draw(dataset, name), OVERLAP_STYLES[name][1]
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     handles: list[Line2D] = []
-    for context in drawing.present_contexts(dataset, name)[:1]:
-        for index in ((*context, *entry) for entry in drawing.independent_entries(block.shape[3:], name)):
+    for context in drawing.contexts_with_nonzero_overlap(dataset, name)[:1]:
+        for index in ((*context, *entry) for entry in drawing.independent_overlap_entries(block.shape[3:], name)):
             style = _ENTRY_FILLS[len(handles) % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
                 own, colour = branches == branch, BRANCH_COLOURS.get(branch, GREY)
-                axes.plot(seeds[own], drawing.entry_along_curve(block, index)[own], marker, color=colour, **style)
-            label = drawing.entry_label(drawing.overlap_symbol(dataset, name), [index], block.shape[1:])
+                axes.plot(
+                    seeds[own], drawing.overlap_entry_along_curve(block, index)[own], marker, color=colour, **style
+                )
+            label = drawing.overlap_entry_label(drawing.overlap_symbol(dataset, name), [index], block.shape[1:])
             handles.append(Line2D([], [], color=GREY, marker=marker, linestyle="none", label=label, **style))
     return handles
 
@@ -181,9 +190,9 @@ _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
 )
 
 
-@plot.register(Scaling)
-def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
-    """Draw observables over their theoretical value against 1/d, with the fit and theory at 1/d = 0.
+@plot.register_renderer_of_class(FiniteSizeScaling)
+def plot_finite_size_scaling(scaling: FiniteSizeScaling, path: str | Path | None = None) -> Figure:
+    """Draw the ratio of measured and theoretical observables against 1/d, with the fit and its limit at 1/d = 0.
 
     Args:
         scaling: the scaling.
@@ -192,12 +201,14 @@ def plot_scaling(scaling: Scaling, path: str | Path | None = None) -> Figure:
     limits, every = scaling.limits(), scaling.measurements()
     shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
     with drawing.new_figure(6.4, 4.4, path) as figure:
-        draw_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
+        draw_finite_size_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
     return figure
 
 
-def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]) -> None:
-    """Draw simulation over theory against 1/d, one colour an observable.
+def draw_finite_size_scaling(
+    axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]
+) -> None:
+    """Draw the ratio of simulation and theory against 1/d, one colour per observable.
 
     Args:
         axes: the panel.
@@ -215,9 +226,9 @@ def draw_scaling(axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, 
         means = [item.mean / limit.theory for item in values]
         errors = [item.standard_error / abs(limit.theory) for item in values]
         at = 1 / np.array(dims, float) + offset
-        draw_points(axes, at, means, errors, colour, marker, name.replace("_", " "))
+        draw_simulation_means(axes, at, means, errors, colour, marker, name.replace("_", " "))
         error = [limit.standard_error / abs(limit.theory)]
-        draw_points(axes, [offset], [limit.mean / limit.theory], error, colour, "D", face=colour)
+        draw_simulation_means(axes, [offset], [limit.mean / limit.theory], error, colour, "D", face=colour)
     axes.axhline(1, color="black", linewidth=1.0, linestyle="--")
     axes.set_xlabel("1/d  (diamonds: fitted limit; dashed: theory)")
     axes.set_ylabel("simulation / theory")

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...base.errors import InputError
-from ...problems.columns import OBSERVED, column_name, quantity_of
+from ...problems.columns import OBSERVED, quantity_in_column, table_column_name
 from ...stability.assess import MARGINAL, UNSTABLE
 from . import drawing
 from .drawing import BRANCH_COLOURS, GREY, ORANGE, SYMBOLS, FigureOptions
@@ -42,31 +42,34 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
     Raises:
         InputError: the table consists of rows, which have no axes.
     """
-    axes = [column_name(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
+    axes = [table_column_name(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
     if not axes:
         raise InputError("a sweep over the rows of a table has no axes to draw along; to_pandas() holds its points")
     held = {name: float(dataset[name][0]) for name in axes[2:]}
     dataset = dataset.isel(dict.fromkeys(axes[2:], 0))
     quantities = _plotted_quantities(dataset)
-    families, has_maps = _curve_families(dataset), len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1
+    families, has_maps = (
+        _starts_and_directions(dataset),
+        len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1,
+    )
     size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2) if has_maps else (7.5, 1.9 * len(quantities) + 0.8)
     with drawing.new_figure(*size, path) as figure:
-        draw = _draw_maps if has_maps else _draw_curves
+        draw = _draw_sweep_maps if has_maps else _draw_sweep_curves
         draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
-        title = ", ".join([f"Sweep of {drawing.describe_setting(dataset)}", *fixed])
-        notes = [*drawing.describe_parameters(dataset), *drawing.ansatz_note(dataset)]
+        title = ", ".join([f"Sweep of {drawing.describe_model_setting(dataset)}", *fixed])
+        notes = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset)]
         figure.suptitle("\n".join([title, *notes]), x=0.01, ha="left", fontsize=10)
     return figure
 
 
 def _plotted_quantities(dataset: xarray.Dataset) -> Quantities:
-    """Return the quantities to draw by name: label and one number a point."""
+    """Return the quantities of a sweep to draw, by name: label, and one number per point."""
     found = {}
     for name in ("theta", "m", "q"):
-        there = drawing.present_contexts(dataset, name)
+        there = drawing.contexts_with_nonzero_overlap(dataset, name)
         values = dataset[name]
-        inner = quantity_of(name).axes
+        inner = quantity_in_column(name).axes
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
         symbol = drawing.overlap_symbol(dataset, name).strip("|")
         if there:
@@ -85,17 +88,17 @@ def _instability_masks(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
     return {UNSTABLE: found[UNSTABLE], MARGINAL: found[MARGINAL] & ~found[UNSTABLE]}
 
 
-def _curve_families(dataset: xarray.Dataset) -> Families:
-    """Return label and selection of every start and direction."""
+def _starts_and_directions(dataset: xarray.Dataset) -> Families:
+    """Return for every start and direction of a sweep its label and the selection of its points."""
     names = [name for name in ("start", "direction") if name in dataset.dims]
     every = product(*(map(str, dataset[name].values) for name in names))
     return [(", ".join(values), dict(zip(names, values, strict=True))) for values in every]
 
 
-def _draw_maps(
+def _draw_sweep_maps(
     figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
 ) -> None:
-    """Draw a row of maps for each start and direction, with one colour scale a quantity."""
+    """Draw a row of maps for each start and direction, with one colour scale per quantity."""
     judged = _instability_masks(dataset)
     panels = figure.subplots(len(families), len(quantities), sharex=True, sharey=True, squeeze=False)
     x, y = (dataset[name].values for name in axes)
@@ -112,7 +115,7 @@ def _draw_maps(
             for verdict, where in judged.items():
                 there = where.sel(chosen).transpose(axes[1], axes[0]).values[np.ix_(up, across)]
                 if there.any():
-                    _hatch_cells(panel, x[across], y[up], there, _HATCHES[verdict])
+                    _hatch_map_cells(panel, x[across], y[up], there, _HATCHES[verdict])
             if row == 0:
                 panel.set_title(label, fontsize=10)
                 figure.colorbar(drawn, ax=panels[:, column], location="bottom", shrink=0.9, pad=0.02)
@@ -127,17 +130,17 @@ def _draw_maps(
     figure.legend(handles=extra, loc="outside lower right", ncols=2)
 
 
-def _hatch_cells(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
+def _hatch_map_cells(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
     """Hatch the cells of a map."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
     nothing = ListedColormap([(0, 0, 0, 0)])
     panel.pcolor(x, y, masked, shading="nearest", cmap=nothing, hatch=hatch, edgecolor="white", linewidth=0)
 
 
-def _draw_curves(
+def _draw_sweep_curves(
     figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
 ) -> None:
-    """Draw curves along the longer of two axes, up to a dozen values of the other one in shades."""
+    """Draw curves along one axis of a sweep, in shades for up to a dozen values of the other axis."""
     over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
     other = next((name for name in axes if name != over), None)
     judged = _instability_masks(dataset)
@@ -161,7 +164,7 @@ def _draw_curves(
                         panel.plot(x[order][there], line[there], _MARKERS[verdict], color=colour, markersize=7)
                 if f"{name}_error" in dataset and name in OBSERVED:
                     error = dataset[f"{name}_error"].sel(here).values[order]
-                    drawing.draw_band(panel, x[order], line, error, colour, alpha=0.2)
+                    drawing.draw_error_band(panel, x[order], line, error, colour, alpha=0.2)
         panel.set_ylabel(label)
     handles = [
         Line2D([], [], linestyle=_LINES[n % len(_LINES)], color=BRANCH_COLOURS.get(c["start"], ORANGE), label=f)
@@ -173,4 +176,4 @@ def _draw_curves(
         if where.any()
     ]
     figure.legend(handles=handles, loc="outside right upper")
-    panels[-1].set_xlabel(drawing.parameter_label(over))
+    panels[-1].set_xlabel(drawing.parameter_axis_label(over))

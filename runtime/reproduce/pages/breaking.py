@@ -10,19 +10,19 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...report.plots.drawing import BRANCH_COLOURS, GREY
 from ..breaking import BREAKING, MAP_ALPHAS, BreakingRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .content import Block, Picture, Table, numeric_columns, write_page, write_rows
+from .content import Block, Picture, Table, numeric_columns, write_page, write_table
 from .drawing import (
     ALPHA,
     OMEGA,
     branch_colour,
     branch_legend_entries,
-    draw_zero,
-    figure_sheet,
+    draw_zero_line,
     legend_entry,
+    styled_figure,
     values_on_grid,
 )
 
@@ -49,14 +49,16 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write_report(run: BreakingRun) -> None:
-    """Write table, figure and page."""
+    """Write the table, the figure and the page of a run on symmetry breaking."""
     rows = table_rows(run.results)
-    write_rows(run, "rsb", rows, as_json=True)
-    write_page(run, build_page(run.results, rows), {BREAKING: lambda path: plot_breaking(run.results, rows, path)})
+    write_table(run, "rsb", rows, as_json=True)
+    write_page(
+        run, build_page(run.results, rows), {BREAKING: lambda path: plot_symmetry_breaking(run.results, rows, path)}
+    )
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one row a solution with one step of symmetry breaking, with the replica symmetric one if it exists."""
+    """Return one table row per solution with one step of breaking, with the replica symmetric one if it exists."""
     found = {(name, f"{SHOWN_OMEGA:g}"): one for name, one in results["curves"].items()}
     found |= {("positional", omega): one for omega, one in results["map"].items()}
     return [
@@ -93,27 +95,27 @@ def branch_ends(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
+def plot_symmetry_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
     """Draw energy change, overlap between states, theta and y along alpha; crossings; map of the energy change.
 
     Args:
-        results: of the run.
-        rows: see `table_rows`.
+        results: results of the run.
+        rows: table rows, from `table_rows`.
         path: output file.
     """
     here = [row for row in rows if row["omega"] == SHOWN_OMEGA]
     symmetric = {name: one["symmetric"]["points"] for name, one in results["curves"].items()}
     broken = {name: [row for row in here if row["branch"] == name] for name in BRANCH_COLOURS}
     names = [name for name, own in broken.items() if own]
-    with figure_sheet(path, 13.0, 7.4) as figure:
+    with styled_figure(path, 13.0, 7.4) as figure:
         (moved, share, theta), (parisi, crossing, plane) = figure.subplots(2, 3)
         for name in sorted(names):
-            _draw_quantity(moved, name, broken[name], "energy_moved")
-            _draw_quantity(share, name, broken[name], "share")
-            _draw_quantity(parisi, name, [row for row in broken[name] if row["distance"] > 0], "parisi")
-        _draw_quantity(theta, "semantic", broken["semantic"], "theta", marker="o")
-        _draw_quantity(theta, "semantic", symmetric.get("semantic", []), "theta", marker="s", linestyle="--",
-              markerfacecolor="white")  # fmt: skip
+            _draw_quantity_along_alpha(moved, name, broken[name], "energy_moved")
+            _draw_quantity_along_alpha(share, name, broken[name], "share")
+            _draw_quantity_along_alpha(parisi, name, [row for row in broken[name] if row["distance"] > 0], "parisi")
+        _draw_quantity_along_alpha(theta, "semantic", broken["semantic"], "theta", marker="o")
+        _draw_quantity_along_alpha(theta, "semantic", symmetric.get("semantic", []), "theta", marker="s",
+                                   linestyle="--", markerfacecolor="white")  # fmt: skip
         for end in branch_ends(results):
             if end["branch"] == "semantic":
                 theta.axvspan(*sorted(end["alpha"]), color=GREY, alpha=0.25 if end["steps"] else 0.12, linewidth=0)
@@ -125,8 +127,8 @@ def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
             axes.set_yscale("log")
         for axes in (theta, share):
             axes.set_ylim(bottom=0)
-        _draw_crossing(crossing, broken, symmetric, results["crossing"])
-        _draw_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
+        _draw_loss_crossing(crossing, broken, symmetric, results["crossing"])
+        _draw_energy_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
         handles = [
             *branch_legend_entries(names),
             legend_entry("one step of breaking"),
@@ -136,16 +138,16 @@ def plot_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
-def _draw_quantity(axes: Axes, branch: str, rows: Rows, name: str, marker: str = "o", **style: Any) -> None:
-    """Draw a quantity along alpha with its error bars."""
+def _draw_quantity_along_alpha(axes: Axes, branch: str, rows: Rows, name: str, marker: str = "o", **style: Any) -> None:
+    """Draw a quantity of a branch along alpha with its error bars."""
     alpha, values, errors = numeric_columns(rows, "alpha", name, f"{name}_error")
     axes.errorbar(alpha, values, yerr=errors, color=branch_colour(branch), marker=marker, capsize=3, **style)
 
 
-def _draw_crossing(
+def _draw_loss_crossing(
     axes: Axes, broken: Mapping[str, Rows], symmetric: Mapping[str, Rows], crossing: Mapping[str, Any]
 ) -> None:
-    """Draw the difference of training losses of semantic and positional branch, under both ansatzes, with its zeros."""
+    """Draw the loss difference of the two branches, replica symmetric and with one step of breaking, and its zeros."""
     for branches, style, kind in ((symmetric, "--", "symmetric"), (broken, "-", "broken")):
         one, other = ({row["alpha"]: row for row in branches.get(name, ())} for name in BRANCHES)
         points = [
@@ -161,12 +163,12 @@ def _draw_crossing(
             value, error = located["value"], located["error"]
             axes.axvline(value, color="black", linewidth=1.0, linestyle=style)
             axes.axvspan(value - error, value + error, color="black", alpha=0.15, linewidth=0)
-    draw_zero(axes)
+    draw_zero_line(axes)
     axes.set(xlabel=ALPHA, ylabel="training loss per d,\nsemantic less positional")
 
 
-def _draw_map(figure: Figure, axes: Axes, rows: Rows) -> None:
-    """Draw the energy change of the positional branch, a square a solution, labelled with its error bar."""
+def _draw_energy_map(figure: Figure, axes: Axes, rows: Rows) -> None:
+    """Draw a map of the energy change of the positional branch, one labelled square per solution."""
     known = [row for row in rows if row["energy_moved"] is not None]
     if not known:
         axes.set_title("positional branch: nothing found")
@@ -189,11 +191,11 @@ def _draw_map(figure: Figure, axes: Axes, rows: Rows) -> None:
 
 
 def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """Return the report: energy change, figure, base cases, ends, crossing, timings.
+    """Return the content of the page: energy change, figure, base cases, ends, crossing, timings.
 
     Args:
-        results: of the run.
-        rows: see `table_rows`.
+        results: results of the run.
+        rows: table rows, from `table_rows`.
     """
     return [
         "# What one step of replica symmetry breaking moves",
@@ -201,7 +203,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         "with one step of breaking at zero temperature (docs/theory.md section 18). q_1 is the self-overlap of one "
         "minimiser, Delta = q_1 - q_0 what it has over that of two states, y the Parisi parameter at which the "
         "complexity vanishes. Half widths stand in the last digits.",
-        _energy_sentence(rows),
+        _energy_change_sentence(rows),
         Picture(
             BREAKING,
             f"All panels but the map at omega = {SHOWN_OMEGA:g}. Solid: one step of breaking; dashed: replica "
@@ -225,8 +227,8 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     ]
 
 
-def _energy_sentence(rows: Rows) -> str:
-    """Return a sentence on whether replica symmetry has the lower energy wherever both were solved."""
+def _energy_change_sentence(rows: Rows) -> str:
+    """Return sentences that compare the energies of replica symmetry and of one step of breaking."""
     moved = [row for row in rows if row["energy_moved"] is not None]
     known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
     below = [row for row in moved if row["energy_moved"] < -row["energy_moved_error"]]
@@ -240,13 +242,13 @@ def _energy_sentence(rows: Rows) -> str:
     share = most["energy_moved"] / most["training_loss"]
     return (
         f"{words} It is moved most on the {most['branch']} branch at alpha = {most['alpha']:g}, omega = "
-        f"{most['omega']:g}: by {_format_entry(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
+        f"{most['omega']:g}: by {_format_quantity(most, 'energy_moved')} 1e-7, {share:.1e} of itself."
     )
 
 
-def _format_entry(row: Mapping[str, Any], key: str, missing: str = "none") -> str:
+def _format_quantity(row: Mapping[str, Any], key: str, missing: str = "none") -> str:
     unit = _UNITS.get(key, 1.0)
-    return missing if row[key] is None else format_with_error(row[key] / unit, row[f"{key}_error"] / unit)
+    return missing if row[key] is None else format_value_with_error(row[key] / unit, row[f"{key}_error"] / unit)
 
 
 def _base_cases_block(rows: Rows) -> Block:
@@ -260,7 +262,7 @@ def _base_cases_block(rows: Rows) -> Block:
             names["symmetric_theta"] = "theta, replica symmetric"
         for key, shown in names.items():
             reference = f"{values[key] / _UNITS.get(key, 1.0):g}" if key in values else "none"
-            lines.append([name, alpha, shown, _format_entry(row, key), reference])
+            lines.append([name, alpha, shown, _format_quantity(row, key), reference])
     if not lines:
         return "None of the base cases is on the grids."
     return Table("branch | alpha | quantity | here | prototype (on grids, about 1 %)", lines)
@@ -273,9 +275,9 @@ def _crossing_blocks(crossing: Mapping[str, Any]) -> list[Block]:
     shift, error = other["value"] - one["value"], other["error"] + one["error"]
     found = ", ".join(f"{name}: {what}" for name, what in zip(BRANCHES, crossing["evidence"]["found"], strict=True))
     return [
-        f"The branches have equal training loss at alpha_c = {format_with_error(one['value'], one['error'])} replica "
-        f"symmetric and {format_with_error(other['value'], other['error'])} with one step of breaking "
-        f"({other['status'].replace('_', ' ')}), moved by {format_with_error(shift, error)}.",
+        f"The branches have equal training loss at alpha_c = {format_value_with_error(one['value'], one['error'])} "
+        f"replica symmetric and {format_value_with_error(other['value'], other['error'])} with one step of breaking "
+        f"({other['status'].replace('_', ' ')}), moved by {format_value_with_error(shift, error)}.",
         f"Found at the latter: {found}. Stability: {crossing['verdict']}.",
     ]
 
@@ -289,12 +291,12 @@ def _all_solutions_table(rows: Rows) -> Table:
                 row["branch"],
                 row["omega"],
                 row["alpha"],
-                _format_entry(row, "energy_moved", "no RS solution"),
-                _format_entry(row, "q"),
-                _format_entry(row, "share") if row["distance"] else 0,
-                _format_entry(row, "theta") if row["branch"] == "semantic" else 0,
-                _format_entry(row, "symmetric_theta") if row["branch"] == "semantic" else 0,
-                _format_entry(row, "parisi") if row["distance"] else None,
+                _format_quantity(row, "energy_moved", "no RS solution"),
+                _format_quantity(row, "q"),
+                _format_quantity(row, "share") if row["distance"] else 0,
+                _format_quantity(row, "theta") if row["branch"] == "semantic" else 0,
+                _format_quantity(row, "symmetric_theta") if row["branch"] == "semantic" else 0,
+                _format_quantity(row, "parisi") if row["distance"] else None,
                 row["found"] or row["status"].replace("_", " "),
             )
             for row in rows

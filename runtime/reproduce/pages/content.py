@@ -1,6 +1,6 @@
-"""The content of a page, built once and rendered as Markdown and HTML, and functions that write the output of a run.
+"""The content of a page, rendered as Markdown and HTML, and functions that write the output of a run.
 
-Of a page, strings that begin with # are headings (one # for the title), other strings paragraphs.
+In a page, strings that begin with # are headings (one # for the title), other strings are paragraphs.
 """
 
 from __future__ import annotations
@@ -16,53 +16,53 @@ import numpy as np
 import pandas
 
 from ...base.files import write_atomically
-from ...base.numbers import format_with_error
-from ...report.contract import dumps
-from ..run import Run
+from ...base.numbers import format_value_with_error
+from ...report.contract import json_text
+from ..run import ReproductionRun
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a header.
+    """A table of a page: rows under a header.
 
     Attributes:
         head: titles of the columns, separated by bars.
-        rows: cells are words, numbers, pairs of a value and its error; None for an empty cell.
+        rows: rows of cells: words, numbers, or pairs of a value and its error; None for an empty cell.
     """
 
     head: str
     rows: Sequence[Sequence[Any]]
 
-    def lines(self) -> list[list[str]]:
-        """Return header and rows as words."""
+    def formatted_lines(self) -> list[list[str]]:
+        """Return the header and the rows of the table as formatted text."""
         return [self.head.split(" | "), *([_format_cell(cell) for cell in row] for row in self.rows)]
 
 
 def table_cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a table.
+    """Return the rows of a table from records and columns.
 
     Args:
-        rows: records by name.
+        rows: records.
         *columns: names of quantities; two, as "value error", for a value and its error; or a function of a record.
     """
 
-    def cell(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
-        """Return a cell.
+    def cell_content(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
+        """Return the content of a cell.
 
         Args:
             row: the record.
-            column: name, names or function.
+            column: name, names or function of the column.
         """
         if callable(column):
             return column(row)
         value, *error = (row[name] for name in column.split())
         return (value, *error) if error else value
 
-    return [tuple(cell(row, column) for column in columns) for row in rows]
+    return [tuple(cell_content(row, column) for column in columns) for row in rows]
 
 
 def words_column(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return the column of a name in words: underscores replaced by spaces."""
+    """Return a column that shows a quantity in words, with underscores replaced by spaces."""
     return lambda row: row[name].replace("_", " ")
 
 
@@ -72,10 +72,10 @@ def counts_column(part: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 def rounded_column(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return a column of numbers with a fixed number of digits; empty if not finite.
+    """Return a column of numbers with a fixed number of digits, empty where they are not finite.
 
     Args:
-        name: of the quantity.
+        name: name of the quantity.
         digits: format of the number.
         times: factor.
     """
@@ -84,7 +84,7 @@ def rounded_column(name: str, digits: str, times: int = 1) -> Callable[[Mapping[
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure by its name, with a caption."""
+    """A figure of a page, given by its name, with a caption."""
 
     name: str
     caption: str
@@ -97,12 +97,12 @@ def _format_cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, tuple):
-        return format_with_error(*value)
+        return format_value_with_error(*value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def render_markdown(blocks: Iterable[Block]) -> str:
-    """Return blocks as Markdown."""
+    """Return the blocks of a page as Markdown."""
     parts = []
     for block in blocks:
         if isinstance(block, str):
@@ -110,7 +110,7 @@ def render_markdown(blocks: Iterable[Block]) -> str:
         elif isinstance(block, Picture):
             parts.append(f"![{block.caption}](figures/{block.name}.png)\n\n*{block.caption}*")
         else:
-            head, *rows = block.lines()
+            head, *rows = block.formatted_lines()
             lines = [head, ["---"] * len(head), *rows]
             parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines))
     return "\n\n".join(parts) + "\n"
@@ -142,10 +142,10 @@ figcaption {{ color: #555; font-size: .9rem; }}
 
 
 def render_html(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
-    """Return blocks, the title first, as one HTML file that contains its figures.
+    """Return the blocks of a page, the title first, as one HTML file that contains its figures.
 
     Args:
-        blocks: the content.
+        blocks: content of the page.
         images: bytes of the figures by name.
     """
     parts = []
@@ -159,33 +159,33 @@ def render_html(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
             image = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
             parts.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
         else:
-            head, *rows = ([markup.escape(cell) for cell in row] for row in block.lines())
+            head, *rows = ([markup.escape(cell) for cell in row] for row in block.formatted_lines())
             lines = [f"<th>{'</th><th>'.join(head)}</th>", *(f"<td>{'</td><td>'.join(row)}</td>" for row in rows)]
             parts.append("<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>")
     title = str(blocks[0]).removeprefix("# ")
     return _PAGE.format(title=markup.escape(title), body="\n".join(parts))
 
 
-def write_rows(run: Run, name: str, rows: Any, as_json: bool = False) -> None:
-    """Write a table as CSV, and optionally as JSON.
+def write_table(run: ReproductionRun, name: str, rows: Any, as_json: bool = False) -> None:
+    """Write a table of a run as CSV, and optionally as JSON.
 
     Args:
-        run: the run.
-        name: of the files, without suffix.
+        run: run that gives the output folder.
+        name: name of the files, without suffix.
         rows: records.
         as_json: whether to write JSON as well.
     """
     text = pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n")
     write_atomically(run.out / "tables" / f"{name}.csv", text)
     if as_json:
-        write_atomically(run.out / "tables" / f"{name}.json", dumps(rows) + "\n")
+        write_atomically(run.out / "tables" / f"{name}.json", json_text(rows) + "\n")
 
 
-def write_page(run: Run, blocks: Sequence[Block], draw: Mapping[str, Callable[[Path], Any]]) -> None:
+def write_page(run: ReproductionRun, blocks: Sequence[Block], draw: Mapping[str, Callable[[Path], Any]]) -> None:
     """Draw the requested figures of a run; write its page as Markdown and HTML, and its results as JSON.
 
     Args:
-        run: the run.
+        run: run that gives figures, results and the output folder.
         blocks: content of the page.
         draw: name of a figure -> function of the path that draws it.
     """
@@ -196,15 +196,15 @@ def write_page(run: Run, blocks: Sequence[Block], draw: Mapping[str, Callable[[P
         images[name] = path.read_bytes()
     write_atomically(run.out / f"{run.page}.md", render_markdown(blocks))
     write_atomically(run.out / f"{run.page}.html", render_html(blocks, images))
-    write_atomically(run.out / f"{run.data}.json", dumps(run.results) + "\n")
+    write_atomically(run.out / f"{run.data}.json", json_text(run.results) + "\n")
 
 
 def numeric_columns(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
-    """Return one array for each name from records; NaN for missing numbers.
+    """Return quantities of records as arrays, one per name, with NaN for missing numbers.
 
     Args:
         rows: records.
-        *names: of the quantities.
+        *names: names of the quantities.
     """
     return [np.array([row[name] for row in rows], float) for name in names]
 

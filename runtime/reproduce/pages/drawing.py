@@ -16,18 +16,18 @@ from matplotlib.lines import Line2D
 
 from ...report.plots import drawing as plots
 
-ALPHA, OMEGA = plots.parameter_label("alpha"), plots.parameter_label("omega")
+ALPHA, OMEGA = plots.parameter_axis_label("alpha"), plots.parameter_axis_label("omega")
 FAINT_OPACITY = 0.4
 
 
 @contextmanager
-def figure_sheet(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure in the style of the package with titles at the left; save it at the end of the block.
+def styled_figure(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
+    """Yield a figure in the style of the package; save it at the end of the block.
 
     Args:
         path: output file.
-        width: inches.
-        height: inches.
+        width: width in inches.
+        height: height in inches.
     """
     with rc_context({**plots.STYLE, "axes.titlelocation": "left"}):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -46,8 +46,8 @@ def legend_entry(label: str, colour: str = plots.GREY, **style: Any) -> Line2D:
 
     Args:
         label: text of the entry.
-        colour: of the entry.
-        **style: of Matplotlib's line.
+        colour: colour of the entry.
+        **style: options of Matplotlib's line.
     """
     return Line2D([], [], color=colour, label=label, **style)
 
@@ -57,8 +57,8 @@ def branch_legend_entries(names: Iterable[str]) -> list[Line2D]:
     return [legend_entry(f"{name} branch", branch_colour(name), marker="o") for name in names]
 
 
-def draw_zero(axes: Axes) -> None:
-    """Draw a thin line at zero, with powers of ten at the axis."""
+def draw_zero_line(axes: Axes) -> None:
+    """Draw a thin horizontal line at zero, and use scientific notation on the vertical axis."""
     axes.axhline(0, color=plots.GREY, linewidth=0.8)
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
 
@@ -74,33 +74,35 @@ def draw_branch(
     label: str | None = None,
     faint: bool = False,
 ) -> None:
-    """Draw a quantity along a branch with its error bars, or a faint line without, as a reference.
+    """Draw a quantity along a branch with its error bars, or as a faint line without error bars.
 
     Args:
-        axes: the panel.
-        name: of the branch.
-        dataset: its table.
-        y: values, (N,).
+        axes: panel of the figure.
+        name: name of the branch.
+        dataset: table of the branch.
+        y: values of the quantity, (N,).
         error: error bars, (N,).
-        at: values of the parameter at which it is known; None: all of the table.
-        label: of the legend.
+        at: values of the parameter at which the quantity is known; None for all of the table.
+        label: label in the legend.
         faint: whether to draw a faint line.
     """
-    every, colour = plots.parameter_values(dataset), branch_colour(name)
+    every, colour = plots.parameter_values_along_table(dataset), branch_colour(name)
     x = every if at is None else at
     if faint:
         axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT_OPACITY, zorder=1)
     else:
-        plots.draw_line(axes, x, y, error, plots.point_verdicts(dataset)[np.isin(every, x)], colour, "o", label)
+        plots.draw_line_with_verdicts(
+            axes, x, y, error, plots.point_stability_verdicts(dataset)[np.isin(every, x)], colour, "o", label
+        )
 
 
 def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) -> None:
     """Draw the test error along a branch.
 
     Args:
-        axes: the panel.
-        name: of the branch.
-        dataset: its table.
+        axes: panel of the figure.
+        name: name of the branch.
+        dataset: table of the branch.
         **how: options of `draw_branch`.
     """
     draw_branch(axes, name, dataset, dataset["test_error"].values, dataset["test_error_error"].values, **how)
@@ -109,13 +111,13 @@ def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) 
 def values_on_grid(
     rows: Sequence[Mapping[str, Any]], values: Iterable[float], alphas: Sequence[float], omegas: Sequence[float]
 ) -> np.ndarray:
-    """Return the values of rows on a grid, (alphas, omegas); NaN where there is none.
+    """Return values of records on a grid, (alphas, omegas), with NaN at points without a record.
 
     Args:
         rows: records with alpha and omega.
-        values: one for each row.
-        alphas: of the grid.
-        omegas: of the grid.
+        values: one value per record.
+        alphas: values of alpha of the grid.
+        omegas: values of omega of the grid.
     """
     grid = np.full((len(alphas), len(omegas)), np.nan)
     for row, value in zip(rows, values, strict=True):

@@ -10,28 +10,28 @@ from typing import Any
 import numpy as np
 
 from ...report.plots.drawing import BLUE, GREEN, GREY, RED
-from ...report.plots.simulation import draw_points
+from ...report.plots.simulation import draw_simulation_means
 from ..dynamics import DIMENSIONS, DYNAMICS, IN_PLANE, RATE, SEEDS, SIMULATED, START, DynamicsRun
-from .content import Block, Picture, Table, describe_counts, write_page, write_rows
-from .drawing import branch_colour, figure_sheet, legend_entry
+from .content import Block, Picture, Table, describe_counts, write_page, write_table
+from .drawing import branch_colour, legend_entry, styled_figure
 
 _DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))
 
 
 def write_report(run: DynamicsRun) -> None:
-    """Write table, figure and page."""
+    """Write the table, the figure and the page of a run on one-pass descent."""
     planes = {name: map(float, name.split(",")) for name in run.results["basins"]}
     rows = [
         {"rate": rate, "omega": omega, "theta": theta, "m": m, "reached": name}
         for plane, (rate, omega) in planes.items()
-        for (theta, m), name in plane_starts(run.results["basins"][plane])
+        for (theta, m), name in starts_with_final_states(run.results["basins"][plane])
     ]
-    write_rows(run, DYNAMICS, rows)
+    write_table(run, DYNAMICS, rows)
     write_page(run, build_page(run.results), {DYNAMICS: lambda path: plot_dynamics_figure(run.results, path)})
 
 
-def plane_starts(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
-    """Return the starts (theta, m) of a plane that weights can have, and the final state of each."""
+def starts_with_final_states(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
+    """Yield the starts (theta, m) of a plane that weights can have, with their final states."""
     for theta, line in zip(plane["theta"], plane["reached"], strict=True):
         yield from (((theta, m), name) for m, name in zip(plane["m"], line, strict=True) if name)
 
@@ -45,8 +45,8 @@ def deviations_from_theory(found: Mapping[str, Any]) -> np.ndarray:
 
 
 def count_agreeing_runs(plane: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of runs at finite d that end as the dynamics of infinite d predicts, and the total."""
-    reached = dict(plane_starts(plane))
+    """Return the number of runs at finite d that end in the predicted final state, and the number of all runs."""
+    reached = dict(starts_with_final_states(plane))
     return sum(reached[theta, m] == name for theta, m, name in plane["simulated"]), len(plane["simulated"])
 
 
@@ -54,26 +54,26 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
     """Draw overlaps in time with simulations and escape times above, and basins for each rate and mixing below.
 
     Args:
-        results: of `reproduce.dynamics.DynamicsRun`.
+        results: results of `reproduce.dynamics.DynamicsRun`.
         path: output file.
     """
     basins = {tuple(map(float, name.split(","))): found for name, found in results["basins"].items()}
     rates, omegas = (sorted({place[n] for place in basins}) for n in (0, 1))
-    with figure_sheet(path, 3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)) as figure:
+    with styled_figure(path, 3.6 * max(len(rates), 2) + 1.0, 4.0 + 3.0 * len(omegas)) as figure:
         parts: Any = figure.subfigures(2, 1, height_ratios=(4.0, 3.0 * len(omegas)))
         above, below = parts
         left, right = above.subplots(1, 2)
         _draw_trajectory(left, results["trajectory"])
-        _draw_escape(right, results["escape"])
+        _draw_escape_times(right, results["escape"])
         panels = below.subplots(len(omegas), len(rates), sharex=True, sharey=True, squeeze=False)
         for row, omega in zip(panels, omegas, strict=True):
             for axes, rate in zip(row, rates, strict=True):
-                _draw_plane(axes, basins[rate, omega])
+                _draw_basins(axes, basins[rate, omega])
                 axes.set_title(f"rate {rate:g}, ω = {omega:g}")
             row[0].set_ylabel("initial m")
         for axes in panels[-1]:
             axes.set_xlabel("initial θ")
-        names = {name for found in basins.values() for _, name in plane_starts(found)}
+        names = {name for found in basins.values() for _, name in starts_with_final_states(found)}
         names |= {name for found in basins.values() for *_, name in found["simulated"]}
         handles = [legend_entry(name, branch_colour(name), marker="o", linestyle="") for name in sorted(names)]
         handles.append(legend_entry("one pass at finite d", marker="D", markerfacecolor="none", linestyle=""))
@@ -84,13 +84,13 @@ def _draw_trajectory(axes: Any, found: Mapping[str, Any]) -> None:
     path, means, errors = (np.array(found[name]) for name in ("path", "means", "errors"))
     for n, (label, colour, marker) in enumerate(_DRAWN):
         axes.plot(found["times"], path[:, n], color=colour, label=label)
-        draw_points(axes, found["measured"], means[:, n], errors[:, n], colour, marker)
+        draw_simulation_means(axes, found["measured"], means[:, n], errors[:, n], colour, marker)
     axes.set(xlabel="time (steps / d)", ylabel="overlap", title="base case, rate 4; points: d = 500")
     axes.legend()
 
 
 def _finite_escape_times(found: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return the finite escape times, an array a dimension."""
+    """Return the finite escape times, one array per dimension d."""
     return [np.array([t for t in row if t is not None], float) for row in found["times"]]
 
 
@@ -98,7 +98,7 @@ def _median_time(times: np.ndarray) -> float:
     return float(np.median(times)) if len(times) else np.nan
 
 
-def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
+def _draw_escape_times(axes: Any, found: Mapping[str, Any]) -> None:
     d, times = np.array(found["d"], float), _finite_escape_times(found)
     for x, row in zip(d, times, strict=True):
         axes.plot(np.full(len(row), x), row, ".", color=GREY, markersize=4)
@@ -112,8 +112,8 @@ def _draw_escape(axes: Any, found: Mapping[str, Any]) -> None:
     axes.set(xlabel="d", ylabel="time of escape", title="from a random start; broken: log(d) / (2 growth)")
 
 
-def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
-    for place, name in plane_starts(found):
+def _draw_basins(axes: Any, found: Mapping[str, Any]) -> None:
+    for place, name in starts_with_final_states(found):
         axes.plot(*place, "o", color=branch_colour(name), markersize=5)
     for *place, name in found["simulated"]:
         axes.plot(*place, "D", color=branch_colour(name), markerfacecolor="none", markersize=11)
@@ -123,7 +123,7 @@ def _draw_plane(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def build_page(results: Mapping[str, Any]) -> list[Block]:
-    """Return the report: the trajectory compared with simulations, basins of the planes, escape times."""
+    """Return the content of the page: trajectory and simulations, basins of the planes, escape times."""
     escape, off = results["escape"], deviations_from_theory(results["trajectory"])
     growths = ", ".join(f"{rate:.4g} along {words}" for rate, words in escape["growths"])
     medians = [
@@ -132,7 +132,7 @@ def build_page(results: Mapping[str, Any]) -> list[Block]:
     ]
     planes = []
     for name, found in results["basins"].items():
-        counts = dict(Counter(word for _, word in plane_starts(found)).most_common())
+        counts = dict(Counter(word for _, word in starts_with_final_states(found)).most_common())
         same, every = count_agreeing_runs(found)
         planes.append([*name.split(", "), describe_counts(counts), len(found["boundary"]), f"{same} of {every}"])
     return [

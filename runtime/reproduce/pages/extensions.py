@@ -10,11 +10,11 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, stability_handles, start_axis_at_zero
+from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, stability_legend_entries, start_axis_at_zero
 from ...report.tables import loss_difference_curve
 from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
-from .content import Block, Picture, Table, table_cells, words_column, write_page, write_rows
+from .content import Block, Picture, Table, table_cells, words_column, write_page, write_table
 from .drawing import (
     ALPHA,
     FAINT_OPACITY,
@@ -22,9 +22,9 @@ from .drawing import (
     branch_legend_entries,
     draw_branch,
     draw_test_error,
-    draw_zero,
-    figure_sheet,
+    draw_zero_line,
     legend_entry,
+    styled_figure,
 )
 from .transition import SOURCE, threshold_curve, verdicts_text
 
@@ -34,10 +34,10 @@ _WORDS = {CROSSING: "equal training loss", ONSET: "theta grows out of the positi
 
 
 def write_report(run: ExtensionsRun) -> None:
-    """Write table, figure and page, and add a summary of the branches of each setting to the results."""
+    """Write the table, the figure and the page of a run on extensions; add summaries of branches to its results."""
     rows = table_rows(run.results)
-    write_rows(run, "extensions", rows, as_json=True)
-    base = {name: run.dataset(name) for name in BRANCHES}
+    write_table(run, "extensions", rows, as_json=True)
+    base = {name: run.branch_dataset(name) for name in BRANCHES}
     tables = {name: run.branch_tables(name) for name in SETTINGS}
     for name, found in run.results["settings"].items():
         found["seen"] = summarise_branches(tables[name])
@@ -46,7 +46,7 @@ def write_report(run: ExtensionsRun) -> None:
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one row a setting or variation and omega: alpha_c, error bar, shift from the base case, status."""
+    """Return one table row per transition: alpha_c, error bar, shift from the base case, status."""
     base, shown = results["thresholds"]["alpha_c"], f"{SHOWN_OMEGA:g}"
     rows = [_table_row("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)]
     for name, setting in SETTINGS.items():
@@ -88,16 +88,16 @@ def plot_extensions(
     base: Mapping[str, xarray.Dataset],
     path: Path,
 ) -> None:
-    """Draw a row of panels a setting: difference of training losses, test error, transition line; the base case faint.
+    """Draw a row of panels for each setting: loss difference, test error, transition line; the base case is faint.
 
     Args:
-        results: of the run.
+        results: results of the run.
         tables: setting -> branch -> table.
         base: branch -> table of the base case.
         path: output file.
     """
     base_line = threshold_curve("base case", results["thresholds"]["alpha_c"])
-    with figure_sheet(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
+    with styled_figure(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
         panels = figure.subplots(len(SETTINGS), 3, squeeze=False)
         for (losses, errors, line), (name, setting) in zip(panels, SETTINGS.items(), strict=True):
             datasets, found = tables[name], results["settings"][name]["alpha_c"]
@@ -110,17 +110,17 @@ def plot_extensions(
             for axes in (losses, errors):
                 draw_thresholds(axes, marks)
             for branches, faint in ((nearby, True), (datasets, False)):
-                _draw_differences(losses, branches, faint)
+                _draw_loss_differences(losses, branches, faint)
                 for branch, dataset in branches.items():
                     draw_test_error(errors, branch, dataset, faint=faint)
-            draw_zero(losses)
+            draw_zero_line(losses)
             losses.set_ylabel(f"training loss per d,\nless the {_REFERENCE}")
             losses.set_title(setting.title, fontweight="bold")
             errors.set_ylabel("test error per token")
             for axes in (losses, errors):
                 axes.set_xlim(low - 0.05, high + 0.05)
-            _draw_transition(line, base_line, color=GREY, alpha=FAINT_OPACITY, linewidth=1.2)
-            _draw_transition(
+            _draw_transition_line(line, base_line, color=GREY, alpha=FAINT_OPACITY, linewidth=1.2)
+            _draw_transition_line(
                 line, threshold_curve(_LINE_NAMES[setting.transition], found), color="black", marker="o", capsize=3
             )
             line.set_ylabel("α of the transition")
@@ -132,21 +132,21 @@ def plot_extensions(
         handles = [
             *branch_legend_entries(dict.fromkeys(branch for table in tables.values() for branch in table)),
             legend_entry("faint: base case", linewidth=1.2, alpha=FAINT_OPACITY),
-            *stability_handles(np.zeros(1, bool)),
+            *stability_legend_entries(np.zeros(1, bool)),
             legend_entry("transition", "black", linewidth=1.0, linestyle=MARK_STYLES[0]),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
-def _draw_differences(axes: Axes, datasets: Mapping[str, xarray.Dataset], faint: bool) -> None:
-    """Draw the training loss of every other branch minus that of the reference, where both were found."""
+def _draw_loss_differences(axes: Axes, datasets: Mapping[str, xarray.Dataset], faint: bool) -> None:
+    """Draw the training losses of branches minus that of the positional branch, where both were found."""
     for name, dataset in datasets.items():
         if name != _REFERENCE and _REFERENCE in datasets:
             at, difference, error = loss_difference_curve(dataset, datasets[_REFERENCE])
             draw_branch(axes, name, dataset, difference, error, at=at, faint=faint)
 
 
-def _draw_transition(axes: Axes, line: Mapping[str, Any], **style: Any) -> None:
+def _draw_transition_line(axes: Axes, line: Mapping[str, Any], **style: Any) -> None:
     omega, there = np.array(line["omega"]), np.isfinite(line["alpha"])
     axes.errorbar(omega[there], line["alpha"][there], yerr=line["error"][there], label=line["label"], **style)
 
@@ -172,16 +172,16 @@ def summarise_branches(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]
     return {"eigenvalues": eigenvalues, "lowest": lowest}
 
 
-def _located_cell(row: Mapping[str, Any]) -> Any:
+def _transition_cell(row: Mapping[str, Any]) -> Any:
     return "none found" if row["alpha_c"] is None else (row["alpha_c"], row["error"])
 
 
 def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the report as blocks.
+    """Return the content of the page: figure, transitions, branches.
 
     Args:
-        results: of the run.
-        rows: see `table_rows`.
+        results: results of the run.
+        rows: table rows, from `table_rows`.
     """
     blocks: list[Block] = [
         "# The transition beyond the base case",
@@ -197,7 +197,7 @@ def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) ->
         "## Transitions",
     ]
     head = "setting | omega | alpha_c | shift | what | status | RS verdict of each branch"
-    table = table_cells(rows, "setting", "omega", _located_cell, "shift shift_error",
+    table = table_cells(rows, "setting", "omega", _transition_cell, "shift shift_error",
                   lambda row: _WORDS[row["transition"]],
                   words_column("status"), lambda row: row["rs_verdict"] or None)  # fmt: skip
     blocks.append(Table(head, table))

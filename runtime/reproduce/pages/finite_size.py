@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ...base.numbers import format_with_error
-from ...extensions.comparison.compare import LOSSES, Extrapolation, Measured
+from ...base.numbers import format_value_with_error
+from ...extensions.comparison.compare import LOSSES, FiniteSizeExtrapolation, TheoryWithMeasurement
 from ...report.plots.drawing import BLUE, BRANCH_COLOURS, GREEN, ORANGE, OVERLAP_STYLES, PINK, RED, start_axis_at_zero
-from ...report.plots.simulation import draw_points, draw_scaling
+from ...report.plots.simulation import draw_finite_size_scaling, draw_simulation_means
 from ..finite_size import (
     FINITE_SIZE,
     FOUND,
@@ -36,9 +36,9 @@ from .content import (
     table_cells,
     words_column,
     write_page,
-    write_rows,
+    write_table,
 )
-from .drawing import ALPHA, figure_sheet, legend_entry
+from .drawing import ALPHA, legend_entry, styled_figure
 
 SIGNIFICANT_DEVIATION = 3.0  # standard errors of a significant deviation
 
@@ -46,22 +46,22 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write_report(run: FiniteSizeRun) -> None:
-    """Write table, figure and page."""
+    """Write the table, the figure and the page of a run that compares theory with finite d."""
     theory = {name: theory_curve(run, name) for name in BRANCHES}
     rows = comparison_rows(run.results["points"], theory)
-    write_rows(run, "finite_size", rows)
+    write_table(run, "finite_size", rows)
     draw = {FINITE_SIZE: lambda path: plot_finite_size(run.results, theory, path)}
     write_page(run, build_page(run.results, rows), draw)
 
 
 def theory_curve(run: FiniteSizeRun, name: str) -> dict[str, Any]:
-    """Return the theory curve of a branch, first token, absolute values.
+    """Return the theoretical observables along a branch, with absolute overlaps of the first token.
 
     Args:
-        run: the run.
-        name: of the branch.
+        run: run that stored the table of the branch.
+        name: name of the branch.
     """
-    dataset = run.dataset(name)
+    dataset = run.branch_dataset(name)
     found = {key: dataset[key].values for key in ("alpha", "verdict")}
     for key in (*OVERLAPS, *LOSSES):
         values, errors = (dataset[one].values.reshape(len(found["alpha"]), -1)[:, 0] for one in (key, f"{key}_error"))
@@ -78,13 +78,13 @@ def _alpha_index(theory: Mapping[str, Any], alpha: float) -> int | None:
 def comparison_rows(
     points: Mapping[str, Mapping[str, Rows]], theory: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return a row a branch, alpha and search: theory, simulation, deviation in combined standard errors.
+    """Return one table row per simulated observable: theory, simulation, deviation in combined standard errors.
 
     Overlaps that vanish in theory are left out, since |m| of a simulation cannot vanish.
 
     Args:
-        points: simulations.
-        theory: curves by branch.
+        points: simulated points.
+        theory: theory curves by branch.
     """
     rows = []
     for search, name, row in [(s, n, row) for s, found in points.items() for n, many in found.items() for row in many]:
@@ -120,7 +120,7 @@ def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path
     starts, GAMP.
 
     Args:
-        results: of the run.
+        results: results of the run.
         theory: curves by branch.
         path: output file.
     """
@@ -133,15 +133,15 @@ def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path
         }
         for search, found in results["points"].items()
     }
-    with figure_sheet(path, 13.4, 15.4) as figure:
+    with styled_figure(path, 13.4, 15.4) as figure:
         panels = figure.subplots(4, 2)
         _draw_overlaps(panels[0, 0], theory, points)
         _draw_losses(panels[0, 1], theory, points)
-        _draw_deviations(panels[1, 0], theory, points)
-        _draw_transition(panels[1, 1], results)
-        _draw_scaling(panels[2, 0], results["scaling"][FOUND]["semantic"])
-        _draw_plane(panels[2, 1], results["plane"])
-        _draw_random(panels[3, 0], results["random"])
+        _draw_deviations_from_theory(panels[1, 0], theory, points)
+        _draw_paired_loss_differences(panels[1, 1], results)
+        _draw_scaling_in_d(panels[2, 0], results["scaling"][FOUND]["semantic"])
+        _draw_loss_differences_over_plane(panels[2, 1], results["plane"])
+        _draw_random_starts(panels[3, 0], results["random"])
         _draw_gamp(panels[3, 1], results["gamp"])
 
 
@@ -154,7 +154,7 @@ def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, A
         for branch, found in points[search].items():
             for name, (colour, marker, _) in OVERLAP_STYLES.items():
                 mark, face = marker if search == POLISHED else "x", colour if branch == "positional" else "white"
-                _draw_search(axes, found, name, colour, mark, face)
+                _draw_simulated_points(axes, found, name, colour, mark, face)
     axes.set_ylim(top=0.36)  # room for the legend
     axes.set(title=f"overlaps, d = {D}, {SEEDS} seeds", xlabel=ALPHA, ylabel="overlap")
     handles = [legend_entry(label, colour, marker=marker) for colour, marker, label in OVERLAP_STYLES.values()]
@@ -166,10 +166,10 @@ def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, A
     axes.legend(handles=handles, loc="upper left", ncols=2)
 
 
-def _draw_search(
+def _draw_simulated_points(
     axes: Axes, found: Mapping[str, Any], name: str, colour: str, marker: str, face: str = "white"
 ) -> None:
-    draw_points(axes, found["alpha"], found[name], found[f"{name}_error"], colour, marker, face=face)
+    draw_simulation_means(axes, found["alpha"], found[name], found[f"{name}_error"], colour, marker, face=face)
 
 
 def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
@@ -179,15 +179,15 @@ def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any
     for search, markers in ((POLISHED, "os"), (FOUND, "xx")):
         for branch, found in points[search].items():
             for name, marker in zip(LOSSES, markers, strict=True):
-                _draw_search(axes, found, name, BRANCH_COLOURS[branch], marker)
+                _draw_simulated_points(axes, found, name, BRANCH_COLOURS[branch], marker)
     title = "training loss (circles), test error (squares, dotted); crosses: L-BFGS"
     axes.set(title=title, xlabel=ALPHA, ylabel="loss per d, error per token")
     start_axis_at_zero(axes)
     axes.legend(handles=[legend_entry(branch, BRANCH_COLOURS[branch], marker="o") for branch in theory], loc="best")
 
 
-def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    """Draw the results of both searches minus theory: the overlap named after the branch, and the training loss."""
+def _draw_deviations_from_theory(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
+    """Draw the deviations of simulated overlaps and training losses from theory, in percent."""
     for branch, overlap in (("semantic", "theta"), ("positional", "m")):
         colour = BRANCH_COLOURS[branch]
         for name, marker, apart in ((overlap, "o", 1), ("training_loss", "s", 2)):
@@ -197,7 +197,7 @@ def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str,
                 there = np.array([place is not None for place in places], bool)
                 unit = np.array([theory[branch][name][place] for place in places if place is not None]) / 100
                 x, y, error = (found[one][there] for one in ("alpha", name, f"{name}_error"))
-                draw_points(axes, x + aside * apart, y / unit - 100, error / unit, colour, marker, face=face)
+                draw_simulation_means(axes, x + aside * apart, y / unit - 100, error / unit, colour, marker, face=face)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_ylim(-8, 14)
     axes.set(title="less replica symmetric theory, %", xlabel=ALPHA)
@@ -211,13 +211,13 @@ def _draw_deviations(axes: Axes, theory: Mapping[str, Any], points: Mapping[str,
     axes.legend(handles=handles, loc="upper right", ncols=2)
 
 
-def _draw_transition(axes: Axes, results: Mapping[str, Any]) -> None:
-    """Draw the training loss, semantic minus positional, of pairs on the same data near the transition."""
+def _draw_paired_loss_differences(axes: Axes, results: Mapping[str, Any]) -> None:
+    """Draw the training-loss differences of paired runs on the same data near the transition."""
     for (search, found), colour in zip(results["transition"].items(), (RED, BLUE), strict=True):
         alpha, mean, error = numeric_columns(found["differences"], "alpha", "mean", "standard_error")
         value, width = found["value"], found["error"]
-        label = f"{search}: {format_with_error(value, width)}"
-        draw_points(axes, alpha, 1e3 * mean, 1e3 * error, colour, "o", label)
+        label = f"{search}: {format_value_with_error(value, width)}"
+        draw_simulation_means(axes, alpha, 1e3 * mean, 1e3 * error, colour, "o", label)
         fine = np.linspace(alpha[0], alpha[-1], 60)
         axes.plot(fine, np.polyval(np.polyfit(alpha, 1e3 * mean, 2), fine), color=colour, linewidth=1.0)
         axes.axvspan(value - width, value + width, color=colour, alpha=0.2, lw=0)
@@ -228,22 +228,24 @@ def _draw_transition(axes: Axes, results: Mapping[str, Any]) -> None:
     axes.legend(loc="best")
 
 
-def _draw_scaling(axes: Axes, scaled: Mapping[str, Any]) -> None:
+def _draw_scaling_in_d(axes: Axes, scaled: Mapping[str, Any]) -> None:
     rows = {}
     for name, row in scaled["rows"].items():
         if abs(row["theory"]) >= 1e-6 and not name.endswith("_2"):
             theory = row["theory"], row["half_width"]
             parts = ("value", "error", "slope", "power", "chi2")
-            fit = Extrapolation(**{part: row[part] for part in parts}, freedom=0)
+            fit = FiniteSizeExtrapolation(**{part: row[part] for part in parts}, freedom=0)
             means, errors = (np.array(row[part], float) for part in ("means", "errors"))
-            every = [{name: Measured(*theory, mean, error)} for mean, error in zip(means, errors, strict=True)]
-            rows[name] = ((Measured(*theory, fit.value, fit.error), fit), every)
-    draw_scaling(axes, scaled["dims"], rows)
+            every = [
+                {name: TheoryWithMeasurement(*theory, mean, error)} for mean, error in zip(means, errors, strict=True)
+            ]
+            rows[name] = ((TheoryWithMeasurement(*theory, fit.value, fit.error), fit), every)
+    draw_finite_size_scaling(axes, scaled["dims"], rows)
     axes.set_title(f"semantic branch, alpha = {SCALING_ALPHA:g}: scaling in d")
 
 
-def _draw_plane(axes: Axes, rows: Rows) -> None:
-    """Draw the difference of training losses against alpha, one colour an omega."""
+def _draw_loss_differences_over_plane(axes: Axes, rows: Rows) -> None:
+    """Draw the training-loss differences of both branches against alpha, one colour per omega."""
     omegas = sorted({row["omega"] for row in rows})
     for omega, colour in zip(omegas, (BLUE, GREEN, ORANGE, RED, PINK), strict=False):
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
@@ -251,14 +253,14 @@ def _draw_plane(axes: Axes, rows: Rows) -> None:
         both, found = np.isfinite(theory), np.isfinite(mean)
         axes.plot(alpha[both], 1e3 * theory[both], color=colour, marker="_", markersize=9)
         errors = 1e3 * np.nan_to_num(error[found])
-        draw_points(axes, alpha[found], 1e3 * mean[found], errors, colour, "o", f"ω = {omega:g}")
+        draw_simulation_means(axes, alpha[found], 1e3 * mean[found], errors, colour, "o", f"ω = {omega:g}")
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set(title="training loss, semantic less positional, × 1000", xlabel=f"{ALPHA};  lines where theory has both")
     axes.legend(loc="best")
 
 
-def _draw_random(axes: Axes, rows: Rows) -> None:
-    """Draw the fractions of minima reached from random starts, a bar a method and alpha."""
+def _draw_random_starts(axes: Axes, rows: Rows) -> None:
+    """Draw the fractions of the branches reached from random starts, one bar per method and alpha."""
     places, bottom = np.arange(len(rows), dtype=float), np.zeros(len(rows))
     for branch, colour in BRANCH_COLOURS.items():
         share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
@@ -272,22 +274,22 @@ def _draw_random(axes: Axes, rows: Rows) -> None:
 
 
 def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
-    """Draw overlaps of GAMP against iteration, mean and spread over seeds, with state evolution."""
+    """Draw the overlaps of GAMP (means over seeds) and of state evolution against the iteration."""
     for name, (colour, marker, label) in OVERLAP_STYLES.items():
         axes.plot(np.abs(gamp["theory"][name]), color=colour)
         mean, error = gamp["simulation"][name], gamp["simulation"][f"{name}_error"]
-        draw_points(axes, range(len(mean)), mean, error, colour, marker, label)
+        draw_simulation_means(axes, range(len(mean)), mean, error, colour, marker, label)
     axes.set(title=f"GAMP (points) follows state evolution (lines), d = {gamp['d']}", ylabel="overlap",
              xlabel=f"iteration, {gamp['start']} start at α = {gamp['alpha']:g}")  # fmt: skip
     axes.legend(loc="best")
 
 
 def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """Return the report: results, figure, and tables.
+    """Return the content of the page: results, figure, and tables.
 
     Args:
-        results: of the run.
-        rows: see `comparison_rows`.
+        results: results of the run.
+        rows: table rows, from `comparison_rows`.
     """
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
@@ -296,7 +298,9 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     table = table_cells(rows, "branch", "alpha", "search", counts_column("runs"), words_column("observable"),
                   "theory half_width", "simulation standard_error", rounded_column("deviation", "+.1f"),
                   "verdict")  # fmt: skip
-    found = " and ".join(f"{format_with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items())
+    found = " and ".join(
+        f"{format_value_with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items()
+    )
     blocks: list[Block] = [
         "# Theory meets finite size",
         f"{results['model']}, saddleforge {results['version']}, omega = {SHOWN_OMEGA:g}, d = {D}. Simulations "
@@ -306,7 +310,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         "lowers the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: error bars for "
         "theory, one standard error over seeds for simulations, with control variates.",
         f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = {found} at d = {D}; replica "
-        f"theory {format_with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
+        f"theory {format_value_with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
         f"{len(near)} of {len(stable)} observables lie within {SIGNIFICANT_DEVIATION:g} standard errors at this d.",
         Picture(
             FINITE_SIZE,
@@ -324,7 +328,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
                 key.replace("_", " ") if key in LOSSES else key,
                 (row["theory"], row["half_width"]),
                 *zip(row["means"], row["errors"], strict=True),
-                format_with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
+                format_value_with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
                 f"{row['deviation']:+.1f}",
             )
             for key, row in scaled["rows"].items()

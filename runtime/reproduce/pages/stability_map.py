@@ -11,25 +11,25 @@ from matplotlib import colormaps
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Patch, Rectangle
 
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...stability.assess import NEGLIGIBLE_LOSS
 from ..run import BRANCHES
 from ..stability_map import STABILITY, StabilityRun
-from .content import Block, Picture, Table, write_page, write_rows
-from .drawing import ALPHA, OMEGA, figure_sheet, legend_entry, values_on_grid
+from .content import Block, Picture, Table, write_page, write_table
+from .drawing import ALPHA, OMEGA, legend_entry, styled_figure, values_on_grid
 
 
 def write_report(run: StabilityRun) -> None:
-    """Write table, figure and page."""
+    """Write the table, the figure and the page of a stability map."""
     found = run.results["map"]
     rows = table_rows(found)
-    write_rows(run, "stability", rows, as_json=True)
+    write_table(run, "stability", rows, as_json=True)
     draw = {STABILITY: lambda path: plot_stability_map(rows, branch_ends(found), path)}
     write_page(run, build_page(run.results, rows), draw)
 
 
 def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return one row a branch, omega and alpha; `lowest`: it has the lowest training loss of the branches there."""
+    """Return one table row per solution, which says whether its branch has the lowest training loss there."""
     rows = [
         {"branch": name, "omega": float(omega), **{key: value for key, value in point.items() if key != "overlaps"}}
         for name, by_omega in curves.items()
@@ -46,7 +46,7 @@ def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[di
 
 
 def branch_ends(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
-    """Return branch -> the (omega, alpha) at which it ends below and above, halfway between found and missing."""
+    """Return for each branch the lines of (omega, alpha) at which it ends below and above."""
     return {
         name: [
             [(float(omega), float(np.mean(row["ends"][side]))) for omega, row in by_omega.items() if row["ends"][side]]
@@ -59,10 +59,10 @@ def branch_ends(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[s
 def plot_stability_map(
     rows: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[Sequence[tuple[float, float]]]], path: Path
 ) -> None:
-    """Draw the self-overlap loss over omega and alpha: a panel a branch, and one for the lowest training loss.
+    """Draw the self-overlap loss over omega and alpha: one panel per branch, and one for the lowest training loss.
 
     Args:
-        rows: branch, omega, alpha, self_overlap_loss, lowest, one a solution (see `table_rows`).
+        rows: table rows, from `table_rows`.
         ends: branch -> lines of (omega, alpha) at which it ends.
         path: output file.
     """
@@ -72,7 +72,7 @@ def plot_stability_map(
     lowest = [row for row in rows if row["lowest"]]
     panels = [(f"{name} branch", [row for row in rows if row["branch"] == name]) for name in branches]
     panels.append(("branch of lowest training loss", lowest))
-    with figure_sheet(path, 4.2 * len(panels) + 1.0, 4.8) as figure:
+    with styled_figure(path, 4.2 * len(panels) + 1.0, 4.8) as figure:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         style: Any = {"norm": LogNorm(NEGLIGIBLE_LOSS, 1.0), "shading": "nearest"}
         style["cmap"] = colormaps["viridis_r"].with_extremes(under="#f2f2ec", bad="white")
@@ -105,11 +105,11 @@ def plot_stability_map(
 
 
 def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the report: summary of the map, figure, a table by branch and omega.
+    """Return the content of the page: summary of the map, figure, and a table by branch and omega.
 
     Args:
-        results: of the run.
-        rows: see `table_rows`.
+        results: results of the run.
+        rows: table rows, from `table_rows`.
     """
     winners = [row for row in rows if row["lowest"]]
     stable = [row for row in winners if row["self_overlap_loss"] + row["self_overlap_loss_error"] < NEGLIGIBLE_LOSS]
@@ -131,7 +131,7 @@ def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) ->
         "fixed point D* of the map of two copies, over q. Zero: the replica-symmetric solution is self-consistent.",
         f"On the branch of lowest training loss it is below {NEGLIGIBLE_LOSS:g} at {len(stable)} of {len(winners)} "
         f"points; its largest value there is "
-        f"{format_with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}"
+        f"{format_value_with_error(worst['self_overlap_loss'], worst['self_overlap_loss_error'])}"
         f", on the {worst['branch']} branch at alpha = {worst['alpha']:g}, omega = {worst['omega']:g}.",
         Picture(
             STABILITY,

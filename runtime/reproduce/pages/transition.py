@@ -17,17 +17,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ...base.numbers import format_with_error
+from ...base.numbers import format_value_with_error
 from ...base.progress import print_message
 from ...report.plots import drawing as plots
 from ...report.plots.drawing import BLUE, GREEN, GREY, ORANGE, PINK
-from ...report.tables import loss_difference_curve, save_dataset
+from ...report.tables import loss_difference_curve, save_dataset_as_netcdf
 from ...saddle_point import observables
 from ..base_case import OMEGAS
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
-from .content import Block, Picture, Table, numeric_columns, write_page, write_rows
-from .drawing import ALPHA, OMEGA, branch_colour, draw_branch, draw_test_error, draw_zero, figure_sheet
+from .content import Block, Picture, Table, numeric_columns, write_page, write_table
+from .drawing import ALPHA, OMEGA, branch_colour, draw_branch, draw_test_error, draw_zero_line, styled_figure
 
 Marks = Sequence[Mapping[str, Any]]  # vertical lines of a figure, each with `value`, `error` and `label`
 
@@ -45,25 +45,25 @@ LONG_NAMES = {
 
 
 def write_report(run: TransitionRun) -> None:
-    """Write tables, figures and the report."""
+    """Write the tables, the figures and the report on the transition."""
     results = run.results
     for sentence in results["generated"]["differences"]:
         print_message(f"warning: {sentence}; `saddleforge generate` writes it again")
     results["baseline"] = {f"{w:g}": observables.baseline_error(run.base.with_(omega=w)) for w in sorted(OMEGAS)}
     dataset, frame = threshold_tables(results)
-    save_dataset(dataset, run.out / "tables" / "thresholds.nc")
-    write_rows(run, "thresholds", frame)
+    save_dataset_as_netcdf(dataset, run.out / "tables" / "thresholds.nc")
+    write_table(run, "thresholds", frame)
     names = ("omega", "alpha", "error")
     lines = {kind: {name: np.asarray(line[name], float) for name in names} for kind, line in results["lines"].items()}
-    write_rows(run, "lines", pandas.concat([pandas.DataFrame({"threshold": k, **line}) for k, line in lines.items()]))
-    datasets = {name: run.dataset(name) for name in BRANCHES}
+    write_table(run, "lines", pandas.concat([pandas.DataFrame({"threshold": k, **line}) for k, line in lines.items()]))
+    datasets = {name: run.branch_dataset(name) for name in BRANCHES}
     shown = {kind: found[f"{SHOWN_OMEGA:g}"] for kind, found in results["thresholds"].items()}
     marks = {k: [{**r, "label": SHORT_NAMES[k]}] if r["value"] is not None else [] for k, r in shown.items()}
     draw: dict[str, Callable[[Path], Any]] = {
         "overlaps": lambda path: plot_overlaps(datasets, path, marks=marks["alpha_c"]),
         "test_error": lambda path: plot_test_error(datasets, path, marks=marks["alpha_c"] + marks["alpha_l"]),
         "loss_difference": lambda path: plot_loss_difference(datasets, path, marks=marks["alpha_c"]),
-        "phase_diagram": lambda path: plot_phase_diagram(phase_lines(results), path),
+        "phase_diagram": lambda path: plot_phase_diagram(phase_diagram_lines(results), path),
     }
     write_page(run, build_page(results, run.figures), draw)
 
@@ -87,20 +87,20 @@ def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas
 
 
 def verdicts_text(result: Mapping[str, Any], between: str) -> str:
-    """Return the verdict of each branch at a threshold.
+    """Return the stability verdicts of the branches at a threshold as text.
 
     Args:
-        result: the threshold.
-        between: separator.
+        result: stored threshold.
+        between: separator between branches.
     """
     return between.join(f"{branch}: {verdict}" for branch, verdict in result["verdicts"].items())
 
 
 def threshold_curve(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a threshold along omega: label, omega, alpha, error; NaN where it was not found.
+    """Return a threshold along omega to be drawn: label, omega, alpha, error; NaN where it was not found.
 
     Args:
-        label: of the legend.
+        label: label in the legend.
         thresholds: omega -> threshold.
     """
     omegas = sorted(thresholds, key=float)
@@ -108,8 +108,8 @@ def threshold_curve(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]
     return {"label": label, "omega": [float(omega) for omega in omegas], "alpha": alpha, "error": error}
 
 
-def phase_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the thresholds in the form of `plot_phase_diagram`."""
+def phase_diagram_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the thresholds along omega as lines for `plot_phase_diagram`."""
     return [
         {
             **threshold_curve(SHORT_NAMES[kind], found),
@@ -130,17 +130,17 @@ def plot_overlaps(
         path: output file.
         marks: thresholds with `value`, `error` and `label`.
     """
-    with figure_sheet(path, 9.2, 8.0) as figure:
+    with styled_figure(path, 9.2, 8.0) as figure:
         panels = figure.subplots(3, 1, sharex=True)
         texts = {"theta": "semantic overlap θ", "m": "positional overlap |m|", "q": "self-overlap q"}
         for axes, (name, label) in zip(panels, texts.items(), strict=True):
             for branch, dataset in datasets.items():
-                for number, one in enumerate(plots.distinct_entries(dataset, name)):
+                for number, one in enumerate(plots.distinct_overlap_entries(dataset, name)):
                     text = None if number else f"{branch} branch"
                     draw_branch(axes, branch, dataset, one.values, one.errors, label=text)
             axes.axhline(0, color=GREY, linewidth=0.6)
             axes.set_ylabel(label)
-            _draw_strips(axes, datasets, marks)
+            _draw_jump_strips(axes, datasets, marks)
         _add_titles_and_legend(panels[0], panels[-1], datasets, "Overlaps", marks)
     return figure
 
@@ -155,15 +155,17 @@ def plot_test_error(
         path: output file.
         marks: thresholds with `value`, `error` and `label`.
     """
-    with figure_sheet(path, 9.2, 4.6) as figure:
+    with styled_figure(path, 9.2, 4.6) as figure:
         axes = figure.subplots()
         for branch, dataset in datasets.items():
             draw_test_error(axes, branch, dataset, label=f"{branch} branch")
-        spans = {name: np.ptp(x) if len(x := plots.parameter_values(d)) else 0.0 for name, d in datasets.items()}
-        plots.draw_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
+        spans = {
+            name: np.ptp(x) if len(x := plots.parameter_values_along_table(d)) else 0.0 for name, d in datasets.items()
+        }
+        plots.draw_linear_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
         plots.start_axis_at_zero(axes)
         axes.set_ylabel("test error per token")
-        _draw_strips(axes, datasets, marks)
+        _draw_jump_strips(axes, datasets, marks)
         _add_titles_and_legend(axes, axes, datasets, "Test error", marks)
     return figure
 
@@ -181,18 +183,18 @@ def plot_loss_difference(
     first, second = datasets.values()
     values, difference, error = loss_difference_curve(first, second)
     one, other = first.attrs["branch"], second.attrs["branch"]
-    with figure_sheet(path, 9.2, 4.4) as figure:
+    with styled_figure(path, 9.2, 4.4) as figure:
         axes = figure.subplots()
         for name, side in ((other, difference > 0), (one, difference < 0)):
             style: dict[str, Any] = {"color": branch_colour(name), "alpha": 0.15, "interpolate": True, "linewidth": 0}
             axes.fill_between(values, 0, difference, where=side, label=f"{name} has the lower training loss", **style)
         axes.errorbar(values, difference, yerr=error, color="black", marker="o", markersize=4, capsize=2)
-        draw_zero(axes)
-        axes.set_xlabel(plots.parameter_label(first.attrs["parameter"]))
+        draw_zero_line(axes)
+        axes.set_xlabel(plots.parameter_axis_label(first.attrs["parameter"]))
         axes.set_ylabel(f"training loss per d:\n{one} minus {other}")
-        axes.set_title(f"Difference of training losses, {plots.describe_setting(first)}")
+        axes.set_title(f"Difference of training losses, {plots.describe_model_setting(first)}")
         plots.draw_thresholds(axes, marks)
-        plots.draw_legend(axes, plots.threshold_handles(marks))
+        plots.draw_legend(axes, plots.threshold_legend_entries(marks))
     return figure
 
 
@@ -200,12 +202,12 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
     """Draw thresholds in alpha against omega, with error bars and published points.
 
     Args:
-        lines: one a threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist), and
-            optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
+        lines: one record per threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist),
+            and optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
             continuous line, drawn with its error bar as a band.
         path: output file.
     """
-    with figure_sheet(path, 9.2, 5.0) as figure:
+    with styled_figure(path, 9.2, 5.0) as figure:
         axes = figure.subplots()
         for line, colour, marker in zip(lines, (BLUE, ORANGE, GREEN, PINK), "os^D", strict=False):
             omega, alpha, error = (np.asarray(line[name], float) for name in ("omega", "alpha", "error"))
@@ -228,10 +230,10 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
     return figure
 
 
-def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
-    """Draw a thin strip a branch at the foot of the panel where its proximal map jumps, its ends, and thresholds."""
+def _draw_jump_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
+    """Draw, for each branch, a strip where its proximal map jumps and its ends, and draw the thresholds."""
     for row, (branch, dataset) in enumerate(datasets.items()):
-        for left, right in plots.jump_intervals(dataset):
+        for left, right in plots.proximal_jump_intervals(dataset):
             foot = 0.022 * row
             axes.axvspan(left, right, foot, foot + 0.018, color=branch_colour(branch), alpha=0.45, linewidth=0)
         plots.draw_branch_ends(axes, dataset, branch_colour(branch))
@@ -241,25 +243,28 @@ def _draw_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Mark
 def _add_titles_and_legend(
     first: Axes, last: Axes, datasets: Mapping[str, xarray.Dataset], title: str, marks: Marks
 ) -> None:
-    """Add title, labels and one legend to figures with a colour a branch."""
+    """Add a title, axis labels and one legend to a figure with one colour per branch."""
     one = next(iter(datasets.values()))
-    last.set_xlabel(plots.parameter_label(one.attrs["parameter"]))
-    first.set_title(f"{title}, {plots.describe_setting(one)}")
-    handles: list[Any] = plots.stability_handles(np.concatenate([plots.point_verdicts(d) for d in datasets.values()]))
-    handles += [*plots.threshold_handles(marks), *plots.branch_end_handles(datasets.values())]
-    if any(plots.jump_intervals(d) for d in datasets.values()):
+    last.set_xlabel(plots.parameter_axis_label(one.attrs["parameter"]))
+    first.set_title(f"{title}, {plots.describe_model_setting(one)}")
+    handles: list[Any] = plots.stability_legend_entries(
+        np.concatenate([plots.point_stability_verdicts(d) for d in datasets.values()])
+    )
+    handles += [*plots.threshold_legend_entries(marks), *plots.branch_end_legend_entries(datasets.values())]
+    if any(plots.proximal_jump_intervals(d) for d in datasets.values()):
         handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
     plots.draw_legend(first, handles)
 
 
 def build_page(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
-    """Return the report as blocks.
+    """Return the content of the report.
 
     Args:
-        results: model, digest, version, omega; derivation {equations}; generated {differences}; curves {name: {ends,
-            points}}; thresholds {kind: {omega: {value, error, error_kind, status, verdicts, bistable_shares, evidence,
-            sentence}}}; coarse {crossings, baseline}; baseline {omega: exact error}.
-        figures: names of those that were drawn.
+        results: results of the run: model, digest, version, omega; derivation {equations}; generated
+            {differences}; curves {name: {ends, points}}; thresholds {kind: {omega: {value, error, error_kind, status,
+            verdicts, bistable_shares, evidence, sentence}}}; coarse {crossings, baseline}; baseline {omega: exact
+            error}.
+        figures: names of the figures that were drawn.
     """
     return [
         "# Positional and semantic learning in dot-product attention: reproduction",
@@ -270,7 +275,7 @@ def build_page(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block
         *_threshold_blocks(results, figures),
         *_baseline_blocks(results),
         *_branch_blocks(results, figures),
-        *_coarse_blocks(results),
+        *_coarse_rule_blocks(results),
         *_derivation_blocks(results),
         "## Files",
         "tables/semantic and tables/positional (.nc, .csv): the branches at omega = 0.3, with errors, stability; "
@@ -307,7 +312,7 @@ def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> lis
             shown = "-" if published is None else f"{published:.4f}"
             if result["value"] is None:
                 rows.append([omega, "none found", shown, None, "see below", verdicts_text(result, "; ") or None])
-                absent += _absent_blocks(kind, omega, result)
+                absent += _absent_threshold_blocks(kind, omega, result)
             else:
                 status = f"{result['status'].replace('_', ' ')}, {result['error_kind']}"
                 rows.append([omega, _format_threshold(result), shown, percent_deviation(published, result["value"]),
@@ -319,19 +324,19 @@ def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> lis
         f"published {PUBLISHED['alpha_c']['0.3']:.4f}."
     )
     caption = "Thresholds against omega: as lines with error bars, located one by one (symbols), published (open)."
-    return [*blocks, *absent, *_pictures({"phase_diagram": caption}, figures)]
+    return [*blocks, *absent, *_drawn_pictures({"phase_diagram": caption}, figures)]
 
 
-def _pictures(captions: Mapping[str, str], figures: Sequence[str]) -> list[Picture]:
+def _drawn_pictures(captions: Mapping[str, str], figures: Sequence[str]) -> list[Picture]:
     return [Picture(name, caption) for name, caption in captions.items() if name in figures]
 
 
 def _format_threshold(threshold: Mapping[str, Any]) -> str:
-    return format_with_error(threshold["value"], threshold["error"])
+    return format_value_with_error(threshold["value"], threshold["error"])
 
 
-def _absent_blocks(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
-    """Return blocks about a threshold that was not found, with the evidence."""
+def _absent_threshold_blocks(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
+    """Return sentences and a table about a threshold that was not found, with the evidence."""
     evidence = result["evidence"]
     blocks: list[Block] = [f"No {kind} at omega = {omega}: {result['sentence']}."]
     for branch, lowest in evidence["lowest_alpha_found"].items():
@@ -373,10 +378,10 @@ def _branch_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[B
         "test_error": "Test error per token of both branches, and the best linear positional layer.",
         "loss_difference": "Difference of training losses; the transition is its zero.",
     }
-    return [*blocks, *_pictures(captions, figures)]
+    return [*blocks, *_drawn_pictures(captions, figures)]
 
 
-def _coarse_blocks(results: Mapping[str, Any]) -> list[Block]:
+def _coarse_rule_blocks(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     found, ours = results["thresholds"]["alpha_c"][omega], results["thresholds"]["alpha_c"][omega]["value"]
     publications = {"published": PUBLISHED["alpha_c"][omega], "published tables": PUBLISHED_CROSSING}

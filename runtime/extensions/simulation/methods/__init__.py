@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ..method import Method
+from ..method import TrainingMethod
 from . import adam, fista, gamp, gd, lbfgs, newton, sgd
 
-METHODS: dict[str, Method] = {m.METHOD.name: m.METHOD for m in (lbfgs, gd, adam, fista, newton, gamp, sgd)}
+METHODS: dict[str, TrainingMethod] = {m.METHOD.name: m.METHOD for m in (lbfgs, gd, adam, fista, newton, gamp, sgd)}
 
 
-def exact_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
-    """Return the first method that is exact for a problem.
+def exact_training_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
+    """Return the name of the first training method that is exact for a problem.
 
     Args:
-        loss_corners: whether its loss has corners.
-        penalty_corners: whether its penalty has corners.
+        loss_corners: whether the loss has corners.
+        penalty_corners: whether the penalty has corners.
         norms: whether norms of the columns are given.
     """
     return next(

@@ -16,7 +16,7 @@ class AdamOptions(AlgorithmOptions):
     """Options of full-batch Adam.
 
     Attributes:
-        learning_rate: default rate; larger is faster at first, but may oscillate.
+        learning_rate: default learning rate; a larger one is faster at first, but may oscillate.
         first_decay, second_decay: decay of the averages of gradients and of their squares (Kingma and Ba, ICLR 2015).
     """
 
@@ -26,26 +26,26 @@ class AdamOptions(AlgorithmOptions):
 
 
 def adam(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
-    """Minimise the risk by full-batch Adam (Kingma and Ba, ICLR 2015), its rate decaying with the gradient.
+    """Minimise the risk by full-batch Adam, with a learning rate that decays with the gradient.
 
-    Under given norms steps end on the sphere.
+    If column norms are given, steps end on the sphere.
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         start: initial weights.
         descent: tolerance, largest number of iterations, and rate (0.02 by default).
     """
     options = AdamOptions.current()
     rate = options.learning_rate if descent.rate is None else descent.rate
     keep, square = options.first_decay, options.second_decay
-    weights = risk.project(start)
+    weights = risk.project_on_constraints(start)
     value = risk(weights)
     first = second = np.zeros(weights.pack().size)
     largest = 0.0
     for iteration in range(1, descent.most + 1):
-        norm = value.gradient.size
+        norm = value.gradient.entry_scale
         if not descent.tolerance < norm < np.inf:
-            return descent.make_result(weights, value, norm, iteration - 1)
+            return descent.make_training_result(weights, value, norm, iteration - 1)
         largest = max(largest, norm)
         gradient = value.gradient.pack()
         first = first + (1 - keep) * (gradient - first)
@@ -53,9 +53,9 @@ def adam(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult
         # A fixed rate never converges: its steps keep their size for any gradient.
         size = rate * min(1.0, (norm / largest) ** 0.5 * 10)
         step = size * (first / (1 - keep**iteration)) / (np.sqrt(second / (1 - square**iteration)) + 1e-8)
-        weights = risk.project(start.unpack(weights.pack() - step))
+        weights = risk.project_on_constraints(start.unpack(weights.pack() - step))
         value = risk(weights)
-    return descent.make_result(weights, value, value.gradient.size, descent.most)
+    return descent.make_training_result(weights, value, value.gradient.entry_scale, descent.most)
 
 
 METHOD = gradient_method("adam", adam, rate=f"by default {AdamOptions.learning_rate:g}")

@@ -4,37 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..method import DescentSettings, Method, TrainingResult
+from ..method import DescentSettings, TrainingMethod, TrainingResult
 from ..risk import Risk, Weights
 
 
 def proximal_gradient(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
-    """Minimise the risk by FISTA, restarted whenever it moves against its momentum.
+    """Minimise the risk by FISTA, with momentum that is reset whenever a step goes against it.
 
     It takes gradient steps for the data term and proximal steps for the penalty, which may have corners (Beck and
     Teboulle, SIAM J. Imaging Sci. 2 (2009) 183).
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         start: initial weights.
         descent: tolerance of the proximal residual, and largest number of iterations.
     """
     regulariser, d = risk.problem.regulariser, risk.instance.d
-    curvature = risk.curvature(start, data_only=True)
+    curvature = risk.largest_curvature(start, data_only=True)
 
     def _proximal_step(at: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        return regulariser.proximal(curvature * at - gradient, curvature, risk.instance.known_rows)[0]
+        return regulariser.proximal_map(curvature * at - gradient, curvature, risk.instance.known_teacher_coordinates)[
+            0
+        ]
 
     W = extrapolated = start.W
     momentum, residual = 1.0, np.inf
     iteration = 0
     while iteration < descent.most:
         iteration += 1
-        data, slope = risk.data(Weights(extrapolated, start.phi))
+        data, slope = risk.data_term(Weights(extrapolated, start.phi))
         while True:
             new = _proximal_step(extrapolated, slope.W)
             change = new - extrapolated
-            new_data = risk.data(Weights(new, start.phi))[0]
+            new_data = risk.data_term(Weights(new, start.phi))[0]
             model = data + (np.sum(slope.W * change) + curvature / 2 * np.sum(change**2)) / d
             if not np.isfinite(new_data) or new_data <= model + 1e-14 * (1 + abs(data)):
                 break
@@ -50,7 +52,7 @@ def proximal_gradient(risk: Risk, start: Weights, descent: DescentSettings) -> T
             extrapolated = new + (momentum - 1) / next_momentum * (new - W)
         W, momentum = new, next_momentum
     weights = Weights(W, start.phi)
-    return descent.make_result(weights, risk(weights), residual, iteration)
+    return descent.make_training_result(weights, risk(weights), residual, iteration)
 
 
-METHOD = Method("fista", proximal_gradient, penalty_corners=True, q_in_loss=True)
+METHOD = TrainingMethod("fista", proximal_gradient, penalty_corners=True, q_in_loss=True)

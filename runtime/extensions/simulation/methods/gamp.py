@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ....base.errors import DomainError, require_in
+from ....base.errors import DomainError, require_in_interval
 from ....base.options import AlgorithmOptions
-from ....channel.search import choose_search
+from ....channel.search import choose_proximal_search
 from ....integration.rule import Rule
 from ....problems.overlaps import Overlaps
 from ....problems.problem import Problem
-from ....saddle_point.state_map import StateMap
-from ..design import Design
+from ....saddle_point.state_map import SaddlePointMap
+from ..design import DesignMatrix
 from ..instance import Instance, random_stream
-from ..method import Method, TrainingResult
-from ..plan import Plan, initial_weights
-from ..risk import Risk, Weights, overlaps_of
+from ..method import TrainingMethod, TrainingResult
+from ..plan import SimulationPlan, initial_weights
+from ..risk import Risk, Weights, overlaps_of_weights
 
 _STREAM = 7  # stream of random numbers
 
@@ -42,8 +42,8 @@ class GampOptions(AlgorithmOptions):
     """Options of approximate message passing.
 
     Attributes:
-        max_iterations: iterations by default.
-        transient: iterations after which state evolution has converged, and losses with corners average V^, which
+        max_iterations: default of the largest number of iterations.
+        transient: iterations after which V^ is averaged for losses with corners, as state evolution has converged: this
             converges better but is no longer the exact response.
     """
 
@@ -52,12 +52,12 @@ class GampOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class Trajectory:
-    """A sequence of iterates of GAMP.
+class GampTrajectory:
+    """The sequence of iterates of GAMP on one instance.
 
     Attributes:
-        overlaps: overlaps before the first iteration and after every one, V included.
-        steps: mean square change of a row of W, relative to its own mean square, one an iteration.
+        overlaps: overlaps, V included, before the first iteration and after every iteration.
+        steps: mean square change of W relative to its mean square, for every iteration.
         late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
             them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. It is 0 if the iterates converged; if the proximal
             map jumps, theory expects twice D*, docs/theory.md (8.23).
@@ -83,27 +83,27 @@ def gamp(
     *,
     iterations: int = 500,
     tolerance: float = 1e-8,
-    inertia: float = Plan.inertia,
-    damping: float = Plan.damping,
-) -> Trajectory:
+    inertia: float = SimulationPlan.inertia,
+    damping: float = SimulationPlan.damping,
+) -> GampTrajectory:
     """Iterate GAMP from weights that are independent of the data.
 
     Args:
-        instance: the instance.
+        instance: instance of a seed.
         start: initial weights.
         V: initial response, (C, s, s).
         iterations: largest number of iterations.
-        tolerance: largest root of the last of `steps` for convergence.
+        tolerance: relative change of W in one iteration below which GAMP has converged.
         inertia: weight on old conjugates and V, in [0, 1).
-        damping: weight on old g and W, in [0, 1); only without it state evolution holds.
+        damping: weight on old g and W, in [0, 1); state evolution holds only for 0.
     """
     transient = GampOptions.current().transient
     problem = instance.problem
     d, L, s = instance.d, problem.tokens, problem.student_rank
-    known, has_corners = instance.coordinates, problem.solver.proximal.CORNERS
-    W, g = start.W, np.zeros((instance.n, L, s))
+    known, has_corners = instance.eigenbasis_coordinates, problem.solver.proximal.CORNERS
+    W, g = start.W, np.zeros((instance.sample_count, L, s))
     U, means, averaged_V_hat = V, np.zeros(0), np.zeros(0)
-    path = [overlaps_of(instance, Weights(W, start.phi), V)]
+    path = [overlaps_of_weights(instance, Weights(W, start.phi), V)]
     steps: list[float] = []
     older: list[np.ndarray] = []
     every = max(1, iterations // 24)
@@ -111,7 +111,7 @@ def gamp(
     for iteration in range(iterations):
         try:
             keep = damping if iteration else 0.0
-            field, V_hat, new_means = _channel_step(instance, W, V, U, g, path[-1].m, keep)
+            field, V_hat, new_means = _output_channel_step(instance, W, V, U, g, path[-1].m, keep)
         except np.linalg.LinAlgError:
             status = "left_domain"
             break
@@ -120,7 +120,9 @@ def gamp(
         onsager = averaged_V_hat if has_corners and iteration > transient else V_hat
         field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
         stiffness = np.einsum("ic,cab->iab", known.gamma, averaged_V_hat)
-        new, response = problem.regulariser.minimisers(field, stiffness, instance.known_rows)
+        new, response = problem.regulariser.minimisers_and_derivatives(
+            field, stiffness, instance.known_teacher_coordinates
+        )
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():
             status = "left_domain"
@@ -129,41 +131,43 @@ def gamp(
         W = new
         V = np.einsum("ic,iab->cab", known.gamma, response) / d
         U = inertia * U + (1 - inertia) * V
-        path.append(overlaps_of(instance, Weights(W, start.phi), V))
+        path.append(overlaps_of_weights(instance, Weights(W, start.phi), V))
         if 2 * iteration >= iterations and iteration % every == 0:
             older.append(W)
         if steps[-1] <= tolerance**2:
             status, older = "converged", [W]
             break
-    distances = [overlaps_of(instance, Weights(W - other, start.phi)).q for other in older or [W]]
+    distances = [overlaps_of_weights(instance, Weights(W - other, start.phi)).q for other in older or [W]]
     late = float(np.max(np.trace(np.mean(distances, axis=0), axis1=1, axis2=2)))
     weights = Weights(W, start.phi)
-    return Trajectory(weights, V, tuple(path), np.array(steps), late, g, means, averaged_V_hat, status)
+    return GampTrajectory(weights, V, tuple(path), np.array(steps), late, g, means, averaged_V_hat, status)
 
 
-def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, seed: int = 0) -> float:
-    """Return the replicon: the factor per iteration of the squared distance of two estimates with equal overlaps.
+def squared_distance_contraction(
+    instance: Instance, fixed: GampTrajectory, iterations: int = 10, seed: int = 0
+) -> float:
+    """Return the replicon: the factor per iteration of the squared distance of two iterates with equal overlaps.
 
     A small perturbation of the fixed point is iterated with fixed V and conjugates, and kept orthogonal to the means,
     to the teacher and to the estimate itself, so that no overlap changes. The factor is averaged over the second half
     of few iterations: after many, one direction of this draw of the data dominates.
 
     Args:
-        instance: the instance.
+        instance: instance of a seed.
         fixed: a converged sequence of iterates.
         iterations: number of iterations.
         seed: seed of the perturbation.
     """
-    problem, known = instance.problem, instance.coordinates
+    problem, known = instance.problem, instance.eigenbasis_coordinates
     W, d = fixed.weights.W, instance.d
     G = np.einsum("ic,cab->iab", known.gamma, fixed.V_hat)
     constrained = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
     size = 1e-5 * np.linalg.norm(W)
 
-    def _iterate(at: np.ndarray, g: np.ndarray) -> np.ndarray:
-        field, V_hat, _ = _channel_step(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
+    def _iterate_messages(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+        field, V_hat, _ = _output_channel_step(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
-        return problem.regulariser.minimisers(field, G, instance.known_rows)[0]
+        return problem.regulariser.minimisers_and_derivatives(field, G, instance.known_teacher_coordinates)[0]
 
     still, g = fixed.g.copy(), fixed.g.copy()
     delta = random_stream(seed, _STREAM).standard_normal((d, problem.student_rank))
@@ -173,25 +177,25 @@ def contraction(instance: Instance, fixed: Trajectory, iterations: int = 10, see
         scale = size / np.linalg.norm(delta)
         g = still + scale * (g - still)
         # The unperturbed messages are iterated as well: they may not have converged fully.
-        delta = _iterate(W + scale * delta, g) - _iterate(W, still)
+        delta = _iterate_messages(W + scale * delta, g) - _iterate_messages(W, still)
         moved = delta - constrained @ (constrained.T @ delta)
         factors.append((np.linalg.norm(moved) / size) ** 2)
     return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
 
 
-def _channel_step(
+def _output_channel_step(
     instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sum_mu sum_l z g / sqrt(d) (d, s), V^ (C, s, s) and m^ (C, s).
+    """Update the messages g (n, L, s) in place, and return their token sum (d, s), V^ (C, s, s) and m^ (C, s).
 
-    g (n, L, s) is updated in place, with the weight `keep` on its old value.
+    `keep` is the weight on the old messages.
     """
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
-    omega = m[instance.contexts] - np.einsum("nlab,nlb->nla", V[instance.contexts], g)
-    instance.add_fields(omega, W)
+    omega = m[instance.token_contexts] - np.einsum("nlab,nlb->nla", V[instance.token_contexts], g)
+    instance.add_centred_fields(omega, W)
     V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
-    for labels, rows, at, known in instance.group_by_labels(omega):
+    for labels, rows, at, known in instance.group_samples_by_labels(omega):
         contexts = problem.context_indices(labels)
         variance = np.ascontiguousarray(U[contexts])
         np.linalg.cholesky(variance)
@@ -204,7 +208,7 @@ def _channel_step(
             block = whole[l * s : (l + 1) * s, l * s : (l + 1) * s]
             V_hat[c] -= (block + block.T) / (2 * d)
             m_hat[c] += g[rows, l].sum(axis=0) / d
-    return instance.sum_tokens(g), V_hat, m_hat
+    return instance.sum_weighted_tokens(g), V_hat, m_hat
 
 
 def state_evolution(
@@ -212,11 +216,11 @@ def state_evolution(
     start: Overlaps,
     rule: Rule,
     iterations: int,
-    inertia: float = Plan.inertia,
+    inertia: float = SimulationPlan.inertia,
 ) -> list[Overlaps]:
-    """Return the overlaps of GAMP without damping for d -> infinity: `start` and one set an iteration.
+    """Return the overlaps of GAMP without damping for d -> infinity, before and after every iteration.
 
-    There are fewer if the iteration leaves the domain of the overlaps.
+    The list is shorter if the iteration leaves the domain of the overlaps.
 
     Args:
         problem: the problem.
@@ -225,27 +229,27 @@ def state_evolution(
         iterations: number of iterations.
         inertia: weight on old conjugates and V, as for `gamp`.
     """
-    state_map = StateMap(problem, rule)
+    state_map = SaddlePointMap(problem, rule)
     path = [start]
     U = start.V
     means, averaged_V_hat = np.zeros(0), np.zeros(0)
     for _ in range(iterations):
         at = replace(path[-1], V=U)
         try:
-            hats = state_map.conjugates(at, state_map.averages(at).means)
+            hats = state_map.conjugates_at_overlaps(at, state_map.channel_averages(at).means)
             means = inertia * means + (1 - inertia) * hats.m if len(path) > 1 else hats.m
             averaged_V_hat = inertia * averaged_V_hat + (1 - inertia) * hats.V if len(path) > 1 else hats.V
-            path.append(state_map.overlaps(replace(hats, m=means, V=averaged_V_hat), at.phi))
+            path.append(state_map.overlaps_from_conjugates(replace(hats, m=means, V=averaged_V_hat), at.phi))
         except DomainError:
             break
         U = inertia * U + (1 - inertia) * path[-1].V
     return path
 
 
-def _train(plan: Plan, instance: Instance) -> TrainingResult:
+def _train_by_gamp(plan: SimulationPlan, instance: Instance) -> TrainingResult:
     problem = instance.problem
     start, V = initial_weights(plan, instance)
-    instance_at = replace(instance, problem=choose_search(problem, overlaps_of(instance, start, V)))
+    instance_at = replace(instance, problem=choose_proximal_search(problem, overlaps_of_weights(instance, start, V)))
     trajectory = gamp(
         instance_at,
         start,
@@ -258,30 +262,35 @@ def _train(plan: Plan, instance: Instance) -> TrainingResult:
     value = Risk(instance)(trajectory.weights)
     gradient = value.gradient
     regulariser = problem.regulariser
-    if (
-        problem.solver.proximal.CORNERS and not regulariser.has_corners
-    ):  # at corners of the loss -g are its subgradients
-        _, slope = regulariser.values(trajectory.weights.W, instance.known_rows)
-        gradient = replace(gradient, W=slope + Design(instance).apply_transpose(-trajectory.g))
+    if problem.solver.proximal.CORNERS and not regulariser.has_kinks:  # at corners of the loss -g are its subgradients
+        _, slope = regulariser.penalties_and_gradients(trajectory.weights.W, instance.known_teacher_coordinates)
+        gradient = replace(gradient, W=slope + DesignMatrix(instance).apply_design_transpose(-trajectory.g))
     return TrainingResult(
         trajectory.weights,
         value,
-        gradient.size,
+        gradient.entry_scale,
         len(trajectory.steps),
         trajectory.status,
         V=trajectory.V,
         late=trajectory.late,
-        contraction=contraction(instance_at, trajectory) if trajectory.status == "converged" else np.nan,
+        contraction=squared_distance_contraction(instance_at, trajectory)
+        if trajectory.status == "converged"
+        else np.nan,
         path=np.array([overlaps.pack() for overlaps in trajectory.overlaps]),
     )
 
 
-def _check_plan(plan: Plan) -> None:
-    """Raise InputError if a weight on old values is out of range."""
-    require_in("inertia", plan.inertia, "[0, 1)")
-    require_in("damping", plan.damping, "[0, 1)")
+def _check_message_damping(plan: SimulationPlan) -> None:
+    """Raise InputError if inertia or damping, the weights on old messages, are out of range."""
+    require_in_interval("inertia", plan.inertia, "[0, 1)")
+    require_in_interval("damping", plan.damping, "[0, 1)")
 
 
-METHOD = Method(
-    "gamp", train=_train, loss_corners=True, penalty_corners=True, check=_check_plan, summary="passes messages"
+METHOD = TrainingMethod(
+    "gamp",
+    train=_train_by_gamp,
+    loss_corners=True,
+    penalty_corners=True,
+    check=_check_message_damping,
+    summary="passes messages",
 )

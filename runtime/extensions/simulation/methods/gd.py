@@ -25,29 +25,30 @@ class GradientDescentOptions(AlgorithmOptions):
 def gradient_descent(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by full-batch gradient steps of a fixed size.
 
-    The step is halved whenever the loss grows: the curvature may increase. Under given norms steps end on the sphere.
+    The step is halved whenever the loss grows, as the curvature may increase. If column norms are given, steps end on
+    the sphere.
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         start: initial weights.
-        descent: tolerance, largest number of iterations, and step over the inverse of the largest curvature.
+        descent: tolerance, largest number of iterations, and step in units of the inverse largest curvature.
     """
-    weights = risk.project(start)
-    step = (GradientDescentOptions.current().step_size if descent.rate is None else descent.rate) / risk.curvature(
-        weights
-    )
+    weights = risk.project_on_constraints(start)
+    step = (
+        GradientDescentOptions.current().step_size if descent.rate is None else descent.rate
+    ) / risk.largest_curvature(weights)
     value = risk(weights)
     for iteration in range(descent.most):
-        norm = value.gradient.size
+        norm = value.gradient.entry_scale
         if not descent.tolerance < norm < np.inf:
-            return descent.make_result(weights, value, norm, iteration)
-        trial = risk.project(start.unpack(weights.pack() - step * value.gradient.pack()))
+            return descent.make_training_result(weights, value, norm, iteration)
+        trial = risk.project_on_constraints(start.unpack(weights.pack() - step * value.gradient.pack()))
         new = risk(trial)
         if new.training_loss <= value.training_loss + 1e-15:
             weights, value = trial, new
         else:
             step /= 2
-    return descent.make_result(weights, value, value.gradient.size, descent.most)
+    return descent.make_training_result(weights, value, value.gradient.entry_scale, descent.most)
 
 
 METHOD = gradient_method("gd", gradient_descent, rate="times the inverse of the largest curvature")

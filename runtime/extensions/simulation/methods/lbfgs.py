@@ -16,8 +16,8 @@ class LbfgsOptions(AlgorithmOptions):
     """Options of L-BFGS.
 
     Attributes:
-        history_size: pairs of steps and gradient changes; more are a better Hessian and more memory.
-        max_runs: runs, each of which starts where the line search of the last one failed.
+        history_size: stored pairs of steps and gradient changes; more give a better Hessian and take more memory.
+        max_runs: largest number of runs, each of which starts where the line search of the run before failed.
     """
 
     history_size: int = 20
@@ -27,10 +27,10 @@ class LbfgsOptions(AlgorithmOptions):
 def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by SciPy's L-BFGS-B without bounds, restarted if its line search fails.
 
-    Under given norms it varies columns of any length; each of its runs begins and ends on the sphere.
+    If column norms are given, it varies columns of any length; each run begins and ends on the sphere.
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         start: initial weights.
         descent: tolerance and largest number of iterations.
     """
@@ -43,7 +43,7 @@ def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResul
         value = risk(start.unpack(x, unit))
         return d * value.training_loss, value.gradient.pack(unit)
 
-    weights, iterations = risk.project(start), 0
+    weights, iterations = risk.project_on_constraints(start), 0
     for _ in range(options.max_runs):
         result = minimize(
             scaled_risk,
@@ -59,11 +59,11 @@ def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResul
                 "gtol": 0.1 * descent.tolerance,
             },
         )
-        weights, iterations = risk.project(start.unpack(result.x, unit)), iterations + int(result.nit)
+        weights, iterations = risk.project_on_constraints(start.unpack(result.x, unit)), iterations + int(result.nit)
         value = risk(weights)
-        if value.gradient.size <= descent.tolerance or iterations >= descent.most:
+        if value.gradient.entry_scale <= descent.tolerance or iterations >= descent.most:
             break
-    return descent.make_result(weights, value, value.gradient.size, iterations)
+    return descent.make_training_result(weights, value, value.gradient.entry_scale, iterations)
 
 
 METHOD = gradient_method("lbfgs", lbfgs)

@@ -40,11 +40,11 @@ import numpy as np
 
 from ....base.errors import InputError
 from ....base.options import AlgorithmOptions
-from ..design import ZERO_EIGENVALUE, Design, eigendecompose, solve_positive
+from ..design import ZERO_EIGENVALUE, DesignMatrix, eigendecompose_symmetric, solve_positive_definite
 from ..instance import Instance
-from ..method import DescentSettings, Method, TrainingResult
-from ..plan import Plan
-from ..risk import Risk, Weights, scale_to_norms
+from ..method import DescentSettings, TrainingMethod, TrainingResult
+from ..plan import SimulationPlan
+from ..risk import Risk, Weights, scale_columns_to_norms
 
 _ROUNDING = 1e-13  # relative rounding error of losses, and of x
 _DIRECT = 6000  # weights beyond which no matrix of their size is stored
@@ -55,7 +55,8 @@ class AugmentedLagrangianOptions(AlgorithmOptions):
     """Options of Newton's method on augmented Lagrangians; v is the inverse of their penalty parameter.
 
     Attributes:
-        max_steps, max_steps_nonconvex: Newton steps for one multiplier p, at most; for losses that are not convex.
+        max_steps, max_steps_nonconvex: largest number of Newton steps for one multiplier p, for convex losses and
+            others.
         gradient_ratio: gradient, in units of x - A W, at which p is updated; smaller takes more steps for each p.
         unconverged_ratio: gradient after all steps, in units of the change of p, beyond which v was too small.
         fast_steps, moderate_steps: numbers of steps up to which v is decreased fast, and moderately.
@@ -65,8 +66,8 @@ class AugmentedLagrangianOptions(AlgorithmOptions):
         slow_ratio: ratio of x - A W at successive p beyond which v was too large, for losses that are not convex.
         max_initial_bend, max_bend: negative curvatures, in units of 1 / v, allowed at first, and with a multiplier.
         patience: updates of p without progress before the method stalls.
-        slope_reduction: fraction of the initial slope along a step below which the line search ends.
-        max_backtracking: reductions of a step.
+        slope_reduction: fraction of the initial directional derivative below which the line search ends.
+        max_backtracking: largest number of reductions of a step.
         cg_tolerance: relative residual of conjugate gradients, in units of v times the ridge.
         shift_factor: ratio of successive shifts of a Hessian that is not positive definite.
         proximal_weight: ridge around the last weights for general penalties, in units of the first curvature.
@@ -101,11 +102,11 @@ class AugmentedLagrangianOptions(AlgorithmOptions):
 def newton(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by Newton's method on the augmented Lagrangian of loss and penalty.
 
-    The reported gradient is the larger of two root mean squares: of the risk's gradient, Lambda W + A^T p or y + A^T p,
-    and of x - A W and u - W.
+    The reported gradient is the larger of two root mean squares: that of the risk's gradient, Lambda W + A^T p or
+    y + A^T p, and that of the infeasibility, x - A W and u - W.
 
     Args:
-        risk: the risk.
+        risk: risk of an instance.
         start: initial weights.
         descent: tolerance and largest number of Newton steps.
     """
@@ -113,43 +114,43 @@ def newton(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResu
     problem, tolerance, most = risk.problem, descent.tolerance, descent.most
     regulariser = problem.regulariser
     kind = (
-        _SphericalLagrangian
+        _SphericalAugmentedLagrangian
         if regulariser.keeps_norms
         else _AugmentedLagrangian
         if regulariser.is_ridge
-        else _PenaltyLagrangian
+        else _PenaltyAugmentedLagrangian
     )
     lagrangian = kind(risk.instance)
-    W = scale_to_norms(problem, start).W
-    fields, p, first = lagrangian.initialise(W)
+    W = scale_columns_to_norms(problem, start).W
+    fields, p, first = lagrangian.initialise_multipliers(W)
     v, best, waited, steps, before, bends = first, np.inf, 0, 0, np.inf, False
     while (
         v > options.min_ratio * first
-        and v * lagrangian.envelope(fields + v * p, v).largest_concavity > options.max_initial_bend
+        and v * lagrangian.moreau_envelope(fields + v * p, v).largest_negative_curvature > options.max_initial_bend
     ):
         v *= options.nonconvex_decrease
     while True:
-        at, first_step = lagrangian.envelope(fields + v * p, v), steps
-        if not bends and lagrangian.is_too_concave(W, fields, at, v):
+        at, first_step = lagrangian.moreau_envelope(fields + v * p, v), steps
+        if not bends and lagrangian.is_too_concave_for_multiplier(W, fields, at, v):
             bends, p = True, np.zeros_like(p)
-            at = lagrangian.envelope(fields, v)
+            at = lagrangian.moreau_envelope(fields, v)
         enough = min(most, first_step + (options.max_steps_nonconvex if bends else options.max_steps))
         while True:
-            gradient = lagrangian.gradient(W, at.p)
-            slope, infeasibility = _root_mean_square(gradient), lagrangian.measure_distance(at.x - fields)
+            gradient = lagrangian.objective_gradient(W, at.p)
+            slope, infeasibility = _root_mean_square(gradient), lagrangian.measure_infeasibility(at.x - fields)
             if not slope > max(tolerance / 2, options.gradient_ratio * infeasibility) or steps >= enough:
                 break
             steps += 1
             direction = lagrangian.newton_step(W, gradient, at, v)
-            W, fields, at = lagrangian.line_search(lagrangian.step_path(W, direction, fields), at, p, v)
-        residual = max(slope + lagrangian.recentre(W, slope, infeasibility), infeasibility)
+            W, fields, at = lagrangian.line_search(lagrangian.line_search_path(W, direction, fields), at, p, v)
+        residual = max(slope + lagrangian.recentre_proximal_term(W, slope, infeasibility), infeasibility)
         best, waited = (residual, 0) if residual < best else (best, waited + 1)
         if not residual > tolerance or steps >= most or waited > options.patience:
-            W, p = lagrangian.final_weights(W, at)
-            weights = scale_to_norms(problem, Weights(W, start.phi))
-            value = replace(risk(weights), multipliers=lagrangian.multipliers(weights.W, p))
-            return descent.make_result(weights, value, residual, steps, p)
-        taken, bent = steps - first_step, lagrangian.is_too_concave(W, fields, at, v)
+            W, p = lagrangian.final_weights_and_subgradients(W, at)
+            weights = scale_columns_to_norms(problem, Weights(W, start.phi))
+            value = replace(risk(weights), multipliers=lagrangian.norm_multipliers(weights.W, p))
+            return descent.make_training_result(weights, value, residual, steps, p)
+        taken, bent = steps - first_step, lagrangian.is_too_concave_for_multiplier(W, fields, at, v)
         bends = bends or bent
         p = p if bent else at.p
         if bends:
@@ -164,13 +165,13 @@ def newton(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResu
 
 
 def _root_mean_square(x: np.ndarray) -> float:
-    """Return the root mean square."""
+    """Return the root mean square of the entries of an array."""
     return float(np.sqrt(np.mean(x**2)))
 
 
 @dataclass(frozen=True)
 class _MoreauEnvelope:
-    """The Moreau envelope at omega: minimisers x, slopes p of the loss there, (n, L, s), and -dg/domega (n, L s, L s).
+    """The Moreau envelope of the loss: minimisers x, gradients p at them, (n, L, s), and Hessians (n, L s, L s).
 
     Attributes:
         u, rows: minimisers (d, s) and curvatures (d, s, s) of the envelope of the penalty; None for a ridge.
@@ -183,21 +184,21 @@ class _MoreauEnvelope:
     rows: np.ndarray | None = None
 
     @property
-    def largest_concavity(self) -> float:
-        """The absolute value of the most negative curvature; zero if there is none."""
-        return max(0.0, -float(eigendecompose(self.curvatures)[0].min()))
+    def largest_negative_curvature(self) -> float:
+        """The absolute value of the most negative curvature of the envelope; zero if there is none."""
+        return max(0.0, -float(eigendecompose_symmetric(self.curvatures)[0].min()))
 
 
 @dataclass(frozen=True)
-class _StepPath:
-    """A path of weights from W along D: (W + t D) / (1 + t^2 r)^(1/2).
+class _LineSearchPath:
+    """A path of weights for a line search from W along D: (W + t D) / (1 + t^2 r)^(1/2).
 
-    It is a straight line for r = 0, and on spheres of given norms a great circle for each column.
+    It is a straight line for r = 0, and a great circle for each column on spheres of given norms.
 
     Attributes:
         W, direction: W and D, (d, s); fields, along: A W and A D, (n, L, s).
-        strengths: strengths of the ridge, (s,); centre: the weights at which it is zero, (d, s).
-        ratio: r, on spheres |D|^2 / |W|^2 of every column, (s,), and else zero, (1,).
+        strengths: strengths of the ridge, (s,); centre: weights at which the ridge vanishes, (d, s).
+        ratio: r = |D|^2 / |W|^2 for every column on spheres, (s,), else zero, (1,).
     """
 
     W: np.ndarray
@@ -209,33 +210,33 @@ class _StepPath:
     ratio: np.ndarray
 
     @property
-    def max_step(self) -> float:
-        """The largest t to try: a full step, and at most an eighth of a circle."""
+    def max_step_length(self) -> float:
+        """The largest step t of the line search: a full Newton step, or an eighth of a great circle."""
         return float(1 / np.sqrt(max(1.0, self.ratio.max())))
 
-    def position(self, t: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights (d, s) and fields (n, L, s) at t."""
+    def weights_and_fields_at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (d, s) and fields (n, L, s) at a step t along the path."""
         scale = 1 / np.sqrt(1 + t * t * self.ratio)
         return (self.W + t * self.direction) * scale, (self.fields + t * self.along) * scale
 
-    def slope(self, t: float, p: np.ndarray) -> float:
+    def directional_derivative(self, t: float, p: np.ndarray) -> float:
         """Return the derivative of the objective along the path.
 
         Args:
-            t: position on the path.
-            p: slopes of the envelope there, (n, L, s).
+            t: step along the path.
+            p: gradients of the envelope at this step, (n, L, s).
         """
-        (W, fields), square = self.position(t), 1 / (1 + t * t * self.ratio)
+        (W, fields), square = self.weights_and_fields_at(t), 1 / (1 + t * t * self.ratio)
         pull = self.strengths * (W - self.centre)
         turn = np.sqrt(square) * self.along - t * self.ratio * square * fields
         return float(np.sum(pull * self.direction) + np.sum(p * turn))
 
 
-class _AugmentedLagrangian(Design):
-    """The augmented Lagrangian of an instance whose penalty is a ridge, and its Newton steps.
+class _AugmentedLagrangian(DesignMatrix):
+    """The augmented Lagrangian of an instance whose penalty is a ridge, with its Newton steps.
 
     Attributes:
-        strengths: strengths of the ridge, (s,); centre: the weights at which it is zero.
+        strengths: strengths of the ridge, (s,); centre: weights at which the ridge vanishes.
     """
 
     strengths: np.ndarray = np.zeros(1)
@@ -245,136 +246,138 @@ class _AugmentedLagrangian(Design):
         super().__init__(instance)
         self.problem, self.regulariser = instance.problem, instance.problem.regulariser
         if self.regulariser.is_ridge:
-            self.strengths = self.regulariser.strengths
+            self.strengths = self.regulariser.ridge_strengths
         n, L, s = self.shape
         size = instance.d * s
         self._sum = np.zeros((size, size) if size <= _DIRECT else (0, 0))
         self._weights = np.zeros((n, L * s, L * s))
 
-    def initialise(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return fields and slopes (n, L, s) at the first weights, and the first v."""
-        fields = Design.fields(self, W)
-        p = self.losses(fields)[1]
+    def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return fields, multipliers p (n, L, s) and parameter v of the envelope for the first weights."""
+        fields = DesignMatrix.compute_fields(self, W)
+        p = self.losses_and_gradients(fields)[1]
         return fields, p, _root_mean_square(fields) / _root_mean_square(p) if fields.any() and p.any() else 1.0
 
-    def final_weights(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
-        """Return the final weights (d, s) and subgradients of the loss (n, L, s).
+    def final_weights_and_subgradients(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
+        """Return the final weights (d, s) and the subgradients of the loss at them (n, L, s).
 
         Args:
-            W: the last weights.
-            at: the envelope there.
+            W: last weights (d, s).
+            at: envelope at the last weights.
         """
         return W, at.p
 
-    def measure_distance(self, difference: np.ndarray) -> float:
-        """Return the root mean square of x - A W."""
+    def measure_infeasibility(self, difference: np.ndarray) -> float:
+        """Return the distance from feasibility: the root mean square of x - A W."""
         return _root_mean_square(difference)
 
-    def recentre(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Return the size of the gradient of the proximal term, and prepare for the next p.
+    def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
+        """Move the proximal term to the current weights, and return the size of its gradient before.
 
         Args:
-            W: the current weights, its new centre.
+            W: current weights, the new centre of the proximal term.
             slope: size of the gradient.
-            infeasibility: distance from feasibility, see `measure_distance`.
+            infeasibility: distance from feasibility, see `measure_infeasibility`.
         """
         return 0.0
 
-    def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the gradient of the objective, (d, s).
+    def objective_gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Return the gradient of the augmented Lagrangian in W, (d, s).
 
         Args:
             W: weights (d, s).
-            p: slopes of the loss.
+            p: gradients of the envelope.
         """
-        return self.strengths * (W - self.centre) + self.apply_transpose(p)
+        return self.strengths * (W - self.centre) + self.apply_design_transpose(p)
 
-    def multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray | None:
-        """Return strengths (s,) of the ridge that keeps given norms; None if none are given.
+    def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+        """Return the multipliers (s,) of given column norms, None if no norms are given.
 
         Args:
             W: weights (d, s).
-            p: slopes of the loss.
+            p: gradients of the loss.
         """
         return None
 
-    def step_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _StepPath:
-        """Return the path of a step from W.
+    def line_search_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _LineSearchPath:
+        """Return the path of a line search that begins at W.
 
         Args:
             W: weights (d, s).
-            direction: the step (d, s).
+            direction: Newton step (d, s).
             fields: fields at W.
         """
-        return _StepPath(W, direction, fields, self.fields(direction), self.strengths, self.centre, np.zeros(1))
+        return _LineSearchPath(
+            W, direction, fields, self.compute_fields(direction), self.strengths, self.centre, np.zeros(1)
+        )
 
-    def _merit(self, at: _MoreauEnvelope, v: float) -> float:
-        """Return the merit function that must not grow along a step; zero for a convex objective, with slopes only."""
+    def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
+        """Return the merit function that must not grow along a step; zero for a convex objective, which needs none."""
         return 0.0
 
-    def losses(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return losses (n,) and their slopes (n, L, s)."""
+    def losses_and_gradients(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the losses of all samples (n,) and their gradients (n, L, s)."""
         values, slopes = np.empty(len(fields)), np.empty(self.shape)
-        for labels, own, x, known in self.instance.group_by_labels(fields):
+        for labels, own, x, known in self.instance.group_samples_by_labels(fields):
             values[own], found = self.problem.solver.proximal.losses_at(x, known, self.problem.constants(labels))
             slopes[own] = found.reshape(-1, *self.shape[1:])
         return values, slopes
 
-    def is_too_concave(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss of a sample is too concave for a multiplier at x, or between x and its fields.
+    def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
+        """Return whether the loss of any sample is too concave for multipliers to converge.
 
         Args:
             W: weights (d, s).
-            fields: their fields.
-            at: the envelope.
-            v: its parameter.
+            fields: fields at W.
+            at: envelope at these fields.
+            v: parameter of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
         change = fields - at.x
         square = np.sum(change**2, axis=(1, 2))
-        here, there = self.losses(fields)[0], self.losses(at.x)[0]
+        here, there = self.losses_and_gradients(fields)[0], self.losses_and_gradients(at.x)[0]
         below = there + np.sum(at.p * change, axis=(1, 2)) - here
         rounding = _ROUNDING * (1 + np.abs(here) + np.sqrt(square * np.sum(at.x**2, axis=(1, 2))) / v)
         secant = below > allowed * square / (2 * v) + rounding
-        return v * at.largest_concavity > allowed or bool(secant.any())
+        return v * at.largest_negative_curvature > allowed or bool(secant.any())
 
-    def envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
-        """Return the Moreau envelope of the loss at omega (n, L, s).
+    def moreau_envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
+        """Return the Moreau envelope of the loss at fields omega.
 
         Args:
-            omega: fields.
+            omega: fields (n, L, s).
             v: parameter of the envelope.
         """
         problem, (n, L, s) = self.problem, self.shape
         x, slopes = np.empty(self.shape), np.empty((n, L * s, L * s))
         eye = np.broadcast_to(np.eye(s), (L, s, s))
-        for labels, own, at, known in self.instance.group_by_labels(omega):
+        for labels, own, at, known in self.instance.group_samples_by_labels(omega):
             c = problem.constants(labels)
             found, slopes[own] = problem.solver.proximal.proximal_at(at, eye / v, v * eye, known, c, problem.search)
             x[own] = found.reshape(-1, L, s)
         return _MoreauEnvelope(x, (omega - x) / v, -(slopes + slopes.transpose(0, 2, 1)) / 2)
 
     def line_search(
-        self, path: _StepPath, at: _MoreauEnvelope, p: np.ndarray, v: float
+        self, path: _LineSearchPath, at: _MoreauEnvelope, p: np.ndarray, v: float
     ) -> tuple[np.ndarray, np.ndarray, _MoreauEnvelope]:
-        """Return weights, fields and envelope after a line search, which ends where the objective hardly increases.
+        """Return weights, fields and envelope after a line search along a path.
 
-        It uses slopes, which unlike values are precise next to the minimum.
+        The search uses directional derivatives, which unlike values are precise next to the minimum.
 
         Args:
-            path: path of the step.
-            at: the envelope at its beginning.
+            path: path of the search.
+            at: envelope at the beginning of the path.
             p: multiplier.
             v: parameter of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
-        before, t = path.slope(0.0, at.p), path.max_step
-        height = self._merit(at, v)
+        before, t = path.directional_derivative(0.0, at.p), path.max_step_length
+        height = self._merit_function(at, v)
         for _ in range(options.max_backtracking):
-            W, fields = path.position(t)
-            at = self.envelope(fields + v * p, v)
-            slope = path.slope(t, at.p)
-            if slope <= options.slope_reduction * abs(before) and self._merit(at, v) <= height + _ROUNDING * (
+            W, fields = path.weights_and_fields_at(t)
+            at = self.moreau_envelope(fields + v * p, v)
+            slope = path.directional_derivative(t, at.p)
+            if slope <= options.slope_reduction * abs(before) and self._merit_function(at, v) <= height + _ROUNDING * (
                 1 + abs(height)
             ):
                 break
@@ -382,119 +385,138 @@ class _AugmentedLagrangian(Design):
         return W, fields, at
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _MoreauEnvelope, v: float) -> np.ndarray:
-        """Return -(Lambda + A^T curvatures A)^{-1} gradient, (d, s), Lambda increased until that is positive definite.
+        """Return the Newton step -(Lambda + A^T curvatures A)^{-1} gradient, (d, s), shifted to be positive definite.
 
         Args:
             W: weights (d, s).
             gradient: gradient of the objective, (d, s).
-            at: the envelope.
-            v: its parameter.
+            at: envelope at W.
+            v: parameter of the envelope.
         """
         d, s = gradient.shape
         blocks = np.diag(np.broadcast_to(self.strengths, s)) + (np.zeros((d, s, s)) if at.rows is None else at.rows)
         if gradient.size > _DIRECT:
-            return -self._solve_iteratively(gradient, at.curvatures, v, blocks)
-        total = self._weighted_gram(v * at.curvatures)
+            return -self._solve_by_conjugate_gradients(gradient, at.curvatures, v, blocks)
+        total = self._weighted_gram_matrix(v * at.curvatures)
 
-        def hessian() -> np.ndarray:
+        def lagrangian_hessian() -> np.ndarray:
             found = total / v
             found.reshape(d, s, d, s)[np.arange(d), :, np.arange(d), :] += blocks
             return found
 
-        return -solve_positive(
-            hessian, gradient, float(np.min(self.strengths)), AugmentedLagrangianOptions.current().shift_factor
+        return -solve_positive_definite(
+            lagrangian_hessian,
+            gradient,
+            float(np.min(self.strengths)),
+            AugmentedLagrangianOptions.current().shift_factor,
         )
 
-    def _weighted_gram(self, weights: np.ndarray) -> np.ndarray:
-        """Return A^T weights A, (d s, d s), by an update of the samples whose weights (n, L s, L s) have changed.
+    def _weighted_gram_matrix(self, weights: np.ndarray) -> np.ndarray:
+        """Return A^T weights A, (d s, d s), by an update for the samples whose weights (n, L s, L s) have changed.
 
-        In units of 1 / v the weight of a corner, and of a straight piece, is the same for every v.
+        In units of 1 / v the weight of a corner of the loss, and of a linear part, is the same for every v.
         """
-        self.add_weighted_gram(self._sum, weights - self._weights)
+        self.add_weighted_gram_matrix(self._sum, weights - self._weights)
         self._weights = weights
         return self._sum
 
-    def _solve_iteratively(self, right: np.ndarray, curvatures: np.ndarray, v: float, blocks: np.ndarray) -> np.ndarray:
-        """Return (Lambda + A^T curvatures A)^{-1} right, (d, s), for positive definite blocks (d, s, s) of Lambda.
+    def _solve_by_conjugate_gradients(
+        self, right: np.ndarray, curvatures: np.ndarray, v: float, blocks: np.ndarray
+    ) -> np.ndarray:
+        """Return (Lambda + A^T curvatures A)^{-1} right, (d, s), by conjugate gradients in the fields (Woodbury).
 
-        It uses conjugate gradients for the fields of samples with a curvature above zero (Woodbury). Their system
-        is the better conditioned one: a small v makes it no worse.
+        Lambda has positive definite blocks (d, s, s). The system for the fields of samples with a positive curvature is
+        the better conditioned one: a small v makes it no worse.
         """
         from scipy.sparse.linalg import LinearOperator, cg
 
         n, L, s = self.shape
-        values, vectors = eigendecompose(curvatures)
+        values, vectors = eigendecompose_symmetric(curvatures)
         chosen = values > ZERO_EIGENVALUE / v
         inverse = np.linalg.inv(blocks)
         scaled = np.einsum("iab,ib->ia", inverse, right)
         if not chosen.any():
             return scaled
 
-        def pull_back(t: np.ndarray) -> np.ndarray:
+        def apply_inverse_and_transpose(t: np.ndarray) -> np.ndarray:
             spread = np.zeros((n, L * s))
             spread[chosen] = t
-            pulled = Design.apply_transpose(self, np.einsum("nak,nk->na", vectors, spread).reshape(self.shape))
+            pulled = DesignMatrix.apply_design_transpose(
+                self, np.einsum("nak,nk->na", vectors, spread).reshape(self.shape)
+            )
             return np.einsum("iab,ib->ia", inverse, pulled)
 
-        def project(W: np.ndarray) -> np.ndarray:
-            return np.einsum("nak,na->nk", vectors, Design.fields(self, W).reshape(n, L * s))[chosen]
+        def project_fields_on_eigenvectors(W: np.ndarray) -> np.ndarray:
+            return np.einsum("nak,na->nk", vectors, DesignMatrix.compute_fields(self, W).reshape(n, L * s))[chosen]
 
         size = int(chosen.sum())
-        system = LinearOperator((size, size), matvec=lambda t: t / values[chosen] + project(pull_back(t)), dtype=float)
+        system = LinearOperator(
+            (size, size),
+            matvec=lambda t: t / values[chosen] + project_fields_on_eigenvectors(apply_inverse_and_transpose(t)),
+            dtype=float,
+        )
         tolerance = AugmentedLagrangianOptions.current().cg_tolerance
-        t, _ = cg(system, project(scaled), rtol=tolerance * min(1.0, v * float(eigendecompose(blocks)[0].min())))
-        return scaled - pull_back(t)
+        t, _ = cg(
+            system,
+            project_fields_on_eigenvectors(scaled),
+            rtol=tolerance * min(1.0, v * float(eigendecompose_symmetric(blocks)[0].min())),
+        )
+        return scaled - apply_inverse_and_transpose(t)
 
 
-class _SphericalLagrangian(_AugmentedLagrangian):
-    """An augmented Lagrangian on spheres: the norms of the columns are given."""
+class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
+    """An augmented Lagrangian of weights on spheres, whose column norms are given."""
 
-    def multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return strengths (s,) of the ridge that balances the radial part of A^T p.
+    def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+        """Return the multipliers (s,) of the column norms: strengths of a ridge that balances the radial part of A^T p.
 
         Args:
             W: weights (d, s).
-            p: slopes of the loss.
+            p: gradients of the loss.
         """
-        return -np.sum(W * self.apply_transpose(p), axis=0) / (self.instance.d * self.regulariser.norms**2)
+        return -np.sum(W * self.apply_design_transpose(p), axis=0) / (
+            self.instance.d * self.regulariser.fixed_column_norms**2
+        )
 
-    def gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
+    def objective_gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Return the part of A^T p tangential to the spheres, (d, s).
 
         Args:
             W: weights (d, s).
-            p: slopes of the loss.
+            p: gradients of the loss.
         """
         units = W / np.linalg.norm(W, axis=0)
-        whole = self.apply_transpose(p)
+        whole = self.apply_design_transpose(p)
         return whole - units * np.sum(units * whole, axis=0)
 
-    def is_too_concave(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss, or the sphere, makes the risk too concave for a multiplier.
+    def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
+        """Return whether the loss, or the sphere, makes the risk too concave for multipliers to converge.
 
         Args:
             W: weights (d, s).
-            fields: their fields.
-            at: the envelope.
-            v: its parameter.
+            fields: fields at W.
+            at: envelope at these fields.
+            v: parameter of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
-        return v * -float(self.multipliers(W, at.p).min()) > allowed or super().is_too_concave(W, fields, at, v)
+        return v * -float(self.norm_multipliers(W, at.p).min()) > allowed or super().is_too_concave_for_multiplier(
+            W, fields, at, v
+        )
 
-    def step_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _StepPath:
-        """Return the path of a step from W.
+    def line_search_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _LineSearchPath:
+        """Return the path of a line search that begins at W.
 
         Args:
             W: weights (d, s).
-            direction: the step (d, s).
+            direction: Newton step (d, s).
             fields: fields at W.
         """
         ratio = np.sum(direction**2, axis=0) / np.sum(W**2, axis=0)
-        return _StepPath(W, direction, fields, self.fields(direction), np.zeros(1), 0.0, ratio)
+        return _LineSearchPath(W, direction, fields, self.compute_fields(direction), np.zeros(1), 0.0, ratio)
 
-    def _merit(self, at: _MoreauEnvelope, v: float) -> float:
+    def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
         """Return the envelope: along an arc it may rise and fall again."""
-        return float(np.sum(self.losses(at.x)[0]) + v * np.sum(at.p**2) / 2)
+        return float(np.sum(self.losses_and_gradients(at.x)[0]) + v * np.sum(at.p**2) / 2)
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _MoreauEnvelope, v: float) -> np.ndarray:
         """Return the step across the columns, -(P (Lambda + A^T curvatures A) P)^{-1} gradient, Lambda the multipliers.
@@ -502,26 +524,29 @@ class _SphericalLagrangian(_AugmentedLagrangian):
         Args:
             W: weights (d, s).
             gradient: gradient of the objective, (d, s).
-            at: the envelope.
-            v: its parameter.
+            at: envelope at W.
+            v: parameter of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
         (d, s), units = W.shape, W / np.linalg.norm(W, axis=0)
-        strengths = self.multipliers(W, at.p)
+        strengths = self.norm_multipliers(W, at.p)
         radial = np.einsum("ia,ab->iab", units, np.eye(s)).reshape(d * s, s)
         if gradient.size > _DIRECT:
             # For a convex loss: strengths of the wrong sign make a shorter step.
-            typical = np.linalg.norm(self.apply_transpose(at.p)) / np.linalg.norm(W)
+            typical = np.linalg.norm(self.apply_design_transpose(at.p)) / np.linalg.norm(W)
             positive = np.tile(np.diag(np.maximum(np.abs(strengths), options.initial_shift * typical)), (d, 1, 1))
-            pushed = self._solve_iteratively(gradient, at.curvatures, v, positive).reshape(d * s)
-            pulled = [self._solve_iteratively(u.reshape(d, s), at.curvatures, v, positive).ravel() for u in radial.T]
+            pushed = self._solve_by_conjugate_gradients(gradient, at.curvatures, v, positive).reshape(d * s)
+            pulled = [
+                self._solve_by_conjugate_gradients(u.reshape(d, s), at.curvatures, v, positive).ravel()
+                for u in radial.T
+            ]
             border = np.stack(pulled, axis=1)
             step = pushed - border @ np.linalg.solve(radial.T @ border, radial.T @ pushed)
             return -step.reshape(d, s)
-        total = self._weighted_gram(v * at.curvatures)
+        total = self._weighted_gram_matrix(v * at.curvatures)
         mean = max(float(np.trace(total)) / (d * s * v), float(np.max(np.abs(strengths))), np.finfo(float).tiny)
 
-        def hessian() -> np.ndarray:
+        def lagrangian_hessian() -> np.ndarray:
             found = total / v
             found[np.diag_indices_from(found)] += np.broadcast_to(strengths, (d, s)).ravel()
             along = found @ radial
@@ -529,11 +554,13 @@ class _SphericalLagrangian(_AugmentedLagrangian):
             found += radial @ ((radial.T @ along + mean * np.eye(s)) @ radial.T - along.T)
             return found
 
-        return -solve_positive(hessian, gradient, options.initial_shift * mean, options.shift_factor)
+        return -solve_positive_definite(
+            lagrangian_hessian, gradient, options.initial_shift * mean, options.shift_factor
+        )
 
 
-class _PenaltyLagrangian(_AugmentedLagrangian):
-    """An augmented Lagrangian for any convex penalty, by its envelope, with a proximal ridge around the last W.
+class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
+    """An augmented Lagrangian for any convex penalty, which its Moreau envelope replaces.
 
     Fields, x and p are joined, in one array, with k W, k u and y / k, as if A had additional rows k 1. The first
     weights determine k: changes of both parts are as large in units of their sizes.
@@ -541,38 +568,42 @@ class _PenaltyLagrangian(_AugmentedLagrangian):
 
     _scale = 1.0
 
-    def initialise(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return fields and slopes, joined, at the first weights, and the first v; y is zero."""
-        fields, p, first = super().initialise(W)
-        force = _root_mean_square(super().apply_transpose(p))
+    def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return joined fields, joined multipliers and parameter v of the envelope for the first weights."""
+        fields, p, first = super().initialise_multipliers(W)
+        force = _root_mean_square(super().apply_design_transpose(p))
         if W.any() and force > 0:
             self._scale = float(np.sqrt(first * force / _root_mean_square(W)))
         weight = AugmentedLagrangianOptions.current().proximal_weight
         self.strengths, self.centre = np.array([weight * self._scale**2 / first]), W
-        return self._join(fields, self._scale * W), self._join(p, np.zeros_like(W)), first
+        return (
+            self._join_fields_and_weights(fields, self._scale * W),
+            self._join_fields_and_weights(p, np.zeros_like(W)),
+            first,
+        )
 
-    def final_weights(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows u, which are exactly at the corners of the penalty, and subgradients of the loss.
+    def final_weights_and_subgradients(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
+        """Return the final weights u, exactly at the corners of the penalty, and the subgradients of the loss.
 
         Args:
-            W: the last weights.
-            at: the envelope there.
+            W: last weights (d, s).
+            at: envelope at the last weights.
         """
         assert at.u is not None
-        return at.u, self._separate(at.p)[0]
+        return at.u, self._separate_fields_and_weights(at.p)[0]
 
-    def measure_distance(self, difference: np.ndarray) -> float:
-        """Return the larger of the root mean squares of x - A W and u - W."""
-        samples, rows = self._separate(difference)
+    def measure_infeasibility(self, difference: np.ndarray) -> float:
+        """Return the distance from feasibility: the larger root mean square of x - A W and u - W."""
+        samples, rows = self._separate_fields_and_weights(difference)
         return max(_root_mean_square(samples), _root_mean_square(rows) / self._scale)
 
-    def recentre(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Return the size of the gradient of the proximal ridge, move it to W, and weaken it if it dominates.
+    def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
+        """Move the proximal ridge to the current weights, weaken it if it dominates, and return its gradient's size.
 
         Args:
-            W: the current weights, its new centre.
+            W: current weights, the new centre of the ridge.
             slope: size of the gradient.
-            infeasibility: distance from feasibility, see `measure_distance`.
+            infeasibility: distance from feasibility, see `measure_infeasibility`.
         """
         pull = _root_mean_square(self.strengths * (W - self.centre))
         self.centre = W
@@ -580,58 +611,67 @@ class _PenaltyLagrangian(_AugmentedLagrangian):
             self.strengths = self.strengths * AugmentedLagrangianOptions.current().proximal_decrease
         return pull
 
-    def fields(self, W: np.ndarray) -> np.ndarray:
-        """Return (A W, k W), joined."""
-        return self._join(super().fields(W), self._scale * W)
+    def compute_fields(self, W: np.ndarray) -> np.ndarray:
+        """Return the fields A W joined with the scaled weights k W."""
+        return self._join_fields_and_weights(super().compute_fields(W), self._scale * W)
 
-    def apply_transpose(self, x: np.ndarray) -> np.ndarray:
-        """Return (A^T, k) x, (d, s)."""
-        samples, rows = self._separate(x)
-        return super().apply_transpose(samples) + self._scale * rows
+    def apply_design_transpose(self, x: np.ndarray) -> np.ndarray:
+        """Return A^T x of the fields plus k times x of the weights, (d, s)."""
+        samples, rows = self._separate_fields_and_weights(x)
+        return super().apply_design_transpose(samples) + self._scale * rows
 
-    def is_too_concave(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss is too concave for a multiplier; the penalty is convex.
+    def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
+        """Return whether the loss is too concave for multipliers to converge; the penalty is convex.
 
         Args:
             W: weights (d, s).
-            fields: fields and rows, joined.
-            at: the envelope.
-            v: its parameter.
-        """
-        samples = _MoreauEnvelope(self._separate(at.x)[0], self._separate(at.p)[0], at.curvatures)
-        return super().is_too_concave(W, self._separate(fields)[0], samples, v)
-
-    def envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
-        """Return the envelope at omega.
-
-        Args:
-            omega: fields and rows, joined.
+            fields: fields and weights, joined.
+            at: envelope at W.
             v: parameter of the envelope.
         """
-        samples, rows = self._separate(omega)
-        at, precision = super().envelope(samples, v), self._scale**2 / v
-        u, response = self.regulariser.proximal(rows * self._scale / v, precision, self.instance.known_rows)
-        x = self._join(at.x, self._scale * u)
+        samples = _MoreauEnvelope(
+            self._separate_fields_and_weights(at.x)[0], self._separate_fields_and_weights(at.p)[0], at.curvatures
+        )
+        return super().is_too_concave_for_multiplier(W, self._separate_fields_and_weights(fields)[0], samples, v)
+
+    def moreau_envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
+        """Return the Moreau envelopes of loss and penalty at omega.
+
+        Args:
+            omega: fields and weights, joined.
+            v: parameter of the envelope.
+        """
+        samples, rows = self._separate_fields_and_weights(omega)
+        at, precision = super().moreau_envelope(samples, v), self._scale**2 / v
+        u, response = self.regulariser.proximal_map(
+            rows * self._scale / v, precision, self.instance.known_teacher_coordinates
+        )
+        x = self._join_fields_and_weights(at.x, self._scale * u)
         return _MoreauEnvelope(
             x, (omega - x) / v, at.curvatures, u, precision * (np.eye(rows.shape[1]) - precision * response)
         )
 
-    def _join(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return one array of the parts of samples (n, L, s) and of rows (d, s)."""
+    def _join_fields_and_weights(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return fields (n, L, s) and weights (d, s) joined in one vector."""
         return np.concatenate([samples.ravel(), rows.ravel()])
 
-    def _separate(self, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the parts of samples (n, L, s) and of rows (d, s)."""
+    def _separate_fields_and_weights(self, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the fields (n, L, s) and the weights (d, s) that a vector joins."""
         n, L, s = self.shape
         return joined[: n * L * s].reshape(self.shape), joined[n * L * s :].reshape(-1, s)
 
 
-def _check_plan(plan: Plan) -> None:
-    """Raise InputError if the penalty is a ridge that does not bound the weights."""
+def _require_positive_ridge(plan: SimulationPlan) -> None:
+    """Raise InputError if the penalty is a ridge whose strength is not positive."""
     problem, regulariser = plan.problem, plan.problem.regulariser
-    if regulariser.is_ridge and not np.all(regulariser.strengths > 0):
-        name, least = problem.solver.name, regulariser.strengths.min()
-        raise InputError(f"newton needs a ridge of positive strength; that of {name} is {least:g}")
+    if regulariser.is_ridge and not np.all(regulariser.ridge_strengths > 0):
+        name, least = problem.solver.name, regulariser.ridge_strengths.min()
+        raise InputError(
+            f"the method newton needs a ridge of positive strength, and that of {name} is {least:g}; take "
+            "another method"
+        )
 
 
-METHOD = Method("newton", newton, loss_corners=True, penalty_corners=True, norms=True, check=_check_plan)
+METHOD = TrainingMethod(
+    "newton", newton, loss_corners=True, penalty_corners=True, norms=True, check=_require_positive_ridge
+)

@@ -10,14 +10,14 @@ import numpy as np
 from ....base import budget
 from ....base.errors import InputError
 from ....base.options import AlgorithmOptions
-from ...descent.schedule import Batch, Schedule, parse_batch, parse_schedule
-from ...descent.state import Moments, named_moments
-from ..instance import STARTS, Instance, allocate_counts, random_stream
-from ..method import Method, TrainingResult
-from ..plan import Plan
-from ..risk import Risk, RiskValue, Weights, overlaps_of
+from ...descent.schedule import BatchSize, LearningRateSchedule, parse_batch_size, parse_learning_rate
+from ...descent.state import Moments, moments_of_start
+from ..instance import STARTS, Instance, allocate_by_largest_remainder, random_stream
+from ..method import TrainingMethod, TrainingResult
+from ..plan import SimulationPlan
+from ..risk import Risk, RiskValue, Weights, overlaps_of_weights
 
-_RANK_ROUNDING = 1e-12  # eigenvalues of Gram matrices below it, relative to the largest, are zero but for rounding
+_RANK_ROUNDING = 1e-12  # eigenvalues of Gram matrices smaller than this part of the largest are zero up to rounding
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,19 @@ class OnePassOptions(AlgorithmOptions):
 
 
 def draw_weights(instance: Instance, moments: Moments) -> Weights:
-    """Draw weights with given moments of the rows of every atom.
+    """Draw weights with given second moments in every spectral atom.
 
-    T and P are as exact as the Gram matrix of (tau, pi), S fluctuates by order d^(-1/2).
+    T and P are as exact as the Gram matrix of (tau, pi); S fluctuates by order d^(-1/2).
 
     Args:
-        instance: the instance.
-        moments: the moments.
+        instance: instance of a seed.
+        moments: second moments of the weights with themselves, means and teacher.
     """
-    law, known = instance.problem.law, instance.coordinates
+    law, known = instance.problem.law, instance.eigenbasis_coordinates
     noise = random_stream(instance.seed, STARTS).standard_normal((instance.d, instance.problem.student_rank))
     z = np.concatenate([known.tau, known.pi], axis=1)
     W, first = np.empty_like(noise), 0
-    for atom, count in enumerate(allocate_counts(law.weights, instance.d)):
+    for atom, count in enumerate(allocate_by_largest_remainder(law.weights, instance.d)):
         rows = slice(first, first + count)
         first += count
         with_z = np.concatenate([moments.T[atom].T, moments.P[atom]], axis=1)
@@ -59,38 +59,42 @@ def draw_weights(instance: Instance, moments: Moments) -> Weights:
     return Weights(np.ascontiguousarray(W), moments.phi.copy())
 
 
-def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, times: np.ndarray) -> TrainingResult:
-    """Use every sample once, in order, and update the weights after each batch.
+def run_one_pass_sgd(
+    instance: Instance, begin: Weights, rate: LearningRateSchedule, batch: BatchSize, times: np.ndarray
+) -> TrainingResult:
+    """Run one pass of stochastic gradient descent, which uses every sample once, in order.
 
     Args:
-        instance: the instance.
+        instance: instance of a seed.
         begin: initial weights.
         rate: learning rate as a function of time.
         batch: size of a batch.
-        times: times at which overlaps are recorded, increasing; the first is that of `begin`.
+        times: increasing times at which overlaps are recorded; the first is the time of `begin`.
 
     Returns:
-        The last weights, with packed overlaps at the times that were reached as `path`, V not a number.
+        The last weights; `path` has the packed overlaps at the times that were reached, with nan as V.
 
     Raises:
-        InputError: less data than the last time requires.
+        InputError: the instance has fewer samples than the last time requires.
     """
     options, d = OnePassOptions.current(), instance.d
     size = int(batch.sentences) if batch.share is None else max(1, round(batch.share * d))
     per_time = d if batch.share is None else 1
     steps = np.round((times - times[0]) * per_time).astype(int)
-    if steps[-1] * size > instance.n:
+    if steps[-1] * size > instance.sample_count:
         raise InputError(
-            f"{steps[-1] * size} samples are used up to time {times[-1]:g}, of {instance.n}; give a shorter time"
+            f"descent up to time {times[-1]:g} uses {steps[-1] * size} samples once, and there are "
+            f"{instance.sample_count}; "
+            "give a shorter time or a larger alpha"
         )
     W, phi = begin.W.copy(), begin.phi.copy()
     path, status, wanted = [], "converged", 0
     scale = 1.0 / d if batch.share is None else 1.0  # of a step in the weights, times the rate
-    batches, slope = _iterate_batches(instance, size), _BatchGradient(instance)
+    batches, slope = _iterate_sample_batches(instance, size), _BatchGradient(instance)
     with np.errstate(all="ignore"):
         for number in range(steps[-1] + 1):
             while wanted < len(steps) and number == steps[wanted]:  # in few steps several times fall on one
-                path.append(overlaps_of(instance, Weights(W, phi)).pack())
+                path.append(overlaps_of_weights(instance, Weights(W, phi)).pack())
                 wanted += 1
             if wanted == len(steps):
                 break
@@ -107,11 +111,11 @@ def one_pass(instance: Instance, begin: Weights, rate: Schedule, batch: Batch, t
     return TrainingResult(Weights(W, phi), nothing, np.nan, number, status, path=np.array(path))
 
 
-def _iterate_batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _iterate_sample_batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield indices of the samples of every batch, and their centred tokens (size, L, d)."""
     waiting: list[np.ndarray] = []
     first = 0
-    for _, block in instance.blocks():
+    for _, block in instance.iterate_blocks_of_samples():
         waiting.append(block)
         if sum(map(len, waiting)) < size:
             continue
@@ -123,71 +127,82 @@ def _iterate_batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray
 
 
 class _BatchGradient:
-    """The gradient of a batch.
+    """The gradient of the risk on a batch of samples.
 
-    In W it is sqrt(d) times the mean gradient of the loss plus that of the regulariser; in phi the mean gradient.
+    In W it is sqrt(d) times the mean gradient of the loss, plus the gradient of the regulariser; in phi it is the mean
+    gradient.
     """
 
     def __init__(self, instance: Instance) -> None:
         self.instance, self.risk = instance, Risk(instance)
-        self.constants = instance.constants() if self.risk.is_explicit else {}  # others change with the weights
+        self.constants = instance.loss_constants() if self.risk.is_explicit else {}  # others change with the weights
         self.units = np.eye(instance.problem.contexts)
         self.own_ridge = np.array([number["ridge"] for number in instance.problem.trained])
 
     def __call__(self, weights: Weights, samples: np.ndarray, tokens: np.ndarray) -> Weights:
-        """Return the gradient at some weights, for samples (N,) with centred tokens (N, L, d)."""
+        """Return the gradient at some weights on a batch of samples (N,) with centred tokens (N, L, d)."""
         instance, problem, risk = self.instance, self.instance.problem, self.risk
-        tau, W, d, root = instance.coordinates.tau, weights.W, instance.d, instance.d**0.5
-        overlaps = None if risk.is_explicit else overlaps_of(instance, weights)
-        rows, contexts = tokens.reshape(-1, d), instance.contexts[samples]
+        tau, W, d, root = instance.eigenbasis_coordinates.tau, weights.W, instance.d, instance.d**0.5
+        overlaps = None if risk.is_explicit else overlaps_of_weights(instance, weights)
+        rows, contexts = tokens.reshape(-1, d), instance.token_contexts[samples]
         fields = (rows @ W / root).reshape(*contexts.shape, -1) + (tau.T @ W / d)[contexts]
-        slopes, q_and_phi_gradient = np.empty_like(fields), risk.zero_q_and_phi_gradient()
-        for labels, own, x, known in instance.group_by_labels(fields, samples):
+        slopes, gradient_in_q_and_phi = np.empty_like(fields), risk.zero_gradient_in_q_and_phi()
+        for labels, own, x, known in instance.group_samples_by_labels(fields, samples):
             constants = self.constants[labels] if overlaps is None else problem.constants(labels, overlaps)
             _, found = problem.solver.proximal.losses_at(x, known, constants)
             slopes[own] = found.reshape(-1, *fields.shape[1:])
             if overlaps is not None:
-                q_and_phi_gradient += risk.q_and_phi_gradient(labels, x, known, constants)
+                gradient_in_q_and_phi += risk.gradient_in_q_and_phi(labels, x, known, constants)
         by_token, count = slopes.reshape(len(rows), -1), len(samples)
         along_means = self.units[contexts.ravel()].T @ by_token
         slope = (root * (rows.T @ by_token) + tau @ along_means) / count
-        slope += problem.regulariser.values(W, instance.known_rows)[1]
+        slope += problem.regulariser.penalties_and_gradients(W, instance.known_teacher_coordinates)[1]
         if problem.solver.model.HOLDS_Q:
-            slope += d / count * np.einsum("iab,ib->ia", risk.q_blocks(q_and_phi_gradient), W)
-        in_phi = q_and_phi_gradient[len(q_and_phi_gradient) - len(weights.phi) :]
+            slope += d / count * np.einsum("iab,ib->ia", risk.weight_blocks_from_q_gradient(gradient_in_q_and_phi), W)
+        in_phi = gradient_in_q_and_phi[len(gradient_in_q_and_phi) - len(weights.phi) :]
         return Weights(slope, in_phi / count + self.own_ridge * weights.phi)
 
 
-def _train(plan: Plan, instance: Instance) -> TrainingResult:
-    begin = draw_weights(instance, named_moments(instance.problem, plan.start)[1])
-    return one_pass(instance, begin, parse_schedule(plan.rate or 0.0), parse_batch(plan.batch), plan.times)
+def _train_by_one_pass(plan: SimulationPlan, instance: Instance) -> TrainingResult:
+    begin = draw_weights(instance, moments_of_start(instance.problem, plan.start)[1])
+    return run_one_pass_sgd(
+        instance, begin, parse_learning_rate(plan.rate or 0.0), parse_batch_size(plan.batch), plan.recording_times
+    )
 
 
-def _check_plan(plan: Plan) -> None:
-    """Raise InputError for a loss without a gradient, or for options that one pass does not have."""
+def _check_one_pass_plan(plan: SimulationPlan) -> None:
+    """Raise InputError if the loss has no gradient, or an option is not possible for one pass through the data."""
     problem = plan.problem
     if problem.solver.model.LOSS_JUMPS:
-        raise InputError(f"the loss of {problem.solver.name} jumps, and has no slope to descend")
+        raise InputError(
+            f"the loss of {problem.solver.name} is discontinuous, so that gradient descent is not defined for it"
+        )
     if plan.rate is None:
-        raise InputError("sgd needs a learning rate; give a number, as rate=0.5, or --rate 0.5 to a command")
-    rate, batch = parse_schedule(plan.rate), parse_batch(plan.batch)
+        raise InputError("the method sgd needs a learning rate; give a number, as rate=0.5, or --rate 0.5 to a command")
+    rate, batch = parse_learning_rate(plan.rate), parse_batch_size(plan.batch)
     if rate.flow:
         raise InputError(
-            "rate flow: gradient flow is no pass through data; give a number, as rate=0.5, or --rate 0.5 to a command"
+            "rate flow: gradient flow does not go through samples one by one; give a number, as rate=0.5, "
+            "or --rate 0.5 to "
+            "a command"
         )
-    named_moments(problem, plan.start)
+    moments_of_start(problem, plan.start)
     if batch.share is not None and problem.alpha < batch.share:
-        raise InputError(f"alpha = {problem.alpha:g} is less than one batch of {batch.words}")
+        raise InputError(
+            f"alpha = {problem.alpha:g} gives fewer samples than one batch of {batch.option_text}; take a "
+            "larger alpha or a "
+            "smaller batch"
+        )
 
 
-METHOD = Method(
+METHOD = TrainingMethod(
     "sgd",
-    train=_train,
+    train=_train_by_one_pass,
     any_penalty=False,
     q_in_loss=True,
     trained_numbers=True,
     one_pass=True,
-    check=_check_plan,
+    check=_check_one_pass_plan,
     summary="is one pass through the data, up to time alpha",
     rate="as of `dynamics`",
 )
