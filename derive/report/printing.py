@@ -340,7 +340,7 @@ class FormulaPrinter(Printer):
         return self.leaves.get(relation.sign, relation.sign)
 
     def show(self, value: Any) -> str:
-        """Return an object of a report in print."""
+        """Return an object of a report as text or LaTeX, as this printer writes it."""
         if not isinstance(value, WithoutIndices):
             return self.doprint(value)
         self.stacked = True

@@ -189,7 +189,7 @@ def critical_line(
         raise InputError(f'kind {kind} needs the branch, as on="informed"')
     elif kind == "where":
         if condition is None:
-            raise InputError('kind where needs a condition, as condition="test_error = 0.4"')
+            raise InputError('kind="where" needs a condition, as condition="test_error = 0.4"')
         event = condition_threshold(at, condition, parameter, on=on, **common)
     else:
         event = {"spinodal": spinodal, "instability": instability}[kind](at, parameter, on=on, **common)

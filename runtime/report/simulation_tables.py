@@ -103,10 +103,10 @@ def add_theory_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Da
 
 
 def _simulation_plan_attributes(plan: SimulationPlan) -> dict[str, str]:
-    problem = plan.problem
+    problem, settings = plan.problem, {name: getattr(plan, name) for name in _PLAN_FIELDS}
     return {
         **dataset_attributes(problem, "seed"),
-        "plan": json.dumps(to_plain_json({name: getattr(plan, name) for name in _PLAN_FIELDS})),
+        "plan": json.dumps(to_plain_json(settings | {"start": translate_start(problem, plan.start)})),
         "metric": problem.metric_name if problem.solver.base else "",  # older files lack the first metric
     }
 
