@@ -247,8 +247,8 @@ class FixedSizeOutput:
     def text_for_digest(self) -> str:
         """Return a text of the channel's definition, to be hashed by digests."""
         parts = [(c.name, c.kind, repr(c.values)) for c in (*self.observed, *self.hidden)]
-        told = (self.fields, self.jacobian, self.log_likelihood, self.needs, *self.read)
-        return repr([parts, *map(sp.srepr, told)])
+        definitions = (self.fields, self.jacobian, self.log_likelihood, self.needs, *self.read)
+        return repr([parts, *map(sp.srepr, definitions)])
 
 
 def build_channel_coordinates(model: str, group: str, given: Mapping[str, Any]) -> tuple[ChannelCoordinate, ...]:
@@ -319,9 +319,9 @@ def _fields_and_log_jacobian(
         inside = [c.symbol for c in every if c.is_continuous and psi.has(c.symbol)]
         if len(inside) != len(fields):
             where = ", ".join(f"{c.name} = {case[c.symbol]}" for c in discrete)
+            names = ", ".join(symbol.name.removeprefix("c_") for symbol in inside) or "none"
             raise ModelError(
-                f"model {model}: output: the fields contain {len(inside)} continuous coordinates "
-                f"({', '.join(symbol.name.removeprefix('c_') for symbol in inside) or 'none'})"
+                f"model {model}: output: the fields contain {len(inside)} continuous coordinates ({names})"
                 f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. Where something is "
                 "observed in one case and hidden in the other, as of a rectifier, write a coordinate for each: see "
                 "docs/bayes-optimal.md"

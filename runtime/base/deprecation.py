@@ -58,7 +58,7 @@ def replace_deprecated_options(arguments: list[str]) -> tuple[list[str], list[st
 
 
 def deprecation_message(what: str, gone: DeprecatedName) -> str:
-    """Return the warning that tells the new name of a deprecated one.
+    """Return the warning that a name is deprecated, with its new name.
 
     Args:
         what: the name as the user wrote it.

@@ -11,7 +11,7 @@ from ..base.errors import TimeLimitError
 from ..base.progress import ProgressTask, progress_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import default_start, find_start
+from ..saddle_point.starts import find_start
 from ..solving.solution import Solution
 from .branch import Branch
 from .curve_results import Curve
@@ -51,7 +51,7 @@ def curve(
         InputError: no grid, an unknown parameter, or no such start.
     """
     problem, over, grid = check_parameter_grid(problem, over, values, ranges)
-    start = default_start(problem) if start is None else find_start(problem, start)
+    start = find_start(problem, start)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
     sequences = _values_outward_from_branch(branch, grid, seeds or {})

@@ -150,11 +150,11 @@ def follow(
     symbols = options.parse_user_symbols(problem, rename)
     begin = options.select_start(problem, start)
 
-    from ..following.follow import follow as walk
+    from ..following.follow import follow as follow_branch
     from ..report.branches import check_branch_columns, followed_branch_json, followed_branch_table
 
     check_branch_columns(problem, name, symbols, shown, "arclength")
-    branch = walk(
+    branch = follow_branch(
         problem,
         start=begin,
         over=name,

@@ -201,18 +201,10 @@ def options_that_were_given(**options: Any) -> dict[str, Any]:
 
 
 def select_start(problem: Problem, start: str | None) -> str:
-    """Return the requested start; by default the model's (`default_start`).
+    """Return the requested start or the default one by `find_start`, which is imported when a command needs it."""
+    from ..saddle_point.starts import find_start
 
-    Args:
-        problem: the problem.
-        start: as it was typed.
-
-    Raises:
-        InputError: the model has no such start.
-    """
-    from ..saddle_point.starts import default_start, find_start
-
-    return default_start(problem) if start is None else find_start(problem, start)
+    return find_start(problem, start)
 
 
 def load_initial_point(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:

@@ -147,7 +147,7 @@ def save_result_and_report(
         message: why the command failed, if the file can be written.
         early: how a command that was stopped ended.
         points: number of finished points, and of requested points if known. Given by a command that cannot continue
-            from them: if it ended early, it writes another file and its message tells the number.
+            from them: if it ended early, it writes another file, and its message gives the number.
     """
     ignore_interrupts()
     if early is not None and points is not None:

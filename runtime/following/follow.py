@@ -19,7 +19,7 @@ from ..base.interrupts import keep_partial_results
 from ..base.progress import progress_bar
 from ..branches.curve_results import BranchResults
 from ..problems.problem import Problem, require_problem
-from ..saddle_point.starts import default_start
+from ..saddle_point.starts import find_start
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
 from .branch_continuation import MOST_POINTS, BranchContinuation
@@ -114,9 +114,8 @@ def follow(
     require_problem(problem)
     problem.require_zero_temperature("branches are followed through folds")
     require_in_interval("event_accuracy", event_accuracy, "(0, inf)")
-    continuation = BranchContinuation(
-        problem, default_start(problem) if start is None else start, over, between, accuracy, seed
-    )
+    begin = start if isinstance(start, Solution) else find_start(problem, start)
+    continuation = BranchContinuation(problem, begin, over, between, accuracy, seed)
     located: list[Threshold] = []
     with keep_partial_results() as early, progress_bar(f"following the {continuation.name} branch", None) as task:
         for point in continuation.continuation_points(most):

@@ -383,7 +383,7 @@ class Problem(AttributeErrorHints):
         return self._context_indices_by_labels[labels]
 
     def describe_context(self, context: int) -> str:
-        """Return a context in words: its token and its cluster, each if there are several."""
+        """Return a context in words: its token and its cluster, each if there are several; else an empty text."""
         token, cluster = divmod(context, self.clusters)
         counts = ("token", token, self.tokens), ("cluster", cluster, self.clusters)
         return ", ".join(f"{name} {number + 1}" for name, number, count in counts if count > 1)

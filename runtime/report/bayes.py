@@ -191,8 +191,8 @@ def messages_table(passed: BayesMessages) -> str:
     shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
 
     def _overlap_label(context: int, column: int) -> str:
-        where = [problem.describe_context(context)] if problem.contexts > 1 else []
-        return ", ".join([*where, f"column {column + 1}"] if problem.teacher_rank > 1 else where) or "q"
+        named = f"column {column + 1}" if problem.teacher_rank > 1 else ""
+        return ", ".join(filter(None, (problem.describe_context(context), named))) or "q"
 
     rows = [["seed", "status", "iterations", *(_overlap_label(*one) for one in shown)]]
     for run in passed.runs:

@@ -15,7 +15,7 @@ from ..problems.columns import METRIC
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem, stored_parameter_name
 from ..problems.quantities import LOSSES, overlap_entry_by_name, resolve_quantity_name
-from ..saddle_point.starts import default_start, find_start
+from ..saddle_point.starts import find_start
 from ..solving.solution import Solution
 from .direction import ParameterDirection
 from .sensitivity import sensitivity
@@ -219,7 +219,7 @@ class ObservableMinimumSearch:
         name = stored_parameter_name(parameter)
         problem.require_scalar_parameters(name)
         present = problem.value_of(name)
-        on = find_start(problem, on, "branch") if on else default_start(problem)
+        on = find_start(problem, on, "branch")
         least, most = ParameterDirection(problem, name).parameter_range
         # A ridge may be of either sign, but is searched logarithmically, too.
         is_scale = least == 0 or name in problem.regulariser.names_of_strength_parameters

@@ -136,8 +136,8 @@ def explain_indefinite_covariances(problem: Problem, overlaps: Overlaps) -> str:
         ):
             words = _describe_negative_eigenvalue(name, matrix)
             if words:
-                where = f", at {problem.describe_context(context)}" if problem.contexts > 1 else ""
-                return f"{words}{where}: {meaning}"
+                where = problem.describe_context(context)
+                return f"{words}{where and f', at {where}'}: {meaning}"
     return ""
 
 
@@ -157,11 +157,11 @@ def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
         ray = fall.ray.reshape(problem.tokens, problem.student_rank)
         held = sum(r @ np.linalg.pinv(V, hermitian=True) @ r for r, V in zip(ray, overlaps.V[contexts], strict=True))
         if held <= fall.curvature:
-            named = [problem.describe_context(context) for context in contexts if problem.contexts > 1]
-            where = f" at {' and '.join(named)}" if named else ""
+            where = " and ".join(problem.describe_context(context) for context in contexts)
             return (
                 f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
-                f"rises with V^(-1) = {held:.3g}{where}: the penalty does not bound it there; try a stronger one"
+                f"rises with V^(-1) = {held:.3g}{where and f' at {where}'}: "
+                "the penalty does not bound it there; try a stronger one"
             )
     return ""
 

@@ -16,9 +16,8 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .state_map import SaddlePointMap
 
-WORDS_OF_ONE_TOKEN = {"semantic": "informed", "positional": "mean"}
-"""Names of starts and branches in models of several tokens, and what the same is called where there is one token."""
-_WORDS_OF_TOKENS = {word: name for name, word in WORDS_OF_ONE_TOKEN.items()}
+_WORDS_OF_ONE_TOKEN = {"semantic": "informed", "positional": "mean"}  # of starts and branches; others are the same
+_SYNONYMS = _WORDS_OF_ONE_TOKEN | {word: name for name, word in _WORDS_OF_ONE_TOKEN.items()}
 _NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): "mixed", (False, False): "uninformed"}
 
 
@@ -44,7 +43,7 @@ def name_branch(problem: Problem, overlaps: Overlaps, errors: np.ndarray | None 
 
 def _in_words_of(problem: Problem, name: str) -> str:
     """Return the name of a start or branch in the words of the problem."""
-    return WORDS_OF_ONE_TOKEN.get(name, name) if problem.tokens == 1 else name
+    return _WORDS_OF_ONE_TOKEN.get(name, name) if problem.tokens == 1 else name
 
 
 def named_starts(problem: Problem) -> Mapping[str, Mapping[str, Any]]:
@@ -54,18 +53,20 @@ def named_starts(problem: Problem) -> Mapping[str, Mapping[str, Any]]:
     return {name if word != name and word in declared else word: declared[name] for name, word in words.items()}
 
 
-def find_start(problem: Problem, name: str, kind: str = "start", others: Sequence[str] = ()) -> str:
+def find_start(problem: Problem, name: str | None, kind: str = "start", others: Sequence[str] = ()) -> str:
     """Return the name of a start of the model; `informed` also finds `semantic`, `mean` also `positional`, and back.
 
     Args:
         problem: the problem.
-        name: the name to look for.
+        name: the name to look for; None for the default start.
         kind: what is looked for, for the message.
         others: names that are allowed, too.
 
     Raises:
-        InputError: the model has no start of this name.
+        InputError: the model has no start of this name, or none at all.
     """
+    if name is None:
+        return default_start(problem)
     known, translated = [*named_starts(problem), *others], translate_start(problem, name)
     require_known_name(kind, translated if translated in known else name, known, problem.solver.name)
     return translated
@@ -79,7 +80,7 @@ def translate_start(problem: Problem, name: str) -> str:
         name: the name.
     """
     known = named_starts(problem)
-    synonym = WORDS_OF_ONE_TOKEN.get(name) or _WORDS_OF_TOKENS.get(name, name)
+    synonym = _SYNONYMS.get(name, name)
     return name if name in known else synonym if synonym in known else _in_words_of(problem, name)
 
 

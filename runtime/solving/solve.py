@@ -135,7 +135,7 @@ def solve_unchecked(
     refine = choose_integration_strategy(problem, integrator, points, seed)
     _ = problem.alpha  # raises where it is missing, before anything is compiled
     if start is None or isinstance(start, str):
-        start = default_start(problem) if start is None else find_start(problem, start)
+        start = find_start(problem, start)
     overlaps = overlaps_of_any_start(problem, start)
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     task = SolveSettings(problem, name, NO_SYMMETRY, accuracy, seed, effort)

@@ -24,8 +24,8 @@ def test_a_solution_is_compared_with_that_of_risk_minimisation(call):
     assert done.status == 0
     data = json.loads(done.stdout)
     assert set(data) >= KEYS
-    beside = data["risk_minimisation"]
-    assert data["overlaps"]["q"][0][0][0][0] == pytest.approx(beside["overlaps"]["theta"][0][0][0][0], rel=1e-5)
+    minimised = data["risk_minimisation"]
+    assert data["overlaps"]["q"][0][0][0][0] == pytest.approx(minimised["overlaps"]["theta"][0][0][0][0], rel=1e-5)
 
 
 @pytest.mark.slow

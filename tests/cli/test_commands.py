@@ -21,26 +21,26 @@ def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
 
 @pytest.mark.slow
 def test_derive_shows_the_steps_in_symbols_of_ones_own(call):
-    told = call("derive", "ridge_regression", "--steps", "--rename", "theta=T")
-    assert told.status == 0
-    assert "Step 9" in told.stdout and "Checked:" in told.stdout and "FAILED" not in told.stdout
-    assert "T = E_ν[γ R B πᵀ]" in told.stdout and "θ" not in told.stdout
+    done = call("derive", "ridge_regression", "--steps", "--rename", "theta=T")
+    assert done.status == 0
+    assert "Step 9" in done.stdout and "Checked:" in done.stdout and "FAILED" not in done.stdout
+    assert "T = E_ν[γ R B πᵀ]" in done.stdout and "θ" not in done.stdout
 
 
 @pytest.mark.slow
 def test_derive_breaks_replica_symmetry_once(call):
-    told = call("derive", "ridge_regression", "--steps", "--rsb", "1", "--rename", "q=P")
-    assert told.status == 0
-    assert "Step 12" in told.stdout and "FAILED" not in told.stdout
-    assert "ΔP = 1/𝔶 E_ν[γ R~] - 1/𝔶 E_ν[γ R]" in told.stdout
+    done = call("derive", "ridge_regression", "--steps", "--rsb", "1", "--rename", "q=P")
+    assert done.status == 0
+    assert "Step 12" in done.stdout and "FAILED" not in done.stdout
+    assert "ΔP = 1/𝔶 E_ν[γ R~] - 1/𝔶 E_ν[γ R]" in done.stdout
 
 
 @pytest.mark.slow
 def test_derive_breaks_replica_symmetry_twice(call):
-    told = call("derive", "ridge_regression", "--steps", "--rsb", "2")
-    assert told.status == 0
-    assert "Step 8" in told.stdout and "FAILED" not in told.stdout
-    assert "Δ₂q = 1/𝔶₂ E_ν[γ R₂] - 1/𝔶₂ E_ν[γ R]" in told.stdout
+    done = call("derive", "ridge_regression", "--steps", "--rsb", "2")
+    assert done.status == 0
+    assert "Step 8" in done.stdout and "FAILED" not in done.stdout
+    assert "Δ₂q = 1/𝔶₂ E_ν[γ R₂] - 1/𝔶₂ E_ν[γ R]" in done.stdout
 
 
 def test_breaking_it_otherwise_is_refused(call):
@@ -64,14 +64,14 @@ def test_a_name_that_cannot_be_given_is_refused(call):
 @pytest.mark.slow
 def test_solve_curve_and_follow_print_symbols_of_ones_own(call):
     chosen = "--set", "alpha=1.0", "--accuracy", "1e-3", "--rename", "theta=T", "--rename", "lambda=k_0"
-    told = call("solve", "ridge_regression", *chosen)
-    assert told.status == 0
-    assert "   T 0." in told.stdout and "theta" not in told.stdout and "k_0 = 0.1" in told.stdout
+    done = call("solve", "ridge_regression", *chosen)
+    assert done.status == 0
+    assert "   T 0." in done.stdout and "theta" not in done.stdout and "k_0 = 0.1" in done.stdout
     assert set(json.loads(call("solve", "ridge_regression", *chosen, "--json").stdout)["overlaps"]) >= {"theta"}
     for command, ends in (("follow", "alpha=1:1.2"), ("curve", "alpha=1:1.2:2")):
-        told = call(command, "ridge_regression", "--over", ends, "--rename", "theta=T", "--rename", "alpha=a")
-        assert told.status == 0
-        assert "   T  " in told.stdout and "theta" not in told.stdout and "alpha" not in told.stdout
+        done = call(command, "ridge_regression", "--over", ends, "--rename", "theta=T", "--rename", "alpha=a")
+        assert done.status == 0
+        assert "   T  " in done.stdout and "theta" not in done.stdout and "alpha" not in done.stdout
     for command in (
         ("solve", "ridge_regression", "--set", "alpha=1"),
         ("curve", "ridge_regression", "--over", "alpha=1:2:2"),
@@ -260,10 +260,10 @@ def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     rest = ["--set", "alpha=2", "--set", "labels=[0.7,0.3]", "--quiet"]
     drawn = ["simulate", "grouped.py", *rest, "--d", "60", "--seeds", "1", "-o", "runs.nc"]
     for g, (name, share) in enumerate({"first": 0.7, "second": 0.3}.items()):
-        told = json.loads(call(*drawn, "--force", "--metric", name, "--json").stdout)
-        q, theta, m = (told["overlaps"][block][0][g] for block in ("q", "theta", "m"))
+        done = json.loads(call(*drawn, "--force", "--metric", name, "--json").stdout)
+        q, theta, m = (done["overlaps"][block][0][g] for block in ("q", "theta", "m"))
         error = share * (0.25 - 2 * theta[0][0] + q[0][0] + m[0] ** 2)
-        assert told["metric"] == name and told["test_error"] == pytest.approx(error, rel=1e-6)
+        assert done["metric"] == name and done["test_error"] == pytest.approx(error, rel=1e-6)
     other = call(*drawn)  # the first metric is that of no --metric; the file holds the second
     assert other.status == 2 and "its metric is second" in other.stderr
     assert "(first)" in call(*drawn, "--force", "--metric", "first").stdout

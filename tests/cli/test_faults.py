@@ -113,14 +113,14 @@ def test_a_batch_system_that_ends_a_curve_keeps_its_points(tmp_path):
 
 
 def test_an_interrupted_curve_leaves_a_complete_one_that_was_there(call, tmp_path):
-    file, beside = tmp_path / "curve.nc", tmp_path / "curve.interrupted.nc"
+    file, partial_file = tmp_path / "curve.nc", tmp_path / "curve.interrupted.nc"
     assert call("curve", "ridge_regression", "--over", "alpha=1:3:2", "-o", file, "--quiet").status == 0
     complete = file.read_bytes()
     running = _begun(["curve", "ridge_regression", "--over", "alpha=1:3:400", "-o", str(file), "--force"], "[3/400]")
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=300)
-    assert running.returncode == 130 and str(beside) in stderr
-    assert file.read_bytes() == complete and beside.exists()
+    assert running.returncode == 130 and str(partial_file) in stderr
+    assert file.read_bytes() == complete and partial_file.exists()
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes")

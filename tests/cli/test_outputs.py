@@ -254,8 +254,8 @@ def test_a_full_disk_costs_the_file_and_not_the_result(call, monkeypatch, tmp_pa
     done = call("follow", "ridge_regression", "--over", "alpha=2:2.1", "-o", tmp_path / "branch.nc")
     assert done.status == 2 and "No space left" in done.sentence
     assert "alpha = 2.1 reached" in done.stdout or "found on [2, 2.1]" in done.stdout
-    told = json.loads(
+    data = json.loads(
         call("follow", "ridge_regression", "--over", "alpha=2:2.1", "-o", tmp_path / "branch.nc", "--json").stdout
     )
-    assert (told["status"], told["file"]) == ("wrong_input", None)
-    assert told["points"]
+    assert (data["status"], data["file"]) == ("wrong_input", None)
+    assert data["points"]

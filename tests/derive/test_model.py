@@ -109,13 +109,13 @@ def test_an_invalid_law_of_tokens_is_refused(field, message):
         model(law=law_with(**field))(ridge)
 
 
-def overlapping(x, **beside):
+def overlapping(x, **others):
     """One cluster whose tau overlaps the teacher by x, in the Gram matrix."""
-    return law_with(gram=[[[1, x], [x, 1]]], **beside)
+    return law_with(gram=[[[1, x], [x, 1]]], **others)
 
 
 @pytest.mark.parametrize(
-    ("overlap", "beside", "expected"),
+    ("overlap", "others", "expected"),
     [
         ("1/2", {"teacher_means": None}, "1/2"),
         ("1/2", {"teacher_means": [["1/2"]]}, "1/2"),
@@ -123,8 +123,8 @@ def overlapping(x, **beside):
         ("1/2", {"teacher_means": None, "encodings_taught": [["1/3"]]}, "1/6"),
     ],
 )
-def test_teacher_means_follow_from_what_is_said_of_the_encodings(overlap, beside, expected):
-    law = model(law=overlapping(overlap, **beside))(ridge).at().law
+def test_teacher_means_follow_from_what_is_said_of_the_encodings(overlap, others, expected):
+    law = model(law=overlapping(overlap, **others))(ridge).at().law
     assert law["teacher_means"] == ((sp.Rational(expected),),)
 
 
@@ -393,9 +393,9 @@ def test_the_digest_of_a_model_depends_on_all_inputs_of_its_solver(change):
     """Starts, kinks and noise are functions or classes made again each time: the same physics has the same identity."""
     one, same, other = with_everything(), with_everything(), with_everything(**change)
     assert (one.physics_digest(), one.metadata_digest()) == (same.physics_digest(), same.metadata_digest())
-    told = change.keys() & {"doc", "start", "summary", "source"}
-    assert (one.physics_digest() == other.physics_digest()) == bool(told)
-    assert (one.metadata_digest() == other.metadata_digest()) != bool(told)
+    described = change.keys() & {"doc", "start", "summary", "source"}
+    assert (one.physics_digest() == other.physics_digest()) == bool(described)
+    assert (one.metadata_digest() == other.metadata_digest()) != bool(described)
     texts = [metadata_file_text(model, model.at(), "", "") for model in (one, other)]
     assert texts[0] != texts[1]
 

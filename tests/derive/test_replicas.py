@@ -131,8 +131,8 @@ def test_a_wrong_term_with_blocks_fails_a_named_check(number):
 def test_the_saddle_point_holds_with_blocks_of_blocks():
     """The outermost response, which counts jumps, and the innermost overlap."""
     step = replica_calculation("penalty", s=2, t=2, rsb=2)[8]
-    told = "free entropy in the variances", "response of a tilted average", "slope in Delta_2"
-    tests = [test for test in step.tests if test.name in told]
+    titles = "free entropy in the variances", "response of a tilted average", "slope in Delta_2"
+    tests = [test for test in step.tests if test.name in titles]
     assert [test(step.before, step.after).passed for test in tests] == [True] * 3
 
 

@@ -244,9 +244,9 @@ SIMULATED: dict[str, Callable[[], tuple[float, float]]] = {
 
 def test_every_row_says_where_it_is_executed():
     rows = {row[0] for row in table("Transitions")}
-    told = [(n, row[1]) for row in table("How") for n in numbers(row[0])]
-    assert {n for n, _ in told} == rows and len(told) == len(rows)
-    for number, text in told:
+    explained = [(n, row[1]) for row in table("How") for n in numbers(row[0])]
+    assert {n for n, _ in explained} == rows and len(explained) == len(rows)
+    for number, text in explained:
         files = re.findall(r"(?:tests|examples)/[\w/]+\.py", text)
         assert all((ROOT / file).is_file() for file in files)
         assert number in COMPUTED or files or "saddleforge " in text

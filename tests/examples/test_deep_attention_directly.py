@@ -59,7 +59,7 @@ def first_layer(kappas, taus):
 def sums(same, other, weights, omega_h, x, step, q):
     """Measure, E |E[z2] - omega|^2 and E |E[z1 z1^T] - 1|^2 at one rho; (6, H, X) are 1, tau, e, tau^2/e, m - M and h,
     summed over what is hidden, for either sign of u."""
-    mass = known = told = 0.0
+    mass = known = gained = 0.0
     for h in range(same.shape[1]):
         for i in range(2 * len(x)):
             odd = 1.0 if i >= len(x) else -1.0
@@ -77,8 +77,8 @@ def sums(same, other, weights, omega_h, x, step, q):
                 tau = (odd * same[1, h, k] - other[1, h, j]) / density
                 mass += weight * density
                 known += 2 * weight * density * ((m - omega) ** 2 + (half - omega_h[h]) ** 2)
-                told += weight * density * (e * e + s * s + 2 * tau * tau)
-    return mass, known, told
+                gained += weight * density * (e * e + s * s + 2 * tau * tau)
+    return mass, known, gained
 
 
 def point(c, q, sizes):
@@ -113,9 +113,9 @@ def point(c, q, sizes):
             for way in (1, -1)
         )
         total += rho * step * np.array(sums(*map(np.ascontiguousarray, signs), of_omega, omega, x, dx, q))
-    mass, known, told = total
+    mass, known, gained = total
     alpha = q * V / known
-    return mass, alpha, alpha * told
+    return mass, alpha, alpha * gained
 
 
 def threshold(c, q):

@@ -99,19 +99,21 @@ def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
     listed = committed(model)[key]
     for record in solver.frozen:
         own = {name for name, _ in record.kernel.results}
-        beside = [r for r in solver.frozen if record.inner or r.inner or own & {name for name, _ in r.kernel.results}]
+        inner_records = [
+            r for r in solver.frozen if record.inner or r.inner or own & {name for name, _ in r.kernel.results}
+        ]
 
-        def told(kernels, record=record, own=own):
+        def found_differences(kernels, record=record, own=own):
             """What has changed of all values, or of this record's."""
             found = values.kernel_result_values(kernels)
             known, found = ({n: v for n, v in of.items() if record.inner or n in own} for of in (listed, found))
             return values.describe_value_changes({key: known}, {key: found})
 
-        assert told(beside) == []
+        assert found_differences(inner_records) == []
         for name, node in record.kernel.results:
             if node == ("number", 0, 1):
                 continue
-            said = told([mutated(r, name) if r is record else r for r in beside])
+            said = found_differences([mutated(r, name) if r is record else r for r in inner_records])
             assert said, name
             if not record.inner:
                 assert any(sentence.startswith(f"{key}: {name} was") for sentence in said), name

@@ -82,7 +82,7 @@ def heads(text: str) -> set[int]:
 
 @cache
 def known_sources(folder: str) -> dict[str, list[str]]:
-    """The source of every line of the files of a solver, as its sources.json tells."""
+    """The source of every line of the files of a solver, as its sources.json gives it."""
     known = json.loads(solver_text(f"{folder}/{line_origins.SOURCES_FILE}"))
     found = {}
     for file, changes in known["lines"].items():

@@ -901,9 +901,12 @@ def test_of_the_second_layer_alone_no_number_is_seen_without_noise(deep):
 
 def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():
     """z1 z2 is the same of (z2, z1); a first and a second layer are distinguished, as are columns of other length."""
-    told = {
+    swaps_of_teachers = {
         name: OutputChannel(sf.problem(EXAMPLES / f"{name}.py", alpha=1)).symmetric_column_permutations
         for name in ("product_of_two", "deep_attention")
     }
-    assert [exchange.tolist() for exchange in told["product_of_two"]] == [[[1, 0], [0, 1]], [[0, 1], [1, 0]]]
-    assert len(told["deep_attention"]) == 1
+    assert [exchange.tolist() for exchange in swaps_of_teachers["product_of_two"]] == [
+        [[1, 0], [0, 1]],
+        [[0, 1], [1, 0]],
+    ]
+    assert len(swaps_of_teachers["deep_attention"]) == 1

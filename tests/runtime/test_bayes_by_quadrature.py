@@ -369,7 +369,7 @@ def test_tails_of_coordinates_are_followed_as_far_as_they_reach(model, field):
 
 
 @pytest.mark.parametrize(
-    ("output", "error", "told"),
+    ("output", "error", "message"),
     [
         ("lambda side, s: side * s, {'side': (-1, 1)}, {'s': 'real'}", sf.InputError, "add up to 2,.*more than once"),
         ("lambda side, s: sp.exp(side * s), {'side': (-1, 1)}, {'s': 'positive'}", sf.InputError, "0.5,.*not reach"),
@@ -379,8 +379,8 @@ def test_tails_of_coordinates_are_followed_as_far_as_they_reach(model, field):
         ),
     ],
 )  # fmt: skip
-def test_a_rule_that_is_too_coarse_is_no_fault_of_the_channel(model, output, error, told):
-    with pytest.raises(error, match=told):
+def test_a_rule_that_is_too_coarse_is_no_fault_of_the_channel(model, output, error, message):
+    with pytest.raises(error, match=message):
         sf.bayes_optimal(model(f"output = sf.Output({output})\n\n", "", rows=False))
 
 

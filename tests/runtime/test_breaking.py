@@ -754,9 +754,11 @@ def test_on_grids_the_error_of_replica_symmetry_moves_both_energies():
     """They are reported by what lies between them, in whose error bar it has no part."""
     found = solved("perceptron", **PERCEPTRON)
     rs = replace(found.symmetric, training_loss_error=1e-3)
-    apart, beside = (replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, TiltedGridRule()))
-    assert (apart.energy_error, beside.energy_error) == pytest.approx((1e-6, 1e-3 + 1e-6))
-    assert (apart.energy_moved[1], beside.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
+    apart, on_grid = (
+        replace(found, symmetric=rs, own_error=1e-6, rule=rule) for rule in (found.rule, TiltedGridRule())
+    )
+    assert (apart.energy_error, on_grid.energy_error) == pytest.approx((1e-6, 1e-3 + 1e-6))
+    assert (apart.energy_moved[1], on_grid.energy_moved[1]) == pytest.approx((1e-3 + 1e-6, 1e-6))
 
 
 def test_an_energy_that_moved_less_than_its_error_bar_is_called_not_resolved():

@@ -222,7 +222,7 @@ def test_two_branches_end_in_a_point_and_before_it_one_stops_to_cross_the_other(
         ("end", ("positional", "semantic", "uninformed")),
         ("ends", ("semantic", "positional")),
     ]
-    equal, nothing, both = (locate_codim2_point(suspect, (1e-3, 1e-3), 0) for suspect in found)
+    equal, nothing, both = (locate_codim2_point(candidate, (1e-3, 1e-3), 0) for candidate in found)
     assert nothing is None  # positional ends on semantic nowhere: where they both end semantic is the lower one
     for point, height in ((equal, HEIGHT + loss / 0.1 / nearer), (both, HEIGHT)):
         assert point.status == "converged" and point.at_error < 1e-3

@@ -164,8 +164,8 @@ def distances(name: str, solution: Solution, observables: Iterable[str] = OBSERV
         return []
     known, found = answers(name), []
     for observable in observables:
-        (value, width), (exact, doubt) = number(solution, observable), known[observable]
-        if doubt < 0.1 * width:
+        (value, width), (exact, exact_error) = number(solution, observable), known[observable]
+        if exact_error < 0.1 * width:
             found.append(abs(value - exact) / width)
     return found
 
@@ -425,9 +425,9 @@ def test_bars_of_grids_hold_where_kinks_move_with_the_labels():
     for integrator, sizes in (("lines", (200,)), ("prox-space", range(32, 216, 4))):
         for points in sizes:
             solution = sf.solve(exact.problem, exact, integrator=integrator, points=points, accuracy=1e-12)
-            for observable, (value, doubt) in known.items():
+            for observable, (value, exact_error) in known.items():
                 there, width = number(solution, observable)
-                assert doubt < 0.1 * width
+                assert exact_error < 0.1 * width
                 found.append(abs(there - value) / width)
     _, two, words = shares(found)
     assert len(found) == 5 * 47

@@ -126,14 +126,14 @@ def test_a_step_onto_the_branch_that_a_walk_merges_with_is_where_it_ends(attenti
     walk = BranchContinuation(solution.problem, solution, "alpha", (2.0, 1.85), 1e-3, 0)
     first = next(walk.continuation_points(1))
 
-    def beside(theta: float) -> None:
+    def place_last_point_at(theta: float) -> None:
         overlaps = replace(solution.overlaps, theta=theta * solution.overlaps.theta)
         z = np.append(walk.branch.coordinates_of_state(overlaps.pack()), 1.99)
         walk.points_so_far = [first, replace(first, point=replace(first.point, z=z), value=1.99)]
 
-    beside(0.5)
+    place_last_point_at(0.5)
     assert not walk.detect_events()
-    beside(1e-9)
+    place_last_point_at(1e-9)
     (passage,) = walk.detect_events()
     assert passage.kind == "spinodal" and passage.merges and sorted(passage.between) == [1.99, 2.0]
     (moved,) = np.abs(passage.equations.sector)

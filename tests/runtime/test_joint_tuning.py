@@ -22,9 +22,12 @@ def test_the_ridge_of_least_error_is_the_variance_of_the_noise():
     assert found.parameters == ("lambda_", "Delta") and found.kinds == ("minimum", "lower_end")
     assert abs(found["lambda"] - 0.1) <= found.errors[0] <= 1e-4 and found["Delta"] == pytest.approx(0.1)
     assert found.status == "edge" and "try wider" in found.advice  # the noise may be smaller
-    told = json.loads(json.dumps(found.to_json(), default=lambda array: np.asarray(array).tolist()))
-    assert told["parameter"] == ["lambda", "Delta"] and set(told["value"]) == set(told["error"]) == {"lambda", "Delta"}
-    assert len(told["tried"]) == len(found.tried) and set(told["tried"][0]["values"]) == {"lambda", "Delta"}
+    as_json = json.loads(json.dumps(found.to_json(), default=lambda array: np.asarray(array).tolist()))
+    assert as_json["parameter"] == ["lambda", "Delta"] and set(as_json["value"]) == set(as_json["error"]) == {
+        "lambda",
+        "Delta",
+    }
+    assert len(as_json["tried"]) == len(found.tried) and set(as_json["tried"][0]["values"]) == {"lambda", "Delta"}
 
 
 def test_one_of_them_is_what_tuning_it_alone_finds():

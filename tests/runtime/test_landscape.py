@@ -129,14 +129,14 @@ def test_a_point_that_is_no_minimum_is_not_proved():
     problem, fields, spread, (omega, features, x, values) = points("tukey_regression", 6)
     channel = problem.solver.channel
     for offset in (0.01, 1.0, 3.0):
-        beside = x + offset
+        shifted = x + offset
         levels = np.array(
             [
                 channel.objective(*z, *w, fields.precision[0, 0, 0], *f, fields.constants)
-                for z, w, f in zip(beside, omega, features, strict=True)
+                for z, w, f in zip(shifted, omega, features, strict=True)
             ]
         )
-        settings = fields.constants, beside, levels, TOLERANCE, 4000
+        settings = fields.constants, shifted, levels, TOLERANCE, 4000
         lacking = problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *settings)[:, 0]
         assert np.all(lacking >= (levels - values) * (1 - 1e-6) - 1e-7)
         assert np.all(lacking > 0)

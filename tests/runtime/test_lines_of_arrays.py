@@ -76,8 +76,8 @@ def test_a_factor_is_one_of_the_array_as_it_was_given():
 
 
 def test_outputs_name_the_line_of_arrays_and_the_position_on_it(line, curve):
-    told = json.loads(curve.to_xarray(stability=False).attrs["parameters"])
-    assert told["A"] == {"from": EVEN, "to": DIAGONAL} and "path_A" not in told
+    stored = json.loads(curve.to_xarray(stability=False).attrs["parameters"])
+    assert stored["A"] == {"from": EVEN, "to": DIAGONAL} and "path_A" not in stored
     assert curve.solutions[1].to_json()["parameters"]["path_A"] == 0.5
     assert "path_A = 0.5" in curve.solutions[1].table()
     others = sf.Between(EVEN, [[1, 0], [0, 1]])

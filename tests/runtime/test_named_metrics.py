@@ -61,9 +61,9 @@ def test_each_is_what_the_overlaps_say_and_its_error_bar_holds_that(solution):
 
 def test_they_are_shown_and_written(solution):
     assert "second      0.00" in solution.table()
-    told = json.loads(json.dumps(solution.to_json(), default=lambda array: array.tolist()))
-    assert told["test_errors"]["second"] == solution.test_errors["second"]
-    assert told["errors"]["test_errors"]["second"] == solution.error_bars.test_errors["second"]
+    as_json = json.loads(json.dumps(solution.to_json(), default=lambda array: array.tolist()))
+    assert as_json["test_errors"]["second"] == solution.test_errors["second"]
+    assert as_json["errors"]["test_errors"]["second"] == solution.error_bars.test_errors["second"]
     frame = sf.curve(solution.problem, alpha=(1, 2, 2)).to_pandas(stability=False)
     assert frame["test_error_second"].iloc[-1] == pytest.approx(solution.test_errors["second"], rel=1e-3)
     assert frame["test_error_second_error"].iloc[-1] > 0
@@ -151,8 +151,8 @@ def test_with_broken_replica_symmetry_each_is_that_of_one_state():
     for name, exact in (("apart", 1 + q), ("norm", q), ("wrong", 0.5)):
         assert abs(found.test_errors[name] - exact) < 1e-9 + widths[name]
     assert widths["norm"] == pytest.approx(width, rel=0.1) and widths["wrong"] < 1e-9
-    told = found.to_json()
-    assert told["test_errors"] == found.test_errors and told["errors"]["test_errors"] == widths
+    as_json = found.to_json()
+    assert as_json["test_errors"] == found.test_errors and as_json["errors"]["test_errors"] == widths
     assert "    norm        1.328" in found.table() and ", replica symmetric 1.372" in found.table()
 
     line = sf.curve(found.problem, start="uninformed", rsb=1, alpha=(3, 3.2, 2), accuracy=1e-4)

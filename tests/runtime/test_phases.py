@@ -88,13 +88,13 @@ class Hidden(DiagramRow):
     """A row on which the semantic branch ends at 1.3 with a loss, where that of the other one is known, and crosses
     that in the middle of any interval."""
 
-    at_end, beside = Solved(1.2), Solved(1.1)
+    at_end, neighbour = Solved(1.2), Solved(1.1)
 
     def locate_event(self, change, accuracy, seed):
         return Located(1.3, (replace(self.at_end, problem=self.problem.with_(alpha=1.3)),))
 
     def restore_branch_at_points(self, name, numbers, seed):
-        return SimpleNamespace(solution_at=lambda value: self.beside)
+        return SimpleNamespace(solution_at=lambda value: self.neighbour)
 
     def locate_branch_crossing(self, branches, bracket, accuracy, seed):
         return Located(sum(bracket) / 2)
@@ -181,7 +181,7 @@ def test_branches_cross_in_the_cell_in_which_one_begins_if_it_begins_as_the_high
 
 def test_branches_that_are_equal_at_an_end_as_far_as_is_known_cross_near_it():
     class DiagramRow(Hidden):
-        at_end, beside = Solved(0.99, 0.01), Solved(1.0, 0.01)
+        at_end, neighbour = Solved(0.99, 0.01), Solved(1.0, 0.01)
 
         def locate_branch_crossing(self, branches, bracket, accuracy, seed):
             raise NotConvergedError("no sign change")

@@ -139,14 +139,14 @@ def test_signs_that_a_descent_gets_wrong_are_found_and_changed():
     assert min(one.wrong_before for one in found) > 0.05 > 0.03 > max(one.wrong_after for one in found)
     assert min(one.gained for one in found) > 0.05
     # From a start that knows the teacher a descent is caught just above the minimum.
-    beside = train_one_seed(
+    from_teacher = train_one_seed(
         validate_simulation_plan(
             SimulationPlan(problem("amplitude_retrieval", alpha=3.0), 200, "semantic", "lbfgs", polish="minima")
         ),
         0,
     )
-    assert beside.polish.wrong_before > 0 == beside.polish.wrong_after
-    assert 0 < beside.polish.gained < 1e-3 * beside.training_loss
+    assert from_teacher.polish.wrong_before > 0 == from_teacher.polish.wrong_after
+    assert 0 < from_teacher.polish.gained < 1e-3 * from_teacher.training_loss
 
 
 def test_restarts_find_lower_minima_of_the_same_kind_and_are_the_same_each_time():

@@ -31,10 +31,10 @@ def test_a_short_computation_prints_no_progress():
 
 
 def test_a_long_step_is_said_within_five_seconds_and_then_ever_less_often():
-    told = lines_of([(1.0, "solving")], 400.0)
-    times = [at for at, _ in told]
+    printed_lines = lines_of([(1.0, "solving")], 400.0)
+    times = [at for at, _ in printed_lines]
     assert times[0] == 5.0
-    assert told[0][1] == "... solving [4 s]\n"
+    assert printed_lines[0][1] == "... solving [4 s]\n"
     gaps = [b - a for a, b in pairwise(times)]
     assert gaps == sorted(gaps) and gaps[0] == 8.0 and gaps[-1] == 30.0
 
@@ -42,29 +42,29 @@ def test_a_long_step_is_said_within_five_seconds_and_then_ever_less_often():
 def test_every_new_step_that_lasts_is_said_within_five_seconds():
     """However long the whole has taken before."""
     steps = [(60.0 * i, f"step {i}") for i in range(10)]
-    told = lines_of(steps, 600.0)
+    printed_lines = lines_of(steps, 600.0)
     for at, text in steps:
-        first = next(when for when, line in told if text in line)
+        first = next(when for when, line in printed_lines if text in line)
         assert first - at <= 5.0
 
 
 def test_many_short_steps_are_not_a_flood():
-    told = lines_of([(0.5 * i, f"step {i}") for i in range(1200)], 600.0)
-    gaps = [b - a for (a, _), (b, _) in pairwise(told)]
+    printed_lines = lines_of([(0.5 * i, f"step {i}") for i in range(1200)], 600.0)
+    gaps = [b - a for (a, _), (b, _) in pairwise(printed_lines)]
     assert min(gaps) >= 4.0 and max(gaps) <= 30.5
-    assert 20 < len(told) < 60
+    assert 20 < len(printed_lines) < 60
 
 
 def test_other_printed_lines_postpone_progress_lines():
-    told = lines_of([(0.0, "solving"), (3.0, None), (6.0, None), (9.0, "")], 20.0)
-    assert told == []
+    printed_lines = lines_of([(0.0, "solving"), (3.0, None), (6.0, None), (9.0, "")], 20.0)
+    assert printed_lines == []
 
 
 def test_a_terminal_has_one_line_that_is_wiped_away():
-    told = lines_of([(0.0, "solving"), (7.5, "")], 20.0, live=True)
-    assert [at for at, _ in told] == [4.0, 5.0, 6.0, 7.0, 7.5]
-    assert all(text.startswith("\r\x1b[2K") and "\n" not in text for _, text in told)
-    assert told[-1][1] == "\r\x1b[2K"
+    printed_lines = lines_of([(0.0, "solving"), (7.5, "")], 20.0, live=True)
+    assert [at for at, _ in printed_lines] == [4.0, 5.0, 6.0, 7.0, 7.5]
+    assert all(text.startswith("\r\x1b[2K") and "\n" not in text for _, text in printed_lines)
+    assert printed_lines[-1][1] == "\r\x1b[2K"
 
 
 def test_steps_within_steps_are_said_together_with_what_is_left():

@@ -107,9 +107,9 @@ def test_a_crossing_that_is_not_located_is_reported_and_not_complete(results, tm
 def test_points_hold_what_the_solutions_do():
     """Of a regression whose symmetry is broken."""
     found = sf.solve(sf.problem("tukey_regression", alpha=2.0, width=0.5), rsb=1, accuracy=1e-3)
-    point, beside = stored_broken_point(found), stored_symmetric_point(found.symmetric)
+    point, symmetric_point = stored_broken_point(found), stored_symmetric_point(found.symmetric)
     assert point["distance"] == found.state.total_distance.item() and point["q"] == found.overlaps.q.item()
-    assert point["training_loss"] - beside["training_loss"] == pytest.approx(found.energy_moved[0])
+    assert point["training_loss"] - symmetric_point["training_loss"] == pytest.approx(found.energy_moved[0])
     assert point["q_between"] + point["distance"] == pytest.approx(point["q"])
     assert point["parisi_error"] == found.parisi_error and not point["alone"]
 

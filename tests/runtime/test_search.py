@@ -93,7 +93,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
     return float(np.max(shares))
 
 
-def settled(name: str, factor: float) -> tuple[Problem, Overlaps]:
+def solved_state(name: str, factor: float) -> tuple[Problem, Overlaps]:
     problem = sf.problem(name, alpha=1.0)
     overlaps = state(problem, factor)
     return choose_proximal_search(problem, overlaps), overlaps
@@ -107,7 +107,7 @@ def settled(name: str, factor: float) -> tuple[Problem, Overlaps]:
     ],
 )
 def test_no_descent_from_elsewhere_ends_lower(name):
-    problem, overlaps = settled(name, 4.0)
+    problem, overlaps = solved_state(name, 4.0)
     assert misses(problem, overlaps, 10, problem.search) == 0.0
 
 
@@ -121,7 +121,7 @@ SMOOTH = [
 @pytest.mark.parametrize("name", SMOOTH)
 def test_hardly_a_miss_on_a_hundred_thousand_points(name, factor):
     """Ties and third minima in the far tails are left: one point in ten thousand at most."""
-    problem, overlaps = settled(name, factor)
+    problem, overlaps = solved_state(name, factor)
     if problem.tokens * problem.student_rank > 4:
         pytest.skip("more than four fields")
     assert misses(problem, overlaps, 17, problem.search) <= 1e-4

@@ -163,9 +163,9 @@ def test_a_solution_of_another_symmetry_answers_as_if_solved_again():
         A = np.array(problem.parameters["A"])
         A[0, 1] += way * step
         ends.append(sf.solve(problem.with_(A=A), solution.overlaps, accuracy=1e-3))
-    anew = (ends[1].overlaps.pack() - ends[0].overlaps.pack()) / (2 * step)
+    recomputed = (ends[1].overlaps.pack() - ends[0].overlaps.pack()) / (2 * step)
     noise = (ends[0].errors + ends[1].errors) / (2 * step)
-    assert np.all(np.abs(found.overlaps.pack() - anew) <= found.error_bars.pack() + noise)
+    assert np.all(np.abs(found.overlaps.pack() - recomputed) <= found.error_bars.pack() + noise)
     assert np.abs(found.overlaps.m).max() > 3 * noise[4:6].max()
 
 
@@ -220,12 +220,12 @@ def test_a_rotation_of_the_columns_is_no_answer(agree):
     found = sf.sensitivities(solution, "lambda")
     entries = list(found)
     step = 5e-4
-    anew = []
+    recomputed = []
     for k in (-1, 1):
         strengths = np.asarray(problem.parameters["lambda_"]) + k * step
         other = sf.solve(problem.with_(**{"lambda": strengths}), solution, integrator="sobol", points=10, accuracy=0.1)
-        anew.append(other.test_error)
-    expected = (anew[1] - anew[0]) / (2 * step)
+        recomputed.append(other.test_error)
+    expected = (recomputed[1] - recomputed[0]) / (2 * step)
     total, width = sum(e.test_error for e in entries), sum(e.test_error_error for e in entries)
     agree((total, width), (expected, 0.05 * abs(expected)), "error bars")
 

@@ -265,9 +265,9 @@ def test_damping_follows_from_the_spectrum():
 
 def test_eigenvalues_that_were_not_asked_for_are_null():
     """As of solutions on whose branch only the replicon counts."""
-    told = to_plain_json(stability(eigenvalues=np.zeros(0, complex)).to_json())
-    assert told["longitudinal"] == {"spectral_radius": None, "eigenvalues": [], "error": None, "verdict": "stable"}
-    assert told["damping"] is None and told["replicon"] == 0.5
+    as_json = to_plain_json(stability(eigenvalues=np.zeros(0, complex)).to_json())
+    assert as_json["longitudinal"] == {"spectral_radius": None, "eigenvalues": [], "error": None, "verdict": "stable"}
+    assert as_json["damping"] is None and as_json["replicon"] == 0.5
 
 
 def test_a_failed_solution_has_no_stability():

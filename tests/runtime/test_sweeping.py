@@ -350,3 +350,8 @@ def test_sweeps_are_drawn_as_maps_and_as_curves(swept, tmp_path):
     one = replace(swept, plan=plan, records=swept.records[:1])
     labels = {axes.get_ylabel() for axes in one.plot().axes}
     assert {"θ", "q", "training loss", "test error"} <= labels
+
+
+def test_both_words_for_a_start_are_one_start():
+    found = sf.sweep("ridge_regression", grid={"alpha": (2, 1, 2)}, starts=["semantic", "informed"], processes=1)
+    assert found.plan.starts == ("informed",) and found.statuses == {"converged": 2}

@@ -34,8 +34,8 @@ def test_the_best_value_beats_its_neighbours():
     found = sf.tune(problem, "lambda", bracket=(1e-5, 1), accuracy=1e-4)
     assert found.success and found.kind == "minimum"
     for factor in (0.9, 1.1):
-        beside = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-8)
-        assert beside.test_error > found.observed + beside.test_error_error
+        neighbour = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-8)
+        assert neighbour.test_error > found.observed + neighbour.test_error_error
 
 
 def test_a_minus_sign_before_the_quantity_maximises_it():
@@ -289,5 +289,5 @@ def test_attention_learns_the_meaning_best_at_a_regularisation_of_its_own():
     if found.kind == "minimum":
         assert found.success
         for factor in (0.8, 1.25):
-            beside = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-6)
-            assert beside.test_error > found.observed
+            neighbour = sf.solve(problem.with_(**{"lambda": factor * found.value}), found.solution, accuracy=1e-6)
+            assert neighbour.test_error > found.observed

@@ -65,9 +65,9 @@ def test_a_point_that_barely_misses_the_accuracy_is_certain():
 @pytest.mark.parametrize("fold, left", [(3.3, 3), (2.6, 2), (1.5, 1)])
 def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, left):
     row = row_of(GONE, ROUGH, ROUGH, SURE, SURE, SURE)
-    (doubt,) = find_uncertain_segments(row)
-    end = locate_end_of_uncertain_segment(replace(row, reached=fold, fold=True), doubt, 1e-3, 0)
-    changed, change = remove_points_beyond_branch_end(row, doubt, end)
+    (segment,) = find_uncertain_segments(row)
+    end = locate_end_of_uncertain_segment(replace(row, reached=fold, fold=True), segment, 1e-3, 0)
+    changed, change = remove_points_beyond_branch_end(row, segment, end)
     assert end.value == fold and change == BranchChange("spinodal", ("semantic",), (left, left - 1))
     assert [changed.has_branch("semantic", n) for n in range(6)] == [n >= left for n in range(6)]
     assert change in changed.branch_changes()
@@ -77,13 +77,13 @@ def test_a_branch_ends_at_its_fold_whatever_a_coarse_rule_finds_beyond(fold, lef
 
 def test_a_segment_reached_by_continuation_is_certain_else_its_end_is_bracketed():
     row = row_of(SURE, SURE, ROUGH, ROUGH, GONE, GONE)
-    (doubt,) = find_uncertain_segments(row)
-    assert locate_end_of_uncertain_segment(replace(row, reached=4.0), doubt, 1e-3, 0) is None
-    end = locate_end_of_uncertain_segment(replace(row, reached=3.2), doubt, 1e-3, 0)
+    (segment,) = find_uncertain_segments(row)
+    assert locate_end_of_uncertain_segment(replace(row, reached=4.0), segment, 1e-3, 0) is None
+    end = locate_end_of_uncertain_segment(replace(row, reached=3.2), segment, 1e-3, 0)
     assert (end.value, end.status) == (pytest.approx(3.6), BRACKETED) and end.error == pytest.approx(0.4)
-    changed, change = remove_points_beyond_branch_end(row, doubt, end)
+    changed, change = remove_points_beyond_branch_end(row, segment, end)
     assert change.ends == (2, 3) and not changed.has_branch("semantic", 3)
-    assert locate_end_of_uncertain_segment(row, doubt, 1e-3, 0) is None
+    assert locate_end_of_uncertain_segment(row, segment, 1e-3, 0) is None
 
 
 @pytest.mark.slow

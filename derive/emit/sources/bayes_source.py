@@ -59,7 +59,7 @@ def bayes_template_context(
     }
     if own.read is not None:
         kernels["read"] = as_kernel(
-            {c.symbol.name: told for c, told in zip(output.observed, output.read, strict=True)},
+            {c.symbol.name: value for c, value in zip(output.observed, output.read, strict=True)},
             equations="docs/theory.md (13.4)",
             formulas=[model_function_location(model, own.read)],
         )

@@ -124,7 +124,7 @@ def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str 
     lines = [
         f"{MARK}{calling_function_location(0)}",
         header,
-        f'"""What the solver of {at.name} at {structure.folder_name} needs to know of the model beside its kernels.',
+        f'"""Sizes, parameters and properties of {at.name} at {structure.folder_name} that its solver uses.',
         "",
         "Written by saddleforge from the symbolic model; do not edit.",
         '"""',

@@ -251,9 +251,8 @@ def _model_symmetry_items(at: FixedSizeModel) -> Items:
             TextWithSymbols(
                 f"Loss and law are unchanged if {which} are exchanged together with the entries of the parameters. "
                 f"Where the parameters are themselves unchanged by this{default} the equations of one of the tokens "
-                "are those of the other. A solution that the exchange leaves alone"
-                f"{' up to that sign' if odd else ''} has the same conjugates for both"
-                f"{', with {} and {} up to one sign in common' if odd else ''}"
+                f"are those of the other. A solution that the exchange leaves alone{' up to that sign' if odd else ''} "
+                f"has the same conjugates for both{', with {} and {} up to one sign in common' if odd else ''}"
                 f"{': half of the averages are then enough' if at.structure.tokens == 2 else ''}.",
                 (m_hat, theta_hat) if odd else (),
             )

@@ -745,12 +745,14 @@ class OutputChannel:
         current, options = self.channel_averages(q), OutputChannelOptions.current()
         levels = [tolerance * options.level_factor**k for k in range(options.max_levels)]
         for level in reversed([level for level in levels if level < 1]):
-            start, settled = list(self.counts), list(self.counts)
+            start, chosen_counts = list(self.counts), list(self.counts)
             for axis, move in enumerate(moves):
                 if not move < level:
-                    settled[axis], moves[axis] = self._refine_one_axis(q, start, axis, level, move, current, moved)
-            self.counts = settled
-            if settled != start:
+                    chosen_counts[axis], moves[axis] = self._refine_one_axis(
+                        q, start, axis, level, move, current, moved
+                    )
+            self.counts = chosen_counts
+            if chosen_counts != start:
                 current = self.channel_averages(q)
         if abs(current.norm - 1) > _probability_sum_tolerance(tolerance):
             raise self._not_converged_error(current.norm, sum(moves))
@@ -950,7 +952,7 @@ class OutputChannel:
         Returns:
             The number of points and the last change.
         """
-        counts, before, settled = list(start), current, start[axis]
+        counts, before, coarser = list(start), current, start[axis]
         if move < np.inf:
             self.counts = counts = _refine_points_of_axis(counts, axis)
             before = self.channel_averages(q)
@@ -961,10 +963,10 @@ class OutputChannel:
             last, move = move, moved(before, finer)
             if move < level:
                 break
-            settled, before = count, finer
+            coarser, before = count, finer
         if last < np.inf and self.has_expensive_averages:  # errors fall geometrically, and more nodes are expensive
             share = np.log(last / level) / np.log(last / max(move, 1e-300))
-            return int(np.ceil(settled + (count - settled) * share)), level
+            return int(np.ceil(coarser + (count - coarser) * share)), level
         return count, move
 
 

@@ -257,8 +257,10 @@ class _StateEvolutionRun:
             last_ratio, ratio, last = ratio, gap / max(last, 1e-300), gap
             falling = (self.steps > 2 and ratio < 1) or gap < 1e-13
             scale_fraction = self._accuracy_scale(image)
-            settled = abs(ratio - last_ratio) < 0.02 and self.steps > 4 and gap < 0.05 * (1 - ratio) * scale_fraction
-            close = settled or gap < self.tolerance * scale_fraction * max(1 - ratio, 1e-3)
+            ratio_is_constant = (
+                abs(ratio - last_ratio) < 0.02 and self.steps > 4 and gap < 0.05 * (1 - ratio) * scale_fraction
+            )
+            close = ratio_is_constant or gap < self.tolerance * scale_fraction * max(1 - ratio, 1e-3)
             if self.steps >= patience and falling and close:
                 patience = int(1.5 * self.steps) + 1
                 averages = (

@@ -19,7 +19,7 @@ from ...branches.grid import check_parameter_grid
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, require_problem
 from ...saddle_point.iteration import Status
-from ...saddle_point.starts import default_start
+from ...saddle_point.starts import find_start
 from ...solving.solution import Solution, has_lost_overlap_of_start
 from ...solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
@@ -103,7 +103,7 @@ def curve(
         5
     """
     require_problem(problem)
-    start = default_start(problem) if start is None else start
+    start = find_start(problem, start)
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:

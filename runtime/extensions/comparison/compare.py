@@ -194,9 +194,8 @@ def compare(
     """
     if not isinstance(curve, Curve):
         raise InputError(
-            f"sf.compare needs a Curve, not {type(curve).__name__}: make one by sf.curve(problem, "
-            "alpha=(0.5, 3, 6)), or "
-            "simulate a single point by sf.simulate(problem, d=1000)"
+            f"sf.compare needs a Curve, not {type(curve).__name__}: make one by sf.curve(problem, alpha=(0.5, 3, 6)), "
+            "or simulate a single point by sf.simulate(problem, d=1000)"
         )
     if not curve.solutions:
         raise InputError(
@@ -391,9 +390,8 @@ def scaling(
     """
     if solution.start not in named_starts(solution.problem):
         raise InputError(
-            f"simulations need a named start, and this solution was solved from {solution.start!r}: solve "
-            "again from one "
-            f"of {', '.join(named_starts(solution.problem))}"
+            f"simulations need a named start, and this solution was solved from {solution.start!r}: solve again from "
+            f"one of {', '.join(named_starts(solution.problem))}"
         )
     simulations = []
     for d in sorted(dims):

@@ -17,7 +17,7 @@ from ...base.progress import progress_bar
 from ...branches.curve import curve
 from ...branches.curve_results import Curve
 from ...problems.problem import Problem
-from ...saddle_point.starts import default_start
+from ...saddle_point.starts import find_start
 from .compare import LOSSES, TheoryWithMeasurement
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ def learning_curve(
     for count in counts:
         if not 1 <= count < pool:
             raise InputError(
-                f"alpha = {count / d:g} needs {count} training samples, but of {pool} samples 1 to "
-                f"{pool - 1} can be drawn, so "
-                "that some are left for testing: choose another alpha"
+                f"alpha = {count / d:g} needs {count} training samples, but of {pool} samples 1 to {pool - 1} can be "
+                "drawn, so that some are left for testing: choose another alpha"
             )
     error_of = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
     found = np.empty((len(counts), draws))
@@ -200,7 +199,7 @@ def compare_measurements(
     require_known_name("observable", observable, LOSSES)
     order = np.argsort(arrays[0])
     places, means, widths = (each[order] for each in arrays)
-    start = start or default_start(problem)
+    start = find_start(problem, start)
     spread = np.geomspace if places[0] > 0 else np.linspace
     line = {float(value) for value in spread(places[0], places[-1], points)} if len(places) > 1 else set()
     branch = curve(problem, start=start, over=over, values=sorted(line | set(places.tolist())), accuracy=accuracy)

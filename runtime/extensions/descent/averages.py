@@ -225,9 +225,8 @@ def gradient_average_rules(problem: Problem) -> tuple[GradientAverageRule, ...]:
     part = reduce_to_fields_of_loss(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
         raise InputError(
-            f"the solver of {problem.solver.name} was generated without the loss at given fields, which "
-            "the dynamics need: "
-            "generate it again"
+            f"the solver of {problem.solver.name} was generated without the loss at given fields, which the dynamics "
+            "need: generate it again"
         )
     kinked, curved, dimension = _loss_has_kinks(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= MAX_PRODUCT_DIMENSION or (kinked and dimension <= options.max_split_dimension)):

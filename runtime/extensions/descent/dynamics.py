@@ -267,9 +267,8 @@ def dynamics(
         require_in_interval(overlap, value, "(-inf, inf)")
     if events and size.share is not None:
         raise InputError(
-            "events cannot be located for batches of order d, with which time goes in whole steps: leave "
-            "out the events, or "
-            "give a batch of a number of samples"
+            "events cannot be located for batches of order d, with which time goes in whole steps: leave out the "
+            "events, or give a batch of a number of samples"
         )
     return _DescentIntegration(problem, schedule, size, times, name, begin, events, method).integrate_to_accuracy(
         accuracy

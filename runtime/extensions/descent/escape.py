@@ -174,9 +174,8 @@ def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Mom
         count, rank = max(1, round(weight * d)), int(kept.sum())
         if count < rank:
             raise InputError(
-                f"d = {d} is too small: one eigenvalue of the spectrum has {count} coordinates, and {rank} "
-                "are needed to hold the "
-                "means and the teacher; take a larger d"
+                f"d = {d} is too small: one eigenvalue of the spectrum has {count} coordinates, and {rank} are needed "
+                "to hold the means and the teacher; take a larger d"
             )
         along = generator.standard_normal((rank, s))
         # The part orthogonal to (tau, pi): a Wishart matrix by Bartlett's decomposition.
@@ -211,16 +210,14 @@ def _find_uninformed_stationary_point(flow: EquationsOfMotion, rate: float) -> n
         > EscapeOptions.current().drift_tolerance * size
     ):
         raise NotConvergedError(
-            f"{problem.solver.name}: overlaps grow from zero at once (information exponent 1), so that "
-            "there is no uninformed "
-            "state to escape from; integrate with sf.dynamics"
+            f"{problem.solver.name}: overlaps grow from zero at once (information exponent 1), so that there is no "
+            "uninformed state to escape from; integrate with sf.dynamics"
         )
     u = find_stationary_moments_by_newton(flow, nothing.pack(), rate)
     if u is None or name_branch(problem, Moments.unpack(u, problem).overlaps(problem)) != "uninformed":
         raise NotConvergedError(
-            f"{problem.solver.name}: Newton's method finds no stationary point with zero overlaps near a "
-            "random start; try "
-            "a smaller rate"
+            f"{problem.solver.name}: Newton's method finds no stationary point with zero overlaps near a random start; "
+            "try a smaller rate"
         )
     return u
 

@@ -22,8 +22,7 @@ def require_closed_dynamics(problem: Problem) -> None:
     if not problem.regulariser.is_ridge:
         raise InputError(
             f"descent has closed equations for a ridge penalty, and {name} has another: its "
-            f"{problem.regulariser.noun}. "
-            "`saddleforge simulate` descends at finite d"
+            f"{problem.regulariser.noun}. `saddleforge simulate` descends at finite d"
         )
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(f"the loss of {name} is discontinuous, so that gradient descent is not defined for it")

@@ -225,8 +225,7 @@ def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments
         off = float(np.abs(matrix @ mix.ravel() - wanted_values).max())
         if off > _OVERLAP_ROUNDING * (1 + np.abs(wanted_values).max()):
             raise InputError(
-                "start: no weights have these m and theta, which encodings and means relate to each "
-                "other; the nearest "
+                "start: no weights have these m and theta, which encodings and means relate to each other; the nearest "
                 f"possible values differ by {off:.3g}"
             )
     found = moments_of_linear_weights(problem, mix, np.eye(s))

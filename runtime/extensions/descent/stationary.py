@@ -148,9 +148,8 @@ def stationary(
         found = find_stationary_moments(flow, u, schedule.rate)
         if found is None:
             raise NotConvergedError(
-                f"{problem.solver.name}: Newton's method finds no stationary point of descent near the "
-                "start; try another start "
-                "or a smaller rate"
+                f"{problem.solver.name}: Newton's method finds no stationary point of descent near the start; try "
+                "another start or a smaller rate"
             )
         if last is not None:
             off = 1.5 * np.abs(found - last)

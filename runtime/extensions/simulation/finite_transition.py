@@ -137,9 +137,8 @@ def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> 
     value = float(resampled_transition_alphas(np.ones((1, len(seeds))))[0])
     if not abs(value - middle) <= 3 * half:
         raise InputError(
-            f"no transition near alpha = {alphas[0]:g}..{alphas[-1]:g}: the difference of training losses "
-            "does not vanish, "
-            f"but is {', '.join(f'{d.mean:.2e}' for d in differences)}; take other alphas"
+            f"no transition near alpha = {alphas[0]:g}..{alphas[-1]:g}: the difference of training losses does not "
+            f"vanish, but is {', '.join(f'{d.mean:.2e}' for d in differences)}; take other alphas"
         )
     resamples = FiniteTransitionOptions.current().resamples
     draws = np.random.default_rng(41).multinomial(len(seeds), np.full(len(seeds), 1 / len(seeds)), size=resamples)

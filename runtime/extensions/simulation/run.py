@@ -168,9 +168,8 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
     problem.require_zero_temperature("weights of finite d are trained")
     if problem.regulariser.keeps_norms and model.LOSS_JUMPS:
         raise InputError(
-            f"the loss of {problem.solver.name} is discontinuous, so that gradient descent, by which "
-            "simulations keep given "
-            "norms, is not defined for it"
+            f"the loss of {problem.solver.name} is discontinuous, so that gradient descent, by which simulations keep "
+            "given norms, is not defined for it"
         )
     require_known_name("method", plan.method, ["auto", *METHODS])
     asked = plan
@@ -184,9 +183,8 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
         if plan.batch != "1":
             passes = ", ".join(name for name, other in METHODS.items() if other.one_pass)
             raise InputError(
-                f"batch {plan.batch}: only the method {passes} uses batches, and {plan.method} takes all "
-                "data at once; leave "
-                "batch out"
+                f"batch {plan.batch}: only the method {passes} uses batches, and {plan.method} takes all data at once; "
+                "leave batch out"
             )
         if isinstance(plan.rate, str):
             raise InputError(f"rate {plan.rate!r}: the method {plan.method} takes a number as rate, not a schedule")

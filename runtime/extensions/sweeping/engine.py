@@ -236,9 +236,8 @@ class SweepEngine:
                 )
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
-                    f"no scheduler of Dask answers at {self.scheduler or target}: "
-                    f"{error or type(error).__name__}; check the "
-                    "address, and that the scheduler is running"
+                    f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}; "
+                    "check the address, and that the scheduler is running"
                 ) from error
             if self.scheduler:
                 _check_worker_versions(client, self.scheduler)
@@ -566,9 +565,8 @@ def _check_worker_versions(client: Any, scheduler: str) -> None:
     there = set(client.run(_read_package_version).values()) - {__version__}
     if there:
         raise InputError(
-            f"workers of the scheduler at {scheduler} have saddleforge {', '.join(sorted(there))}, and "
-            "this process has "
-            f"{__version__}: install the same version for the workers"
+            f"workers of the scheduler at {scheduler} have saddleforge {', '.join(sorted(there))}, and this process "
+            f"has {__version__}: install the same version for the workers"
         )
 
 

@@ -20,7 +20,7 @@ from ...branches.grid import values_of_range_or_list
 from ...problems.catalogue import STRUCTURAL, model_catalogue
 from ...problems.problem import Problem, stored_parameter_name
 from ...problems.problem import problem as problem_of
-from ...saddle_point.starts import default_start, find_start
+from ...saddle_point.starts import find_start
 
 MOST_POINTS = 10_000_000
 BYTES_A_POINT = 3000  # approximate size of a record, for two tokens
@@ -304,10 +304,9 @@ def make_sweep_plan(
     total = prod(counts) * max(1, len(starts)) * (1 + both_ways)
     if total > MOST_POINTS:
         raise InputError(
-            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: its "
-            "records would take "
-            f"about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it "
-            "into several sweeps"
+            f"a grid of {' x '.join(map(str, counts))}, {total:.3g} points in all, is too large: its records would "
+            f"take about {BYTES_A_POINT * total / 1e9:.3g} GB; allowed are {MOST_POINTS} points, so divide it into "
+            "several sweeps"
         )
     axes = tuple(
         SweepAxis(stored_parameter_name(name), _values_on_sweep_axis(name, span)) for name, span in (grid or {}).items()
@@ -317,9 +316,8 @@ def make_sweep_plan(
     if len(set(swept)) < len(swept):
         raise InputError(f"a parameter is swept twice among {', '.join(swept)}; give each parameter once")
     base = _problem_without_swept_parameters(model, swept, given)
-    starts = [find_start(base, start) for start in starts]
     sized = _problems_by_size(model, given, axes, table)
-    chosen = tuple(starts) or (default_start(base),)
+    chosen = tuple(dict.fromkeys(find_start(base, start) for start in starts or (None,)))
     source = _model_name_or_path(model, base)
     plan = SweepPlan(base, axes, table, chosen, accuracy, both_ways, source, sized, **asked)
     _check_swept_parameter_values(plan)
@@ -334,9 +332,8 @@ def sweep_plan_from_identity(identity: Mapping[str, Any]) -> SweepPlan:
     """
     if identity.get("source") is None:
         raise InputError(
-            "the model of this sweep was defined in a script and cannot be found by name; run the "
-            "script's sweep again with "
-            "the same output, and it collects the records"
+            "the model of this sweep was defined in a script and cannot be found by name; run the script's sweep again "
+            "with the same output, and it collects the records"
         )
     varied = dict(identity["varied"])
     rows = varied.pop("rows", None)

@@ -84,8 +84,7 @@ def run_one_pass_sgd(
     if steps[-1] * size > instance.sample_count:
         raise InputError(
             f"descent up to time {times[-1]:g} uses {steps[-1] * size} samples once, and there are "
-            f"{instance.sample_count}; "
-            "give a shorter time or a larger alpha"
+            f"{instance.sample_count}; give a shorter time or a larger alpha"
         )
     W, phi = begin.W.copy(), begin.phi.copy()
     path, status, wanted = [], "converged", 0
@@ -182,16 +181,14 @@ def _check_one_pass_plan(plan: SimulationPlan) -> None:
     rate, batch = parse_learning_rate(plan.rate), parse_batch_size(plan.batch)
     if rate.flow:
         raise InputError(
-            "rate flow: gradient flow does not go through samples one by one; give a number, as rate=0.5, "
-            "or --rate 0.5 to "
-            "a command"
+            "rate flow: gradient flow does not go through samples one by one; give a number, as rate=0.5, or --rate "
+            "0.5 to a command"
         )
     moments_of_start(problem, plan.start)
     if batch.share is not None and problem.alpha < batch.share:
         raise InputError(
-            f"alpha = {problem.alpha:g} gives fewer samples than one batch of {batch.option_text}; take a "
-            "larger alpha or a "
-            "smaller batch"
+            f"alpha = {problem.alpha:g} gives fewer samples than one batch of {batch.option_text}; take a larger alpha "
+            "or a smaller batch"
         )
 
 
