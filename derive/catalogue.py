@@ -46,6 +46,6 @@ def catalogue_model(name: str) -> Model:
 
 
 def structures_with_shipped_solver(name: str) -> list[Structure]:
-    """Return the sizes of a catalogue model for which solvers are shipped, the default first."""
+    """Return the structural sizes at which a catalogue model has a shipped solver, the default sizes first."""
     model = catalogue_model(name)
     return [model.structure(**sizes) for sizes in SHIPPED[name]]

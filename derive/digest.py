@@ -27,10 +27,10 @@ _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 
 @cache
 def generator_code_digest(*part: str) -> str:
-    """Return a digest (16 hex digits) of the code that determines the bytes of generated files, except for the models.
+    """Return a digest (16 hex digits) of the code that generates solvers; the models' own code is not included.
 
     Args:
-        *part: sources of one file besides the writer, as "emit/sources/prior_source.py"; default, all of a solver.
+        *part: source files of one generated file, as "emit/sources/prior_source.py"; by default those of a solver.
     """
     return _digest_of_code_files(
         source_dependency_closure(*part) | {_ROOT / _WRITER} if part else source_dependency_closure(_WRITER), _ROOT
@@ -38,11 +38,11 @@ def generator_code_digest(*part: str) -> str:
 
 
 def imported_code_digest(root: Path, *sources: str) -> str:
-    """Return a digest (16 hex digits) of sources in a folder and of all sources in it that they import.
+    """Return a digest (16 hex digits) of the code of source files and of all files in a folder that they import.
 
     Args:
         root: the folder.
-        *sources: paths in it.
+        *sources: paths of the source files, relative to the folder.
     """
     return _digest_of_code_files(source_dependency_closure(*sources, root=root), root)
 
@@ -51,7 +51,7 @@ def imported_code_digest(root: Path, *sources: str) -> str:
 def all_sources_digest() -> str:
     """Return a digest (16 hex digits) of the bytes of all sources of this package and of the library of loops.
 
-    It takes a hundredth of the time of `generator_code_digest`.
+    It is much faster to compute than `generator_code_digest`, but changes with comments, too.
     """
     digest = hashlib.sha256()
     files = [path for suffix in ("*.py", "*.jinja") for path in _ROOT.rglob(suffix)]
@@ -61,10 +61,9 @@ def all_sources_digest() -> str:
 
 
 def source_dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Path]:
-    """Return the files of a package that sources depend on, themselves included.
+    """Return all files of a package that the given source files depend on, directly or not, and these files.
 
-    These are the files that they import, wherever they do, templates that they name, loops that templates import, and
-    so on.
+    A file depends on the modules that it imports, the templates that it names, and the loops that templates import.
 
     Args:
         *sources: paths in `root`.
@@ -85,7 +84,7 @@ def source_dependency_closure(*sources: str, root: Path = _ROOT) -> frozenset[Pa
 
 
 def _digest_of_code_files(files: Iterable[Path], root: Path) -> str:
-    """Return a digest of files that ignores comments and docstrings."""
+    """Return a digest (16 hex digits) of the code in files, without comments and docstrings."""
     digest = hashlib.sha256()
     for path in sorted(files, key=lambda path: _path_in_package(path, root)):
         digest.update(_path_in_package(path, root).encode() + _source_digest_and_imports(path)[0])
@@ -93,13 +92,13 @@ def _digest_of_code_files(files: Iterable[Path], root: Path) -> str:
 
 
 def _path_in_package(path: Path, root: Path = _ROOT) -> str:
-    """Return the path of a source relative to its package, which does not depend on the place of installation."""
+    """Return the path of a source file relative to the folder of its package."""
     return path.relative_to(root if path.is_relative_to(root) else _LOOPS.parent).as_posix()
 
 
 @cache
 def _source_digest_and_imports(path: Path) -> tuple[bytes, tuple[Path, ...]]:
-    """Return the digest of a source without comments and docstrings, and the files it uses."""
+    """Return the digest of a source file without comments and docstrings, and the files that it imports or names."""
     text = path.read_text(encoding="utf-8")
     used = [_ROOT / _TEMPLATES / name for name in _TEMPLATE.findall(text)]
     if path.suffix == ".py":
@@ -113,7 +112,7 @@ def _source_digest_and_imports(path: Path) -> tuple[bytes, tuple[Path, ...]]:
 
 
 def _strip_comments_and_docstrings(text: str, tree: ast.AST) -> str:
-    """Return a source without docstrings, comments and blank lines."""
+    """Return Python source text without docstrings, comments and blank lines."""
     lines = text.splitlines()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
@@ -127,7 +126,7 @@ def _strip_comments_and_docstrings(text: str, tree: ast.AST) -> str:
 
 
 def _imported_files(tree: ast.AST, path: Path) -> Iterable[Path]:
-    """Yield the files that the imports of a source refer to."""
+    """Yield the files of this package that a source file imports."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom):
             continue

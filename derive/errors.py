@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ModelError(ValueError):
-    """An error of a model that is not well posed; its message names the field at fault.
+    """An exception for a model that is not well posed; the message names the part of the model at fault.
 
     Example:
         >>> @sf.model(tokens=0)
@@ -20,7 +20,7 @@ class ModelError(ValueError):
 
 
 def did_you_mean_hint(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean ...?)" with the known name closest to an unknown one; empty if none is close.
+    """Return the hint " (did you mean NAME?)" with the known name closest to an unknown one; empty if none is close.
 
     >>> did_you_mean_hint("Lamda", ["alpha", "lambda"])
     ' (did you mean lambda?)'
@@ -39,7 +39,7 @@ def did_you_mean_hint(name: str, known: Iterable[str]) -> str:
 
 
 def signature_without_annotations(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function or class, without annotations.
+    """Return the signature of a function or class, without type annotations.
 
     >>> str(signature_without_annotations(lambda x, *, y=1: 0))
     '(x, *, y=1)'

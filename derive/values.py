@@ -27,7 +27,13 @@ from .replicas.algebra.objects import LogDet, LogIntegral
 from .replicas.steps.derivation import replica_calculation
 from .theory.free_entropy import free_entropy
 from .theory.saddle_point import saddle_point
-from .theory.stability import entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
+from .theory.stability import (
+    entropic_potential,
+    field_response,
+    longitudinal_derivatives,
+    replicon_eigenvalue,
+    replicon_map,
+)
 
 DIGITS, WORKING = 30, 50  # decimal digits that are written, and of the arithmetic
 POINTS = 4  # at which a kernel is evaluated
@@ -35,11 +41,11 @@ Values = dict[str, tuple[str, ...]]  # name of a result -> its distinct values, 
 
 
 def pseudo_random_symbol_value(name: str, point: int = 0, positive: bool = False, integer: bool = False) -> mp.mpf:
-    """Return the pseudo-random value of a symbol: modulus 1/4 to 7/4 and either sign, or 0 or 1 for an integer.
+    """Return a reproducible pseudo-random value of a symbol: absolute value 1/4 to 7/4, or 0 or 1 for an integer.
 
     Args:
         name: name of the symbol.
-        point: index of the point.
+        point: number of the evaluation point; different points have independent values.
         positive: whether the number must be positive.
         integer: whether the symbol is an integer.
     """
@@ -50,8 +56,8 @@ def pseudo_random_symbol_value(name: str, point: int = 0, positive: bool = False
     return size if positive or seed % 2 else -size
 
 
-def kernel_result_values(frozen: Iterable[RecordedKernel]) -> Values:
-    """Return the values of kernel results by name, averaged over pseudo-random points, one value per kernel."""
+def values_of_kernel_results(frozen: Iterable[RecordedKernel]) -> Values:
+    """Return the numerical values of all results of recorded kernels, averaged over pseudo-random inputs, by name."""
     frozen = tuple(frozen)
     symbols = {symbol.name: symbol for record in frozen for symbol in record.inputs}
     found: dict[str, set[str]] = {}
@@ -89,13 +95,13 @@ def _symbol_value_at_point(symbol: sp.Symbol, point: int) -> mp.mpf:
 
 
 def _evaluate_kernel(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a kernel's results by name; they are evaluated under plain names, as q_hat[n, 0, 0] is no variable."""
+    """Return the results of a kernel by name, evaluated at the given values of its inputs."""
     plain = Kernel(kernel.statements, tuple((f"result_{i}", node) for i, (_, node) in enumerate(kernel.results)))
     return dict(zip(_kernel_result_names(kernel), evaluate_kernel(plain, names).values(), strict=True))
 
 
 def _format_value(value: Any) -> str:
-    """Return the text of a number to 30 digits; empty if it is zero to rounding."""
+    """Return a number as text with 30 digits; empty text if it is zero to rounding."""
     value = mp.re(value) + mp.im(value)
     return mp.nstr(value, DIGITS) if abs(value) > mp.mpf(10) ** (5 - WORKING) else ""
 
@@ -108,8 +114,10 @@ def _sorted_nonzero_values(found: Mapping[str, Iterable[str]]) -> Values:
 _SIZES = {"s": 2, "t": 3, "d": 4, "D": 3}  # of matrices; they differ where they may
 
 
-def theory_expression_values(regulariser: Regulariser, trained: bool, loss_depends_on_q: bool) -> Values:
-    """Return values of free entropy, saddle-point equations, stability and replica steps for one kind of model.
+def values_of_theory_expressions(regulariser: Regulariser, trained: bool, loss_depends_on_q: bool) -> Values:
+    """Return numerical values of the derived expressions of one kind of model, at pseudo-random symbol values.
+
+    These are free entropy, saddle-point equations, stability operators and the steps of the replica calculation.
 
     Args:
         regulariser: the regulariser.
@@ -129,11 +137,11 @@ def theory_expression_values(regulariser: Regulariser, trained: bool, loss_depen
         }
     if saddle.trained is not None:
         expressions["d Phi / d phi"] = saddle.trained
-    operator = replicon(phi)
+    operator = replicon_map(phi)
     expressions |= {f"replicon {name}": getattr(operator, name) for name in ("channel", "prior", "response")}
     if not (trained or loss_depends_on_q):
         expressions["replicon eigenvalue"] = replicon_eigenvalue(regulariser)
-        change = longitudinal(saddle)
+        change = longitudinal_derivatives(saddle)
         expressions["longitudinal score"] = change.score
         for part in (change.prior, change.composites, change.conjugates):
             expressions |= {f"longitudinal d {name}": value for name, value in part.items()}
@@ -160,60 +168,59 @@ _FUNCTIONS = {sp.exp: mp.exp, sp.log: lambda x: mp.log(abs(x))}
 def evaluate_matrix_expression(expression: Any, symmetric: frozenset[str] = frozenset()) -> Any:
     """Return the value of a matrix expression at pseudo-random values of its symbols, a number or mpmath matrix.
 
-    Entries of a matrix are seeded by its name and their place. An operation that cannot be evaluated is replaced by one
-    of the same algebra: an average by a multiple of its summand (linear), a derivative by a matrix of its own, the
-    logarithm of an integral by a multiple of its exponent, a logarithm by that of the modulus.
+    Matrix entries are seeded by the name of the matrix and their position. Averages, derivatives and integrals are
+    not evaluated: a pseudo-random multiple of the averaged expression, or a random matrix, stands for them.
 
     Args:
-        expression: the expression.
+        expression: the SymPy expression.
         symmetric: names of the symmetric matrices.
 
     Raises:
-        TypeError: there is no value for a part of the expression.
+        TypeError: the expression contains a function that has no value here.
     """
 
-    def value_of_part(part: Any) -> Any:
+    def evaluate_operand(part: Any) -> Any:
         return evaluate_matrix_expression(part, symmetric)
 
     if isinstance(expression, sp.MatrixSymbol | Jacobian):
         name = expression.name if isinstance(expression, sp.MatrixSymbol) else str(expression)
         return _pseudo_random_matrix(name, *_numeric_matrix_shape(expression), name in symmetric)
     if isinstance(expression, Average | MatrixAverage):
-        return pseudo_random_symbol_value(f"average over {expression.kind}") * value_of_part(expression.summand)
+        return pseudo_random_symbol_value(f"average over {expression.kind}") * evaluate_operand(expression.summand)
     if isinstance(expression, LogIntegral):
-        return pseudo_random_symbol_value(f"integral over {expression.variable.name}") * value_of_part(
-            expression.exponent
+        return pseudo_random_symbol_value(f"integral over {expression.integration_variable.name}") * evaluate_operand(
+            expression.log_integrand
         )
     if isinstance(expression, LogDet):
-        return mp.log(abs(mp.det(value_of_part(expression.matrix))))
+        return mp.log(abs(mp.det(evaluate_operand(expression.matrix))))
     if isinstance(expression, sp.Derivative):
         return pseudo_random_symbol_value(str(expression))
     if isinstance(expression, sp.Trace):
-        value = value_of_part(expression.arg)
+        value = evaluate_operand(expression.arg)
         return mp.fsum(value[i, i] for i in range(value.rows))
     if isinstance(expression, sp.Identity | sp.ZeroMatrix):
         rows, columns = _numeric_matrix_shape(expression)
         return mp.eye(rows) if isinstance(expression, sp.Identity) else mp.zeros(rows, columns)
     if isinstance(expression, sp.Transpose):
-        return value_of_part(expression.arg).T
+        return evaluate_operand(expression.arg).T
     if isinstance(expression, sp.Inverse):
-        return mp.inverse(value_of_part(expression.arg))
+        return mp.inverse(evaluate_operand(expression.arg))
     if isinstance(expression, sp.BlockMatrix):
         return _assemble_block_matrix(
-            [[value_of_part(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)]
+            [[evaluate_operand(block) for block in expression.blocks.row(i)] for i in range(expression.blocks.rows)]
         )
     if isinstance(expression, sp.MatrixBase):
-        return mp.matrix([[value_of_part(entry) for entry in expression.row(i)] for i in range(expression.rows)])
+        return mp.matrix([[evaluate_operand(entry) for entry in expression.row(i)] for i in range(expression.rows)])
     if isinstance(expression, sp.Add | sp.MatAdd):
-        first, *others = map(value_of_part, expression.args)
+        first, *others = map(evaluate_operand, expression.args)
         return sum(others, first)
     if isinstance(expression, sp.Mul | sp.MatMul):
         product = mp.mpf(1)
-        for factor in map(value_of_part, expression.args):
+        for factor in map(evaluate_operand, expression.args):
             product = product * factor
         return product
     if isinstance(expression, sp.Pow | sp.MatPow):
-        return value_of_part(expression.base) ** value_of_part(expression.exp)
+        return evaluate_operand(expression.base) ** evaluate_operand(expression.exp)
     if isinstance(expression, sp.Symbol):
         if expression.is_integer:
             return mp.mpf(_SIZES[expression.name])
@@ -223,8 +230,8 @@ def evaluate_matrix_expression(expression: Any, symmetric: frozenset[str] = froz
     if expression is sp.pi:
         return +mp.pi
     if expression.func in _FUNCTIONS:
-        return _FUNCTIONS[expression.func](value_of_part(expression.args[0]))
-    raise TypeError(f"{expression!r} cannot be evaluated at pseudo-random values")
+        return _FUNCTIONS[expression.func](evaluate_operand(expression.args[0]))
+    raise TypeError(f"no rule to evaluate {expression!r} at pseudo-random values of its symbols")
 
 
 def _numeric_matrix_shape(expression: Any) -> tuple[int, int]:
@@ -251,7 +258,7 @@ _TITLE = f"""\
 
 
 def format_values_file(parts: Mapping[str, Values]) -> str:
-    """Return the text of a file of values: for each part a title, then lines `value  name` sorted by name."""
+    """Return the text of a values file: for each section a title, then lines with value and name, sorted by name."""
     lines = [_TITLE]
     for title, values in parts.items():
         lines += [f"[{title}]", *[f"{value:<36} {name}" for name in sorted(values) for value in values[name]], ""]
@@ -259,7 +266,7 @@ def format_values_file(parts: Mapping[str, Values]) -> str:
 
 
 def parse_values_file(text: str) -> dict[str, Values]:
-    """Return values by part and name from the text of a file of values."""
+    """Return the values in the text of a values file, as title of a section -> name of an expression -> values."""
     parts: dict[str, dict[str, list[str]]] = {}
     for line in text.splitlines():
         if line.startswith("["):
@@ -271,11 +278,11 @@ def parse_values_file(text: str) -> dict[str, Values]:
 
 
 def describe_value_changes(committed: Mapping[str, Values], found: Mapping[str, Values]) -> list[str]:
-    """Return one sentence per expression whose values differ from the committed ones in 28 digits.
+    """Return a sentence for each expression whose new values differ from the committed ones in the first 28 digits.
 
     Args:
-        committed: title -> values, as committed.
-        found: title -> values, as they are now.
+        committed: title of a section -> committed values by name.
+        found: title of a section -> new values by name.
     """
     messages = []
     for title in sorted({*committed, *found}):
@@ -296,18 +303,18 @@ def _values_agree(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
         return all(abs(a - b) <= mp.mpf(10) ** (2 - DIGITS) * abs(a) for a, b in pairs)
 
 
-def expected_values_files(solvers: Iterable[GeneratedSolver]) -> Iterator[tuple[str, dict[str, Values]]]:
-    """Yield (file name, parts) of every file of values: one file per model, and one for the theory."""
+def contents_of_values_files(solvers: Iterable[GeneratedSolver]) -> Iterator[tuple[str, dict[str, Values]]]:
+    """Yield the name and content of every values file: one for each model, and one for the theory."""
     models: dict[str, dict[str, Values]] = {}
     for solver in solvers:
-        models.setdefault(solver.model, {})[solver.structure.folder_name] = kernel_result_values(solver.frozen)
+        models.setdefault(solver.model, {})[solver.structure.folder_name] = values_of_kernel_results(solver.frozen)
     for model, parts in models.items():
         yield f"{model}.txt", parts
     yield "theory.txt", theory_values_of_all_model_kinds()
 
 
 def kinds_of_catalogue_models() -> dict[str, tuple[Regulariser, bool, bool]]:
-    """Return the kinds of catalogue models by title: (regulariser, are numbers trained, does the loss contain q)."""
+    """Return the kinds of catalogue models: title -> (regulariser, has trained numbers, loss depends on q)."""
     found: dict[str, tuple[Regulariser, bool, bool]] = {}
     for name in sorted(SHIPPED):
         regulariser = catalogue_model(name).at(None).regulariser
@@ -317,22 +324,22 @@ def kinds_of_catalogue_models() -> dict[str, tuple[Regulariser, bool, bool]]:
 
 
 def theory_values_of_all_model_kinds() -> dict[str, Values]:
-    """Return the values of the matrix expressions of every kind of model."""
-    return {title: theory_expression_values(*kind) for title, kind in kinds_of_catalogue_models().items()}
+    """Return the numerical values of the derived expressions of every kind of catalogue model, by title."""
+    return {title: values_of_theory_expressions(*kind) for title, kind in kinds_of_catalogue_models().items()}
 
 
 def write_values_files(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
-    """Write every file of values that differs and delete the others.
+    """Write all values files whose content has changed, and delete values files of absent models.
 
     Args:
-        root: folder of the files.
+        root: folder of the values files.
         solvers: generated solvers of the catalogue.
 
     Returns:
         Names of the files written or deleted.
     """
     touched = []
-    files = {name: format_values_file(parts) for name, parts in expected_values_files(solvers)}
+    files = {name: format_values_file(parts) for name, parts in contents_of_values_files(solvers)}
     for name, text in files.items():
         if not (root / name).exists() or (root / name).read_text(encoding="utf-8") != text:
             write_file_atomically(root / name, text)

@@ -122,7 +122,7 @@ _BY_ADDRESS = (
     "fill_piece_edges",
     "derivative_bounds_on",
     "least_curvature",
-    "narrow_positions",
+    "positions_of_rapid_variation",
     "implicit_kinks",
 )
 

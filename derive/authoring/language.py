@@ -14,7 +14,7 @@ from ..errors import ModelError
 
 
 class _TokenWeights:
-    """A placeholder for rho = diag(rho_1, ..., rho_L), the trace of each token's covariance per dimension.
+    """A placeholder for the weights rho_1, ..., rho_L: the trace of each token's covariance over the dimension d.
 
     Example:
         >>> a, b = sp.symbols("a b")
@@ -32,41 +32,41 @@ CLUSTERS: ContextVar[Mapping[sp.Basic, int] | None] = ContextVar("CLUSTERS", def
 
 
 def _exponential_of_single_entry(matrix: sp.MatrixBase, exponential: Callable[[], sp.Matrix]) -> sp.Matrix:
-    """Return exp of a 1 x 1 matrix.
+    """Return the exponential of a 1 x 1 matrix.
 
     Raises:
-        TypeError: there are several entries: the exponential of the matrix is hardly meant.
+        TypeError: the matrix has several entries, whose matrix exponential is unlikely to be intended.
     """
     if matrix.shape != (1, 1):
-        raise TypeError("exp of a matrix is its matrix exponential")
+        raise TypeError("exp of several entries would be the matrix exponential, which is hardly intended")
     return exponential()
 
 
 class _ImmutableFieldMatrix(sp.ImmutableDenseMatrix):
-    """An immutable matrix of fields, the form in which SymPy's functions store it."""
+    """An immutable matrix of fields, into which SymPy converts a `FieldMatrix` that is an argument of a function."""
 
     def exp(self) -> sp.Matrix:
         return _exponential_of_single_entry(self, super().exp)
 
 
 class FieldMatrix(sp.Matrix):
-    """A matrix of fields or parameters that is passed to a model's functions."""
+    """A SymPy matrix of fields or parameters, the form in which an author's functions receive them."""
 
     def exp(self) -> sp.Matrix:
-        """Return exp of a 1 x 1 matrix.
+        """Return the exponential of a 1 x 1 matrix.
 
         Raises:
-            TypeError: there are several entries.
+            TypeError: the matrix has several entries.
         """
         return _exponential_of_single_entry(self, super().exp)
 
     def as_immutable(self) -> sp.ImmutableDenseMatrix:
-        """Return an immutable copy."""
+        """Return an immutable copy of the matrix."""
         return _ImmutableFieldMatrix(self)
 
 
 def token_variance_symbol(token: int) -> sp.Symbol:
-    """Return the symbol rho_l, the variance Tr Sigma_{l, k_l} / d of a token (numbered from 0), for use in a loss."""
+    """Return the symbol rho_l of the variance of a token l (numbered from 0): the trace of its covariance over d."""
     return sp.Symbol(f"rho_{token}", positive=True)
 
 
@@ -77,8 +77,8 @@ def to_exact_rationals(value: Any) -> Any:
     3/10
 
     Raises:
-        ModelError: a string that is no expression.
-        TypeError: something else.
+        ModelError: a string is not an expression.
+        TypeError: the value is neither a number, an expression nor a nested list of these.
     """
     if isinstance(value, bool):
         return sp.Integer(int(value))
@@ -118,7 +118,7 @@ def softmax(scores: Any) -> sp.Matrix:
     """Return the softmax of each row of a matrix of scores, in the same shape; a list of scores is one row.
 
     Raises:
-        TypeError: a single score.
+        TypeError: `scores` is a single number.
 
     Example:
         >>> x = sp.Symbol("x", real=True)
@@ -137,7 +137,7 @@ def softmax(scores: Any) -> sp.Matrix:
 
 
 def sigmoid(z: Any) -> sp.Expr:
-    """Return 1 / (1 + exp(-z)).
+    """Return the logistic function 1 / (1 + exp(-z)) of a number or expression z.
 
     Example:
         >>> x = sp.Symbol("x", real=True)
@@ -148,7 +148,7 @@ def sigmoid(z: Any) -> sp.Expr:
 
 
 def softplus(z: Any) -> sp.Expr:
-    """Return log(1 + exp(z)).
+    """Return the softplus function log(1 + exp(z)) of a number or expression z.
 
     Example:
         >>> x = sp.Symbol("x", real=True)
@@ -221,23 +221,23 @@ def rounded_hinge(z: Any, width: Any) -> sp.Expr:
 
 
 def _column_weights(weight: Any, columns: int) -> list[sp.Expr]:
-    """Return one weight for each column."""
+    """Return the list of weights of all columns: ones, token variances or the given numbers."""
     if weight is None:
         return [sp.Integer(1)] * columns
     if weight is rho:
         return [token_variance_symbol(j) for j in range(columns)]
     weights = list(to_exact_rationals(weight))
     if len(weights) != columns:
-        raise ValueError(f"weight has {len(weights)} entries, the matrix has {columns} columns")
+        raise ValueError(f"weight has {len(weights)} entries; it must have one for each of the {columns} columns")
     return weights
 
 
 def square(error: Any, weight: Any = None) -> sp.Expr:
-    """Return Tr[E diag(weight) E^T].
+    """Return the sum of squared entries of a matrix E, weighted by column: Tr[E diag(weight) E^T].
 
     Args:
-        error: E, a matrix or a single entry.
-        weight: `rho`, a list with one entry a column of E, or None for ones.
+        error: the matrix E, or a single entry.
+        weight: `rho`, a list with one number for each column of E, or None for ones.
 
     Example:
         >>> a, b = sp.symbols("a b")
@@ -250,11 +250,11 @@ def square(error: Any, weight: Any = None) -> sp.Expr:
 
 
 def half_square(error: Any, weight: Any = None) -> sp.Expr:
-    """Return 1/2 Tr[E diag(weight) E^T], the square loss of docs/theory.md (1.10).
+    """Return half the weighted sum of squared entries of a matrix E: 1/2 Tr[E diag(weight) E^T].
 
     Args:
-        error: E, a matrix or a single entry.
-        weight: `rho`, a list with one entry a column of E, or None for ones.
+        error: the matrix E, or a single entry.
+        weight: `rho`, a list with one number for each column of E, or None for ones.
 
     Example:
         >>> a, b = sp.symbols("a b")

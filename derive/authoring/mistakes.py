@@ -58,7 +58,7 @@ _REMEDIES = (
 
 
 def describe_last_error_line(error: BaseException, file: str | Path) -> str:
-    """Return the last line of a file in an error's traceback, as `line 3, "x = 1 / 0"`; empty if it contains none.
+    """Return the last line of a file that occurs in an error's traceback, as `line 3, "x = 1 / 0"`; empty if none.
 
     Args:
         error: the exception, with its traceback.
@@ -72,7 +72,7 @@ def describe_last_error_line(error: BaseException, file: str | Path) -> str:
 
 
 def describe_expected_call(error: BaseException) -> str:
-    """Return how a public function is called, if an error is about its arguments; empty for other errors."""
+    """Return a hint on how to call a public function, if the error is about its arguments; else empty text."""
     if not isinstance(error, TypeError):
         return ""
     message, public = str(error), sys.modules["saddleforge"]
@@ -83,7 +83,7 @@ def describe_expected_call(error: BaseException) -> str:
 
 
 def explain_author_error(error: Exception, function: Callable[..., Any], given: Mapping[str, Any]) -> str:
-    """Return a message for an error in a model author's function: the error, the line, and a remedy if one is known.
+    """Return a message about an error in a model author's function: error, source line and, if known, a remedy.
 
     Args:
         error: the exception that the function raised.

@@ -51,21 +51,22 @@ class FixedSizeModel:
     """A model with fixed structural sizes: its symbols, and its loss and metric as SymPy expressions.
 
     Attributes:
-        X, Y: symbol matrices of the student's and the teacher's fields, L x s and L x t. The metric's fields h use X.
+        X, Y: symbol matrices of the fields of student (L x s) and teacher (L x t); in the metric X stands for h.
         noise: name -> (symbol, GaussianNoise or DiscreteNoise with expressions resolved).
         labels: cluster label symbols k_l.
-        Q: symbol matrices of the overlaps q of every token, s x s; for losses that hold them.
+        Q: symbol matrices of the overlaps q of every token, s x s, for losses that depend on them.
         trained: name -> (symbol, Trained), the numbers phi trained with the weights.
-        loss, metric: expressions in X, Y, noise, labels, rho_l, Q, phi and parameters; metric and baseline may be None.
-        baseline: (expression, B), the error of the best constant L x L prediction matrix B, quadratic in B.
-        law: nested tuples of expressions in parameters, see `Tokens`.
-        loss_kinks, metric_kinks: expressions, affine in the integration variables, at whose zero the integrand is not
-            smooth to accuracy; kinks visible in its expression are found without them (`theory.kinks`).
-        unbounded: whether the author declares that the regulariser bounds a loss that has no lower bound itself.
-        output: what a Bayes-optimal learner observes of Y, or None.
-        written: loss, metric and baseline as their author wrote them, by these names.
-        others: where several metrics have names, all but the first: name -> the metric, its kinks, and its author's
-            function. first: the name of the first, which `metric` is; empty where there is a single metric.
+        loss: expression in X, Y, noise, labels, token variances rho_l, Q, trained numbers and parameters.
+        metric: expression in the same symbols, or None.
+        baseline: (expression, B), the error of a constant L x L prediction matrix B, quadratic in B; or None.
+        law: arrays of the token law, as nested tuples of expressions in parameters, see `Tokens`.
+        loss_kinks, metric_kinks: expressions, affine in fields and noise, at whose zeros the author declares that
+            loss or metric is not smooth; other kinks are found from the expressions (`theory.kinks`).
+        unbounded: whether the author declares that a loss without a lower bound is stabilised by the regulariser.
+        output: output channel through which a Bayes-optimal learner observes Y, or None.
+        written: the author's functions by the names "loss", "metric" and "baseline".
+        others: further metrics: name -> (expression, kinks, author's function).
+        first: name of the metric in `metric` if there are several; else empty.
     """
 
     name: str
@@ -91,13 +92,13 @@ class FixedSizeModel:
     first: str = ""
 
     def with_metric(self, name: str) -> FixedSizeModel:
-        """Return the same model with another of its metrics as the main test error."""
+        """Return the same model with the named metric as its main test error."""
         metric, kinks, written = self.others[name]
         return replace(self, metric=metric, metric_kinks=kinks, written={**self.written, "metric": written}, first=name)
 
     @property
-    def solution_symbols(self) -> list[sp.Symbol]:
-        """Return symbols of order parameters in loss or metric: entries of q by token, and trained numbers."""
+    def symbols_of_order_parameters(self) -> list[sp.Symbol]:
+        """Return the symbols of order parameters in loss and metrics: overlaps q of the tokens, trained numbers."""
         q = [list(dict.fromkeys(matrix)) for matrix in self.Q]
         others = [e for e in (self.metric, *self.loss_kinks, *self.metric_kinks) if e is not None]
         others += [e for metric, kinks, _ in self.others.values() for e in (metric, *kinks)]
@@ -106,14 +107,14 @@ class FixedSizeModel:
 
     @property
     def loss_depends_on_q(self) -> bool:
-        """Return whether the loss depends explicitly on the self-overlaps q of the student."""
+        """Return whether the loss depends explicitly on the overlaps q of the student with itself."""
         return self.loss.has(*flatten_entries(self.Q))
 
     @property
     def norm_multipliers(self) -> tuple[sp.Symbol, ...]:
-        """Return symbols of the Lagrange multipliers that fix the norms of the columns of W; () without fixed norms."""
+        """Return the symbols of the Lagrange multipliers for fixed norms of the columns of W; () without them."""
         held = self.regulariser
-        return held.row_regulariser.strength_symbols(self.structure) if isinstance(held, Sphere) else ()
+        return held.row_regulariser.ridge_strength_symbols(self.structure) if isinstance(held, Sphere) else ()
 
     @property
     def has_discrete_teacher(self) -> bool:
@@ -122,41 +123,40 @@ class FixedSizeModel:
 
     @property
     def penalty(self) -> FixedSizePenalty | None:
-        """Return the convex penalty of a row of W, or None if the regulariser is a ridge or fixes the norms."""
+        """Return the penalty of a row of W if the regulariser is a `Penalty`; None for a ridge or fixed norms."""
         return self.regulariser.at(self.structure) if isinstance(self.regulariser, Penalty) else None
 
     @property
-    def averages_over_teacher(self) -> bool:
-        """Return whether averages over a row of W also run over the teacher's row, in addition to the Gaussian field b.
+    def has_average_over_teacher(self) -> bool:
+        """Return whether averages over a row of W are taken over the teacher's row as well as the Gaussian field b.
 
-        This is so where the penalty depends on it, or where it takes few values, so that b is normal only given its
-        value.
+        They are if the penalty depends on the teacher's row, or if that row takes finitely many values.
         """
         penalty = self.penalty
         return penalty is not None and (penalty.depends_on_teacher or self.has_discrete_teacher)
 
     @property
-    def channel_constants(self) -> tuple[sp.Symbol, ...]:
-        """Return symbols of the constants of the channel averages, in the order of the vector c of generated functions.
+    def constants_in_channel_averages(self) -> tuple[sp.Symbol, ...]:
+        """Return the symbols that are constant in averages over a sample, in the order that generated code expects.
 
-        These are rho_l, labels k_l, parameters, and the quantities of the solution that the losses contain.
+        They are token variances rho_l, labels k_l, parameters, and order parameters in loss or metrics.
         """
         weights = [token_variance_symbol(l) for l in range(self.structure.tokens)]
-        return (*weights, *self.labels, *self.parameter_symbols(), *self.solution_symbols)
+        return (*weights, *self.labels, *self.parameter_symbols(), *self.symbols_of_order_parameters)
 
     def parameter_symbols(self) -> list[sp.Symbol]:
-        """Return all scalar symbols of the parameters, in the order of declaration and row by row."""
+        """Return the symbols of all parameters in order of declaration, arrays entry by entry (row by row)."""
         flat: list[sp.Symbol] = []
         for parameter in self.parameters.values():
             flat.extend(flatten_entries(parameter.argument_symbols(self.structure)))
         return flat
 
     def parameter_defaults(self) -> list[sp.Expr]:
-        """Return the default values of the parameters in the order of `parameter_symbols`."""
+        """Return the default values of all parameters, one for each symbol of `parameter_symbols`, in its order."""
         return [leaf for p in self.parameters.values() for leaf in flatten_entries(p.exact_default(self.structure))]
 
     def equations_digest(self) -> str:
-        """Return a digest (16 hex digits) of a solver's equations: symbols, loss, form of the law, regulariser."""
+        """Return a digest (16 hex digits) of the model's equations: loss, metrics, token law, noise and regulariser."""
         parts = [
             self.name,
             self.structure.folder_name,
@@ -178,7 +178,7 @@ class FixedSizeModel:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-_NAME, _ALLOWED = r"[^\W\d_][\w +-]*", "a letter, then letters, digits, blanks, _ + -"
+_NAME, _ALLOWED_CHARACTERS = r"[^\W\d_][\w +-]*", "a letter, then letters, digits, blanks, _ + -"
 _OUTPUT = 'Output(lambda y: y, observed={"y": "real"})'
 _FIELDS: tuple[tuple[str, Any, str], ...] = (
     (
@@ -210,15 +210,14 @@ _FIELDS: tuple[tuple[str, Any, str], ...] = (
 class Model:
     """A sequence multi-index model: loss, law of the tokens, noise and regulariser, with metric and starts.
 
-    Made by the decorator `model`. The loss function takes X (L x s) and Y (L x t) as SymPy matrices, the noise by
-    name, `k` (tuple of labels) and `Q` (the overlaps q of the tokens, L matrices s x s) if they are among its
-    arguments, and parameters as keywords whose defaults are numbers, arrays, `Parameter`s or, for numbers trained with
-    W, `trained(start)`. `output` is the channel through which Y is observed, for Bayes-optimal inference: an
-    `Output`, or a function of the Structure that returns one or None.
+    Create one with the decorator `model`. The arguments of the loss function are, as far as it declares them: the
+    fields X of the student (L x s) and Y of the teacher (L x t) as SymPy matrices, noise by name, the tuple `k` of
+    cluster labels, the overlaps `Q` of the tokens (L matrices s x s), and parameters: keywords whose defaults are
+    numbers, arrays, a `Parameter` or, for numbers trained with W, `trained(start)`.
 
-    `metric` is the test error of a sample, a function of h (L x s, the student's fields) and of the other
-    possible arguments of the loss: Y, noise, k, Q, parameters, trained numbers; or several of these by name,
-    {"all": ..., "one": ...}, of which the first is the test error. `metric_kinks` are then by name, too.
+    `metric` is the test error of a sample, a function of the student's fields h (L x s) and of the same arguments
+    except X; or several such functions by name, the first of which is the main test error. `output` is the channel
+    through which a Bayes-optimal learner observes Y: an `Output`, or a function of the Structure that returns one.
 
     Raises:
         ModelError: on construction, when a field does not fit; the message names it.
@@ -250,29 +249,33 @@ class Model:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(_NAME, self.name):
-            raise ModelError(f"model name {self.name!r} is not allowed ({_ALLOWED})")
+            raise ModelError(f"the model name {self.name!r} is not allowed: use {_ALLOWED_CHARACTERS}")
         if set(self.sizes) != set(STRUCTURAL):
-            raise ModelError(f"model {self.name}: sizes must be {STRUCTURAL}, not {tuple(self.sizes)}")
+            raise ModelError(f"model {self.name}: sizes must name {STRUCTURAL}, not {tuple(self.sizes)}")
         for name, kinds, wanted in _FIELDS:
             if not isinstance(getattr(self, name), kinds):
                 raise self._field_type_error(name, getattr(self, name), wanted)
-        for what, functions in (("metric", self.metrics), ("metric_kinks", self._kinks_by_metric)):
+        for field_name, functions in (("metric", self.metrics), ("metric_kinks", self._kinks_by_metric)):
             for name, function in functions.items():
                 if not callable(function):
-                    raise self._field_type_error(f"{what} {name!r}", function, "a function, as of a single metric")
+                    raise self._field_type_error(field_name, function, "a function, as of a single metric", name)
         for name, value in self.starts.items():
             if not re.fullmatch(_NAME, name):
-                raise ModelError(f"model {self.name}: the start's name {name!r} is not allowed ({_ALLOWED})")
+                raise ModelError(
+                    f"model {self.name}: the name {name!r} of a start is not allowed: use {_ALLOWED_CHARACTERS}"
+                )
             if not isinstance(value, Start):
-                raise self._field_type_error(f"start {name!r}", value, "a Start, as Start(teacher=0.6)")
+                raise self._field_type_error("start", value, "a Start, as Start(teacher=0.6)", name)
         for name, law in self.noise.items():
             if not isinstance(law, GaussianNoise | DiscreteNoise):
                 raise self._field_type_error(
-                    f"noise {name!r}", law, "GaussianNoise(variance) or DiscreteNoise(values, probabilities)"
+                    "noise", law, "GaussianNoise(variance) or DiscreteNoise(values, probabilities)", name
                 )
         for name in self.metrics:
             if name and not re.fullmatch(r"[a-z]\w*", name, re.IGNORECASE | re.ASCII):
-                raise ModelError(f"model {self.name}: the metric's name {name!r} is not allowed (letters, digits, _)")
+                raise ModelError(
+                    f"model {self.name}: the name {name!r} of a metric is not allowed (a letter, letters, digits, _)"
+                )
         if isinstance(self.metric, Mapping) and not self.metric:
             raise ModelError(f"model {self.name}: metric is empty; leave it out where there is none")
         unknown = set(self._kinks_by_metric) - {"", *self.metrics}
@@ -287,28 +290,29 @@ class Model:
                 'numbers: declare a noise, as noise={"u": sf.GaussianNoise(0.25)}, and give the loss an argument u'
             )
 
-    def _field_type_error(self, what: str, value: object, wanted: str) -> ModelError:
+    def _field_type_error(self, field_name: str, value: object, expected: str, name: str | None = None) -> ModelError:
         """Return the ModelError for a field of the model that has the wrong type."""
-        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-        return ModelError(f"model {self.name}: {what} must be {wanted}, not {given}")
+        value_type = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        named = field_name if name is None else f"{field_name} {name!r}"
+        return ModelError(f"model {self.name}: {named} must be {expected}, not {value_type}")
 
     @property
     def metrics(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the test errors by name, the main one first; a single test error has the name ''."""
+        """Return the author's metric functions by name, the main test error first; a single one has the name ''."""
         if self.metric is None:
             return {}
         return self.metric if isinstance(self.metric, Mapping) else {"": self.metric}
 
     @property
     def _kinks_by_metric(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the declared kinks of each metric, by the metrics' names."""
+        """Return the functions that declare kinks of metrics, by the name of the metric."""
         kinks = self.metric_kinks
         if kinks is None:
             return {}
         return kinks if isinstance(kinks, Mapping) else {next(iter(self.metrics), ""): kinks}
 
     def declared_metric_kinks(self, metric: str) -> Callable[..., Any] | None:
-        """Return the author's function that declares the kinks of a metric, or None."""
+        """Return the author's function that declares the kinks of the named metric; None if there is none."""
         return self._kinks_by_metric.get(metric)
 
     def default_structure(self) -> Structure:
@@ -316,18 +320,18 @@ class Model:
         return Structure(**{n: v.default if isinstance(v, FreeSize) else v for n, v in self.sizes.items()})
 
     def structure(self, **sizes: int) -> Structure:
-        """Return the structural sizes with some free sizes changed.
+        """Return the structural sizes of the model, with the given values for its free sizes.
 
         Raises:
-            ModelError: a size is fixed by the model, or out of its bounds.
+            ModelError: a size is unknown, fixed by the model, or out of its bounds.
         """
         for name, value in sizes.items():
             spec = self.sizes.get(name)
             if spec is None:
-                raise ModelError(f"unknown size {name!r}; known are {', '.join(STRUCTURAL)}")
+                raise ModelError(f"unknown size {name!r}; the structural sizes are {', '.join(STRUCTURAL)}")
             if not isinstance(spec, FreeSize):
                 if value != spec:
-                    raise ModelError(f"{name} of model {self.name} is fixed at {spec}, got {value}")
+                    raise ModelError(f"{name} of model {self.name} is fixed at {spec}; it cannot be set to {value}")
                 continue
             high = spec.high if spec.high is not None else float("inf")
             if not isinstance(value, int) or not spec.low <= value <= high:
@@ -338,21 +342,21 @@ class Model:
         """Return the model at given structural sizes (default: its own sizes), after checks.
 
         Raises:
-            ModelError: the loss, metric, law or noise is not well posed there.
+            ModelError: the loss, metric, token law or noise is not well posed at these sizes.
         """
         structure = structure or self.default_structure()
         if structure.teacher_rank < 1:
-            raise ModelError(f"model {self.name}: teacher_rank = 0: allowed are whole numbers from 1")
+            raise ModelError(f"model {self.name}: teacher_rank must be a whole number from 1, not 0")
         builder = _FixedSizeModelBuilder(self, structure)
         return builder.build_model()
 
     def physics_digest(self, structure: Structure | None = None) -> str:
-        """Return a digest (16 hex digits) of a generated solver's files, except for its metadata.
+        """Return a digest (16 hex digits) of all that determines a generated solver, except for its metadata.
 
-        It covers the physics, with defaults and ranges of the parameters.
+        It covers the equations and the defaults and ranges of the parameters, but no descriptions.
 
         Raises:
-            ModelError: as `at`.
+            ModelError: the model is not well posed at these sizes.
         """
         at = self.at(structure)
         parts = [
@@ -365,10 +369,10 @@ class Model:
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def metadata_digest(self, structure: Structure | None = None) -> str:
-        """Return a digest (16 hex digits) of a solver's metadata: starts, and texts of the model and its parameters.
+        """Return a digest (16 hex digits) of a solver's metadata: starts, summary, descriptions of parameters.
 
         Raises:
-            ModelError: as `at`.
+            ModelError: the model is not well posed at these sizes.
         """
         at = self.at(structure)
         parts = [
@@ -402,9 +406,9 @@ class _FixedSizeModelBuilder:
         self.trained: dict[str, tuple[sp.Symbol, Trained]] = {}
 
     def build_model(self) -> FixedSizeModel:
-        """Return the model at the structure."""
+        """Return the model at the given structural sizes, with all checks passed."""
         model, structure = self.model, self.structure
-        law_arrays = self._checked_law_arrays()
+        law_arrays = self._checked_token_law_arrays()
         loss = self._checked_scalar_expression(
             self.call_model_function_with_symbols("loss", model.loss, X=self.X, Y=self.Y, **self.u), "loss"
         )
@@ -445,7 +449,9 @@ class _FixedSizeModelBuilder:
                 extra=set(B),
             )
             if not _is_quadratic(expression, list(B)):
-                raise ModelError(f"model {model.name}: the baseline's error must be quadratic in B")
+                raise ModelError(
+                    f"model {model.name}: the baseline's error must be quadratic in B, the constant prediction"
+                )
             baseline = (expression, B)
         used = sp.Tuple(loss, *[sp.Tuple(e, *kinks) for e, kinks, _ in metrics.values()], *(baseline or ())[:1])
         asking = [f for f in (model.loss, *model.metrics.values()) if "k" in inspect.signature(f).parameters]
@@ -460,7 +466,7 @@ class _FixedSizeModelBuilder:
                     f"model {model.name}: nothing depends on the noise {name!r}: let the loss take it as an argument "
                     f"and use it, as Y[0] + {name}, or remove it from noise"
                 )
-        noise = {name: (self.u[name], self._noise_law_in_symbols(name, law)) for name, law in model.noise.items()}
+        noise = {name: (self.u[name], self._noise_with_model_symbols(name, law)) for name, law in model.noise.items()}
         output = self._build_output_channel()
         parameters = {**self.parameters, **model.regulariser.parameters(structure)}
         overlap = {*self.parameters, *self.trained} & set(model.regulariser.parameters(structure))
@@ -504,14 +510,16 @@ class _FixedSizeModelBuilder:
         )
 
     def _check_parameter_symbols_unique(self, parameters: Mapping[str, Parameter]) -> None:
-        """Raise ModelError if two parameters have the same symbol, as `a_0` and an entry of an array `a`."""
+        """Raise ModelError if two parameters get the same symbol, for example `a_0` and entry 0 of an array `a`."""
         owner: dict[sp.Symbol, str] = {}
         named = [(name, flatten_entries(p.argument_symbols(self.structure))) for name, p in parameters.items()]
         for name, symbols in [*named, *((name, [symbol]) for name, (symbol, _) in self.trained.items())]:
             for symbol in symbols:
                 if owner.setdefault(symbol, name) != name:
                     both = f"{owner[symbol]!r} and {name!r}"
-                    raise ModelError(f"model {self.model.name}: {both} would be one symbol, {symbol}; rename one")
+                    raise ModelError(
+                        f"model {self.model.name}: the parameters {both} would be one symbol, {symbol}; rename one"
+                    )
 
     def _build_output_channel(self) -> FixedSizeOutput | None:
         """Return the model's output channel at the structural sizes, or None if it has none."""
@@ -532,32 +540,32 @@ class _FixedSizeModelBuilder:
             )
 
         def _check_output_symbols(used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
-            self._check_symbols_known(used, field_name, fields={*fields, *self.k})
+            self._check_symbols_declared(used, field_name, fields={*fields, *self.k})
 
         return build_output_channel(
             self.model.name, output, self.structure, self.call_model_function_with_symbols, _check_output_symbols
         )
 
     def call_model_function_with_symbols(self, field_name: str, function: Callable[..., Any], **fields: Any) -> Any:
-        """Call one of the model's functions with the symbols that its signature asks for.
+        """Call one of the author's functions with symbols for its arguments, and return its result.
 
         Args:
-            field_name: field of the model that the function is, for messages.
-            function: the function.
-            **fields: symbols by name that the function may ask for.
+            field_name: name of the function in the model, as "loss", for error messages.
+            function: the author's function.
+            **fields: symbols by the names under which the function may ask for them.
 
         Raises:
-            ModelError: the signature asks for something unknown, or the function fails.
+            ModelError: the function has an argument of unknown name, or raises an exception.
         """
         arguments: dict[str, Any] = {}
         for name, spec in inspect.signature(function).parameters.items():
             if spec.kind is inspect.Parameter.VAR_KEYWORD:
                 arguments.update({n: value for n, value in fields.items() if n not in arguments})
             elif spec.default is not inspect.Parameter.empty and (name in _GIVEN or name in fields):
-                given = ", ".join([*fields, *_GIVEN])
+                reserved_names = ", ".join([*fields, *_GIVEN])
                 raise ModelError(
                     f"model {self.model.name}: {field_name} declares a parameter {name!r}, a name that is reserved for "
-                    f"one of its arguments ({given}); rename the parameter"
+                    f"one of its arguments ({reserved_names}); rename the parameter"
                 )
             elif name == "structure":
                 arguments[name] = self.structure
@@ -590,13 +598,13 @@ class _FixedSizeModelBuilder:
             elif name in self.parameters:
                 arguments[name] = self.parameters[name].argument_symbols(self.structure)
             else:
-                student = {
+                hint = {
                     "X": " (the student's fields are h there)",
                     "W": " (a penalty of the weights is the model's regulariser)",
                 }.get(name) or did_you_mean_hint(name, fields)
                 raise ModelError(
                     f"model {self.model.name}: {field_name} asks for {name!r}, which is neither one of "
-                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{student}; "
+                    f"{', '.join([*fields, 'k', 'Q'])} nor a parameter with a default, as {name}=0.5{hint}; "
                     f"a random number is a noise, noise={{{name!r}: sf.GaussianNoise(1)}}"
                 )
         fields_of = {n: FieldMatrix(v) if isinstance(v, sp.MatrixBase) else v for n, v in arguments.items()}
@@ -613,8 +621,8 @@ class _FixedSizeModelBuilder:
         finally:
             CLUSTERS.reset(clusters)
 
-    def _checked_law_arrays(self) -> dict[str, Any]:
-        """Return the arrays of the tokens' law, with checked shapes and symbols."""
+    def _checked_token_law_arrays(self) -> dict[str, Any]:
+        """Return the arrays of the token law by name, after checking their shapes and symbols."""
         tokens = self.call_model_function_with_symbols("law", self.model.law)
         structure = self.structure
         contexts = structure.tokens * structure.clusters
@@ -630,7 +638,7 @@ class _FixedSizeModelBuilder:
                 f"spectral weight, a column for each context (token, cluster){known}"
             )
         try:
-            arrays = tokens.exact_law_arrays()
+            arrays = tokens.exact_arrays_of_law()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
         atoms = len(arrays["weights"])
@@ -649,19 +657,22 @@ class _FixedSizeModelBuilder:
         if "rows" in arrays:
             expected_rows = [(len(arrays["rows"][0]),), (len(arrays["rows"][0]), structure.teacher_rank)]
             if [shape_of_nested_tuples(part) for part in arrays["rows"]] != expected_rows:
-                raise ModelError(f"model {self.model.name}: law.rows must be n probabilities and n x t values")
+                raise ModelError(
+                    f"model {self.model.name}: law.rows must be (probabilities, values) of shapes (n,) and (n, t): n "
+                    "values of a row of the teacher, which has t columns"
+                )
         try:
             tokens.check_teacher_means()
         except ModelError as error:
             raise ModelError(f"model {self.model.name}: {error}") from None
         for name, value in arrays.items():
-            self._check_symbols_known(
+            self._check_symbols_declared(
                 set().union(*(e.free_symbols for e in flatten_entries(value))), f"law.{name}", fields=set()
             )
         return arrays
 
-    def _noise_law_in_symbols(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
-        """Return the law of a noise with its entries as expressions in the model's symbols."""
+    def _noise_with_model_symbols(self, name: str, law: GaussianNoise | DiscreteNoise) -> GaussianNoise | DiscreteNoise:
+        """Return a noise with its variance, or its values and probabilities, as expressions in the model's symbols."""
         if isinstance(law, GaussianNoise):
             return GaussianNoise(*self._noise_expressions(f"noise {name}: variance", [law.variance]))
         probabilities = law.probabilities
@@ -671,10 +682,11 @@ class _FixedSizeModelBuilder:
         values = self._noise_expressions(f"noise {name}: values", law.values)
         if len(values) != len(probabilities):
             raise ModelError(
-                f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} probabilities"
+                f"model {self.model.name}: noise {name} has {len(values)} values and {len(probabilities)} "
+                "probabilities; give one probability for each value"
             )
         if wrong := [p for p in probabilities if p.is_number and not 0 <= p <= 1]:
-            raise ModelError(f"model {self.model.name}: noise {name}: {wrong[0]} is no probability, which is in [0, 1]")
+            raise ModelError(f"model {self.model.name}: noise {name}: the probability {wrong[0]} is not in [0, 1]")
         if (found := find_nonzero_point(sp.Add(*probabilities, -1))) is not None:
             at, excess = found
             where = f" at {', '.join(f'{symbol} = {float(value):g}' for symbol, value in at.items())}" if at else ""
@@ -684,24 +696,24 @@ class _FixedSizeModelBuilder:
             )
         return DiscreteNoise(values, probabilities)
 
-    def _noise_expressions(self, what: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
-        """Return numbers and expressions of a noise's law as expressions in the model's symbols."""
+    def _noise_expressions(self, where: str, given: Any, fields: set[sp.Symbol] = frozenset()) -> tuple[sp.Expr, ...]:  # type: ignore[assignment]
+        """Return the given numbers and expressions of a noise as SymPy expressions in the model's symbols."""
         try:
             listed = list(to_exact_rationals(given))
         except TypeError:
             listed = []
         if not listed or not all(isinstance(e, sp.Expr) for e in listed):
             raise ModelError(
-                f"model {self.model.name}: {what} must be numbers or expressions in names of parameters, one for each "
-                f"value, as ('1 - flip', 'flip'), not {given!r}; declare each of several noises under its own name"
+                f"model {self.model.name}: {where} must be numbers or expressions in names of parameters, one for "
+                f"each value, as ('1 - flip', 'flip'), not {given!r}; declare several noises under separate names"
             )
-        self._check_symbols_known(
-            set().union(*(self._replace_names_by_parameter_symbols(e).free_symbols for e in listed)), what, fields
+        self._check_symbols_declared(
+            set().union(*(self._replace_names_by_parameter_symbols(e).free_symbols for e in listed)), where, fields
         )
         return tuple(map(self._replace_names_by_parameter_symbols, listed))
 
     def _replace_names_by_parameter_symbols(self, expression: sp.Expr) -> sp.Expr:
-        """Return an expression with plain symbols replaced by the parameters of their names."""
+        """Return an expression with each symbol named like a parameter replaced by the symbol of that parameter."""
         known = [leaf for p in self.parameters.values() for leaf in flatten_entries(p.argument_symbols(self.structure))]
         names = {str(s).rstrip("_"): s for s in known}
         return expression.xreplace({s: names[str(s)] for s in expression.free_symbols if str(s) in names})
@@ -709,7 +721,7 @@ class _FixedSizeModelBuilder:
     def _declared_kink_expressions(
         self, field_name: str, function: Callable[..., Any] | None, student: str
     ) -> tuple[sp.Expr, ...]:
-        """Return the kinks that a function declares, after checking that they are affine in fields and noise."""
+        """Return the kinks that an author's function declares, after checking that they are affine."""
         if function is None:
             return ()
         kinks = self.call_model_function_with_symbols(field_name, function, **{student: self.X}, Y=self.Y, **self.u)
@@ -719,10 +731,10 @@ class _FixedSizeModelBuilder:
             inside = [v for v in variables if kink.has(v)]
             if not inside or any(sp.expand(sp.diff(kink, v)).has(*variables) for v in inside):
                 raise ModelError(
-                    f"model {self.model.name}: {field_name}: {kink} must be affine in the fields {student} and Y and "
-                    "the noise, and contain at least one of them"
+                    f"model {self.model.name}: {field_name}: the kink {kink} must be affine in the fields {student} "
+                    "and Y and the noise, and contain at least one of them"
                 )
-            self._check_symbols_known(
+            self._check_symbols_declared(
                 kink.free_symbols,
                 field_name,
                 fields={*variables, *self.k, *flatten_entries(self.Q), *self._trained_number_symbols()},
@@ -730,7 +742,7 @@ class _FixedSizeModelBuilder:
         return kinks
 
     def _checked_scalar_expression(self, value: Any, field_name: str, extra: set[sp.Symbol] = frozenset()) -> sp.Expr:  # type: ignore[assignment]
-        """Return the value of an author's function as one exact expression, whose symbols are all known."""
+        """Return the result of an author's function as an exact scalar expression, after checking its symbols."""
         if isinstance(value, sp.MatrixBase):
             if value.shape != (1, 1):
                 raise ModelError(
@@ -753,7 +765,7 @@ class _FixedSizeModelBuilder:
                 f"model {self.model.name}: {field_name} has no value for some labels, which are 0 to "
                 f"{self.structure.clusters - 1}; write sf.by_label(k[0], one, other)"
             )
-        self._check_symbols_known(
+        self._check_symbols_declared(
             value.free_symbols - extra,
             field_name,
             fields={
@@ -770,24 +782,24 @@ class _FixedSizeModelBuilder:
     def _trained_number_symbols(self) -> set[sp.Symbol]:
         return {symbol for symbol, _ in self.trained.values()}
 
-    def _check_symbols_known(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
-        """Raise ModelError if a symbol is no field, no parameter and no variance rho_l of a token."""
+    def _check_symbols_declared(self, used: set[sp.Basic], field_name: str, fields: set[sp.Symbol]) -> None:
+        """Raise ModelError if a used symbol is no field, no parameter and no token variance rho_l."""
         parameters = {s for p in self.parameters.values() for s in flatten_entries(p.argument_symbols(self.structure))}
         weights = {token_variance_symbol(l) for l in range(self.structure.tokens)}
         unknown = used - parameters - weights - fields
         if unknown:
-            listed = ", ".join(sorted(str(s) for s in unknown))
+            unknown_names = ", ".join(sorted(str(s) for s in unknown))
             name = min(map(str, unknown)).rstrip("_")
             raise ModelError(
-                f"model {self.model.name}: {field_name} uses {listed}, which is not a field, a noise or a parameter"
-                f"{did_you_mean_hint(name, self.parameters)}; parameters are arguments of the loss, as {name}=0.5 "
-                f"(declared are {', '.join(self.parameters) or 'none'}); a random number is a noise, "
+                f"model {self.model.name}: {field_name} uses {unknown_names}, which is not a field, a noise or a "
+                f"parameter {did_you_mean_hint(name, self.parameters)}; parameters are arguments of the loss, as "
+                f"{name}=0.5 (declared are {', '.join(self.parameters) or 'none'}); a random number is a noise, "
                 f"noise={{{name!r}: sf.GaussianNoise(1)}}"
             )
 
 
 def _is_quadratic(expression: sp.Expr, variables: list[sp.Symbol]) -> bool:
-    """Return whether an expression is at most quadratic in the variables: all third derivatives vanish."""
+    """Return whether all third derivatives of an expression in the variables are zero."""
     first = [sp.diff(expression, a) for a in variables]
     second = {sp.diff(slope, b) for a, slope in enumerate(first) for b in variables[a:]}
     # Few second derivatives still contain a variable, if any does.

@@ -41,7 +41,7 @@ class Output:
         observed, hidden: name -> "real", "positive", "angle" (in radians, once around), or a tuple of the values that a
             discrete coordinate takes. A continuous one does not exist at values of the discrete ones at which neither
             fields nor log_likelihood depend on it.
-        log_likelihood: function of the coordinates by name, log P(observed | Y); 0 where Psi alone says everything.
+        log_likelihood: function of the coordinates by name that returns log P(observed | Y); None for 0.
         needs: function of parameters that must be positive for the channel to be valid, as Delta for noise of variance
             Delta; None if it always is.
         read: function of Y, L x t, that returns the observed coordinates in the order of `observed`. It lets averages
@@ -85,15 +85,15 @@ def noisy_output_channel() -> Output:
 def field_products_output_channel(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
     """Return the channel that observes Y Y^T, the fields up to a common sign (t = 1) or a common rotation (t = 2).
 
-    softmax(Y Y^T) determines the same, except for t = 2 and two tokens (`attention_output_channel`): its rows give
-    y_l (y_l - y_m), hence Y Y^T up to a constant, and only one constant leaves a matrix of rank t.
+    softmax(Y Y^T) gives the same information as Y Y^T, except for t = 2 and two tokens: see
+    `attention_output_channel`.
 
     Args:
         structure: sizes of the model.
-        needs: as in `Output`.
+        needs: function of parameters that must be positive for the channel to be valid, or None.
 
     Returns:
-        The channel; None for one token or more than two columns, of which no coordinates are implemented.
+        The channel; None for one token or for t > 2, which are not implemented.
     """
     if structure.tokens < 2:
         return None
@@ -103,14 +103,14 @@ def field_products_output_channel(structure: Structure, needs: Callable[..., Any
 
 
 def attention_output_channel(structure: Structure, needs: Callable[..., Any] | None = None) -> Output | None:
-    """Return the channel that observes softmax(Y Y^T): the channel of Y Y^T, except for two tokens and t = 2.
+    """Return the channel that observes softmax(Y Y^T), where Y are the teacher's fields.
 
-    There the observed coordinates are y_1 d and y_2 d, d = y_1 - y_2: the length of d and the component of y_1 + y_2
-    along d; the direction of d and the component across it are hidden.
+    It is the channel of Y Y^T, except for two tokens and t = 2: then the length of y_1 - y_2 and the component of
+    y_1 + y_2 along it are observed, where y_l is the field of token l; direction and other component are hidden.
 
     Args:
         structure: sizes of the model.
-        needs: as in `Output`.
+        needs: function of parameters that must be positive for the channel to be valid, or None.
     """
     if structure.teacher_rank != 2 or structure.tokens != 2:
         return field_products_output_channel(structure, needs)
@@ -130,15 +130,15 @@ def attention_output_channel(structure: Structure, needs: Callable[..., Any] | N
 
 
 def _no_output_channel(structure: Structure, needs: Callable[..., Any] | None) -> None:
-    """Return None: no output channel is implemented for more than two columns of the teacher."""
+    """Return None, since no output channel is implemented for more than two columns of the teacher."""
 
 
 def output_channel_up_to_sign(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Return the channel that observes the fields of one column up to a common sign.
+    """Return the channel that observes the teacher's fields of all tokens up to a common sign, for t = 1.
 
     Args:
-        structure: sizes of the model, t = 1.
-        needs: as in `Output`.
+        structure: sizes of the model, with teacher_rank 1.
+        needs: function of parameters that must be positive for the channel to be valid, or None.
     """
     names = [f"y{l + 1}" for l in range(structure.tokens)]
 
@@ -150,13 +150,13 @@ def output_channel_up_to_sign(structure: Structure, needs: Callable[..., Any] | 
 
 
 def output_channel_up_to_rotation(structure: Structure, needs: Callable[..., Any] | None = None) -> Output:
-    """Return the channel that observes the fields of two columns up to a common rotation.
+    """Return the channel that observes the teacher's fields of all tokens up to a common rotation, for t = 2.
 
-    Observed are the length of the first token's field and the components of every other token's along and across it.
+    Observed are the length of the first token's field, and the components of all others along and across it.
 
     Args:
-        structure: sizes of the model, t = 2.
-        needs: as in `Output`.
+        structure: sizes of the model, with teacher_rank 2.
+        needs: function of parameters that must be positive for the channel to be valid, or None.
     """
     others = range(2, structure.tokens + 1)
 
@@ -193,7 +193,7 @@ def _rotated_orthonormal_vectors(angle: sp.Symbol) -> tuple[sp.Matrix, sp.Matrix
 
 @dataclass(frozen=True)
 class ChannelCoordinate:
-    """A coordinate of an output channel: its symbol, its kind, and its values if it is discrete."""
+    """A coordinate of an output channel: name, symbol, kind ("real", "discrete", ...), and values if discrete."""
 
     name: str
     symbol: sp.Symbol
@@ -211,12 +211,13 @@ class FixedSizeOutput:
     """An output channel at fixed structural sizes.
 
     Attributes:
-        fields: Psi, L x t.
-        jacobian: log |det dPsi| of the continuous coordinates in Psi.
+        observed, hidden: the coordinates of the channel.
+        fields: the teacher's fields Y as functions of the coordinates, L x t.
+        jacobian: log of the absolute Jacobian determinant of the fields in the continuous coordinates.
         log_likelihood: log P(observed | Y).
-        needs: expression in parameters that must be positive.
+        needs: expression in parameters that must be positive for the channel to be valid.
         written: the channel as its author wrote it.
-        read: observed coordinates as functions of `channel_field_symbols`; empty if unknown.
+        read: the observed coordinates as functions of Y (`teacher_field_symbols`); empty if not known.
     """
 
     observed: tuple[ChannelCoordinate, ...]
@@ -229,14 +230,14 @@ class FixedSizeOutput:
     read: tuple[sp.Expr, ...] = ()
 
     @property
-    def hidden_coordinate_field_indices(self) -> tuple[int, ...]:
-        """Return, for every hidden coordinate, the index of the field that it equals (token by token), or -1."""
+    def field_indices_of_hidden_coordinates(self) -> tuple[int, ...]:
+        """Return, for every hidden coordinate, the index of the field Y that it equals (row by row); -1 if none."""
         places = {field: place for place, field in enumerate(self.fields)}
         return tuple(places.get(c.symbol, -1) if c.is_continuous else -1 for c in self.hidden)
 
     @property
     def has_affine_observations(self) -> bool:
-        """Return whether the fields are affine in the observed coordinates, which must all be continuous."""
+        """Return whether all observed coordinates are continuous and the fields are affine functions of them."""
         seen = [c.symbol for c in self.observed]
         if self.log_likelihood != 0 or not all(c.is_continuous for c in self.observed):
             return False
@@ -257,10 +258,10 @@ def build_channel_coordinates(model: str, group: str, given: Mapping[str, Any]) 
     Args:
         model: name of the model, for messages.
         group: "observed" or "hidden", for messages.
-        given: name -> domain, as in `Output`.
+        given: name of a coordinate -> "real", "positive", "angle" or a tuple of values.
 
     Raises:
-        ModelError: a domain is none of those allowed.
+        ModelError: a domain is none of these.
     """
     made = []
     for name, domain in given.items():
@@ -282,8 +283,8 @@ def build_channel_coordinates(model: str, group: str, given: Mapping[str, Any]) 
 def _squared_jacobian_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol]) -> sp.Expr:
     """Return the squared determinant of the Jacobian of the fields, in lowest terms.
 
-    Fields that are coordinates themselves leave the block of the others. Of that block everything that is no quotient
-    of polynomials is one symbol: SymPy would look into it at every step.
+    Rows and columns of fields that are themselves coordinates are left out. For speed, functions other than
+    quotients of polynomials are replaced by symbols while the determinant is computed.
     """
     free = [symbol for symbol in coordinates if symbol in list(fields)]
     bound = [entry for entry in fields if entry not in free]
@@ -305,10 +306,12 @@ def _squared_jacobian_determinant(fields: sp.Matrix, coordinates: list[sp.Symbol
 def _fields_and_log_jacobian(
     model: str, fields: sp.Matrix, every: tuple[ChannelCoordinate, ...]
 ) -> tuple[sp.Matrix, sp.Expr]:
-    """Return the fields and log |det dPsi|; piecewise if discrete coordinates change more than the signs of fields.
+    """Return the teacher's fields and the log of their absolute Jacobian determinant, as functions of coordinates.
+
+    Both are piecewise in discrete coordinates that change more than the signs of fields.
 
     Raises:
-        ModelError: Psi is no change of coordinates.
+        ModelError: the fields are not a change of coordinates.
     """
     discrete = [c for c in every if not c.is_continuous]
     symbols = [c.symbol for c in discrete]
@@ -319,11 +322,11 @@ def _fields_and_log_jacobian(
         inside = [c.symbol for c in every if c.is_continuous and psi.has(c.symbol)]
         if len(inside) != len(fields):
             where = ", ".join(f"{c.name} = {case[c.symbol]}" for c in discrete)
-            names = ", ".join(symbol.name.removeprefix("c_") for symbol in inside) or "none"
+            coordinate_names = ", ".join(symbol.name.removeprefix("c_") for symbol in inside) or "none"
             raise ModelError(
-                f"model {model}: output: the fields contain {len(inside)} continuous coordinates ({names})"
-                f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. Where something is "
-                "observed in one case and hidden in the other, as of a rectifier, write a coordinate for each: see "
+                f"model {model}: output: the fields contain {len(inside)} continuous coordinates ({coordinate_names})"
+                f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. If a quantity is "
+                "observed in one case and hidden in another, as for a rectifier, declare a coordinate for each: see "
                 "docs/bayes-optimal.md"
             )
         square = _squared_jacobian_determinant(psi, inside)
@@ -353,31 +356,32 @@ def _fields_and_log_jacobian(
         parts.setdefault(sp.And(*[sp.Eq(symbol, value) for symbol, value in at.items()]), (fields.subs(at), square))
     *conditions, _ = parts
 
-    def piecewise_by_case(values: list[sp.Expr]) -> sp.Expr:
+    def piecewise_in_discrete_coordinates(values: list[sp.Expr]) -> sp.Expr:
         return sp.Piecewise(*zip(values, [*conditions, True], strict=True))
 
     return (
         sp.Matrix(
-            *fields.shape, [piecewise_by_case([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))]
+            *fields.shape,
+            [piecewise_in_discrete_coordinates([psi[i] for psi, _ in parts.values()]) for i in range(len(fields))],
         ),
-        piecewise_by_case([_half_logarithm(square) for _, square in parts.values()]),
+        piecewise_in_discrete_coordinates([_half_logarithm(square) for _, square in parts.values()]),
     )
 
 
 def _half_logarithm(square: sp.Expr) -> sp.Expr:
-    """Return log(square) / 2, with logarithms of products expanded."""
+    """Return log(square) / 2 for the square of a determinant, with logarithms of products expanded."""
     return sp.expand_log(sp.log(square)) / 2
 
 
-def channel_field_symbols(structure: Structure) -> sp.Matrix:
-    """Return the symbols y_l_a of the teacher's fields, L x t."""
+def teacher_field_symbols(structure: Structure) -> sp.Matrix:
+    """Return the L x t matrix of the symbols y_l_a of the teacher's fields."""
     return sp.Matrix(structure.tokens, structure.teacher_rank, lambda l, a: sp.Symbol(f"y_{l}_{a}", real=True))
 
 
-def _check_read_inverts_fields(
+def _check_recovered_coordinates(
     model: str, read: tuple[sp.Expr, ...], Y: sp.Matrix, psi: sp.Matrix, every: list[ChannelCoordinate], points: int = 3
 ) -> None:
-    """Raise ModelError if the author's `read` does not recover the observed coordinates from the fields."""
+    """Raise ModelError if the author's function `read` does not give back the observed coordinates of the fields."""
     others = sorted(psi.free_symbols.union(*(e.free_symbols for e in read)) - set(Y), key=str)
     for probe in range(points):
         at = {s: sp.Rational(3 + 7 * i + 5 * probe, 11 + 4 * i) for i, s in enumerate(others)}
@@ -401,11 +405,12 @@ def build_output_channel(
         model: name of the model, for messages.
         output: the channel as its author wrote it.
         structure: sizes of the model.
-        call: calls a function of the model with fields and parameters by name.
-        known: raises ModelError for symbols that are neither coordinates nor parameters.
+        call: function that calls an author's function with coordinates and parameters by name.
+        known: function that raises ModelError for symbols that are neither coordinates nor parameters.
 
     Raises:
-        ModelError: Psi is no change of coordinates, or shapes, symbols or `read` do not fit.
+        ModelError: the fields are not a change of coordinates, have a wrong shape or unknown symbols, or the
+            author's function `read` does not give back the observed coordinates.
     """
     observed = build_channel_coordinates(model, "observed", output.observed)
     hidden = build_channel_coordinates(model, "hidden", output.hidden)
@@ -421,7 +426,10 @@ def build_output_channel(
     fields = sp.Matrix(value) if isinstance(value, sp.MatrixBase | list | tuple) else sp.Matrix([[value]])
     fields = to_exact_rationals(fields)
     if fields.shape != (tokens, teachers):
-        raise ModelError(f"model {model}: output: fields has shape {fields.shape}; {(tokens, teachers)} is expected")
+        raise ModelError(
+            f"model {model}: output: the function fields returns shape {fields.shape}; (tokens, columns of the "
+            f"teacher) = {(tokens, teachers)} is expected"
+        )
     fields, jacobian = _fields_and_log_jacobian(model, fields, every)
     likelihood = sp.Integer(0)
     if output.log_likelihood is not None:
@@ -436,13 +444,16 @@ def build_output_channel(
         known(expression.free_symbols, "output", fields=set(names.values()))
     read: tuple[sp.Expr, ...] = ()
     if output.read is not None:
-        Y = channel_field_symbols(structure)
+        Y = teacher_field_symbols(structure)
         read = tuple(to_exact_rationals(sp.Matrix(list(call("output", output.read, Y=Y)))))
         if len(read) != len(observed):
-            raise ModelError(f"model {model}: output: read returns {len(read)} values; {len(observed)} are expected")
+            raise ModelError(
+                f"model {model}: output: read returns {len(read)} values; one for each of the {len(observed)} observed "
+                "coordinates is expected"
+            )
         for expression in read:
             known(expression.free_symbols, "output", fields=set(Y))
-        _check_read_inverts_fields(model, read, Y, fields, list(every))
+        _check_recovered_coordinates(model, read, Y, fields, list(every))
     needs = sp.Integer(1) if output.needs is None else to_exact_rationals(call("output", output.needs))
     known(needs.free_symbols, "output", fields=set())
     return FixedSizeOutput(observed, hidden, fields, jacobian, likelihood, needs, output, read)

@@ -22,7 +22,7 @@ _RESERVED = {
 
 @dataclass(frozen=True)
 class Structure:
-    """The structural sizes: L tokens, s student columns, t teacher columns, K clusters a token."""
+    """The structural sizes of a model: tokens L, columns s of student and t of teacher, clusters K of each token."""
 
     tokens: int
     student_rank: int
@@ -42,10 +42,10 @@ class Structure:
         return "_".join(f"{_SHORT[name]}{getattr(self, name)}" for name in STRUCTURAL)
 
     def replace(self, **changes: int) -> Structure:
-        """Return a copy with some sizes changed, without checking a model's bounds; see `Model.structure`.
+        """Return a copy with some sizes changed; unlike `Model.structure`, without checking a model's bounds.
 
         Raises:
-            ModelError: a size is no whole number from 1.
+            ModelError: a size is not a positive whole number.
         """
         return replace(self, **changes)
 
@@ -83,10 +83,12 @@ class Parameter:
 
     Args:
         default: a number, a nested list, or a function of the Structure that returns one of these.
-        low, high: range allowed for every entry; open_low, open_high exclude the end.
-        doc: a few words for the catalogue.
-        vanishing: whether the model is meant in the limit zero, as of a width over which a corner is rounded: error
-            bars then include the shift that its value causes.
+        low, high: range allowed for every entry.
+        open_low, open_high: whether the lower or upper end is excluded from the range.
+        doc: a short description, for tables of parameters.
+        name: name of the parameter, set by the model.
+        vanishing: whether the intended model is the limit of a vanishing parameter, as for a width that rounds a
+            corner; error bars then include the shift due to its nonzero value.
 
     Example:
         >>> steepness = sf.Parameter(1, low=0, open_low=True, doc="of the teacher's labels")
@@ -110,24 +112,27 @@ class Parameter:
         """Return a copy of the parameter with a name, its keyword in the model's function.
 
         Raises:
-            ModelError: the name is no plain identifier, or means something else to a command or to a model's functions.
+            ModelError: the name contains other characters than letters, digits and _, or is reserved.
         """
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in _RESERVED:
-            others = ", ".join(sorted(_RESERVED))
-            raise ModelError(f"parameter name {name!r} is not allowed (letters, digits, _; reserved are {others})")
+            reserved_names = ", ".join(sorted(_RESERVED))
+            raise ModelError(
+                f"the parameter name {name!r} is not allowed: use letters, digits and _, and none of the reserved "
+                f"names {reserved_names}"
+            )
         return replace(self, name=name)
 
     def exact_default(self, structure: Structure) -> Any:
-        """Return the default as an exact SymPy number, or a nested tuple of them.
+        """Return the default value as an exact SymPy number, or a nested tuple of such numbers.
 
         Raises:
-            ModelError: it is neither.
+            ModelError: the default is neither a finite number nor a nested list of numbers.
         """
         default = self.default(structure) if callable(self.default) else self.default
         return to_exact_numbers(default, f"the default of the parameter {self.name.rstrip('_')!r}")
 
     def default_shape(self, structure: Structure) -> tuple[int, ...]:
-        """Return the shape of the parameter's default; () for a number."""
+        """Return the shape of the parameter's default value; () for a number."""
         value, shape = self.exact_default(structure), []
         while isinstance(value, tuple):
             shape.append(len(value))
@@ -135,9 +140,9 @@ class Parameter:
         return tuple(shape)
 
     def argument_symbols(self, structure: Structure) -> Any:
-        """Return the symbols passed to a model function: a Symbol, a nested tuple, or (two axes) a Matrix.
+        """Return the symbols that stand for the parameter: a Symbol, a nested tuple, or a Matrix for two axes.
 
-        Their names end in an underscore, as no name of the generated code does: a parameter may be called `weight`.
+        Their names end in an underscore, to be distinct from all names in generated code.
         """
         shape = self.default_shape(structure)
 
@@ -151,7 +156,7 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """Return the allowed range of the parameter in interval notation."""
+        """Return the allowed range of the parameter as text, for example "(0, inf)"."""
         left = "(" if self.open_low or self.low is None else "["
         right = ")" if self.open_high or self.high is None else "]"
         low = "-inf" if self.low is None else f"{self.low:g}"
@@ -164,8 +169,8 @@ class Trained:
     """A number phi of order one that is trained with the weights, as a bias (docs/theory.md (1.3), (5.12)).
 
     Args:
-        start: where an iteration starts.
-        ridge: strength of its own penalty 1/2 ridge phi^2, counted per d.
+        start: initial value in iterations.
+        ridge: strength of its own penalty 1/2 ridge phi^2, per dimension d.
     """
 
     start: Any = 1
@@ -177,8 +182,8 @@ def trained(start: Any = 1, ridge: Any = 0) -> Trained:
     """Mark an argument of the loss as trained: `def loss(X, Y, *, beta=trained(1))`.
 
     Args:
-        start: where an iteration starts.
-        ridge: strength of its own penalty 1/2 ridge phi^2, counted per d.
+        start: initial value in iterations.
+        ridge: strength of its own penalty 1/2 ridge phi^2, per dimension d.
 
     Example:
         >>> @sf.model()
@@ -202,15 +207,15 @@ def flatten_entries(value: Any) -> list[Any]:
     return [value]
 
 
-def to_exact_numbers(value: Any, what: str) -> Any:
+def to_exact_numbers(value: Any, description: str) -> Any:
     """Convert a number or nested lists of numbers to exact numbers.
 
     Args:
         value: a number, or nested lists of numbers.
-        what: description of the value, for the message.
+        description: what the value is, for the error message.
 
     Raises:
-        ModelError: something else, or a number that is not finite.
+        ModelError: the value contains something that is not a finite real number.
     """
     try:
         found = to_exact_rationals(value)
@@ -218,7 +223,7 @@ def to_exact_numbers(value: Any, what: str) -> Any:
             return found
     except (TypeError, AttributeError):
         pass
-    raise ModelError(f"{what} is {value!r}: a finite real number or nested lists of them are expected")
+    raise ModelError(f"{description} is {value!r}, but must be a finite real number or nested lists of such numbers")
 
 
 def parameter_from_default(name: str, default: Any) -> Parameter:
@@ -275,14 +280,16 @@ class DiscreteNoise:
 
 @dataclass(frozen=True)
 class Start:
-    """A start of an iteration: weights w_i = teacher . pi_i + encodings . tau_i + noise, and a scale for V.
+    """A start of an iteration: rows w = teacher . pi + encodings . tau + noise of W, and a scale for V.
+
+    Here pi is the teacher's row and tau are the mean coordinates of the contexts (token, cluster).
 
     Args:
-        teacher: coefficient of the teacher's rows, s x t; a number goes on the diagonal (column a learns row a).
-        encodings: coefficient of the mean coordinates tau, s x L, even over a token's clusters, or s x C, one a context
-            (token, cluster), cluster fastest; a number is that of token 1 in the last column.
-        noise: standard deviation of an independent part, one for all columns.
-        susceptibility: V_c = susceptibility * rho_c on the diagonal.
+        teacher: coefficients of pi, s x t; a number goes on the diagonal (column a of W learns column a of W*).
+        encodings: coefficients of tau, s x L (the same for all clusters of a token) or s x (L K), cluster fastest; a
+            number is the coefficient of token 1 in the last column of W.
+        noise: standard deviation of an independent Gaussian part.
+        susceptibility: initial V over the token's variance rho, on the diagonal.
 
     Each may also be a function of the Structure.
 
@@ -300,10 +307,10 @@ class Start:
     susceptibility: Any = 20
 
     def exact_coefficients(self, structure: Structure) -> dict[str, Any]:
-        """Return the four coefficients of the start as exact numbers and nested tuples, after checks of their shapes.
+        """Return the start's coefficients (teacher, encodings, noise, susceptibility) by name, as exact numbers.
 
         Raises:
-            ModelError: a matrix does not have the shape of the structure.
+            ModelError: a matrix of coefficients does not have the shape that the structural sizes require.
         """
         given = {name: getattr(self, name) for name in ("teacher", "encodings", "noise", "susceptibility")}
         values = {
@@ -318,8 +325,8 @@ class Start:
         for name, value in values.items():
             shape = shape_of_nested_tuples(value)
             if shape and shape not in allowed.get(name, []):
-                matrices = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
-                raise ModelError(f"{name} of a start has shape {shape}; {matrices} is expected")
+                expected = " or ".join(["a number", *[f"a {a} x {b} matrix" for a, b in allowed.get(name, [])]])
+                raise ModelError(f"{name} of a start has shape {shape}; {expected} is expected")
         return values
 
 

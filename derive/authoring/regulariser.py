@@ -24,24 +24,27 @@ from .parameters import Parameter, Structure, flatten_entries, parameter_from_de
 
 
 class Regulariser(ABC):
-    """A regulariser: a penalty r(w) of one row w of W, or a constraint (docs/theory.md (1.3), (4.5), (6.1))."""
+    """A regulariser: a penalty r(w), summed over the rows w of W, or a constraint on W (docs/theory.md (6.1))."""
 
     @abstractmethod
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
         """Return the regulariser's parameters by name, at given structural sizes."""
 
     @abstractmethod
-    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
-        """Return E_eta max_w {-r(w) - w^T G w / 2 + w^T (B + Q^{1/2} eta)} in traces of G, B, Q, or as `envelope`."""
+    def entropic_potential_of_row(self, symbols: OrderParameterSymbols) -> sp.Expr:
+        """Return the regulariser's term in the free entropy, per coordinate (docs/theory.md (4.5)).
+
+        It is the mean of max_w {-r(w) - w^T G w / 2 + w^T b} over a Gaussian field b of mean B and covariance Q.
+        """
 
     @property
     @abstractmethod
     def kind(self) -> str:
-        """Return the name of the regulariser's set of equations: regularisers of one kind share every equation."""
+        """Return the name of the regulariser's kind; all of one kind have the same saddle-point equations."""
 
     @property
     def row_regulariser(self) -> Regulariser:
-        """Return the regulariser of a row of W at fixed Lagrange multipliers: itself, unless it is a constraint."""
+        """Return the regulariser that acts on one row of W; for a constraint, the ridge of its Lagrange multipliers."""
         return self
 
     @abstractmethod
@@ -64,26 +67,26 @@ class Ridge(Regulariser):
     default: float | str = 0.01
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return the ridge strengths `lambda_`, (s,), all with the same default."""
+        """Return the parameter `lambda_` by name: ridge strengths, shape (s,), all with the same default."""
         values = (self.default,) * structure.student_rank
         return {"lambda_": Parameter(values, doc="ridge strength, one a column of W", name="lambda_")}
 
-    def strength_symbols(self, structure: Structure) -> tuple[sp.Symbol, ...]:
-        """Return the symbols of the ridge strengths, the diagonal of Lambda."""
+    def ridge_strength_symbols(self, structure: Structure) -> tuple[sp.Symbol, ...]:
+        """Return the symbols of the ridge strengths, one for each column of W."""
         return tuple(flatten_entries(self.parameters(structure)["lambda_"].argument_symbols(structure)))
 
-    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
-        """Return E_b[N] in closed form, 1/2 Tr[R (B B^T + Q)] with R = (Lambda + G)^{-1} (docs/theory.md (4.6))."""
+    def entropic_potential_of_row(self, symbols: OrderParameterSymbols) -> sp.Expr:
+        """Return the ridge's term in the free entropy, 1/2 Tr[(Lambda + G)^{-1} (B B^T + Q)] (docs/theory.md (4.6))."""
         p = symbols
         return sp.Trace((p.Lambda + p.G).inv() * (p.B * p.B.T + p.Q)) / 2
 
     @property
     def kind(self) -> str:
-        """Return `ridge`: its equations are closed in second moments."""
+        """Return "ridge", the kind of all ridge regularisers."""
         return "ridge"
 
     def text_for_digest(self, structure: Structure) -> str:
-        """Return the kind alone: default strengths do not change the equations."""
+        """Return "ridge": the text to be hashed does not contain default strengths, which do not change equations."""
         return self.kind
 
 
@@ -102,31 +105,31 @@ class Sphere(Regulariser):
     default: float | str = 1
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return the norms of the columns over sqrt(d), `norm`, (s,), all with the same default."""
+        """Return the parameter `norm` by name: norms of the columns of W over sqrt(d), shape (s,), with one default."""
         values = (self.default,) * structure.student_rank
         doc = "norm of a column of W over sqrt(d), one a column"
         return {"norm": Parameter(values, low=0, open_low=True, doc=doc, name="norm")}
 
-    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
-        """Return the ridge's potential plus 1/2 Tr[Lambda Norms], extremised over Lambda (docs/theory.md (6.5))."""
-        return self.row_regulariser.averaged_envelope(symbols) + self.norm_multiplier_term(symbols)
+    def entropic_potential_of_row(self, symbols: OrderParameterSymbols) -> sp.Expr:
+        """Return the ridge's term in the free entropy plus that of the Lagrange multipliers (docs/theory.md (6.5))."""
+        return self.row_regulariser.entropic_potential_of_row(symbols) + self.norm_multiplier_term(symbols)
 
     def norm_multiplier_term(self, symbols: OrderParameterSymbols) -> sp.Expr:
-        """Return the term that the norms add to the ridge's free entropy, Norms = diag(norm_1^2, ..., norm_s^2)."""
+        """Return 1/2 Tr[Lambda Norms]: multipliers times the prescribed squared norms of the columns of W."""
         return sp.Trace(symbols.Lambda * symbols.Norms) / 2
 
     @property
     def kind(self) -> str:
-        """Return `sphere`: the ridge's equations, and one for the multiplier of each column."""
+        """Return "sphere", the kind of constraints on the norms of the columns of W."""
         return "sphere"
 
     @property
     def row_regulariser(self) -> Ridge:
-        """Return a ridge whose strengths are the Lagrange multipliers of the norms."""
+        """Return a ridge, whose strengths stand for the Lagrange multipliers of the norms."""
         return Ridge()
 
     def text_for_digest(self, structure: Structure) -> str:
-        """Return the kind alone: default norms do not change the equations."""
+        """Return "sphere": the text to be hashed does not contain default norms, which do not change equations."""
         return self.kind
 
 
@@ -136,10 +139,11 @@ class FixedSizePenalty:
 
     Attributes:
         w, pi: symbols of a row of W (s x 1) and of the teacher's row (t x 1).
-        expression: r(w, pi).
-        kinks: places w_0 = ... at which the slope of r jumps, expressions in pi and parameters (s = 1 only).
-        bounds: ends of the interval outside of which r is infinite, last of the kinks; none where it is finite.
-        written: the function as its author wrote it.
+        parameters: parameters of the penalty by name.
+        expression: the penalty r(w, pi).
+        kinks: values of w at which the slope of r jumps, as expressions in pi and parameters (s = 1 only).
+        bounds: ends of the interval outside of which r is infinite, also in `kinks`; () if r is finite everywhere.
+        written: the author's function r.
     """
 
     w: sp.Matrix
@@ -152,12 +156,12 @@ class FixedSizePenalty:
 
     @property
     def expression_where_finite(self) -> sp.Expr:
-        """Return the penalty r(w, pi) on the set where it is finite."""
+        """Return the penalty r(w, pi) without the term that is infinite outside of an interval."""
         return self.expression.replace(Box, lambda *_: sp.Integer(0))
 
     @property
     def depends_on_teacher(self) -> bool:
-        """Return whether the penalty contains the teacher's row pi: averages over a row of W then also run over pi."""
+        """Return whether the penalty depends on the teacher's row pi."""
         return self.expression.has(*self.pi)
 
 
@@ -165,7 +169,7 @@ class FixedSizePenalty:
 class Penalty(Regulariser):
     """A convex penalty r(w) or r(w, pi) of a row w (s x 1) of W and the teacher's row pi (t x 1).
 
-    Made by `penalty`. Convexity is tested, not proved, at the parameters' defaults and at the values of a problem.
+    Create one with the decorator `penalty`. Convexity is tested numerically, at default and chosen parameters.
     """
 
     function: Callable[..., Any]
@@ -175,14 +179,14 @@ class Penalty(Regulariser):
         """Return the penalty at fixed structural sizes, after checks.
 
         Raises:
-            ModelError: it is not a convex function of w that the prior's averages can take.
+            ModelError: the author's function fails, or is not a penalty of w of a supported form.
         """
         if structure not in self.known:
             self.known[structure] = self._build_fixed_size_penalty(structure)
         return self.known[structure]
 
     def _build_fixed_size_penalty(self, structure: Structure) -> FixedSizePenalty:
-        """Call the author's penalty function with symbols, and return the checked result."""
+        """Return the penalty as an expression, from calling the author's function with symbols, after checks."""
         name = getattr(self.function, "__name__", "penalty")
         w = sp.Matrix(structure.student_rank, 1, lambda a, _: sp.Symbol(f"w_{a}", real=True))
         pi = sp.Matrix(structure.teacher_rank, 1, lambda b, _: sp.Symbol(f"pi_{b}", real=True))
@@ -196,7 +200,7 @@ class Penalty(Regulariser):
                 arguments[key] = parameters[key].argument_symbols(structure)
             else:
                 raise ModelError(
-                    f"unknown argument {key!r} of penalty {name}; known are w, pi and parameters with a default"
+                    f"penalty {name} has an unknown argument {key!r}: give it a default, as {key}=0.5, or use w and pi"
                 )
         try:
             expression = to_exact_rationals(self.function(**arguments))
@@ -206,7 +210,7 @@ class Penalty(Regulariser):
             message = explain_author_error(error, self.function, arguments)
             raise ModelError(f"penalty {name} failed at {structure.folder_name}: {message}") from error
         if isinstance(expression, sp.MatrixBase | tuple):
-            raise ModelError(f"penalty {name} returned {expression}; a number is expected")
+            raise ModelError(f"penalty {name} returned {expression}; it must return a single number or expression")
         known = {*w, *pi, *[s for p in parameters.values() for s in flatten_entries(p.argument_symbols(structure))]}
         unknown = expression.free_symbols - known
         if unknown:
@@ -219,27 +223,27 @@ class Penalty(Regulariser):
         return FixedSizePenalty(w, pi, parameters, expression, kinks, bounds, self.function)
 
     def parameters(self, structure: Structure) -> dict[str, Parameter]:
-        """Return the parameters: the arguments with a default in the function's signature.
+        """Return the parameters by name: the arguments with a default in the signature of the author's function.
 
         Raises:
-            ModelError: as `at`.
+            ModelError: the author's function fails, or is not a penalty of a supported form.
         """
         return dict(self.at(structure).parameters)
 
-    def averaged_envelope(self, symbols: OrderParameterSymbols) -> sp.Expr:
-        """Return the symbol `envelope`: N(b) of docs/theory.md (4.5) stays unevaluated."""
+    def entropic_potential_of_row(self, symbols: OrderParameterSymbols) -> sp.Expr:
+        """Return the symbol `envelope` of the unevaluated term in the free entropy (docs/theory.md (4.5))."""
         return symbols.envelope
 
     @property
     def kind(self) -> str:
-        """Return `penalty`, whatever the function r."""
+        """Return "penalty", the kind of all penalties given by a function."""
         return "penalty"
 
     def text_for_digest(self, structure: Structure) -> str:
-        """Return the kind and the expression r(w, pi) at the structure.
+        """Return the penalty's kind and expression r(w, pi) as text, to be hashed by digests.
 
         Raises:
-            ModelError: as `at`.
+            ModelError: the author's function fails, or is not a penalty of a supported form.
         """
         return f"{self.kind} {sp.srepr(self.at(structure).expression)}"
 
@@ -266,7 +270,7 @@ def _penalty_interval_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tu
         raise ModelError(f"penalty {name} contains infinity; write sf.box(w[0], low, high) for an interval of w")
     boxes = [term for term in sp.Add.make_args(expression) if isinstance(term, Box)]
     if len(boxes) > 1 or (expression - sp.Add(*boxes)).has(Box):
-        raise ModelError(f"penalty {name}: one sf.box(w[0], low, high) is expected, added to the rest")
+        raise ModelError(f"penalty {name}: use sf.box(w[0], low, high) at most once, and as a term of the penalty")
     if not boxes:
         return ()
     z, low, high = boxes[0].args
@@ -279,7 +283,7 @@ def _penalty_interval_bounds(name: str, expression: sp.Expr, w: sp.Matrix) -> tu
 
 
 def _penalty_kinks(name: str, expression: sp.Expr, w: sp.Matrix) -> tuple[sp.Expr, ...]:
-    """Return the corners of a penalty of one column: zeros in w of the arguments of |.|, max, min, sign and steps."""
+    """Return the values of w at which the arguments of |.|, max, min, sign and step functions in a penalty vanish."""
     found: list[sp.Expr] = []
     for atom in sorted(expression.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(*w):

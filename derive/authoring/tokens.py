@@ -26,25 +26,25 @@ from .parameters import Parameter, Structure, shape_of_nested_tuples
 class Tokens:
     """The law of the tokens, with numbers or expressions in parameters as entries.
 
-    Means mu, encodings p and the teacher's rows are given by the products of each pair, which decide all the theory
-    needs: the Gram matrix of tau = sqrt(d) (mu + p) and pi for the student, and m* = W*^T mu / sqrt(d) for the teacher,
-    which does not depend on encodings. A product that is not given is zero. Each is a matrix, or one per atom.
+    Cluster means, positional encodings and the teacher's weights enter by their scalar products only. A product that
+    is not given is zero. Each product is one matrix, or a list with one matrix for each spectral atom (a value of the
+    eigenvalues of all covariances). Contexts are the pairs (token, cluster), with the cluster fastest.
 
     Args:
         weights: probability of each spectral atom, shape (atoms,).
-        covariance: gamma, shape (atoms, C), C = L K contexts (token, cluster), the cluster fastest.
-        gram: E[z z^T], z = (tau_1..tau_C, pi_1..pi_t), given the atom, shape (atoms, C + t, C + t), in place of the
-            products below, of which only `encodings_taught` may be given in addition.
-        labels: p(k_1, ..., k_L), flattened with the last label fastest, shape (K^L,).
-        teacher_means: m*_c, shape (C, t); it follows from the others and need not be given.
-        rows: (probabilities, values), shapes (n,) and (n, t), where the teacher's rows take few values; the default is
-            Gaussian rows. `teacher` and `gram` hold their second moments.
-        means: means . means, shape (C, C).
-        encodings: encodings . encodings, (L, L).
-        along: means . encodings, (C, L).
-        teacher: teacher . teacher, second moments of the rows of W*, (t, t).
-        taught: means . teacher, (C, t): in an average over the atoms it is m*.
-        encodings_taught: encodings . teacher, (L, t); together with `gram`, averaged over the atoms.
+        covariance: eigenvalues of the tokens' covariances in each atom, shape (atoms, contexts).
+        gram: second moments of (mean + encoding of each context, row of the teacher) in each atom, shape (atoms,
+            contexts + t, contexts + t), instead of all products below but `encodings_taught`.
+        labels: joint probabilities of the labels of all tokens, last label fastest, shape (K^L,).
+        teacher_means: overlaps of the means with the teacher, shape (contexts, t); derived if not given.
+        rows: (probabilities, values), shapes (n,) and (n, t), if the teacher's rows take n values; by default they
+            are Gaussian.
+        means: means . means, shape (contexts, contexts).
+        encodings: encodings . encodings, shape (L, L).
+        along: means . encodings, shape (contexts, L).
+        teacher: teacher . teacher, second moments of the rows of W*, shape (t, t).
+        taught: means . teacher, shape (contexts, t).
+        encodings_taught: encodings . teacher, shape (L, t); together with `gram`, averaged over the atoms.
 
     Example:
         >>> x = np.random.default_rng(1).normal(size=(400, 20)) * np.linspace(0.5, 1.5, 20)
@@ -70,7 +70,7 @@ class Tokens:
     def from_arrays(
         cls, x: Any, labels: Any = None, *, encodings: Any = None, teacher: Any = None, atoms: int | None = None
     ) -> Tokens:
-        """Return the law of tokens estimated from data, with numbers for entries.
+        """Return the law of the tokens, estimated from data.
 
         `law_of_data` describes the arguments; it also measures and warns of deviations of the data from the law.
 
@@ -94,14 +94,16 @@ class Tokens:
             encodings_taught=law.encodings_taught.tolist(),
         )
 
-    def exact_law_arrays(self) -> dict[str, Any]:
-        """Return weights, covariance, gram, labels, teacher means and rows as nested tuples of exact numbers.
+    def exact_arrays_of_law(self) -> dict[str, Any]:
+        """Return all arrays of the law by name, as nested tuples of exact numbers or expressions.
+
+        The names are weights, covariance, gram, labels, teacher_means and, for teacher rows of few values, rows.
 
         Raises:
-            ModelError: products of vectors do not fit together, or are given twice.
+            ModelError: shapes of the products of vectors do not fit, or both they and `gram` are given.
         """
         arrays = {"weights": _to_exact_tuples(self.weights), "covariance": _to_exact_tuples(self.covariance)}
-        arrays["gram"] = self._gram_from_vector_products() if self.gram is None else self._validated_gram_matrices()
+        arrays["gram"] = self._gram_matrices_from_products() if self.gram is None else self._validated_gram_matrices()
         arrays["labels"] = _to_exact_tuples(self.labels)
         given = self.teacher_means is not None
         arrays["teacher_means"] = (
@@ -110,14 +112,14 @@ class Tokens:
         return arrays | ({"rows": _to_exact_tuples(self.rows)} if self.rows else {})
 
     def check_teacher_means(self) -> None:
-        """Raise ModelError if given teacher means contradict the Gram matrices; shapes must be right.
+        """Raise ModelError if the given teacher means contradict the Gram matrices, whose shapes must be correct.
 
         Raises:
-            ModelError: they differ.
+            ModelError: a teacher mean differs from the value that follows from the Gram matrices.
         """
         if self.teacher_means is None:
             return
-        arrays = self.exact_law_arrays()
+        arrays = self.exact_arrays_of_law()
         for c, (given, derived) in enumerate(
             zip(arrays["teacher_means"], self._derive_teacher_means(arrays["gram"]), strict=True)
         ):
@@ -130,23 +132,23 @@ class Tokens:
                     )
 
     def _validated_gram_matrices(self) -> Any:
-        """Return the given Gram matrices, after a check that no products of vectors are given in addition."""
+        """Return the given Gram matrices, after checking that no products of vectors are given as well."""
         given = [
             name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
         ]
         if given:
-            raise ModelError(f"law.gram contains law.{given[0]} already; give gram, or the products of vectors")
+            raise ModelError(f"law.gram contains law.{given[0]} already: give either gram or the products of vectors")
         return _to_exact_tuples(self.gram)
 
     @property
-    def _spectral_atom_and_context_counts(self) -> tuple[int, int]:
-        """Return the numbers of spectral atoms and of contexts (token, cluster)."""
+    def _numbers_of_atoms_and_contexts(self) -> tuple[int, int]:
+        """Return the number of spectral atoms and the number of contexts (token, cluster)."""
         covariance = _to_exact_tuples(self.covariance)
         return len(covariance), len(covariance[0])
 
-    def _gram_from_vector_products(self) -> Any:
-        """Return the Gram matrices of (tau, pi) from the products of means, encodings and teacher."""
-        atoms, contexts = self._spectral_atom_and_context_counts
+    def _gram_matrices_from_products(self) -> Any:
+        """Return the Gram matrix of mean coordinates and teacher row in each spectral atom."""
+        atoms, contexts = self._numbers_of_atoms_and_contexts
         teacher = self.teacher
         if teacher is None and self.rows:
             shares, values = (sp.Matrix(_to_exact_tuples(part)) for part in self.rows)
@@ -190,15 +192,15 @@ class Tokens:
 
     @property
     def _token_count(self) -> int:
-        """Return the number L of tokens from the shapes of the products of encodings; 1 without encodings."""
+        """Return the number L of tokens, from the shapes of the given products of encodings; 1 without encodings."""
         for value, axis in ((self.encodings, -1), (self.along, -1), (self.encodings_taught, -2)):
             if value is not None:
                 return shape_of_nested_tuples(_to_exact_tuples(value))[axis]
         return 1
 
     def _derive_teacher_means(self, gram: Any) -> Any:
-        """Return the teacher means m*_c, overlaps of tau minus encodings with the teacher; () if shapes differ."""
-        atoms, contexts = self._spectral_atom_and_context_counts
+        """Return the overlaps of all means with the teacher, from the Gram matrices; () if shapes do not fit."""
+        atoms, contexts = self._numbers_of_atoms_and_contexts
         weights = _to_exact_tuples(self.weights)
         size = shape_of_nested_tuples(gram)[-1] if gram else 0
         tokens = self._token_count
@@ -227,10 +229,10 @@ class Tokens:
 
 
 def _one_matrix_per_spectral_atom(name: str, value: Any, atoms: int, shape: tuple[int, ...]) -> Any:
-    """Return one matrix for each spectral atom: a single matrix is repeated, zeros replace a missing one.
+    """Return one matrix for each spectral atom: a single matrix is repeated, a missing one replaced by zeros.
 
     Raises:
-        ModelError: another shape.
+        ModelError: the value is neither one matrix of the given shape nor one for each atom.
     """
     if value is None:
         value = sp.zeros(*shape)
@@ -239,16 +241,18 @@ def _one_matrix_per_spectral_atom(name: str, value: Any, atoms: int, shape: tupl
     if found == shape:
         return (value,) * atoms
     if found != (atoms, *shape):
-        what = {"means": "products of the means of each two contexts (token, cluster)"}.get(name, "products of vectors")
+        content = {"means": "products of the means of any two contexts (token, cluster)"}.get(
+            name, "products of vectors"
+        )
         raise ModelError(
-            f"law.{name} has shape {found}, expected {shape} ({what}) or {(atoms, *shape)} (one matrix for each "
+            f"law.{name} has shape {found}, expected {shape} ({content}) or {(atoms, *shape)} (one matrix for each "
             "spectral atom)"
         )
     return value
 
 
 def _is_identically_zero(expression: sp.Expr) -> bool:
-    """Return whether an expression vanishes, to rounding, at random values of its parameters."""
+    """Return whether an expression is zero, to rounding, at random values of its symbols."""
     expression = sp.expand(expression)
     generator = random.Random(6)
     for _ in range(3):
@@ -281,7 +285,7 @@ def isotropic_tokens(
     sigma: Any = Parameter(0.5, low=0, open_low=True, doc="standard deviation of a token's coordinates"),  # noqa: B008
     encodings: Any = Parameter(simplex_gram_matrix, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
 ) -> Tokens:
-    """Return the law of independent tokens N(0, sigma^2 I) with positional encodings (paper, section 5).
+    """Return the law of independent tokens N(0, sigma^2 I) with positional encodings.
 
     Rows of the teacher are standard normal.
 
@@ -370,9 +374,7 @@ def sparse_teacher(
 ) -> Tokens:
     """Return the law of inputs N(0, sigma^2 I) whose teacher's rows are zero or, with probability `density`, Gaussian.
 
-    A row that is not zero has the law N(0, I / density); the variance is one in all.
-
-    Two atoms of the law of a coordinate differ in the teacher's row only; within an atom (tau, pi) is Gaussian.
+    A row that is not zero has the distribution N(0, I / density), so that entries have variance one on average.
 
     Args:
         structure: sizes of the model.
@@ -396,24 +398,24 @@ def sparse_teacher(
 
 
 def uniform_label_probabilities(structure: Structure) -> tuple[sp.Rational, ...]:
-    """Return the probabilities of independent labels with equally likely clusters."""
+    """Return equal probabilities for all K^L assignments of clusters to the L tokens."""
     count = structure.clusters**structure.tokens
     return (sp.Rational(1, count),) * count
 
 
-def opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return the Gram matrix of cluster means that are evenly spaced from -1 to 1 along one direction."""
+def gram_of_opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
+    """Return the Gram matrix of the means of all contexts: per token, K means evenly spaced from -1 to 1 on a line."""
     last = structure.clusters - 1
     places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
     along = places * structure.tokens
     return tuple(tuple(a * b for b in along) for a in along)
 
 
-def _same_per_context(value: Any) -> Any:
+def _repeat_by_context(value: Any) -> Any:
     return lambda structure: (sp.Rational(value),) * (structure.tokens * structure.clusters)
 
 
-def _zeros_per_context(columns: str) -> Any:
+def _zeros_by_context(columns: str) -> Any:
     def zero_matrix(structure: Structure) -> tuple[tuple[sp.Integer, ...], ...]:
         count = getattr(structure, columns)
         return ((sp.Integer(0),) * count,) * (structure.tokens * structure.clusters)
@@ -424,19 +426,18 @@ def _zeros_per_context(columns: str) -> Any:
 def clustered_tokens(
     structure: Structure,
     *,
-    sigma: Any = Parameter(_same_per_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
+    sigma: Any = Parameter(_repeat_by_context("1/2"), low=0, open_low=True, doc="deviation of a context's coordinates"),  # noqa: B008
     labels: Any = Parameter(uniform_label_probabilities, 0, 1, doc="p(k_1..k_L), the last label fastest"),  # noqa: B008
     separation: Any = Parameter(1, 0, doc="length of the means, a factor on `means`"),  # noqa: B008
-    means: Any = Parameter(opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
-    along: Any = Parameter(_zeros_per_context("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
+    means: Any = Parameter(gram_of_opposite_means, doc="Gram matrix of the means at separation 1, contexts x contexts"),  # noqa: B008
+    along: Any = Parameter(_zeros_by_context("tokens"), doc="means . encodings at separation 1, contexts x L"),  # noqa: B008
     encodings: Any = Parameter(simplex_gram_matrix, doc="Gram matrix of the positional encodings, L x L"),  # noqa: B008
-    taught: Any = Parameter(_zeros_per_context("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
+    taught: Any = Parameter(_zeros_by_context("teacher_rank"), doc="means . teacher at separation 1, contexts x t"),  # noqa: B008
 ) -> Tokens:
-    """Return the law of Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings.
+    """Return the law of tokens that are Gaussian mixtures N(mu_{l,k}, sigma_{l,k}^2 I) with positional encodings.
 
-    The law of the labels correlates tokens.
-
-    Contexts are (token, cluster) with the cluster fastest (docs/theory.md (1.1)).
+    Tokens l are correlated through the joint distribution of their cluster labels k. Arrays over contexts list all
+    pairs (token, cluster), the cluster fastest (docs/theory.md (1.1)).
 
     Args:
         structure: sizes of the model.

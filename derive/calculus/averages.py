@@ -30,17 +30,26 @@ CONTEXTS, COORDINATE, CHANNEL = "contexts", "coordinate", "channel"
 
 
 class Average(sp.Expr):
-    """An unevaluated sum or average of a scalar: Average(kind, summand), kind one of CONTEXTS, COORDINATE, CHANNEL."""
+    """An unevaluated sum or average of a scalar, `Average(kind, summand)`.
+
+    The kind is CONTEXTS for the sum over (token, cluster) pairs, COORDINATE for the average over a coordinate of the
+    weights, or CHANNEL for the average over fields and noise.
+    """
 
     is_commutative = True
 
     def __new__(cls, kind: str | Str, summand: sp.Expr) -> sp.Expr:
-        """Return the average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
+        """Return the average without evaluating it.
+
+        Args:
+            kind: what is summed or averaged over, see `kind`.
+            summand: the expression under the sum or average.
+        """
         return sp.Expr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
-        """Return the kind of average: CONTEXTS, COORDINATE or CHANNEL; derive/replicas has further kinds of its own."""
+        """Return what is summed or averaged over: CONTEXTS, COORDINATE, CHANNEL, or a kind of derive/replicas."""
         return str(self.args[0])
 
     @property
@@ -50,15 +59,23 @@ class Average(sp.Expr):
 
 
 class MatrixAverage(MatrixExpr):
-    """An unevaluated sum or average of a matrix; the CHANNEL average of a context is E_c[.] = E[1(k_l = k) .]."""
+    """An unevaluated sum or average of a matrix, `MatrixAverage(kind, summand)`, with the kinds of `Average`.
+
+    The CHANNEL average for token l and cluster k is E[1(label of token l is k) summand].
+    """
 
     def __new__(cls, kind: str | Str, summand: MatrixExpr) -> MatrixExpr:
-        """Return the average unevaluated, its kind a SymPy atom, so that `func(*args)` makes it again."""
+        """Return the average without evaluating it.
+
+        Args:
+            kind: what is summed or averaged over, see `kind`.
+            summand: the expression under the sum or average.
+        """
         return MatrixExpr.__new__(cls, Str(str(kind)), sp.sympify(summand))
 
     @property
     def kind(self) -> str:
-        """Return the kind of average: CONTEXTS, COORDINATE, CHANNEL or a kind of derive/replicas."""
+        """Return what is summed or averaged over: CONTEXTS, COORDINATE, CHANNEL, or a kind of derive/replicas."""
         return str(self.args[0])
 
     @property
@@ -68,7 +85,7 @@ class MatrixAverage(MatrixExpr):
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
-        """Return the shape of the summand."""
+        """Return the shape (rows, columns) of the matrix under the sum or average."""
         return self.summand.shape
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -79,15 +96,20 @@ class MatrixAverage(MatrixExpr):
 
 
 class Jacobian(MatrixExpr):
-    """The derivative d field / d variable^T, unevaluated (a distribution where the field jumps)."""
+    """The unevaluated Jacobian d field / d variable^T of a vector; it has delta functions where the field jumps."""
 
     def __new__(cls, field: MatrixExpr, variable: MatrixExpr) -> MatrixExpr:
-        """Return the Jacobian of a field (n, 1) in a variable (m, 1), both opaque."""
+        """Return the Jacobian without evaluating it.
+
+        Args:
+            field: column vector that is differentiated.
+            variable: column vector with respect to which it is differentiated.
+        """
         return MatrixExpr.__new__(cls, field, variable)
 
     @property
     def shape(self) -> tuple[sp.Expr, sp.Expr]:
-        """Return (n, m): one row per component of the field, one column per component of the variable."""
+        """Return the shape: one row per component of the field, one column per component of the variable."""
         return (self.args[0].shape[0], self.args[1].shape[0])
 
     def _entry(self, i: Any, j: Any, **kwargs: Any) -> sp.Expr:
@@ -96,15 +118,19 @@ class Jacobian(MatrixExpr):
 
 @dataclass(frozen=True)
 class OrderParameterSymbols:
-    """The symbols of the saddle point: order parameters of one context, composites G, B, Q, channel fields.
+    """The SymPy symbols of the saddle-point equations for a generic (token, cluster) pair.
 
-    Shapes: q, V, q_hat, V_hat s x s (symmetric); m, m_hat s x 1; theta, theta_hat s x t; rho_star t x t;
-    G, Q, Lambda, Norms, R s x s (symmetric); B s x 1; step = x - omega, omega, g s x 1; Y t x 1; w, b s x 1 (a row of
-    W at the minimum and the field it is exposed to); loss_q s x s (dloss/dq, symmetric); phi, loss_phi trained x 1.
+    - overlaps q, V (s x s), m (s x 1), theta (s x t), rho_star (t x t), and conjugates q_hat, V_hat, m_hat, theta_hat;
+    - parameters of the effective prior of a row of W: G, Q (s x s), B (s x 1);
+    - row w of W at the minimum, and its field b (s x 1);
+    - fields omega, g and step = x - omega of the student (s x 1), Y of the teacher (t x 1);
+    - parameters phi that are trained with the weights, and derivatives loss_phi, loss_q of the loss.
 
     Args:
-        trained: number of entries of phi that are trained with the weights.
-        loss_depends_on_q: whether the loss depends on the overlap q of its tokens itself.
+        s: number of columns of the student's weights.
+        t: number of columns of the teacher's weights.
+        trained: number of entries of phi.
+        loss_depends_on_q: whether the loss depends on the overlap q explicitly.
     """
 
     s: Any
@@ -137,7 +163,7 @@ class OrderParameterSymbols:
 
     @property
     def symmetric_matrices(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symbols of symmetric matrices."""
+        """Return those symbols that stand for symmetric matrices."""
         own = (self.q, self.V, self.q_hat, self.V_hat, self.G, self.Q, self.Lambda, self.Norms, self.R, self.rho_star)
         return (*own, self.loss_q, self.Kappa)
 
@@ -147,13 +173,16 @@ class OrderParameterSymbols:
         return (self.q, self.V, self.m, self.theta)
 
     @property
-    def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symbols of the conjugates q_hat, V_hat, m_hat, theta_hat, in the order of the overlaps."""
+    def conjugate_order_parameters(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of the conjugate order parameters q_hat, V_hat, m_hat, theta_hat."""
         return (self.q_hat, self.V_hat, self.m_hat, self.theta_hat)
 
     @property
-    def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return one context's terms in G = sum gamma V^, B = sum (tau m^ + gamma theta^ pi) and Q = sum gamma q^."""
+    def effective_prior_parameters(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
+        """Return the contributions of one (token, cluster) pair to the effective prior parameters G, B, Q.
+
+        G = sum gamma V_hat, B = sum (tau m_hat + gamma theta_hat pi), Q = sum gamma q_hat, with sums over pairs.
+        """
         return {
             self.G: self.gamma * self.V_hat,
             self.B: self.tau * self.m_hat + self.gamma * self.theta_hat * self.pi,
@@ -166,12 +195,12 @@ class OrderParameterSymbols:
         return sp.Trace(self.step.T * self.V.inv() * self.step) / 2 + self.loss
 
 
-def replace_symmetric_transposes(expression: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Return an expression with A^T replaced by A for symmetric matrices A.
+def drop_transposes_of_symmetric_matrices(expression: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
+    """Return a matrix expression with A^T replaced by A for every symmetric matrix A.
 
     Args:
         expression: a matrix expression.
-        symbols: the symbols whose `symmetric` are replaced.
+        symbols: symbols, with the list `symmetric_matrices`.
     """
     transposed = {a.T: a for a in symbols.symmetric_matrices}
     previous = None
@@ -182,7 +211,7 @@ def replace_symmetric_transposes(expression: MatrixExpr, symbols: OrderParameter
 
 
 def expand_matrix_product(term: MatrixExpr) -> MatrixExpr:
-    """Expand a matrix product over the sums among its factors, without expanding inside a factor."""
+    """Return a matrix product expanded over those factors that are sums; factors themselves are not expanded."""
     # SymPy's `expand` would visit every subexpression.
     flat = term.doit(deep=False)
     scalar, factors = flat.as_coeff_matrices() if isinstance(flat, sp.MatMul) else (sp.Integer(1), [flat])
@@ -194,8 +223,7 @@ def expand_matrix_product(term: MatrixExpr) -> MatrixExpr:
 def to_explicit_matrix(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
     """Return a matrix expression as an explicit matrix of entries.
 
-    Products are taken factor by factor: SymPy's `as_explicit` sums over all inner indices at once, which takes ten
-    times as long.
+    Products are multiplied factor by factor, which is much faster than SymPy's `as_explicit`.
     """
     if isinstance(matrix, sp.MatMul):
         scalar, factors = matrix.as_coeff_matrices()
@@ -209,27 +237,26 @@ def to_explicit_matrix(matrix: MatrixExpr) -> sp.ImmutableDenseMatrix:
 
 @cache
 def gradient_of_trace(scalar: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Return the gradient of a sum of traces in a matrix variable, by SymPy's matrix calculus.
+    """Return the gradient of a sum of traces with respect to a matrix, by SymPy's matrix calculus.
 
-    Sums are differentiated term by term: SymPy 1.14 returns zero for a sum of traces, silently. One gradient occurs in
-    several equations and costs a tenth of a second.
+    Sums are differentiated term by term, since SymPy 1.14 silently returns zero for a sum of traces.
 
     Args:
         scalar: a sum of traces.
-        variable: the matrix to differentiate in.
-        symbols: the symbols, for the symmetric matrices.
+        variable: matrix with respect to which it is differentiated.
+        symbols: symbols, with the list `symmetric_matrices`.
     """
     gradient: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(scalar):
         if term.has(variable):
             gradient = gradient + term.diff(variable)
-    return replace_symmetric_transposes(gradient.doit(), symbols)
+    return drop_transposes_of_symmetric_matrices(gradient.doit(), symbols)
 
 
-def _apply_linear_termwise(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
-    """Apply a linear function to a matrix expression term by term, with numerical factors outside."""
+def _apply_linear_map_to_terms(function: Callable[[MatrixExpr], MatrixExpr], expression: MatrixExpr) -> MatrixExpr:
+    """Return the image of a matrix expression under a linear map, term by term, with numerical factors in front."""
     if isinstance(expression, sp.MatAdd):
-        return sp.MatAdd(*[_apply_linear_termwise(function, term) for term in expression.args]).doit()
+        return sp.MatAdd(*[_apply_linear_map_to_terms(function, term) for term in expression.args]).doit()
     if isinstance(expression, sp.MatMul):
         scalar, matrix = expression.as_coeff_matrices()
         number, rest = scalar.as_coeff_Mul()
@@ -239,13 +266,13 @@ def _apply_linear_termwise(function: Callable[[MatrixExpr], MatrixExpr], express
 
 
 def moreau_envelope_gradient(variable: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Return the gradient of the Moreau envelope in omega or V: that of its objective at fixed minimiser.
+    """Return the gradient of the Moreau envelope with respect to omega or V, by the envelope theorem.
 
-    V^{-1} step is written g.
+    The result is written in terms of the field g = V^{-1} (x - omega).
 
     Args:
-        variable: omega or V.
-        symbols: the symbols of a generic context.
+        variable: the symbol omega or V.
+        symbols: the symbols of a generic (token, cluster) pair.
     """
     p = symbols
     if variable == p.omega:  # step = x - omega, the loss does not contain omega
@@ -254,7 +281,7 @@ def moreau_envelope_gradient(variable: sp.MatrixSymbol, symbols: OrderParameterS
 
 
 def _substitute_proximal_field(gradient: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Replace V^{-1} step by g, and step^T V^{-1} by g^T, in a product of matrices."""
+    """Return a product of matrices with V^{-1} step replaced by g, and step^T V^{-1} by g^T; step = x - omega."""
     inverse, step = symbols.V.inv(), symbols.step
     scalar, factors = gradient.as_coeff_matrices()
     named: list[MatrixExpr] = []
@@ -271,17 +298,17 @@ def _substitute_proximal_field(gradient: MatrixExpr, symbols: OrderParameterSymb
 def differentiate_averages(
     expression: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
 ) -> MatrixExpr:
-    """Return the derivative of a free entropy, with unevaluated averages, in a matrix (docs/theory.md (4.7), (5.1)).
+    """Return the derivative of a free entropy with unevaluated averages with respect to an order parameter.
 
-    A symmetric variable is treated as a full matrix, so that d f = Tr[(d f / d A)^T dA] for symmetric dA.
+    A symmetric matrix A is treated as a full matrix: d f = Tr[(d f / d A)^T dA] (docs/theory.md (4.7), (5.1)).
 
     Args:
         expression: a scalar of averages and traces.
-        variable: one of the eight matrices of a generic context, or phi.
-        symbols: the symbols of a generic context.
+        variable: an overlap, a conjugate order parameter, or phi.
+        symbols: the symbols of a generic (token, cluster) pair.
 
     Raises:
-        TypeError: the expression contains something that no rule covers.
+        TypeError: the expression contains a term for which there is no rule.
     """
     if isinstance(expression, sp.Add):
         terms = [differentiate_averages(term, variable, symbols) for term in expression.args]
@@ -300,15 +327,15 @@ def differentiate_averages(
         return sp.ZeroMatrix(*variable.shape)
     if variable == symbols.phi and not expression.has(Average):
         return gradient_of_trace(expression, variable, symbols)
-    raise TypeError(f"no rule to differentiate {expression} with respect to {variable}")
+    raise TypeError(f"cannot differentiate {expression} with respect to {variable}: no rule for such a term")
 
 
 def _differentiate_coordinate_average(
     potential: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
 ) -> MatrixExpr:
-    """Return the derivative of a coordinate average by the chain rule through G, B and Q: d Tr[(df/dZ)^T Z(A)] / dA."""
+    """Return the derivative of a COORDINATE average, by the chain rule through the prior parameters G, B and Q."""
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
-    for composite, summand in symbols.composites.items():
+    for composite, summand in symbols.effective_prior_parameters.items():
         if not summand.has(variable):
             continue
         outer = _prior_envelope_gradient(composite, symbols) if potential == symbols.envelope else None
@@ -318,15 +345,16 @@ def _differentiate_coordinate_average(
         total = total + inner.subs(frozen, outer).doit()
     if total.is_ZeroMatrix:
         return total
-    return _apply_linear_termwise(
-        lambda matrix: MatrixAverage(COORDINATE, matrix), replace_symmetric_transposes(total.doit(), symbols)
+    return _apply_linear_map_to_terms(
+        lambda matrix: MatrixAverage(COORDINATE, matrix), drop_transposes_of_symmetric_matrices(total.doit(), symbols)
     )
 
 
 def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Return the gradient of E_eta N(B + Q^{1/2} eta; G) with N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b}.
+    """Return the gradient of E_eta N(B + Q^{1/2} eta; G) with respect to one of G, B and Q.
 
-    Envelope theorem for G and B; Price's theorem for the covariance Q of b.
+    N(b; G) = max_w {-r(w) - w^T G w / 2 + w^T b} is the envelope of the penalty r, and eta is standard normal. The
+    envelope theorem gives the gradient for G and B, Price's theorem that for the covariance Q of b.
     """
     p = symbols
     rules = {p.G: -p.w * p.w.T / 2, p.B: p.w, p.Q: Jacobian(p.w, p.b) / 2}
@@ -336,10 +364,10 @@ def _prior_envelope_gradient(composite: sp.MatrixSymbol, symbols: OrderParameter
 def _differentiate_channel_average(
     integrand: sp.Expr, variable: sp.MatrixSymbol, symbols: OrderParameterSymbols
 ) -> MatrixExpr:
-    """Return the derivative of a channel average in an order parameter.
+    """Return the derivative of a CHANNEL average with respect to an order parameter.
 
-    Envelope theorem for V, phi and a loss that contains q; mean rule for m; Price's theorem for q (1/2 d2/domega2) and
-    theta (d2/domega dY).
+    The rules are the envelope theorem for V, phi and a loss that contains q, the derivative of the mean for m, and
+    Price's theorem for the covariances q and theta of the fields.
     """
     coefficient = integrand.coeff(symbols.moreau)
     if sp.expand(integrand - coefficient * symbols.moreau).has(symbols.moreau) or coefficient.has(symbols.moreau):
@@ -353,27 +381,28 @@ def _differentiate_channel_average(
     elif variable in (symbols.q, symbols.theta):
         field = moreau_envelope_gradient(symbols.omega, symbols)
         half, other = (sp.Rational(1, 2), symbols.omega) if variable == symbols.q else (sp.Integer(1), symbols.Y)
-        gradient = half * _apply_linear_termwise(lambda matrix: Jacobian(matrix, other), field)
+        gradient = half * _apply_linear_map_to_terms(lambda matrix: Jacobian(matrix, other), field)
         if variable == symbols.q and symbols.loss_depends_on_q:
             gradient = gradient + symbols.loss_q  # envelope theorem: M depends on q through the loss, too
     elif variable == symbols.phi:
         gradient = symbols.loss_phi
     else:
         return sp.ZeroMatrix(*variable.shape)
-    return (coefficient * _apply_linear_termwise(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
+    return (coefficient * _apply_linear_map_to_terms(lambda matrix: MatrixAverage(CHANNEL, matrix), gradient)).doit()
 
 
 def gaussian_integration_by_parts(expression: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Replace averages of derivatives of g by averages of g, by Gaussian integration by parts; g may jump.
+    """Return an expression with averages of derivatives of the field g replaced by averages of g (Stein's lemma).
 
-    For z = (omega - m, Y - m*) with covariance [[q, theta], [theta^T, rho*]], E[g z^T] = E[dg/dz^T] Cov(z); solved
-    for the two blocks with the Schur complement S = rho* - theta^T q^{-1} theta:
+    The field g is V^{-1} (x - omega) at the proximal point x, and may jump. For z = (omega - m, Y - m*) with covariance
+    [[q, theta], [theta^T, rho*]] the lemma is E[g z^T] = E[dg/dz^T] Cov(z), solved for the two blocks with the Schur
+    complement S = rho* - theta^T q^{-1} theta:
     E[dg/dY^T] = (E[g dY^T] - E[g domega^T] q^{-1} theta) S^{-1},
     E[dg/domega^T] = (E[g domega^T] - E[dg/dY^T] theta^T) q^{-1}.
 
     Args:
         expression: an expression with channel averages of Jacobians of g.
-        symbols: the symbols of a generic context.
+        symbols: the symbols of a generic (token, cluster) pair.
     """
     p = symbols
     with_omega = MatrixAverage(CHANNEL, p.g * p.domega.T)

@@ -18,7 +18,14 @@ from .piecewise import drop_delta_functions
 
 @dataclass(frozen=True)
 class ChainRuleDerivatives:
-    """A loss with its gradient[i] and hessian[i, j] (i <= j), in symbols that are defined by `definitions`."""
+    """A loss with its gradient and Hessian, written in terms of named subexpressions.
+
+    Attributes:
+        definitions: name -> subexpression, in the order of evaluation.
+        value: the loss.
+        gradient: its first derivatives, one per variable.
+        hessian: (i, j) with i <= j -> second derivative.
+    """
 
     definitions: dict[str, sp.Expr]
     value: sp.Expr
@@ -27,11 +34,10 @@ class ChainRuleDerivatives:
 
 
 def two_entry_softmax_to_sigmoid(expression: sp.Expr) -> sp.Expr:
-    """Replace softmax(a, b) by (sigmoid(a - b), 1 - sigmoid(a - b)) in an expression.
+    """Return an expression with every softmax of two logits a, b replaced by sigmoid(a - b) and 1 - sigmoid(a - b).
 
-    This saves one exponential and one derivative per softmax.
-
-    The logarithms are -softplus(b - a) and -softplus(a - b), which hold where 1 - sigmoid rounds to zero.
+    Logarithms of softmax entries become -softplus(b - a) and -softplus(a - b), which are accurate where the entries
+    round to zero.
     """
     replacement = {}
     for entry in expression.atoms(SoftmaxEntry):
@@ -44,11 +50,11 @@ def two_entry_softmax_to_sigmoid(expression: sp.Expr) -> sp.Expr:
 
 
 def chain_rule_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> ChainRuleDerivatives:
-    """Return gradient and Hessian of a loss, by the chain rule through its outermost nonlinear atoms.
+    """Return gradient and Hessian of a loss, by the chain rule through its outermost nonlinear functions.
 
     Args:
-        loss: a scalar; softmax rows of two are best turned into sigmoids before.
-        variables: the D variables of the derivatives.
+        loss: a scalar expression; apply `two_entry_softmax_to_sigmoid` first for shorter results.
+        variables: variables with respect to which it is differentiated.
     """
     variable_set = set(variables)
     definitions: dict[str, sp.Expr] = {}
@@ -59,15 +65,19 @@ def chain_rule_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> ChainRu
         definitions[stem] = expression
         return sp.Symbol(stem, real=True)
 
-    atoms = _outermost_nonlinear_atoms(loss, variable_set)
+    atoms = _outermost_nonlinear_functions(loss, variable_set)
     symbols = {atom: sp.Symbol(f"n{i}", real=True) for i, atom in enumerate(atoms)}
     for atom, symbol in symbols.items():
         definitions[symbol.name] = atom
     value = loss.xreplace(symbols)
 
-    arguments = sorted({z for atom in atoms for z in _atom_arguments(atom)}, key=sp.default_sort_key)
+    arguments = sorted({z for atom in atoms for z in _arguments_without_softmax_index(atom)}, key=sp.default_sort_key)
     first_of = {
-        z: {a: _first_derivative_of_atom(atom, z, symbols) for atom, a in symbols.items() if z in _atom_arguments(atom)}
+        z: {
+            a: _derivative_of_nonlinear_function(atom, z, symbols)
+            for atom, a in symbols.items()
+            if z in _arguments_without_softmax_index(atom)
+        }
         for z in arguments
     }
     gradient_atom = {
@@ -87,9 +97,9 @@ def chain_rule_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> ChainRu
         for m in range(n, len(arguments)):
             y = arguments[m]
             terms = [
-                gradient_atom[a] * _second_derivative_of_atom(atom, z, y, symbols)
+                gradient_atom[a] * _second_derivative_of_nonlinear_function(atom, z, y, symbols)
                 for atom, a in symbols.items()
-                if z in _atom_arguments(atom) and y in _atom_arguments(atom)
+                if z in _arguments_without_softmax_index(atom) and y in _arguments_without_softmax_index(atom)
             ]
             for (a, b), e in hessian_atom.items():
                 da_z, db_z = first_of[z].get(a, 0), first_of[z].get(b, 0)
@@ -147,30 +157,36 @@ def chain_rule_derivatives(loss: sp.Expr, variables: list[sp.Symbol]) -> ChainRu
     return ChainRuleDerivatives(definitions, value, gradient, hessian)
 
 
-def _outermost_nonlinear_atoms(expression: sp.Expr, variable_set: set[sp.Symbol]) -> list[sp.Expr]:
-    """Return the nonlinear atoms that contain a variable and lie inside no other such atom, in a fixed order."""
+def _outermost_nonlinear_functions(expression: sp.Expr, variable_set: set[sp.Symbol]) -> list[sp.Expr]:
+    """Return the softmax entries, sigmoids and softpluses of variables that lie inside no other one, sorted."""
     found: set[sp.Expr] = set()
 
-    def collect_nonlinear_atoms(e: sp.Expr) -> None:
+    def collect_nonlinear_functions(e: sp.Expr) -> None:
         if not e.free_symbols & variable_set:
             return
         if isinstance(e, SoftmaxEntry | Sigmoid | Softplus):
             found.add(e)
             return
         for a in e.args:
-            collect_nonlinear_atoms(a)
+            collect_nonlinear_functions(a)
 
-    collect_nonlinear_atoms(expression)
+    collect_nonlinear_functions(expression)
     return sorted(found, key=sp.default_sort_key)
 
 
-def _atom_arguments(atom: sp.Expr) -> tuple[sp.Expr, ...]:
-    """Return the arguments of a nonlinear atom, without the index of a softmax entry."""
+def _arguments_without_softmax_index(atom: sp.Expr) -> tuple[sp.Expr, ...]:
+    """Return the arguments of a softmax entry (without its index), a sigmoid or a softplus."""
     return atom.args[1:] if isinstance(atom, SoftmaxEntry) else atom.args
 
 
-def _first_derivative_of_atom(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """Return the derivative d atom / dz, in symbols of the atoms."""
+def _derivative_of_nonlinear_function(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+    """Return the derivative of a softmax entry, sigmoid or softplus with respect to its argument z.
+
+    Args:
+        atom: the function.
+        z: the argument.
+        symbols: nonlinear function -> the symbol by which it is named in the result.
+    """
     if isinstance(atom, SoftmaxEntry):
         entries = _softmax_row_entries(atom, symbols)
         positions = [b for b, argument in enumerate(atom.args[1:]) if argument == z]
@@ -182,8 +198,17 @@ def _first_derivative_of_atom(atom: sp.Expr, z: sp.Expr, symbols: dict[sp.Expr, 
     return Sigmoid(atom.args[0])
 
 
-def _second_derivative_of_atom(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
-    """Return the second derivative d2 atom / dz dy, in symbols of the atoms."""
+def _second_derivative_of_nonlinear_function(
+    atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]
+) -> sp.Expr:
+    """Return the second derivative of a softmax entry, sigmoid or softplus with respect to two arguments.
+
+    Args:
+        atom: the function.
+        z: first argument.
+        y: second argument.
+        symbols: nonlinear function -> the symbol by which it is named in the result.
+    """
     if isinstance(atom, SoftmaxEntry):
         entries = _softmax_row_entries(atom, symbols)
         j = int(atom.args[0])
@@ -200,6 +225,6 @@ def _second_derivative_of_atom(atom: sp.Expr, z: sp.Expr, y: sp.Expr, symbols: d
 
 
 def _softmax_row_entries(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
-    """Return all entries of the softmax of which an atom is one entry; those in the loss are replaced by symbols."""
+    """Return all entries of the softmax that contains a given entry, by their symbols where they have one."""
     entries: Iterable[sp.Expr] = (SoftmaxEntry(sp.Integer(b), *atom.args[1:]) for b in range(len(atom.args) - 1))
     return [symbols.get(entry, entry) for entry in entries]

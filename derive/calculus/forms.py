@@ -12,11 +12,14 @@ from .spans import Row, SymbolicEntryArithmetic
 
 
 def affine_coefficients(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Symbol, sp.Expr] | None:
-    """Return the coefficients, by symbol, of an expression that is written as affine; None if it is not.
+    """Return the coefficients of an expression that is written as an affine function; None if it is not.
 
     Args:
         e: the expression.
-        variable_set: the variables; coefficients may contain all other symbols.
+        variable_set: the variables; coefficients may contain other symbols.
+
+    Returns:
+        variable -> coefficient, without the constant term.
     """
     if not e.free_symbols & variable_set:
         return {}
@@ -42,16 +45,16 @@ def affine_coefficients(e: sp.Basic, variable_set: set[sp.Symbol]) -> dict[sp.Sy
 
 
 def factors_deciding_sign(switch: sp.Expr) -> list[sp.Expr]:
-    """Return the factors of a switching function that are not known to be positive: they determine its sign."""
+    """Return those factors of an expression that determine its sign: all that are not known to be positive."""
     return [factor for factor in sp.Mul.make_args(switch) if not factor.is_positive]
 
 
 def normalise_coefficient_row(row: Row, entries: SymbolicEntryArithmetic) -> Row:
-    """Scale a row of coefficients so that none is divided by a parameter, with first coefficient 1 if possible.
+    """Return a multiple of a row of coefficients in which no denominator contains a symbol, with entries 1 if possible.
 
     Args:
         row: the row, not zero.
-        entries: arithmetic of its entries.
+        entries: arithmetic of the coefficients.
     """
     choices = []
     for n, pivot in enumerate(row):
@@ -68,15 +71,16 @@ def normalise_coefficient_row(row: Row, entries: SymbolicEntryArithmetic) -> Row
 
 
 class AffineForms:
-    """The affine forms on which expressions depend, as rows of coefficients in the order of occurrence.
+    """The affine functions of some variables through which expressions depend on these, as rows of coefficients.
 
     Args:
-        expressions: real, in `variables` and others.
-        variables: one for each column of the rows.
-        entries: arithmetic of the rows' entries.
-        varying: symbols that no row may contain.
-        by_coefficients: whether a polynomial gives the span of its gradients instead of the forms it is written in.
-        max_operations: longest polynomial that is expanded for this; longer ones give more forms than necessary.
+        expressions: the expressions.
+        variables: the variables, one for each column of the rows.
+        entries: arithmetic of the coefficients.
+        varying: symbols that no coefficient may contain.
+        by_coefficients: whether polynomials contribute the span of their gradients instead of the affine functions
+            that are written in them.
+        max_operations: length of the longest polynomial to which this applies.
     """
 
     def __init__(
@@ -99,11 +103,11 @@ class AffineForms:
 
     @property
     def coefficient_rows(self) -> list[Row]:
-        """Return the coefficients of the affine forms, one row per form."""
+        """Return the coefficients of the affine functions, one row per function, in the order of occurrence."""
         return list(self._found)
 
     def _collect_affine_forms(self, e: sp.Basic) -> None:
-        """Collect the affine forms in an expression and its subexpressions."""
+        """Add the affine functions that occur in an expression or its subexpressions."""
         if e in self._seen or not e.free_symbols & self.variable_set:
             return
         self._seen.add(e)
@@ -111,7 +115,7 @@ class AffineForms:
         if affine is not None:
             self._add_coefficient_row(affine)
         elif self.by_coefficients and self._is_short_polynomial(e):
-            self._add_gradient_coefficients(e)
+            self._add_coefficients_of_gradient(e)
         elif isinstance(e, sp.Add):
             easy = (
                 self._is_short_polynomial
@@ -139,8 +143,8 @@ class AffineForms:
         small = isinstance(e, sp.Expr) and sp.count_ops(e) <= self.max_operations
         return bool(small and e.is_polynomial(*(e.free_symbols & self.variable_set)))
 
-    def _add_gradient_coefficients(self, polynomial: sp.Expr) -> None:
-        """Add the coefficients of each monomial in a polynomial's gradient, as rows."""
+    def _add_coefficients_of_gradient(self, polynomial: sp.Expr) -> None:
+        """Add one row per monomial of the gradient of a polynomial: its coefficients in all partial derivatives."""
         variables = sorted(polynomial.free_symbols & self.variable_set, key=self.variables.__getitem__)
         slopes: dict[tuple[int, ...], dict[sp.Symbol, sp.Expr]] = {}
         for powers, coefficient in sp.Poly(polynomial, *variables).terms():
@@ -160,7 +164,7 @@ class AffineForms:
                 self._found.setdefault(row)
 
     def _rows_without_varying_symbols(self, row: Row) -> list[Row]:
-        """Return rows without q and trained numbers whose span contains a given row."""
+        """Return rows without the symbols `varying` whose span contains a given row."""
         varying = [s for s in self.varying if any(e.has(s) for e in row)]
         if not varying:
             return [row]

@@ -1,4 +1,4 @@
-"""Functions of losses as SymPy functions with derivatives: softmax, sigmoid, softplus, and those of `stable.py`.
+"""Functions of losses as SymPy functions with derivatives: softmax, sigmoid, softplus, and numerically stable forms.
 
 Keeping `softmax` and `softplus` whole, instead of as quotients of exponentials, keeps derivatives short and lets every
 printer use a form that cannot overflow. No derivative multiplies what underflows by what overflows, or is a difference
@@ -14,28 +14,31 @@ from sympy.core.function import ArgumentIndexError
 
 
 class SoftmaxEntry(sp.Function):
-    """The entry j of softmax(z_0, ..., z_{n-1}), written SoftmaxEntry(j, z_0, ..., z_{n-1})."""
+    """The entry with index j of the softmax of z_0, ..., z_{n-1}, written `SoftmaxEntry(j, z_0, ..., z_{n-1})`."""
 
     nargs = None
     is_real = True
 
     @classmethod
     def eval(cls, index: sp.Expr, *logits: sp.Expr) -> sp.Expr | None:
-        """Return 1 for a single logit; None, which leaves the entry unevaluated, for more.
+        """Return 1 for a softmax of a single logit; None, which leaves the entry unevaluated, for more logits.
 
         Args:
-            index: j, from 0.
-            *logits: z_0, z_1, ...
+            index: index of the entry, from 0.
+            *logits: logits of the softmax.
         """
         if len(logits) == 1:
             return sp.Integer(1)
         return None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return dS_j / dz_i = S_j (delta_ij - S_i); argument 1 is the index j, the logits count from 2.
+        """Return the derivative S_j (delta_ij - S_i) of the softmax entry S_j with respect to its logit number i.
+
+        Args:
+            argindex: number of the argument, counted from 1: logit i is argument i + 2.
 
         Raises:
-            ArgumentIndexError: the argument is the index.
+            ArgumentIndexError: the argument is the index j.
         """
         index, *logits = self.args
         if argindex < 2:
@@ -57,7 +60,7 @@ class SoftmaxEntry(sp.Function):
 
 
 class Box(sp.Function):
-    """The indicator Box(z, low, high) of an interval: 0 for low <= z <= high, infinite elsewhere."""
+    """The convex indicator function of an interval: Box(z, low, high) is 0 for low <= z <= high, infinite elsewhere."""
 
     nargs = 3
 
@@ -73,7 +76,7 @@ class Box(sp.Function):
         return cls(-z, -high, -low) if z.could_extract_minus_sign() else None
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return zero, the derivative inside the interval."""
+        """Return zero, the derivative of the indicator function inside its interval."""
         return sp.Integer(0)
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -82,7 +85,7 @@ class Box(sp.Function):
 
 
 class Sigmoid(sp.Function):
-    """The function 1 / (1 + exp(-z))."""
+    """The logistic function 1 / (1 + exp(-z))."""
 
     nargs = 1
     is_real = True
@@ -110,13 +113,13 @@ class Softplus(sp.Function):
 
 
 class _StableFunction(sp.Function):
-    """A numerically stable form of an expression in SymPy's functions, to which it is equal in exact arithmetic."""
+    """A function with numerically stable code that equals an expression in SymPy's elementary functions."""
 
     nargs: Any = 1
     is_real = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return an equal expression in SymPy's own functions."""
+        """Return this function as an equal expression in SymPy's elementary functions."""
         raise NotImplementedError
 
     def _eval_evalf(self, prec: int) -> sp.Expr:
@@ -129,7 +132,7 @@ class LogSumExp(_StableFunction):
     nargs = None
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return log(exp(z_1) + ... + exp(z_n)) in SymPy's own functions."""
+        """Return log(exp(z_1) + ... + exp(z_n)) in SymPy's elementary functions."""
         return sp.log(sp.Add(*map(sp.exp, self.args)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
@@ -141,7 +144,7 @@ class LogSoftplus(_StableFunction):
     """The function log(log(1 + exp(z))), which approaches z for z to minus infinity."""
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return log(log(1 + exp(z))) in SymPy's own functions."""
+        """Return log(log(1 + exp(z))) in SymPy's elementary functions."""
         return sp.log(sp.log(1 + sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
@@ -155,22 +158,22 @@ class SigmoidOverSoftplus(_StableFunction):
     is_positive = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return the quotient."""
+        """Return the quotient sigmoid(z) / softplus(z) in SymPy's elementary functions."""
         z = self.args[0]
         return 1 / ((1 + sp.exp(-z)) * sp.log(1 + sp.exp(z)))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the derivative R (1 - S - R) of R = S / softplus(z), with the sigmoid S."""
+        """Return the derivative R (1 - S - R) of R = sigmoid(z) / softplus(z), where S = sigmoid(z)."""
         return self * (1 - Sigmoid(self.args[0]) - self)
 
 
 class LogNormalCdf(_StableFunction):
-    """The function log Phi(z), Phi the distribution function of the standard normal law: minus the probit loss."""
+    """The logarithm of the standard normal distribution function Phi(z); minus the probit loss."""
 
     is_negative = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return it by the complementary error function."""
+        """Return log(erfc(-z / sqrt(2)) / 2)."""
         return sp.log(sp.erfc(-self.args[0] / sp.sqrt(2)) / 2)
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
@@ -179,63 +182,63 @@ class LogNormalCdf(_StableFunction):
 
 
 class InverseMillsRatio(_StableFunction):
-    """The function phi(z) / Phi(z), density over distribution function of the standard normal law."""
+    """The inverse Mills ratio phi(z) / Phi(z): density over distribution function of the standard normal law."""
 
     is_positive = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return it by the complementary error function."""
+        """Return phi(z) / Phi(z) in terms of the complementary error function."""
         z = self.args[0]
         return sp.sqrt(2 / sp.pi) * sp.exp(-(z**2) / 2) / sp.erfc(-z / sp.sqrt(2))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the derivative -h (z + h) of the inverse Mills ratio h(z)."""
+        """Return the derivative -h (z + h) of the inverse Mills ratio h(z) = phi(z) / Phi(z)."""
         return -self * TruncatedNormalMean(self.args[0])
 
 
 class TruncatedNormalMean(_StableFunction):
-    """The function z + phi(z) / Phi(z): the mean of N(z, 1) conditioned to be positive."""
+    """The mean of N(z, 1) conditioned to be positive, z + phi(z) / Phi(z) with normal density and distribution."""
 
     is_positive = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return it by the complementary error function."""
+        """Return z + phi(z) / Phi(z) in terms of the complementary error function."""
         return self.args[0] + InverseMillsRatio(self.args[0]).to_elementary_functions()
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the derivative in z: the variance of N(z, 1) conditioned to be positive."""
+        """Return the derivative of the truncated normal mean: the variance of N(z, 1) conditioned to be positive."""
         return 1 - InverseMillsRatio(self.args[0]) * self
 
 
 class LogGumbelCdf(_StableFunction):
-    """The function log(1 - exp(-exp(z))) of the complementary log-log link: the log of a Gumbel distribution."""
+    """The function log(1 - exp(-exp(z))), the logarithm of a Gumbel distribution function (complementary log-log)."""
 
     is_negative = True
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return the logarithm."""
+        """Return log(1 - exp(-exp(z))) in SymPy's elementary functions."""
         return sp.log(1 - sp.exp(-sp.exp(self.args[0])))
 
     def fdiff(self, argindex: int = 1) -> sp.Expr:
-        """Return the derivative exp(z) / (exp(exp(z)) - 1)."""
+        """Return the derivative exp(z) / (exp(exp(z)) - 1) of log(1 - exp(-exp(z)))."""
         return GumbelRatio(sp.Integer(1), self.args[0])
 
 
 class _FunctionWithPower(_StableFunction):
-    """A positive function F(n, z) of z with an integer power n; it is differentiated in z only."""
+    """A positive function F(n, z) of an integer power n and an argument z, differentiable with respect to z."""
 
     nargs = 2
     is_positive = True
 
     def derivative_in_z(self) -> sp.Expr:
-        """Return the derivative of F(n, z) in z."""
+        """Return the derivative of F(n, z) with respect to z."""
         raise NotImplementedError
 
     def fdiff(self, argindex: int = 2) -> sp.Expr:
-        """Return the derivative in z.
+        """Return the derivative of F(n, z) with respect to z.
 
         Raises:
-            ArgumentIndexError: the argument is n.
+            ArgumentIndexError: the argument is the power n.
         """
         if argindex != 2:
             raise ArgumentIndexError(self, argindex)
@@ -246,12 +249,12 @@ class GumbelRatio(_FunctionWithPower):
     """The function exp(n z) / (exp(exp(z)) - 1), n = 1, 2, ..."""
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return the quotient."""
+        """Return exp(n z) / (exp(exp(z)) - 1) in SymPy's elementary functions."""
         n, z = self.args
         return sp.exp(n * z) / (sp.exp(sp.exp(z)) - 1)
 
     def derivative_in_z(self) -> sp.Expr:
-        """Return the derivative n K_n - K_(n + 1) - K_n K_1 of K_n(z), all bounded functions."""
+        """Return the derivative n K_n - K_(n + 1) - K_n K_1 of K_n(z) = exp(n z) / (exp(exp(z)) - 1)."""
         n, z = self.args
         return n * self - GumbelRatio(n + 1, z) - self * GumbelRatio(sp.Integer(1), z)
 
@@ -260,11 +263,11 @@ class GumbelTerm(_FunctionWithPower):
     """The function exp(n z - exp(z)), n = 0, 1, ..."""
 
     def to_elementary_functions(self) -> sp.Expr:
-        """Return exp(n z - exp(z)) as one exponential, whose exponent is at worst minus infinity."""
+        """Return exp(n z - exp(z)) in SymPy's elementary functions."""
         n, z = self.args
         return sp.exp(n * z - sp.exp(z))
 
     def derivative_in_z(self) -> sp.Expr:
-        """Return the derivative n E_n - E_(n + 1) of E_n(z), without a product of zero and infinity."""
+        """Return the derivative n E_n - E_(n + 1) of E_n(z) = exp(n z - exp(z))."""
         n, z = self.args
         return n * self - GumbelTerm(n + 1, z)

@@ -26,9 +26,9 @@ _DIGITS = 50  # decimal digits of the tests
 
 
 class OverflowSafeFunctions:
-    """The functions of mpmath, replaced by their limits at infinity for arguments too large to evaluate.
+    """The functions of mpmath, with their limits at infinity for arguments that are too large to evaluate.
 
-    A function without a limit gives nan. Without this e^(e^(10^6)), a number of 10^434294 digits, would not end.
+    A function without a limit gives nan. In mpmath e^(e^(10^6)) would not terminate.
 
     Args:
         max_log2: logarithm to base 2 of the largest argument that is evaluated.
@@ -39,12 +39,12 @@ class OverflowSafeFunctions:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(mpmath.mp, name)
-        return self._with_limits_at_large_arguments(function, *_LIMITS[name]) if name in _LIMITS else function
+        return self._add_limits_at_large_arguments(function, *_LIMITS[name]) if name in _LIMITS else function
 
-    def _with_limits_at_large_arguments(
+    def _add_limits_at_large_arguments(
         self, function: Callable[[Any], Any], below: Any, above: Any
     ) -> Callable[[Any], Any]:
-        """Return a function of mpmath that is replaced by its limits for large arguments."""
+        """Return a function of mpmath that gives its limits at infinity for large arguments."""
 
         def function_or_limit(z: Any) -> Any:
             if mpmath.mag(z) > self.max_log2:
@@ -54,11 +54,11 @@ class OverflowSafeFunctions:
         return function_or_limit
 
     def power(self, base: Any, exponent: Any) -> Any:
-        """Return base^exponent, or its limit if the result is too large to evaluate.
+        """Return base^exponent, or its limit zero or infinity if the result is too extreme to evaluate.
 
         Args:
-            base: a number of mpmath.
-            exponent: a number of mpmath.
+            base: an mpmath number.
+            exponent: an mpmath number.
         """
         logarithm = exponent * mpmath.log(base)
         return self.exp(logarithm) if mpmath.mag(logarithm) > self.max_log2 else base**exponent
@@ -73,24 +73,24 @@ def rational_to_mpf(value: sp.Rational) -> Any:
 
 
 def evaluate_expression_at(expression: Any, at: Mapping[sp.Symbol, Any], digits: int) -> Any:
-    """Return the value of an expression at given numbers, as an mpmath number.
+    """Return the value of an expression at given values of its symbols, as an mpmath number.
 
     Args:
-        expression: an expression in the symbols of `at`.
-        at: symbol -> exact number.
+        expression: an expression.
+        at: symbol -> exact value.
         digits: decimal digits of the arithmetic.
     """
     with mpmath.workdps(digits):
-        return _evaluate_node(sp.sympify(expression), at, {}, digits)
+        return _evaluate_subexpression(sp.sympify(expression), at, {}, digits)
 
 
-def _evaluate_node(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], digits: int) -> Any:
-    """Return the value of a subexpression; every subexpression is evaluated once."""
+def _evaluate_subexpression(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], digits: int) -> Any:
+    """Return the value of a subexpression, from `known` if it was evaluated before."""
     if e in known:
         return known[e]
 
     def value_of_subexpression(inner: Any) -> Any:
-        return _evaluate_node(inner, at, known, digits)
+        return _evaluate_subexpression(inner, at, known, digits)
 
     if e.is_Symbol and e in at:
         found = value_of_subexpression(sp.sympify(at[e]))
@@ -125,15 +125,15 @@ def _evaluate_node(e: Any, at: Mapping[sp.Symbol, Any], known: dict[Any, Any], d
 def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Symbol, sp.Expr], Any] | None:
     """Return a random point at which an expression is not zero, with its value; None if it is zero at all points.
 
-    Points are random and values are of 50 digits: the time does not depend on how an identity would be proved. Points
-    at which the expression has no finite value do not count; if it has none anywhere, the last one is returned.
+    Values are computed to 50 digits. Points at which the expression has no finite value do not count; if it has a
+    finite value at no point, the last point is returned with that value.
 
     Args:
         expression: an expression of real symbols.
-        points: least number of random points.
+        points: smallest number of random points.
 
     Returns:
-        The point and the value; None where the expression vanishes at all points.
+        the point and the value; None if the expression vanishes at all points.
     """
     if expression == 0:
         return None
@@ -146,7 +146,7 @@ def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Sy
         known: dict[Any, Any] = {}
         with mpmath.workdps(_DIGITS):
             try:
-                value = _evaluate_node(expression, at, known, _DIGITS)
+                value = _evaluate_subexpression(expression, at, known, _DIGITS)
             except (ArithmeticError, ValueError, TypeError):
                 value = mpmath.nan
             if not mpmath.isfinite(value):
@@ -159,12 +159,12 @@ def find_nonzero_point(expression: sp.Expr, points: int = 5) -> tuple[dict[sp.Sy
 
 
 def is_identically_zero(expression: sp.Expr) -> bool:
-    """Return whether an expression is zero at random points, to 50 digits."""
+    """Return whether an expression is identically zero, tested at random points to 50 digits."""
     return find_nonzero_point(expression) is None
 
 
 def _random_symbol_value(symbol: sp.Symbol, random: Random) -> sp.Expr:
-    """Return a random rational number of order one as the value of a symbol."""
+    """Return a random rational value of order one for a symbol, positive if the symbol is non-negative."""
     size = sp.Rational(random.randint(1, 2 * 10**4), 10**4)
     return size if symbol.is_nonnegative else size * random.choice((-1, 1))
 

@@ -14,7 +14,7 @@ from .subexpressions import factor_if_short
 PIECEWISE = (sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise)
 
 
-def smooth_pieces_of(atom: sp.Expr) -> list[sp.Expr]:
+def smooth_pieces_of_function(atom: sp.Expr) -> list[sp.Expr]:
     """Return the smooth pieces of a piecewise function, for example z and -z of |z|."""
     if isinstance(atom, sp.Max | sp.Min):
         return list(atom.args)
@@ -26,9 +26,9 @@ def smooth_pieces_of(atom: sp.Expr) -> list[sp.Expr]:
 
 
 def drop_delta_functions(expression: sp.Expr) -> sp.Expr:
-    """Return an expression without the Dirac deltas that derivatives of steps produce.
+    """Return an expression with every Dirac delta function replaced by zero.
 
-    This is exact if the differentiated function is continuous at the steps.
+    Delta functions come from derivatives of steps; their sum is zero if the differentiated function is continuous.
     """
     return expression.replace(sp.DiracDelta, lambda *_: sp.Integer(0))
 
@@ -36,25 +36,26 @@ def drop_delta_functions(expression: sp.Expr) -> sp.Expr:
 def restrict_to_smooth_piece(
     expression: sp.Expr, moved: Mapping[sp.Symbol, sp.Symbol], implicit: Collection[sp.Expr] = ()
 ) -> sp.Expr:
-    """Return the smooth piece of a function that contains a reference point, continued to all arguments.
+    """Return the smooth piece of a piecewise function that contains a reference point, continued to all arguments.
 
     Args:
-        expression: the function in pieces.
+        expression: the piecewise function.
         moved: variable -> its value at the reference point.
-        implicit: switching functions that may vanish within a piece: functions that switch there stay unchanged.
+        implicit: switching functions whose pieces are kept: piecewise functions that switch at their zeros stay
+            unchanged.
     """
 
-    def restrict_subexpression(e: sp.Expr) -> sp.Expr:
+    def restrict_subexpression_to_piece(e: sp.Expr) -> sp.Expr:
         if e in moved or not e.has(*moved):
             return e
-        stays = isinstance(e, PIECEWISE) and not _atom_switching_functions(e).isdisjoint(implicit)
+        stays = isinstance(e, PIECEWISE) and not _switching_functions_of_subexpression(e).isdisjoint(implicit)
         if isinstance(e, sp.Piecewise):
             return sp.Piecewise(
-                *[(restrict_subexpression(value), at if stays else at.xreplace(moved)) for value, at in e.args]
+                *[(restrict_subexpression_to_piece(value), at if stays else at.xreplace(moved)) for value, at in e.args]
             )
         if stays:
-            return e.func(*map(restrict_subexpression, e.args))
-        inside = [restrict_subexpression(a) for a in e.args]
+            return e.func(*map(restrict_subexpression_to_piece, e.args))
+        inside = [restrict_subexpression_to_piece(a) for a in e.args]
         there = [a.xreplace(moved) for a in e.args]
         if isinstance(e, sp.Abs):
             return sp.Piecewise((inside[0], there[0] >= 0), (-inside[0], True))
@@ -68,47 +69,48 @@ def restrict_to_smooth_piece(
             return value
         return e.func(*inside)
 
-    return restrict_subexpression(expression)
+    return restrict_subexpression_to_piece(expression)
 
 
 def switching_functions(expressions: Iterable[sp.Expr]) -> list[sp.Expr]:
-    """Return the switching functions of expressions, which vanish where an expression may not be smooth."""
+    """Return the switching functions of expressions: functions that vanish where an expression may not be smooth."""
     found: set[sp.Expr] = set()
     for expression in expressions:
-        found = found.union(*map(_atom_switching_functions, expression.atoms(*PIECEWISE, Relational)))
+        found = found.union(*map(_switching_functions_of_subexpression, expression.atoms(*PIECEWISE, Relational)))
     return sorted(found, key=sp.default_sort_key)
 
 
-def _atom_switching_functions(atom: sp.Basic) -> set[sp.Expr]:
+def _switching_functions_of_subexpression(atom: sp.Basic) -> set[sp.Expr]:
     """Return the switching functions of one piecewise function or relation."""
     if isinstance(atom, Relational):
         return {atom.lhs - atom.rhs}
     if isinstance(atom, sp.Piecewise):
-        return set().union(*[_atom_switching_functions(each) for _, at in atom.args for each in at.atoms(Relational)])
+        return set().union(
+            *[_switching_functions_of_subexpression(each) for _, at in atom.args for each in at.atoms(Relational)]
+        )
     if isinstance(atom, sp.Max | sp.Min):
         return {a - b for a, b in combinations(atom.args, 2)}
     return {atom.args[0]}
 
 
 def closed_form_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return all zeros of a function in a variable, by formulas; zeros of a piece outside of its interval are included.
+    """Return formulas for all zeros of a piecewise function of one variable.
 
-    Formulas are those of polynomials of degree two or less, of cubic ones that grow everywhere, and of powers and
-    increasing functions of these, in pieces.
+    They exist for polynomials of degree one and two, monotone cubic polynomials, and powers and monotone functions of
+    these.
 
     Args:
-        switch: the function of which zeros are wanted.
-        variable: the variable.
+        switch: the function.
+        variable: its variable.
 
     Returns:
-        The zeros; None where no formula gives them. Zeros that are not real for some values of other symbols are
-        included.
+        the zeros, None if there are no formulas. Some may not be real, or not in the interval of their piece.
     """
     for atom in sorted(switch.atoms(sp.Abs, sp.sign, sp.Heaviside, sp.Max, sp.Min), key=sp.default_sort_key):
         if not atom.has(variable) or any(nested.has(variable) for nested in atom.atoms(*PIECEWISE) - {atom}):
             continue
         return _zeros_of_several_functions(
-            [switch.xreplace({atom: piece}) for piece in smooth_pieces_of(atom)], variable
+            [switch.xreplace({atom: piece}) for piece in smooth_pieces_of_function(atom)], variable
         )
     if switch.has(sp.Piecewise):
         return None
@@ -125,7 +127,7 @@ def closed_form_zeros(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | N
 
 
 def _zeros_of_several_functions(functions: Iterable[sp.Expr], variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of several functions without repetition; None if no formula gives those of one."""
+    """Return formulas for the zeros of several functions, without repetition; None if one function has no formula."""
     found: dict[sp.Expr, None] = {}
     for switch in functions:
         part = closed_form_zeros(switch, variable)
@@ -136,7 +138,7 @@ def _zeros_of_several_functions(functions: Iterable[sp.Expr], variable: sp.Symbo
 
 
 def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of a product, factor by factor; None if there are no formulas or no factors."""
+    """Return formulas for the zeros of a product, factor by factor; None if a factor has no formula."""
     powers = [factor.as_base_exp() for factor in sp.Mul.make_args(factor_if_short(switch))]
     if len(powers) == 1:
         return None
@@ -146,7 +148,7 @@ def _zeros_of_factors(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | N
 
 
 def _zeros_by_inverse_function(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the zeros of a f(u) + b, where f is an integer power or has a known inverse; None for anything else."""
+    """Return the zeros of a f(u) + b, where f is an integer power or has a known inverse; None for other functions."""
     rest, moving = switch.as_independent(variable, as_Add=True)
     factor, function = moving.as_independent(variable, as_Add=False)
     value, inside, power = -rest / factor, function.args[0] if function.args else function, function.as_base_exp()[1]
@@ -159,7 +161,7 @@ def _zeros_by_inverse_function(switch: sp.Expr, variable: sp.Symbol) -> list[sp.
 
 
 def _zero_of_monotone_cubic(switch: sp.Expr, variable: sp.Symbol) -> list[sp.Expr] | None:
-    """Return the only zero of a monotone cubic a (x + s)^3 + b (x + s) + c, a b > 0; None for anything else."""
+    """Return the zero of a monotone cubic polynomial, as a list with one entry; None for other functions."""
     if not switch.is_polynomial(variable) or sp.degree(switch, variable) != 3:
         return None
     a, b, c, d = (sp.expand(switch).coeff(variable, power) for power in (3, 2, 1, 0))

@@ -15,8 +15,8 @@ class SymbolicEntryArithmetic:
     """The arithmetic of symbolic matrix entries: zeros are recognised by random values, fractions are in lowest terms.
 
     Args:
-        draws: generic exact values of every symbol in the entries.
-        digits: decimal digits of the values.
+        draws: sets of random exact values of all symbols in the entries, by symbol.
+        digits: number of decimal digits to which entries are evaluated.
     """
 
     def __init__(self, draws: Sequence[Mapping[sp.Symbol, sp.Expr]], digits: int = 30) -> None:
@@ -24,21 +24,21 @@ class SymbolicEntryArithmetic:
         self._tidied: dict[sp.Expr, sp.Expr] = {}
 
     def is_zero(self, entry: sp.Expr) -> bool:
-        """Return whether an entry is zero at all random values of its symbols."""
+        """Return whether a matrix entry is zero, tested at random values of its symbols."""
         if entry.is_Rational:
             return bool(entry == 0)
         values = [entry.xreplace(dict(draw)) for draw in (self.draws if entry.free_symbols else [{}])]
         return all(bool(abs(value.evalf(self.digits)) < _ZERO) for value in values)
 
     def to_lowest_terms(self, entry: sp.Expr) -> sp.Expr:
-        """Return an entry as a fraction in lowest terms."""
+        """Return a matrix entry as a fraction in lowest terms."""
         if entry.is_Rational:
             return entry
         if entry not in self._tidied:
-            self._tidied[entry] = self._simplify_entry(entry)
+            self._tidied[entry] = self._simplify_matrix_entry(entry)
         return self._tidied[entry]
 
-    def _simplify_entry(self, entry: sp.Expr) -> sp.Expr:
+    def _simplify_matrix_entry(self, entry: sp.Expr) -> sp.Expr:
         if self.is_zero(entry):
             return sp.Integer(0)
         try:
@@ -54,10 +54,10 @@ class SymbolicEntryArithmetic:
 def linear_combination_of_rows(
     coefficients: Iterable[sp.Expr], rows: Iterable[Row], entries: SymbolicEntryArithmetic
 ) -> Row:
-    """Return a linear combination of rows.
+    """Return a linear combination of rows with symbolic entries.
 
     Args:
-        coefficients: one for each row.
+        coefficients: coefficient of each row.
         rows: the rows.
         entries: arithmetic of the entries.
     """
@@ -67,12 +67,12 @@ def linear_combination_of_rows(
 
 
 def _subtract_row_multiple(row: Row, factor: sp.Expr, other: Row, entries: SymbolicEntryArithmetic) -> Row:
-    """Return a row minus a multiple of another row."""
+    """Return a row minus `factor` times another row."""
     return tuple(entries.to_lowest_terms(a - factor * b) if b != 0 else a for a, b in zip(row, other, strict=True))
 
 
 def _pivot_cost(entry: sp.Expr) -> tuple[bool, bool, int]:
-    """Return a sort key of pivots: 1 and -1 come first, then other numbers, then short expressions."""
+    """Return the cost of a matrix entry as a pivot: lowest for 1 and -1, then other numbers, then short expressions."""
     return entry not in (1, -1), bool(entry.free_symbols), int(sp.count_ops(entry))
 
 
@@ -80,8 +80,8 @@ class EchelonForm:
     """The reduced row echelon form of a matrix with symbolic entries.
 
     Attributes:
-        rows: its rows, 1 at their pivots, where all others are 0; a unit vector of the space is one of them.
-        pivots: their columns, in order.
+        rows: the non-zero rows; each has entry 1 in its pivot column, where all other rows have 0.
+        pivots: pivot column of each row, ascending.
     """
 
     def __init__(self, rows: Iterable[Row], entries: SymbolicEntryArithmetic) -> None:
@@ -106,7 +106,7 @@ class EchelonForm:
 
     @property
     def rank(self) -> int:
-        """Return the dimension of the row space."""
+        """Return the rank of the matrix: the dimension of its row space."""
         return len(self.rows)
 
     def __contains__(self, row: Row) -> bool:
@@ -119,13 +119,13 @@ class EchelonForm:
 def first_independent_rows(
     rows: Iterable[Row], max_rows: int, entries: SymbolicEntryArithmetic, columns: slice = slice(None)
 ) -> list[Row]:
-    """Return the first linearly independent rows of a matrix, restricted to some of its columns.
+    """Return the first rows of a matrix that are linearly independent in some of its columns.
 
     Args:
         rows: the rows.
         max_rows: largest number of rows returned.
         entries: arithmetic of the entries.
-        columns: the columns that count.
+        columns: columns in which the rows must be independent.
     """
     chosen: list[Row] = []
     for row in rows:
@@ -151,10 +151,10 @@ def coordinates_in_basis(row: Row, basis: Sequence[Row], entries: SymbolicEntryA
 
 
 def right_inverse(basis: Sequence[Row], entries: SymbolicEntryArithmetic) -> list[Row]:
-    """Return a right inverse, n x r, of a basis; its rows vanish except at the simplest columns of the basis.
+    """Return a right inverse of the matrix whose rows are a basis; most of its rows are zero.
 
     Args:
-        basis: r independent rows of length n.
+        basis: linearly independent rows.
         entries: arithmetic of the entries.
     """
     count = len(basis)
@@ -181,8 +181,8 @@ def orthonormal_basis(vectors: Sequence[Sequence[float]], rank_tolerance: float 
 
     Args:
         vectors: the vectors.
-        rank_tolerance: relative length below which a remaining direction counts as rounding; larger gives a smaller
-            basis.
+        rank_tolerance: relative length below which a remaining direction counts as a rounding error; larger values give
+            a smaller basis.
     """
     scale = max((math.hypot(*v) for v in vectors), default=0.0)
     left = [[e / math.hypot(*v) for e in v] for v in vectors if math.hypot(*v) > rank_tolerance * scale]
@@ -209,14 +209,14 @@ def _remove_component(vector: Sequence[float], unit: Sequence[float]) -> list[fl
 
 
 def rational_echelon_form(rows: list[list[float]], max_denominator: int = 60) -> tuple[Row, ...] | None:
-    """Return the reduced echelon form of a matrix of doubles, if its entries are rationals with small denominators.
+    """Return the reduced row echelon form of a matrix of doubles in exact rational numbers.
 
     Args:
-        rows: the rows, changed in place.
-        max_denominator: largest denominator; larger accepts more accidental fractions.
+        rows: rows of the matrix, changed in place.
+        max_denominator: largest denominator; larger values accept more accidental fractions.
 
     Returns:
-        The form; None where an entry is no such rational.
+        the rows; None if an entry is not a rational number with a small denominator.
     """
     width, done = len(rows[0]), 0
     for column in range(width):

@@ -33,12 +33,12 @@ _DISTRIBUTIONS = (sp.erf, sp.erfc, sp.tanh, Sigmoid, SoftmaxEntry)
 
 
 def rewrite_without_overflow(expression: sp.Expr) -> sp.Expr:
-    """Rewrite logarithms and quotients of exponentials in an expression by functions that neither overflow nor cancel.
+    """Return an equal expression whose logarithms and quotients of exponentials neither overflow nor cancel.
 
-    The expression must be real where its symbols are.
+    The expression must be real for real values of its symbols.
     """
     written = expression.has(sp.log) or _has_exponential(expression)
-    return two_entry_softmax_to_sigmoid(_rewrite_parts_without_overflow(expression) if written else expression)
+    return two_entry_softmax_to_sigmoid(_rewrite_subexpressions_without_overflow(expression) if written else expression)
 
 
 def _has_exponential(e: sp.Expr) -> bool:
@@ -46,12 +46,12 @@ def _has_exponential(e: sp.Expr) -> bool:
 
 
 def _is_power_with_symbolic_exponent(e: sp.Expr) -> bool:
-    """Return whether an expression is a positive number to a symbolic power, as 2^x."""
+    """Return whether an expression is a positive number to a symbolic power, such as 2^x."""
     return bool(e.is_Pow and e.base.is_number and e.base.is_positive and e.exp.free_symbols)
 
 
-def _rewrite_parts_without_overflow(e: sp.Basic) -> sp.Basic:
-    """Rewrite logarithms, exponentials and quotients in an expression by stable functions, from the outside in."""
+def _rewrite_subexpressions_without_overflow(e: sp.Basic) -> sp.Basic:
+    """Return an equal expression with numerically stable logarithms, exponentials and quotients."""
     if not e.args or isinstance(e, Boolean):
         return e
     if isinstance(e, sp.log):
@@ -60,7 +60,7 @@ def _rewrite_parts_without_overflow(e: sp.Basic) -> sp.Basic:
         return _exponential_without_overflow(e.args[0])
     if (e.is_Mul or e.is_Pow) and (quotient := _quotient_without_overflow(e)) is not None:
         return quotient
-    inside = [_rewrite_parts_without_overflow(a) for a in e.args]
+    inside = [_rewrite_subexpressions_without_overflow(a) for a in e.args]
     return e if all(a is b for a, b in zip(inside, e.args, strict=True)) else e.func(*inside)
 
 
@@ -68,9 +68,9 @@ def _rewrite_parts_without_overflow(e: sp.Basic) -> sp.Basic:
 
 
 def _as_sum_of_exponentials(e: sp.Expr) -> Exponentials | None:
-    """Return an expression as a sum of exponentials, coefficients by exponent; None if there are too many terms.
+    """Return an expression as a sum of exponentials, in a dict exponent -> coefficient; None if it has too many terms.
 
-    The coefficients contain exponentials inside of functions only.
+    The coefficients contain exponentials only as arguments of other functions.
     """
     if e.is_Add:
         parts = [_as_sum_of_exponentials(term) for term in e.args]
@@ -100,12 +100,17 @@ def _as_sum_of_exponentials(e: sp.Expr) -> Exponentials | None:
 
 
 def _multiply_sums_of_exponentials(one: Exponentials, other: Exponentials) -> Exponentials | None:
-    """Return the product of two sums of exponentials."""
+    """Return the product of two sums of exponentials (dicts exponent -> coefficient); None if it has too many terms."""
     return _collect_exponents((a + b, c * d) for a, c in one.items() for b, d in other.items())
 
 
 def _collect_exponents(pairs: Iterable[tuple[sp.Expr, sp.Expr]], max_terms: int = 32) -> Exponentials | None:
-    """Return the coefficients of a sum of exponentials by exponent; None if there are too many terms."""
+    """Return a sum of exponentials as a dict exponent -> coefficient; None if it has too many terms.
+
+    Args:
+        pairs: exponents and coefficients; equal exponents may occur several times.
+        max_terms: largest number of different exponents.
+    """
     total: Exponentials = {}
     for exponent, coefficient in pairs:
         total[exponent] = total.get(exponent, _ZERO) + coefficient
@@ -114,22 +119,22 @@ def _collect_exponents(pairs: Iterable[tuple[sp.Expr, sp.Expr]], max_terms: int 
 
 
 def _has_varying_exponent(sums: Exponentials | None) -> bool:
-    """Return whether a sum of exponentials contains an exponent that is not a number."""
+    """Return whether a sum of exponentials has an exponent that contains symbols."""
     return sums is not None and any(exponent.free_symbols for exponent in sums)
 
 
 def _log_sum_exp_arguments(sums: Exponentials) -> list[sp.Expr] | None:
-    """Return the z_i of a sum of exponentials exp(z_i), sorted; None if a coefficient is not known to be positive."""
+    """Return the terms z_i by which a sum of exponentials is sum_i exp(z_i); None unless coefficients are positive."""
     if not all(c.is_positive for c in sums.values()):
         return None
     return [
-        _rewrite_parts_without_overflow(a) + _logarithm_without_overflow(c)
+        _rewrite_subexpressions_without_overflow(a) + _logarithm_without_overflow(c)
         for a, c in sorted(sums.items(), key=lambda pair: sp.default_sort_key(pair[0]))
     ]
 
 
 def _log_sum_exp(logits: list[sp.Expr]) -> sp.Expr:
-    """Return log sum exp(z_i), for two terms by a softplus if this loses no digits."""
+    """Return the log-sum-exp of given terms; of two terms as a softplus if this loses no digits."""
     if len(logits) == 1:
         return logits[0]
     if len(logits) == 2:
@@ -144,22 +149,26 @@ def _log_sum_exp(logits: list[sp.Expr]) -> sp.Expr:
 
 
 def _logarithm_without_overflow(argument: sp.Expr) -> sp.Expr:
-    """Return the logarithm of an expression as a sum over its factors that are known to be positive, and the rest."""
-    total, rest = _split_known_logarithms(argument)
+    """Return the logarithm of a product as a sum of numerically stable logarithms of its positive factors."""
+    total, rest = _split_off_stable_logarithms(argument)
     if total is None:
-        return sp.log(_rewrite_parts_without_overflow(argument))
+        return sp.log(_rewrite_subexpressions_without_overflow(argument))
     return total if rest == 1 else total + sp.log(rest)
 
 
-def _split_known_logarithms(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
-    """Return (sum of stable logarithms of factors, product of the other factors); (None, e) if no factor has one."""
+def _split_off_stable_logarithms(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
+    """Split off those factors of an expression whose logarithms have a numerically stable form.
+
+    Returns:
+        sum of these logarithms, product of the other factors; (None, e) if there is no such factor.
+    """
     if not e.is_Mul:
         known = _log_of_positive_expression(e)
         if known is not None:
             return known, _ONE
         short = factor_if_short(e)
         return (
-            _split_known_logarithms(short)
+            _split_off_stable_logarithms(short)
             if short != e and short.func in (sp.Mul, sp.Pow) and not _is_number_times_factor(short)
             else (None, e)
         )
@@ -171,7 +180,7 @@ def _split_known_logarithms(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
                 total, rest, found = total + known, sign * rest, True
                 break
         else:
-            rest = rest * _rewrite_parts_without_overflow(factor)
+            rest = rest * _rewrite_subexpressions_without_overflow(factor)
     if not found:
         return None, e
     if rest.is_positive:
@@ -181,12 +190,12 @@ def _split_known_logarithms(e: sp.Expr) -> tuple[sp.Expr | None, sp.Expr]:
 
 
 def _is_number_times_factor(product: sp.Expr) -> bool:
-    """Return whether a product is a number times one factor."""
+    """Return whether a product has two factors, the first of which is a number."""
     return len(product.args) == 2 and product.args[0].is_number
 
 
 def _log_of_positive_expression(e: sp.Expr) -> sp.Expr | None:
-    """Return the logarithm of a positive expression by stable functions; None if no rule applies."""
+    """Return the logarithm of an expression in a numerically stable form; None if no rule applies."""
     if e.is_number or e.is_Symbol:
         return None
     if e.is_Pow and e.exp.is_real and not e.base.is_number:
@@ -196,11 +205,11 @@ def _log_of_positive_expression(e: sp.Expr) -> sp.Expr | None:
     if sums is not None and _has_varying_exponent(sums):
         logits = _log_sum_exp_arguments(sums)
         return _log_of_exponential_difference(sums) if logits is None else _log_sum_exp(logits)
-    return _log_of_distribution_function(_rewrite_parts_without_overflow(e))
+    return _log_of_distribution_function(_rewrite_subexpressions_without_overflow(e))
 
 
 def _log_of_exponential_difference(sums: Exponentials) -> sp.Expr | None:
-    """Return log(c exp(a) - d exp(b)) by stable functions, if a + log c > b + log d is known; else None."""
+    """Return log(c exp(a) - d exp(b)) in a numerically stable form; None unless the difference is positive."""
     if len(sums) != 2 or [bool(c.is_positive) for c in sums.values()].count(True) != 1:
         return None
     (a, c), (b, d) = sorted(sums.items(), key=lambda pair: not pair[1].is_positive)
@@ -211,11 +220,14 @@ def _log_of_exponential_difference(sums: Exponentials) -> sp.Expr | None:
     known = _log_of_positive_expression(gap)
     if known is None and gap.is_positive:
         known = sp.log(gap)
-    return None if known is None else _rewrite_parts_without_overflow(higher) + LogGumbelCdf(known)
+    return None if known is None else _rewrite_subexpressions_without_overflow(higher) + LogGumbelCdf(known)
 
 
 def _log_of_distribution_function(e: sp.Expr) -> sp.Expr | None:
-    """Return log(c + d f) of a distribution function f, if c + d f is a multiple of f or of 1 - f; else None."""
+    """Return log(c + d f) in a numerically stable form, f being a distribution function such as erf or a sigmoid.
+
+    The result is None unless c + d f is a multiple of f or of 1 - f.
+    """
     if isinstance(e, Softplus):
         return LogSoftplus(e.args[0])
     terms = [term for term in sp.Add.make_args(e) if term.has(*_DISTRIBUTIONS)]
@@ -228,7 +240,7 @@ def _log_of_distribution_function(e: sp.Expr) -> sp.Expr | None:
     (f,) = functions
     c, d = e - term, term / f
     w = f.args[0]
-    for whole, ratio, known in _distribution_function_logarithms(f, w):
+    for whole, ratio, known in _identities_of_distribution_function(f, w):
         if c == 0 and whole is None and d.is_positive:
             return _logarithm_without_overflow(d) + known
         if whole is not None and c.is_positive and d / c == ratio:
@@ -236,8 +248,16 @@ def _log_of_distribution_function(e: sp.Expr) -> sp.Expr | None:
     return None
 
 
-def _distribution_function_logarithms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
-    """Return (m, r, log p) for identities 1 + r f = m p of a distribution function f; (None, 1, log f) for f itself."""
+def _identities_of_distribution_function(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.Expr | None, sp.Expr, sp.Expr]]:
+    """Return identities 1 + r f = m p of a distribution function f, with a probability p whose logarithm is stable.
+
+    Args:
+        f: the function, such as erf(w) or a sigmoid.
+        w: its argument.
+
+    Returns:
+        one tuple (m, r, log p) per identity; (None, 1, log f) if f is itself a probability.
+    """
     root, half, two = sp.sqrt(2), sp.Rational(1, 2), sp.Integer(2)
     if isinstance(f, sp.erf):
         return [(two, _ONE, LogNormalCdf(root * w)), (two, -_ONE, LogNormalCdf(-root * w))]
@@ -260,7 +280,7 @@ def _distribution_function_logarithms(f: sp.Expr, w: sp.Expr) -> list[tuple[sp.E
 
 
 def _exponential_without_overflow(exponent: sp.Expr) -> sp.Expr:
-    """Return exp of an expression, with exp(n z - exp(z)) as one function with finite derivatives."""
+    """Return the exponential of an expression; exp(n z - exp(z)) becomes one function with finite derivatives."""
     falling = [term for term in sp.Add.make_args(exponent) if _has_varying_exponent(_as_sum_of_exponentials(-term))]
     logits = _log_sum_exp_arguments(_as_sum_of_exponentials(-falling[0]) or {}) if len(falling) == 1 else None
     if logits is not None and len(logits) == 1:
@@ -269,11 +289,11 @@ def _exponential_without_overflow(exponent: sp.Expr) -> sp.Expr:
             over = rest - n * logits[0]
             if not over.free_symbols & logits[0].free_symbols:
                 return sp.exp(over) * GumbelTerm(sp.Integer(n), logits[0])
-    return sp.exp(_rewrite_parts_without_overflow(exponent))
+    return sp.exp(_rewrite_subexpressions_without_overflow(exponent))
 
 
 def _quotient_without_overflow(e: sp.Expr) -> sp.Expr | None:
-    """Return a quotient of exponentials by softmax entries or one exponential; None if it has no such form."""
+    """Return a quotient of exponentials as softmax entries or as one exponential; None if it has no such form."""
     below: list[tuple[Exponentials, list[sp.Expr], sp.Expr]] = []
     above, rest = _ONE, []
     for factor in sp.Mul.make_args(e):
@@ -303,6 +323,6 @@ def _quotient_without_overflow(e: sp.Expr) -> sp.Expr | None:
             total += coefficient / sums[exponent] * entry
         else:
             total += coefficient * sp.exp(
-                _rewrite_parts_without_overflow(exponent) - sp.Add(*[k * _log_sum_exp(z) for _, z, k in below])
+                _rewrite_subexpressions_without_overflow(exponent) - sp.Add(*[k * _log_sum_exp(z) for _, z, k in below])
             )
-    return sp.Mul(*map(_rewrite_parts_without_overflow, rest), total)
+    return sp.Mul(*map(_rewrite_subexpressions_without_overflow, rest), total)

@@ -8,14 +8,12 @@ import sympy as sp
 
 
 def factor_if_short(expression: sp.Expr, *, max_functions: int = 6, max_operations: int = 200) -> sp.Expr:
-    """Return an expression over one denominator, in factors.
-
-    A long one, or one of many functions, is returned as it is: SymPy's time grows like a power of their number.
+    """Return a short expression over one denominator, in factors; a long one unchanged, since SymPy is slow.
 
     Args:
         expression: the expression.
-        max_functions: most functions in an expression that is factored.
-        max_operations: most operations in one.
+        max_functions: largest number of functions in an expression that is factored.
+        max_operations: largest number of operations in an expression that is factored.
     """
     long = len(expression.atoms(sp.Function)) > max_functions or sp.count_ops(expression) > max_operations
     return expression if long else sp.factor(sp.together(expression))
@@ -24,18 +22,18 @@ def factor_if_short(expression: sp.Expr, *, max_functions: int = 6, max_operatio
 def extract_maximal_subexpressions(
     expressions: Iterable[sp.Expr], inside: set[sp.Symbol], outside: set[sp.Symbol], prefix: str
 ) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
-    """Name the maximal subexpressions that contain symbols of `inside` and none of `outside`.
+    """Replace the largest subexpressions that depend on some symbols and not on others by new symbols.
 
-    Such terms of a sum or product are combined.
+    Such terms of one sum or product become a single subexpression.
 
     Args:
         expressions: the expressions.
-        inside: symbols that a named subexpression must contain.
-        outside: symbols that none may contain.
-        prefix: first letters of the names.
+        inside: symbols of which a replaced subexpression contains at least one.
+        outside: symbols of which it contains none.
+        prefix: first letters of the names of the new symbols.
 
     Returns:
-        The definitions (symbol, subexpression) and the expressions in terms of them.
+        the definitions (new symbol, subexpression) and the rewritten expressions.
     """
     definitions: dict[sp.Expr, sp.Symbol] = {}
 

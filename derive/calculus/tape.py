@@ -30,14 +30,15 @@ _COMPARED = {
 
 
 class EvaluationTape:
-    """A program that evaluates expressions and their gradients at points: a list of nodes, arguments first.
+    """A list of operations (nodes, arguments before functions) that evaluates expressions and their gradients.
 
     Args:
         symbols: coordinates of a point.
         outputs: scalar expressions in these symbols.
 
     Raises:
-        NotImplementedError: an expression contains something other than functions and relations.
+        NotImplementedError: an expression contains an unknown symbol, or an object that is neither a number, a function
+            nor a relation.
     """
 
     def __init__(self, symbols: Sequence[sp.Symbol], outputs: Sequence[sp.Basic]) -> None:
@@ -49,10 +50,10 @@ class EvaluationTape:
         self.outputs = [self._append_expression_node(e) for e in outputs]
 
     def _append_expression_node(self, e: sp.Basic) -> int:
-        """Return the index of an expression's node; append the node and its arguments if it is new."""
+        """Return the index of the node of an expression; nodes for it and its arguments are appended if it is new."""
         if e not in self._index:
             if isinstance(e, sp.Symbol):
-                raise NotImplementedError(f"the symbol {e} has no value: it is not among the symbols of the tape")
+                raise NotImplementedError(f"the symbol {e} has no value; add it to the `symbols` of the EvaluationTape")
             number = isinstance(e, sp.Expr) and e.is_number and not isinstance(e, ExprCondPair)
             if not number and not isinstance(e, _KNOWN):
                 raise NotImplementedError(f"{e} cannot be evaluated: it is neither a number, a function nor a relation")
@@ -67,17 +68,18 @@ class EvaluationTape:
         return self._index[e]
 
     def evaluate_nodes(self, point: Sequence[float], choose: Choice | None = None) -> list[Any]:
-        """Return the values of all nodes at a point, nan for a node without a value.
+        """Return the values of all nodes at a point; nan where a value does not exist.
 
-        A node in pieces has (value, index of its piece) in place of its value.
+        For a piecewise function the entry is a pair (value, index of its piece).
 
         Args:
-            point: one value for each symbol.
-            choose: returns the piece to take for a number of pieces; None for the true piece.
+            point: value of each symbol.
+            choose: function from the number of pieces to the index of the piece that is evaluated; None for the piece
+                in which the point lies.
         """
         values: list[Any] = list(point)
         for e, arguments, rule in self._nodes[self.width :]:
-            inside = [_without_piece_index(values[n]) for n in arguments]
+            inside = [_drop_piece_index(values[n]) for n in arguments]
             try:
                 if isinstance(e, PIECEWISE):
                     values.append(_evaluate_piecewise_function(e, inside, choose))
@@ -87,15 +89,15 @@ class EvaluationTape:
                 values.append(math.nan)
         return values
 
-    def output_values_at(self, point: Sequence[float]) -> list[float] | None:
+    def output_values_at_point(self, point: Sequence[float]) -> list[float] | None:
         """Return the values of the output expressions at a point; None if one of them is not finite."""
         values = self.evaluate_nodes(point)
-        found = self.output_values_of_run(values)
+        found = self.output_values_from_nodes(values)
         return found if all(map(_is_finite_number, found)) else None
 
-    def output_values_of_run(self, run: Sequence[Any]) -> list[Any]:
+    def output_values_from_nodes(self, run: Sequence[Any]) -> list[Any]:
         """Return the values of the output expressions from the values of all nodes."""
-        return [_without_piece_index(run[n]) for n in self.outputs]
+        return [_drop_piece_index(run[n]) for n in self.outputs]
 
     def output_gradient(self, values: Sequence[Any], output: int) -> list[float] | None:
         """Return the gradient of one output in all symbols, by reverse differentiation; None if it is not finite.
@@ -109,7 +111,7 @@ class EvaluationTape:
         for n in range(self.outputs[output], self.width - 1, -1):
             e, arguments, _ = self._nodes[n]
             if adjoint[n] and arguments:
-                inside = [_without_piece_index(values[m]) for m in arguments]
+                inside = [_drop_piece_index(values[m]) for m in arguments]
                 try:
                     slopes = (
                         _piecewise_partial_derivatives(e, values[n])
@@ -128,8 +130,8 @@ class EvaluationTape:
 _KNOWN = (sp.Add, sp.Mul, sp.Pow, sp.Function, Relational, And, Or, Not, BooleanAtom, ExprCondPair, *PIECEWISE)
 
 
-def _without_piece_index(value: Any) -> Any:
-    """Return the value of a node; for a piecewise function without the index of its piece."""
+def _drop_piece_index(value: Any) -> Any:
+    """Return the value of a node without the index of the piece that a piecewise function adds."""
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -138,7 +140,13 @@ def _is_finite_number(value: Any) -> bool:
 
 
 def _evaluate_piecewise_function(e: sp.Basic, inside: Sequence[Any], choose: Choice | None) -> tuple[float, int]:
-    """Return the value of a piecewise function, and the index of the chosen piece in `smooth_pieces_of`."""
+    """Return the value of a piecewise function, and the index of the piece that was evaluated.
+
+    Args:
+        e: the function.
+        inside: values of its arguments.
+        choose: function from the number of pieces to the index of the piece; None for the piece of the arguments.
+    """
     if isinstance(e, sp.Piecewise):
         values = [pair[0] for pair in inside]
         chosen = choose(len(values)) if choose else next((n for n, pair in enumerate(inside) if pair[1]), -1)
@@ -156,7 +164,7 @@ def _evaluate_piecewise_function(e: sp.Basic, inside: Sequence[Any], choose: Cho
 
 
 def _piecewise_partial_derivatives(e: sp.Basic, value: tuple[float, int]) -> list[float]:
-    """Return the partial derivatives of a piecewise function."""
+    """Return the partial derivatives of a piecewise function with respect to its arguments, in its current piece."""
     chosen = value[1]
     if isinstance(e, sp.Abs):
         return [-1.0 if chosen else 1.0]
@@ -166,7 +174,7 @@ def _piecewise_partial_derivatives(e: sp.Basic, value: tuple[float, int]) -> lis
 
 
 def _node_evaluation_function(e: sp.Basic) -> Callable[..., Any]:
-    """Return the function that evaluates a node from its arguments."""
+    """Return a Python function that evaluates an operation (such as a sum or a softmax) from its arguments."""
     if isinstance(e, sp.Add):
         return lambda *inside: math.fsum(inside)
     if isinstance(e, sp.Mul):
@@ -191,7 +199,7 @@ def _node_evaluation_function(e: sp.Basic) -> Callable[..., Any]:
 
 
 class _ValueAndCondition(list):
-    """A value with its condition; a list, unlike the tuple of a value and the index of its piece."""
+    """A pair (value, condition) of a piecewise function; as a list, to differ from a tuple (value, index of piece)."""
 
 
 def _sigmoid(z: float) -> float:
@@ -205,7 +213,13 @@ def _softmax(logits: Sequence[float]) -> list[float]:
 
 
 def _node_partial_derivatives(e: sp.Basic, inside: Sequence[Any], value: Any) -> Sequence[float]:
-    """Return the partial derivatives of a node's function."""
+    """Return the partial derivatives of an operation with respect to its arguments.
+
+    Args:
+        e: the operation, a SymPy expression.
+        inside: values of its arguments.
+        value: its own value.
+    """
     if isinstance(e, sp.Add):
         return [1.0] * len(inside)
     if isinstance(e, sp.Mul):
@@ -231,7 +245,7 @@ def _node_partial_derivatives(e: sp.Basic, inside: Sequence[Any], value: Any) ->
 def _compile_function_and_derivatives(
     function: type[sp.Function], count: int
 ) -> tuple[Callable[..., float], tuple[Callable[..., float], ...]]:
-    """Return compiled functions of doubles for a SymPy function and its partial derivatives."""
+    """Return Python functions of floats for a SymPy function and for its partial derivatives."""
     arguments = [sp.Dummy(real=True) for _ in range(count)]
     value = function(*arguments)
     return _compile_expression(arguments, value), tuple(
@@ -240,16 +254,16 @@ def _compile_function_and_derivatives(
 
 
 def _compile_expression(arguments: Sequence[sp.Dummy], expression: sp.Expr) -> Callable[..., float]:
-    """Return a compiled function of doubles for an expression; its value is nan if no library has the function."""
+    """Return a Python function of floats for an expression; it returns nan if no library can evaluate it."""
     functions = []
     for library in ("math", "mpmath"):
         with suppress(NotImplementedError, ValueError):
             functions.append(sp.lambdify(arguments, expression, library))
 
-    def evaluate_in_first_library(*inside: float) -> float:
+    def evaluate_with_available_library(*inside: float) -> float:
         for function in functions:
             with suppress(NameError):
                 return float(function(*inside))
         return math.nan
 
-    return evaluate_in_first_library
+    return evaluate_with_available_library

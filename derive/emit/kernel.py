@@ -1,6 +1,6 @@
 """Typed kernels of scalar statements, ready to be printed in any language: the boundary between SymPy and source text.
 
-`as_kernel` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
+`make_kernel` turns expressions into a `Kernel`: softmax rows become one call that yields the whole row, common
 subexpressions become temporaries, and every expression a nest of plain tuples
 ("number", p, q) | ("name", n) | ("add", ...) | ("mul", ...) | ("power", base, n) | ("call", function, ...).
 
@@ -78,11 +78,11 @@ _CALLS = {
 
 
 class ArrayEntryName(str):
-    """The name array_i_j of an entry of an array, with the array and the indices as attributes.
+    """The name array_i_j of one entry of an array; a string that also holds array and indices.
 
     Attributes:
-        array: name of the array.
-        place: indices in it.
+        array: name of the array in generated code.
+        place: indices of the entry in the array.
     """
 
     array: str
@@ -92,8 +92,8 @@ class ArrayEntryName(str):
         """Create the name of the entry with these indices.
 
         Args:
-            array: name of the array.
-            *place: indices, in their order.
+            array: name of the array in generated code.
+            *place: indices of the entry.
         """
         entry = super().__new__(cls, "_".join([array, *map(str, place)]))
         entry.array, entry.place = array, place
@@ -101,7 +101,7 @@ class ArrayEntryName(str):
 
     @property
     def symbol(self) -> sp.Symbol:
-        """Return the real symbol with the name of the entry."""
+        """Return the real SymPy symbol with the name of this entry."""
         return sp.Symbol(str(self), real=True)
 
     @property
@@ -109,8 +109,8 @@ class ArrayEntryName(str):
         """Return the indices of the entry as text, for example "1, 0"."""
         return ", ".join(map(str, self.place))
 
-    def same_entry_of_array(self, array: str) -> ArrayEntryName:
-        """Return the name of the entry of another array with the same indices."""
+    def matching_entry(self, array: str) -> ArrayEntryName:
+        """Return the name of the entry of another array that has the same indices."""
         return ArrayEntryName(array, *self.place)
 
 
@@ -118,8 +118,8 @@ def array_entries(array: str, *shape: int) -> list[ArrayEntryName]:
     """Return the names of all entries of an array, the last index fastest.
 
     Args:
-        array: name of the array.
-        *shape: its shape.
+        array: name of the array in generated code.
+        *shape: shape of the array.
     """
     return [ArrayEntryName(array, *place) for place in product(*map(range, shape))]
 
@@ -128,7 +128,7 @@ def upper_triangle_entries(array: str, blocks: int, size: int) -> list[ArrayEntr
     """Return the names of the entries in the upper triangles of symmetric blocks, row by row.
 
     Args:
-        array: name of the array.
+        array: name of the array in generated code.
         blocks: number of blocks.
         size: rows of a block.
     """
@@ -136,7 +136,7 @@ def upper_triangle_entries(array: str, blocks: int, size: int) -> list[ArrayEntr
 
 
 def calling_function_location(depth: int = 1) -> str:
-    """Return "derive/file:function" of the function `depth` levels above the caller; empty outside of derive."""
+    """Return "derive/file:function" of the function `depth` calls above the caller; empty outside of derive."""
     return _code_location(sys._getframe(depth + 1).f_code)
 
 
@@ -150,7 +150,7 @@ def model_function_location(model: FixedSizeModel, function: Any = None) -> str:
     """Return the place "derive/file:function" of a function of a catalogue model, or the name of a user's model.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         function: function of the model; its loss by default.
     """
     return definition_location(function or model.written.get("loss")) or f"model {model.name}"
@@ -171,8 +171,8 @@ def add_origin_comment(lines: Sequence[str], equations: str = "") -> list[str]:
     """Return generated lines below an origin comment, which names the calling function as their writer.
 
     Args:
-        lines: lines of source text; none gives none.
-        equations: equations that they evaluate, "docs/theory.md (4.3)" for example.
+        lines: lines of source text; without lines there is no comment.
+        equations: equations that the lines evaluate, "docs/theory.md (4.3)" for example.
     """
     return [origin_comment(calling_function_location(), (), equations), *lines] if lines else []
 
@@ -181,8 +181,8 @@ def origin_comment(writer: str, formulas: Sequence[str] = (), equations: str = "
     """Return a comment on generated lines: their writer, and the sources and equations of the formulas.
 
     Args:
-        writer: derive/emit/file:function.
-        formulas: derive/file:function of the formulas, the model last.
+        writer: function that writes the lines, as derive/emit/file:function.
+        formulas: functions that define the formulas, as derive/file:function, the model last.
         equations: equations that the lines evaluate.
     """
     return f"# {' < '.join([writer, *formulas])}{', ' if equations else ''}{equations}"
@@ -190,7 +190,7 @@ def origin_comment(writer: str, formulas: Sequence[str] = (), equations: str = "
 
 @dataclass(frozen=True)
 class AssignmentStatement:
-    """An assignment targets = expression; a call that returns a row (softmax) has several targets."""
+    """An assignment of an expression to one variable, or of a row (softmax) to several."""
 
     targets: tuple[str, ...]
     expression: Node
@@ -198,11 +198,14 @@ class AssignmentStatement:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Straight-line code: assignments (`statements`), then `results`, expressions by name.
+    """A block of scalar code without branches: assignments, followed by named results.
 
     Attributes:
-        builder: the function that made it, derive/emit/file:function.
-        formulas: the functions that its expressions come from; equations: those that it evaluates.
+        statements: assignments in their order.
+        results: (name, expression) of each result.
+        builder: function that built the kernel, as derive/emit/file:function.
+        formulas: functions that define its expressions, as derive/file:function.
+        equations: numbers of the equations that it evaluates.
     """
 
     statements: tuple[AssignmentStatement, ...]
@@ -213,7 +216,7 @@ class Kernel:
 
     @property
     def origin_comment(self) -> str:
-        """Return the comment on the origin of the kernel; empty if its builder is not known."""
+        """Return the comment on the kernel's origin in generated code; empty if its builder is not known."""
         return origin_comment(self.builder, self.formulas, self.equations) if self.builder else ""
 
     @property
@@ -224,7 +227,7 @@ class Kernel:
 
     @property
     def input_names(self) -> frozenset[str]:
-        """Return the names of the kernel's inputs: those that no statement defines before their use."""
+        """Return the names of the kernel's inputs: names that are used but not assigned before."""
         defined: set[str] = set()
         read: set[str] = set()
         for statement in self.statements:
@@ -235,8 +238,8 @@ class Kernel:
         return frozenset(read)
 
     @property
-    def results_with_statements(self) -> list[tuple[list[AssignmentStatement], str, Node]]:
-        """Return (statements, name, expression) of each result, with the statements first needed by it."""
+    def results_with_needed_statements(self) -> list[tuple[list[AssignmentStatement], str, Node]]:
+        """Return (statements, name, expression) of each result, with the statements that it is the first to need."""
         made = {target: statement for statement in self.statements for target in statement.targets}
         done: set[AssignmentStatement] = set()
         found = []
@@ -259,7 +262,7 @@ class RecordedKernel:
 
     Attributes:
         kernel: the kernel.
-        inputs: the symbols it depends on, with their assumptions.
+        inputs: symbols that the kernel depends on, with their assumptions.
         inner: whether its results are used only by other kernels, under numbered names (f0, f1, ...).
     """
 
@@ -289,16 +292,16 @@ def _record_kernel(kernel: Kernel, inputs: Iterable[sp.Symbol], inner: bool) -> 
 
 
 def cache_and_record_kernels(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache the results of a function by argument; the kernels that it builds are recorded at every call."""
+    """Return a function with cached results that records the kernels it builds at every call, cached or not."""
 
     @cache
-    def cached_call_with_kernels(*given: Hashable) -> tuple[T, list[RecordedKernel]]:
+    def call_cached_function(*given: Hashable) -> tuple[T, list[RecordedKernel]]:
         with record_kernels() as frozen:
             return function(*given), frozen
 
     @wraps(function)
     def call_and_record_kernels(*given: Hashable) -> T:
-        result, frozen = cached_call_with_kernels(*given)
+        result, frozen = call_cached_function(*given)
         if (record := _RECORD.get()) is not None:
             record += frozen
         return result
@@ -325,7 +328,7 @@ def names_in_node(node: Node) -> set[str]:
     return set().union(*[names_in_node(child) for child in node[1:] if isinstance(child, tuple)])
 
 
-def as_kernel(
+def make_kernel(
     outputs: Mapping[Name, sp.Expr],
     definitions: Mapping[str, sp.Expr] | None = None,
     prefix: str = "t",
@@ -333,12 +336,12 @@ def as_kernel(
     equations: str = "",
     formulas: Sequence[Any] = (),
 ) -> Kernel:
-    """Return a kernel that evaluates expressions, with common subexpressions as temporaries.
+    """Return a kernel that evaluates expressions, with common subexpressions as temporary variables.
 
     Args:
-        outputs: name -> expression.
-        definitions: name -> expression, intermediate values that outputs and other definitions use by name.
-        prefix: prefix of the temporaries' names; must not collide with symbols.
+        outputs: expressions to evaluate, by name.
+        definitions: intermediate values by name, which outputs and other definitions use.
+        prefix: start of the temporary variables' names; no symbol may have such a name.
         inner: whether the outputs are used only by other kernels, under numbered names; `record_kernels` keeps it.
         equations: equations that the outputs evaluate.
         formulas: functions that the expressions come from, or their definitions as text.
@@ -347,7 +350,7 @@ def as_kernel(
         TypeError: an expression contains a function that no printer supports.
     """
     definitions = definitions or {}
-    statements, nodes, read = _lower_expressions(tuple(outputs.items()), tuple(definitions.items()), prefix)
+    statements, nodes, read = _convert_to_statements(tuple(outputs.items()), tuple(definitions.items()), prefix)
     sources = [one if isinstance(one, str) else definition_location(one) for one in formulas]
     results = tuple(zip(outputs, nodes, strict=True))
     kernel = Kernel(statements, results, calling_function_location(), tuple(filter(None, sources)), equations)
@@ -356,10 +359,13 @@ def as_kernel(
 
 
 @lru_cache(maxsize=2**12)
-def _lower_expressions(
+def _convert_to_statements(
     outputs: tuple[tuple[str, sp.Expr], ...], definitions: tuple[tuple[str, sp.Expr], ...], prefix: str
 ) -> tuple[tuple[AssignmentStatement, ...], tuple[Node, ...], frozenset[sp.Symbol]]:
-    """Return statements, one node per output, and the symbols used; cached, as many models share expressions."""
+    """Return statements, one node per output, and the symbols used, of expressions with common subexpressions.
+
+    The result is cached, as many models share expressions.
+    """
     every = [_expand_gumbel_terms(sp.sympify(expression)) for _, expression in (*definitions, *outputs)]
     rows, replaced = _replace_softmax_rows(every, prefix)
     logits = [z for row in rows for z in row[0]]
@@ -383,31 +389,34 @@ def _lower_expressions(
     ordered: list[AssignmentStatement] = []
     done: set[str] = set()
 
-    def append_after_dependencies(name: str) -> None:
+    def append_statement_with_dependencies(name: str) -> None:
         if name in done or name not in pending:
             return
         statement = pending[name]
         done.update(statement.targets)
         for inner in sorted(names_in_node(statement.expression), key=_natural_sort_key):
-            append_after_dependencies(inner)
+            append_statement_with_dependencies(inner)
         ordered.append(statement)
 
     for node in nodes:
         for name in sorted(names_in_node(node), key=_natural_sort_key):
-            append_after_dependencies(name)
+            append_statement_with_dependencies(name)
     statements, renamed = _remove_alias_definitions(ordered, nodes, [name for name, _ in definitions])
     return statements, renamed, frozenset().union(*[e.free_symbols for e in every])
 
 
 def _expand_gumbel_terms(expression: sp.Expr) -> sp.Expr:
-    """Replace GumbelTerm, which serves to avoid overflow in derivatives, by one exponential."""
+    """Return an expression with each `GumbelTerm`, which avoids overflow in derivatives, as one exponential."""
     return expression.xreplace({term: term.to_elementary_functions() for term in expression.atoms(GumbelTerm)})
 
 
 def _remove_alias_definitions(
     statements: Sequence[AssignmentStatement], nodes: Sequence[Node], definitions: Iterable[str]
 ) -> tuple[tuple[AssignmentStatement, ...], tuple[Node, ...]]:
-    """Remove definitions that equal a temporary, and rename the temporary to the first of them."""
+    """Return statements and nodes without definitions that only rename a temporary variable.
+
+    The temporary variable takes the name of the first such definition.
+    """
     known, made = set(definitions), {target for statement in statements for target in statement.targets}
     names_of: dict[str, str] = {}
     kept = []
@@ -429,7 +438,7 @@ def _remove_alias_definitions(
 
 
 def _natural_sort_key(name: str) -> tuple[Any, ...]:
-    """Return a sort key for which t2 comes before t10."""
+    """Return a sort key for names that end in numbers: t2 comes before t10."""
     head = name.rstrip("0123456789")
     return (head, int(name[len(head) :] or -1))
 
@@ -437,7 +446,7 @@ def _natural_sort_key(name: str) -> tuple[Any, ...]:
 def _replace_softmax_rows(
     expressions: Sequence[sp.Expr], prefix: str
 ) -> tuple[list[tuple[list[sp.Expr], list[str]]], list[sp.Expr]]:
-    """Replace softmax entries, innermost first, by symbols; each tuple of logits has one row of symbols."""
+    """Replace softmax entries in expressions by symbols, innermost first; equal logits share a row of symbols."""
     current = list(expressions)
     rows: list[tuple[list[sp.Expr], list[str]]] = []
     while True:
@@ -455,10 +464,10 @@ def _replace_softmax_rows(
 
 
 def expression_to_node(expression: sp.Expr) -> Node:
-    """Convert a SymPy expression to a node of nested tuples.
+    """Convert a SymPy expression to a tree of nested tuples, as a kernel contains it.
 
     Raises:
-        TypeError: it contains a function that no printer supports.
+        TypeError: the expression contains a function that no printer supports.
     """
     if expression.is_Rational:
         return ("number", int(expression.p), int(expression.q))
@@ -500,11 +509,11 @@ def expression_to_node(expression: sp.Expr) -> Node:
         if isinstance(expression, function):
             arguments = expression.args[:1] if name == "heaviside" else expression.args
             return ("call", name, *[expression_to_node(a) for a in arguments])
-    known = ", ".join(
+    names = ", ".join(
         sorted(f"sp.{function.__name__}" for function in _CALLS if function.__module__.startswith("sympy"))
     )
     raise TypeError(
-        f"no code can be generated for the function {type(expression).__name__} in {expression}; allowed are {known}"
+        f"no code can be generated for the function {type(expression).__name__} in {expression}; allowed are {names}"
     )
 
 
@@ -526,10 +535,10 @@ def _condition_to_node(condition: sp.Basic) -> Node:
 
 
 def split_kernel_by_inputs(kernel: Kernel, outer: set[str], prefix: str) -> tuple[Kernel, Kernel]:
-    """Split a kernel in two: the part that depends only on the names in `outer` (and constants), and the rest.
+    """Return two kernels in place of one; the first depends only on the inputs `outer`.
 
-    The first kernel's results, called `prefix`0, ..., are inputs of the second. Within a sum or product those factors
-    are taken together.
+    The first kernel's results, named `prefix`0 and so on, are inputs of the second. Terms or factors that depend
+    only on `outer` are taken together.
 
     Args:
         kernel: kernel to split.
@@ -546,23 +555,23 @@ def split_kernel_by_inputs(kernel: Kernel, outer: set[str], prefix: str) -> tupl
             return node
         return ("name", results.setdefault(node, f"{prefix}{len(results)}"))
 
-    def split_node(node: Node) -> Node:
+    def split_node_by_inputs(node: Node) -> Node:
         if node[0] == "number":
             return node
         if names_in_node(node) <= known:
             return name_result_of_first_kernel(node)
         if node[0] in ("add", "mul"):
             pure = [a for a in node[1:] if names_in_node(a) <= known]
-            mixed = [split_node(a) for a in node[1:] if not names_in_node(a) <= known]
+            mixed = [split_node_by_inputs(a) for a in node[1:] if not names_in_node(a) <= known]
             if len(pure) == 1:
                 pure = [name_result_of_first_kernel(pure[0])]
             elif any(a[0] != "number" for a in pure):
                 pure = [name_result_of_first_kernel((node[0], *pure))]
             return (node[0], *pure, *mixed)
         if node[0] == "power":
-            return ("power", split_node(node[1]), node[2])
+            return ("power", split_node_by_inputs(node[1]), node[2])
         if node[0] == "call":
-            return ("call", node[1], *[split_node(a) for a in node[2:]])
+            return ("call", node[1], *[split_node_by_inputs(a) for a in node[2:]])
         return node
 
     for statement in kernel.statements:
@@ -570,13 +579,13 @@ def split_kernel_by_inputs(kernel: Kernel, outer: set[str], prefix: str) -> tupl
             first.append(statement)
             known.update(statement.targets)
         else:
-            second.append(AssignmentStatement(statement.targets, split_node(statement.expression)))
-    last = tuple((name, split_node(node)) for name, node in kernel.results)
+            second.append(AssignmentStatement(statement.targets, split_node_by_inputs(statement.expression)))
+    last = tuple((name, split_node_by_inputs(node)) for name, node in kernel.results)
     columns = tuple((name, node) for node, name in results.items())
     split = (
         replace(kernel, statements=tuple(first), results=columns),
         replace(kernel, statements=tuple(second), results=last),
     )
     for part, inner in zip(split, (True, False), strict=True):
-        _record_kernel(part, (), inner)  # `as_kernel` has recorded the symbols
+        _record_kernel(part, (), inner)  # `make_kernel` has recorded the symbols
     return split

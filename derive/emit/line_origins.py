@@ -55,9 +55,10 @@ def fill_in_equation_citations(text: str) -> str:
 
 
 def lines_with_origins(text: str) -> list[tuple[str, str]]:
-    """Return (line, origin) for the lines of a file; origin comments are removed, except at the head of functions.
+    """Return (line, origin) of each line of a composed file, without its origin comments.
 
-    An origin is the text of a comment, followed by ` -> name` on lines that compute a result of several lines.
+    The first origin comment of every function stays. An origin is the text of a comment, followed by ` -> name` on
+    lines that compute a result of several lines.
     """
     found: list[tuple[str, str]] = []
     file = function = source = result = ""  # of the file, the function and the line; result of the line
@@ -122,8 +123,8 @@ class LineOrigin(NamedTuple):
     Attributes:
         writer: a template, or the function of derive/emit that wrote it.
         formulas: definitions of its formulas, the model last.
-        equations: those it evaluates, as `docs/theory.md (4.3)`; may be empty.
-        result: the name that it is computed for, if that is on another line.
+        equations: equations that the line evaluates, as `docs/theory.md (4.3)`; may be empty.
+        result: name of the result that the line helps to compute, if this is on another line.
     """
 
     writer: str
@@ -132,7 +133,7 @@ class LineOrigin(NamedTuple):
     result: str
 
     @classmethod
-    def from_source_text(cls, source: str) -> LineOrigin:
+    def parse_origin_comment(cls, source: str) -> LineOrigin:
         """Return the origin that a text of `lines_with_origins` describes."""
         whole, _, result = source.partition(" -> ")
         who, _, equations = whole.partition(", docs/")
@@ -148,7 +149,7 @@ def find_line_origin(path: Path, line: int) -> LineOrigin | None:
         line: number of the line, from 1.
 
     Raises:
-        OSError: `sources.json` cannot be read.
+        OSError: the file `sources.json` cannot be read.
         ValueError: its content is invalid.
     """
     for folder in path.parents:
@@ -157,5 +158,5 @@ def find_line_origin(path: Path, line: int) -> LineOrigin | None:
             known = json.loads(kept.read_text(encoding="utf-8"))
             changes = known["lines"].get(path.relative_to(folder).as_posix(), [])
             at = bisect_right([first for first, _ in changes], line) - 1
-            return LineOrigin.from_source_text(known["sources"][changes[at][1]]) if at >= 0 else None
+            return LineOrigin.parse_origin_comment(known["sources"][changes[at][1]]) if at >= 0 else None
     return None

@@ -18,7 +18,7 @@ from ..authoring.parameters import DiscreteNoise, Structure, flatten_entries
 from ..authoring.regulariser import FixedSizePenalty
 from ..calculus.stable_functions import rewrite_without_overflow
 from ..errors import ModelError
-from .kernel import Kernel, as_kernel
+from .kernel import Kernel, make_kernel
 from .printers.mpmath import evaluate_kernel
 
 
@@ -49,7 +49,7 @@ def check_loss_is_real(model: FixedSizeModel, options: CounterexampleSearchOptio
     A root or logarithm of a field is complex where the field is negative.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         options: numbers of random points.
 
     Raises:
@@ -59,7 +59,7 @@ def check_loss_is_real(model: FixedSizeModel, options: CounterexampleSearchOptio
         if expression is None or expression.is_real:
             continue
         generator = random.Random(7)
-        kernel = as_kernel({name: expression})
+        kernel = make_kernel({name: expression})
         for _ in range(options.rays):
             point = _random_fields_and_parameters(model, kernel, generator)
             point |= {x.name: mp.mpf(generator.gauss(0, 1)) for x in model.X} | _random_overlaps(model, generator)
@@ -100,7 +100,7 @@ def check_loss_is_bounded_below(model: FixedSizeModel, options: CounterexampleSe
     """Raise ModelError if the loss decreases without bound along a random ray of the student's fields.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         options: numbers of random points.
 
     Raises:
@@ -110,7 +110,7 @@ def check_loss_is_bounded_below(model: FixedSizeModel, options: CounterexampleSe
         # A loss that contains q may be bounded for W as a whole but not at fixed q.
         return
     generator = random.Random(3)
-    kernel = as_kernel({"loss": rewrite_without_overflow(model.loss)})
+    kernel = make_kernel({"loss": rewrite_without_overflow(model.loss)})
     for _ in range(options.rays):
         point = _random_fields_and_parameters(model, kernel, generator)
         ray = {x.name: generator.gauss(0, 1) for x in model.X}
@@ -131,7 +131,7 @@ def check_loss_is_finite(model: FixedSizeModel, options: CounterexampleSearchOpt
     """Raise ModelError if the loss is not finite in double precision at any of many random fields.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         options: numbers of random points.
 
     Raises:
@@ -140,7 +140,7 @@ def check_loss_is_finite(model: FixedSizeModel, options: CounterexampleSearchOpt
     if model.loss_depends_on_q:
         return
     generator = random.Random(6)
-    kernel = as_kernel({"loss": rewrite_without_overflow(model.loss)})
+    kernel = make_kernel({"loss": rewrite_without_overflow(model.loss)})
     for n in range(options.points):
         point = _random_fields_and_parameters(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4 - 2) * generator.gauss(0, 1)) for x in model.X}
@@ -159,7 +159,7 @@ def is_loss_probably_nonnegative(model: FixedSizeModel, options: CounterexampleS
     """Return whether the loss is nonnegative at all of many random fields; False if it contains the overlaps q.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         options: numbers of random points.
     """
     if model.unbounded or model.loss_depends_on_q:
@@ -167,7 +167,7 @@ def is_loss_probably_nonnegative(model: FixedSizeModel, options: CounterexampleS
     if model.loss.is_nonnegative:
         return True
     generator = random.Random(5)
-    kernel = as_kernel({"loss": rewrite_without_overflow(model.loss)})
+    kernel = make_kernel({"loss": rewrite_without_overflow(model.loss)})
     for n in range(options.points):
         point = _random_fields_and_parameters(model, kernel, generator)
         fields = {x.name: mp.mpf(3 ** (n % 4) * generator.gauss(0, 1)) for x in model.X}
@@ -200,14 +200,14 @@ def check_penalty_is_convex(
 
     Args:
         penalty: penalty of the rows.
-        structure: sizes, which the parameters' shapes depend on.
+        structure: sizes L, s, t, which the parameters' shapes depend on.
         options: numbers of random points.
 
     Raises:
         ModelError: the penalty is not convex; the message gives the chord.
     """
     generator = random.Random(4)
-    kernel = as_kernel({"value": rewrite_without_overflow(penalty.expression_where_finite)})
+    kernel = make_kernel({"value": rewrite_without_overflow(penalty.expression_where_finite)})
     known = {
         symbol.name: _expression_to_mpf(value)
         for parameter in penalty.parameters.values()

@@ -20,8 +20,8 @@ from ..authoring.model import FixedSizeModel, Model
 from ..authoring.parameters import Structure
 from ..digest import generator_code_digest
 from ..theory.kinks import LOSS_JUMPS, describe_gradient_jump
-from ..theory.piecewise_losses import proximal_obstacle
-from ..theory.reduced import ReducedModel, reduced_loss, reduced_metric
+from ..theory.piecewise_losses import why_proximal_map_is_unavailable
+from ..theory.reduced import ReducedModel, reduce_model_for_loss, reduce_model_for_metric
 from .kernel import Kernel, RecordedKernel, add_origin_comment, record_kernels
 from .line_origins import (
     SOURCES_FILE,
@@ -33,16 +33,16 @@ from .line_origins import (
 )
 from .printers.numba import kernel_body_lines
 from .probes import check_loss_is_bounded_below, check_loss_is_finite, check_loss_is_real, check_penalty_is_convex
-from .sources.bayes_source import bayes_template_context
+from .sources.bayes_source import bayes_template_variables
 from .sources.channel import build_channel_kernels, channel_constant_names
-from .sources.channel_source import channel_template_context, interval_bounds_template_context
-from .sources.flow_source import descent_flow_template_context
-from .sources.metadata_source import metadata_file_text, reduced_metadata_file_text
-from .sources.metric_source import metric_template_context
-from .sources.prior_source import prior_template_context
-from .sources.reference_source import reference_template_context
-from .sources.tangent_source import moment_tangent_template_context, tangent_template_context
-from .sources.thermal_source import thermal_template_context
+from .sources.channel_source import bounds_template_variables, channel_template_variables
+from .sources.flow_source import descent_template_variables
+from .sources.metadata_source import metadata_file_text, metadata_text_of_reduced_problem
+from .sources.metric_source import metric_template_variables
+from .sources.prior_source import prior_template_variables
+from .sources.reference_source import reference_template_variables
+from .sources.tangent_source import reduced_problem_tangent_variables, tangent_template_variables
+from .sources.thermal_source import thermal_template_variables
 
 _HERE = Path(__file__).parent
 _IMPORT = re.compile(r"((?:from saddleforge\.loops )?import )(\w+(?: as \w+)?(?:, \w+)*)")
@@ -87,10 +87,10 @@ def generate(model: Model, structure: Structure | None = None) -> GeneratedSolve
 
     Args:
         model: model of the catalogue or of a user.
-        structure: sizes; the model's default by default.
+        structure: sizes L, s, t and number of clusters; by default those of the model.
 
     Raises:
-        ModelError: the model is not well posed at the structure.
+        ModelError: the model has no valid loss, penalty or law at these sizes.
         TypeError: the loss contains a function that no printer supports.
     """
     structure = structure or model.default_structure()
@@ -105,15 +105,15 @@ def metadata_text(model: Model, structure: Structure) -> str:
 
     Args:
         model: model whose metadata is needed.
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
 
     Raises:
-        ModelError: the model is not well posed at the structure.
+        ModelError: the model has no valid loss, penalty or law at these sizes.
     """
     at = model.at(structure)
     return _join_lines_to_text(
-        _lines_without_superfluous_blanks(
-            metadata_file_text(model, at, _generated_header_line("model.py"), proximal_obstacle(at))
+        _remove_superfluous_blank_lines(
+            metadata_file_text(model, at, _header_line_of_file("model.py"), why_proximal_map_is_unavailable(at))
         )
     )
 
@@ -124,45 +124,48 @@ def _generate_files(model: Model, at: FixedSizeModel) -> dict[str, str]:
     check_loss_is_bounded_below(at)
     if at.penalty is not None:
         check_penalty_is_convex(at.penalty, at.structure)
-    jump, unpack = proximal_obstacle(at), _constants_unpacker(at)
-    metric = metric_template_context(at, unpack)
-    files = {"model.py": metadata_file_text(model, at, _generated_header_line("model.py"), jump)}
+    jump, unpack = why_proximal_map_is_unavailable(at), _loader_of_constants(at)
+    metric = metric_template_variables(at, unpack)
+    files = {"model.py": metadata_file_text(model, at, _header_line_of_file("model.py"), jump)}
     contexts: dict[str, dict[str, Any]] = {
-        "prior.py": prior_template_context(at),
-        "thermal.py": thermal_template_context(at, unpack),
+        "prior.py": prior_template_variables(at),
+        "thermal.py": thermal_template_variables(at, unpack),
         "metric.py": metric,
     }
     if not jump:  # these need a proximal map
         channel = build_channel_kernels(at)
         contexts |= {
-            "channel.py": channel_template_context(channel, unpack),
-            "tangent.py": tangent_template_context(at, channel),
-            "reference.py": reference_template_context(at, channel, metric["kernels"]["metric"], unpack),
+            "channel.py": channel_template_variables(channel, unpack),
+            "tangent.py": tangent_template_variables(at, channel),
+            "reference.py": reference_template_variables(at, channel, metric["kernels"]["metric"], unpack),
         }
         if not channel.sides:
-            contexts["bounds.py"] = interval_bounds_template_context(channel, unpack)
+            contexts["bounds.py"] = bounds_template_variables(channel, unpack)
     if at.regulariser.kind == "ridge" and not describe_gradient_jump(at).startswith(LOSS_JUMPS):
-        contexts["flow.py"] = descent_flow_template_context(at)
+        contexts["flow.py"] = descent_template_variables(at)
     if at.output is not None:
-        contexts["bayes.py"] = bayes_template_context(at, at.output, unpack)
+        contexts["bayes.py"] = bayes_template_variables(at, at.output, unpack)
     files |= _render_templates(contexts)
-    for folder, reduced in (("reduced_loss", reduced_loss(at)), ("reduced_metric", reduced_metric(at))):
+    both = ("reduced_loss", reduce_model_for_loss(at)), ("reduced_metric", reduce_model_for_metric(at))
+    for folder, reduced in both:
         if reduced is not None:
             files |= {f"{folder}/{name}": text for name, text in _generate_reduced_problem_files(reduced).items()}
     for name in at.others:
         files |= {
             f"metric_{name}/{file}": text for file, text in _generate_metric_files(model, at.with_metric(name)).items()
         }
-    lines = {name: _lines_without_superfluous_blanks(text) for name, text in files.items()}
+    lines = {name: _remove_superfluous_blank_lines(text) for name, text in files.items()}
     sources = sources_json_text({name: runs_of_equal_origin(each) for name, each in lines.items()})
     return {name: _join_lines_to_text(each) for name, each in lines.items()} | {SOURCES_FILE: sources}
 
 
 def _generate_metric_files(model: Model, at: FixedSizeModel) -> dict[str, str]:
     """Return the files for another metric of a model: metadata, averages, and the reduced problem of the metric."""
-    files = {"model.py": metadata_file_text(model, at, _generated_header_line("model.py"), proximal_obstacle(at))}
-    files |= _render_templates({"metric.py": metric_template_context(at, _constants_unpacker(at))})
-    reduced = reduced_metric(at)
+    files = {
+        "model.py": metadata_file_text(model, at, _header_line_of_file("model.py"), why_proximal_map_is_unavailable(at))
+    }
+    files |= _render_templates({"metric.py": metric_template_variables(at, _loader_of_constants(at))})
+    reduced = reduce_model_for_metric(at)
     if reduced is not None:
         files |= {f"reduced_metric/{name}": text for name, text in _generate_reduced_problem_files(reduced).items()}
     return files
@@ -170,25 +173,25 @@ def _generate_metric_files(model: Model, at: FixedSizeModel) -> dict[str, str]:
 
 def _generate_reduced_problem_files(at: ReducedModel) -> dict[str, str]:
     """Return the files of the reduced problem of the loss or of a metric: metadata, and channel or metric."""
-    jump, unpack = proximal_obstacle(at) if at.metric is None else "", _constants_unpacker(at)
+    jump, unpack = why_proximal_map_is_unavailable(at) if at.metric is None else "", _loader_of_constants(at)
     contexts: dict[str, dict[str, Any]] = {}
     if at.metric is not None:
-        contexts["metric.py"] = metric_template_context(at, unpack)
+        contexts["metric.py"] = metric_template_variables(at, unpack)
     else:
-        contexts["thermal.py"] = thermal_template_context(at, unpack)
+        contexts["thermal.py"] = thermal_template_variables(at, unpack)
     if at.metric is None and not jump:
         channel = build_channel_kernels(at)
         contexts |= {
-            "channel.py": channel_template_context(channel, unpack),
-            "tangent.py": moment_tangent_template_context(channel),
+            "channel.py": channel_template_variables(channel, unpack),
+            "tangent.py": reduced_problem_tangent_variables(channel),
         }
-    return {"model.py": reduced_metadata_file_text(at, _generated_header_line("model.py"), jump)} | _render_templates(
-        contexts
-    )
+    return {
+        "model.py": metadata_text_of_reduced_problem(at, _header_line_of_file("model.py"), jump)
+    } | _render_templates(contexts)
 
 
 def _render_templates(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the texts of generated files by name; no text contains a model's name.
+    """Return the rendered texts of generated files by file name; no text contains a model's name.
 
     Loops that call the kernels are in a file of their own, which models of the same sizes share.
     """
@@ -197,22 +200,22 @@ def _render_templates(contexts: dict[str, dict[str, Any]]) -> dict[str, str]:
     loops = {name: each for name, each in called.items() if name in SOURCES and each.get("has_averages", True)}
     return {
         name: fill_in_equation_citations(
-            environment.get_template(f"{name}.jinja").render(header=_generated_header_line(name), **context)
+            environment.get_template(f"{name}.jinja").render(header=_header_line_of_file(name), **context)
         )
         for name, context in (contexts | loops).items()
     }
 
 
-def _generated_header_line(file: str) -> str:
+def _header_line_of_file(file: str) -> str:
     digest = generator_code_digest(*SOURCES[file])
     return f"# Generated by saddleforge; do not edit. Generator digest {digest}, SymPy {sp.__version__}."
 
 
-def _lines_without_superfluous_blanks(text: str) -> list[tuple[str, str]]:
-    """Return (line, origin) of a text without trailing blanks, unused imports and superfluous blank lines."""
+def _remove_superfluous_blank_lines(text: str) -> list[tuple[str, str]]:
+    """Return (line, origin) of a text's lines without superfluous blanks and unused imports."""
     lines: list[tuple[str, str]] = []
     for line, source in lines_with_origins(text):
-        if (imported := _IMPORT.fullmatch(line)) and not (line := _without_unused_imports(imported, text)):
+        if (imported := _IMPORT.fullmatch(line)) and not (line := _remove_unused_imports(imported, text)):
             continue
         if (line := line.rstrip()) or not all(not above for above, _ in lines[-2:]):
             lines.append((line, source))
@@ -230,8 +233,8 @@ def _join_lines_to_text(lines: Sequence[tuple[str, str]]) -> str:
     return "\n".join(line for line, _ in lines) + "\n"
 
 
-def _without_unused_imports(imported: re.Match[str], text: str) -> str:
-    """Return an import line without the modules that the file does not use."""
+def _remove_unused_imports(imported: re.Match[str], text: str) -> str:
+    """Return an import line without the modules that a file does not use."""
     names = [name for name in imported[2].split(", ") if re.search(rf"(?<![\w./]){name.split()[-1]}\.\w", text)]
     return f"{imported[1]}{', '.join(names)}" if names else ""
 
@@ -246,28 +249,28 @@ def _jinja_environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         extensions=[OriginCommentExtension],
     )
-    environment.globals["block"] = _indent_block
-    environment.globals["code"] = lambda kernel, margin=4: _indent_block(kernel_body_lines(kernel), margin)
-    environment.globals["added"] = _accumulation_lines
+    environment.globals["block"] = _indent_lines
+    environment.globals["code"] = lambda kernel, margin=4: _indent_lines(kernel_body_lines(kernel), margin)
+    environment.globals["added"] = _lines_adding_kernel_results
     environment.globals["indent"] = lambda text, margin: "\n".join(" " * margin + line for line in text.splitlines())
     return environment
 
 
-def _accumulation_lines(kernel: Kernel, factor: str, margin: int) -> str:
-    """Return lines that add each result of a kernel, times a factor, to the variable of its name."""
-    return _indent_block(kernel_body_lines(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
+def _lines_adding_kernel_results(kernel: Kernel, factor: str, margin: int) -> str:
+    """Return source lines that add each result of a kernel, times a factor, to the variable of its name."""
+    return _indent_lines(kernel_body_lines(kernel, lambda place, value: f"{place} += {factor} * ({value})"), margin)
 
 
-def _indent_block(lines: Sequence[str], margin: int) -> str:
-    """Return the text of indented lines."""
+def _indent_lines(lines: Sequence[str], margin: int) -> str:
+    """Return lines joined to one text, each indented by `margin` spaces."""
     return "\n".join(" " * margin + line for line in lines)
 
 
-def _constants_unpacker(model: FixedSizeModel) -> Callable[[Kernel], str]:
+def _loader_of_constants(model: FixedSizeModel) -> Callable[[Kernel], str]:
     positions = {name: i for i, name in enumerate(channel_constant_names(model))}
 
-    def constant_load_lines(kernel: Kernel) -> str:
+    def lines_loading_constants(kernel: Kernel) -> str:
         used = sorted((positions[n], n) for n in kernel.input_names if n in positions)
-        return _indent_block(add_origin_comment([f"{name} = c[{i}]" for i, name in used]), 4)
+        return _indent_lines(add_origin_comment([f"{name} = c[{i}]" for i, name in used]), 4)
 
-    return constant_load_lines
+    return lines_loading_constants

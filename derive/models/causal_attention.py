@@ -12,13 +12,13 @@ from .mixed_target import attention_error_per_token, mix_with_positional_matrix
 
 
 def masked_softmax(scores: sp.Matrix) -> sp.Matrix:
-    """Return the softmax of each row over the columns up to the diagonal, zero beyond."""
+    """Return the causal attention matrix: the softmax of each row up to the diagonal, zero beyond."""
     count = scores.shape[0]
     return sp.Matrix([[*softmax(scores[i : i + 1, : i + 1]), *[0] * (count - i - 1)] for i in range(count)])
 
 
 def causal_positional_matrix(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return 0.6 on the diagonal, the rest of each row spread over earlier tokens; the first row attends to itself."""
+    """Return the causal positional matrix: 0.6 on the diagonal, the rest of each row spread over earlier tokens."""
     rows = []
     for i in range(structure.tokens):
         before = [sp.Rational(2, 5) / i] * i

@@ -11,12 +11,12 @@ from ..authoring.regulariser import Ridge
 
 
 def committee_output(fields: sp.Matrix) -> sp.Expr:
-    """Return the sum of the hidden units erf(x / sqrt 2) over the columns, divided by the root of their number."""
+    """Return the output of a committee machine: its hidden units erf(x / sqrt 2) summed, over sqrt of their number."""
     return sum(sp.erf(x / sp.sqrt(2)) for x in fields) / sp.sqrt(len(fields))
 
 
-def equal_teacher_mixture(structure: Structure) -> tuple[tuple[str, ...], ...]:
-    """Return the coefficients of a start in which every column of W is the same mixture of all teacher columns."""
+def coefficients_of_equal_teacher_mixture(structure: Structure) -> tuple[tuple[str, ...], ...]:
+    """Return start values in which every column of W is the same linear combination of all teacher columns."""
     return (("3/10",) * structure.teacher_rank,) * structure.student_rank
 
 
@@ -26,7 +26,7 @@ def equal_teacher_mixture(structure: Structure) -> tuple[tuple[str, ...], ...]:
     noise={"u": GaussianNoise(variance="Delta")},
     regulariser=Ridge(0.01),
     metric=lambda h, Y: square(committee_output(Y) - committee_output(h)),
-    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=equal_teacher_mixture)},
+    starts={"specialised": Start(teacher="3/5"), "unspecialised": Start(teacher=coefficients_of_equal_teacher_mixture)},
 )
 def committee_machine(
     X: sp.Matrix,

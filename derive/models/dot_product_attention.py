@@ -24,7 +24,7 @@ def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Mat
 
 
 def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Return the test error a token: (1/L) Tr[(T(Y) - S(h)) rho (T(Y) - S(h))^T].
+    """Return the squared error per token between student attention softmax(h h^T) and the mixed target.
 
     Args:
         h: fields of the student, L x s.
@@ -36,10 +36,10 @@ def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matri
 
 
 def linear_baseline_error(B: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Return the error of a linear layer that mixes the tokens with a constant matrix B (docs/theory.md (7.7)).
+    """Return the squared error per token of a constant attention matrix B (docs/theory.md (7.7)).
 
     Args:
-        B: constant prediction, L x L.
+        B: constant attention matrix, L x L.
         Y: fields of the teacher, L x t.
         omega: weight of the positional part.
         A: positional matrix, L x L.

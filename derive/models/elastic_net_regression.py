@@ -19,7 +19,7 @@ def elastic_net(
     l1: Any = Parameter(0.1, 0, doc="strength of |w|"),  # noqa: B008
     l2: Any = Parameter(0.1, 0, doc="strength of w^2 / 2"),  # noqa: B008
 ) -> sp.Expr:
-    """Return l1 |w| + l2 w^2 / 2.
+    """Return the elastic net penalty l1 |w| + l2 w^2 / 2.
 
     Args:
         w: a row of W, 1 x 1.

@@ -12,9 +12,9 @@ from .mixed_target import attention_error_per_token, mix_with_positional_matrix,
 
 
 def hardmax(scores: sp.Matrix) -> sp.Matrix:
-    """Return 1 at the largest entry of each row, 0 elsewhere: softmax at zero temperature. The first of equals counts.
+    """Return a matrix with 1 at the largest entry of each row and 0 elsewhere: the softmax at zero temperature.
 
-    Equal scores have no weight, but nodes of a quadrature rule may lie there: half a target would cost it an order.
+    Of equal entries the first one is taken.
     """
     count = scores.shape[1]
 
@@ -30,7 +30,7 @@ def hardmax(scores: sp.Matrix) -> sp.Matrix:
 
 
 def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Return the token to which each token of the teacher attends, mixed with the positional matrix.
+    """Return the hard attention matrix of the teacher, mixed with the positional matrix.
 
     Args:
         Y: fields of the teacher, L x t.

@@ -14,7 +14,7 @@ from ..authoring.tokens import sparse_teacher
 
 @penalty
 def l1_norm(w: sp.Matrix, *, lambda_: Any = Parameter(0.2, 0, open_low=True, doc="strength of |w|")) -> sp.Expr:  # noqa: B008
-    """Return lambda |w|.
+    """Return the l1 penalty lambda |w|.
 
     Args:
         w: a row of W, 1 x 1.

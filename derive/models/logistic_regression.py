@@ -10,7 +10,7 @@ from ..authoring.regulariser import Ridge
 
 
 def zero_one_error(h: sp.Matrix, Y: sp.Matrix) -> sp.Expr:
-    """Return 1 where the signs of student and teacher differ, 0 elsewhere.
+    """Return the classification error: 1 if the signs of student and teacher fields differ, else 0.
 
     Args:
         h: field of the student, 1 x 1.

@@ -7,14 +7,14 @@ from ..authoring.parameters import Structure
 
 
 def positional_attention_matrix(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return the fixed matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
+    """Return the positional attention matrix A: 0.6 on the diagonal, the rest of each row spread evenly."""
     count = structure.tokens
     off = sp.Rational(2, 5) / (count - 1)
     return tuple(tuple(sp.Rational(3, 5) if i == j else off for j in range(count)) for i in range(count))
 
 
 def mix_with_positional_matrix(attention: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Return T(Y) of eq. (15-16): teacher attention mixed with the positional matrix A.
+    """Return (1 - omega) times an attention matrix plus omega times the positional matrix A.
 
     Args:
         attention: attention matrix of the teacher, L x L.
@@ -25,5 +25,5 @@ def mix_with_positional_matrix(attention: sp.Matrix, omega: sp.Expr, A: sp.Matri
 
 
 def attention_error_per_token(difference: sp.Matrix) -> sp.Expr:
-    """Return (1/L) Tr[D rho D^T]: the error a token of attention matrices that differ by D."""
+    """Return the squared error per token, (1/L) Tr[D rho D^T], of attention matrices that differ by D."""
     return square(difference, weight=rho) / difference.shape[0]

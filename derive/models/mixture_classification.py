@@ -13,16 +13,16 @@ from ..errors import ModelError
 
 
 def class_logits(fields: sp.Matrix, classes: int) -> sp.Matrix:
-    """Return K logits of K - 1 fields, 1 x K: an orthonormal frame of the vectors that add up to zero.
+    """Return the logits of K classes, 1 x K, which are linear functions of K - 1 student fields and sum to zero.
 
-    A common shift of all logits changes nothing and a ridge sets it to zero, so that K - 1 columns of W are enough.
+    A common shift of all logits does not matter, so that K - 1 columns of W are enough.
 
     Args:
         fields: fields of the student, 1 x (K - 1).
-        classes: K.
+        classes: number of classes K.
 
     Raises:
-        ModelError: there are not K - 1 fields.
+        ModelError: the number of fields is not K - 1.
     """
     if fields.shape[1] != classes - 1:
         raise ModelError(f"{classes} clusters need student_rank = {classes - 1}, not {fields.shape[1]}")
@@ -30,7 +30,7 @@ def class_logits(fields: sp.Matrix, classes: int) -> sp.Matrix:
 
 
 def simplex_orthonormal_frame(classes: int) -> sp.Matrix:
-    """Return K - 1 orthonormal rows that add up to zero over the K classes."""
+    """Return K - 1 orthonormal rows of length K, the number of classes; the entries of each row sum to zero."""
     frame = sp.zeros(classes - 1, classes)
     for a in range(classes - 1):
         norm = sp.sqrt((a + 1) * (a + 2))
@@ -41,7 +41,7 @@ def simplex_orthonormal_frame(classes: int) -> sp.Matrix:
 
 
 def weight_columns_along_class_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return the coefficients of columns of W along the mean of their classes, one coefficient a class."""
+    """Return start values of W: for each column, one coefficient along the mean of each class."""
     if structure.student_rank != structure.clusters - 1:
         return ((sp.Integer(0),) * structure.clusters,) * structure.student_rank
     rows = (sp.Rational(2, 5) * simplex_orthonormal_frame(structure.clusters)).tolist()
@@ -49,7 +49,7 @@ def weight_columns_along_class_means(structure: Structure) -> tuple[tuple[sp.Exp
 
 
 def class_means_gram_matrix(structure: Structure) -> tuple[tuple[sp.Rational, ...], ...]:
-    """Return the Gram matrix of the means: a regular simplex of unit vectors."""
+    """Return the Gram matrix of class means that are unit vectors to the corners of a regular simplex."""
     return simplex_gram_matrix(structure.replace(tokens=structure.clusters))
 
 
@@ -60,13 +60,13 @@ def gaussian_mixture_law(
     means: Any = Parameter(class_means_gram_matrix, doc="Gram matrix of the class means, K x K"),  # noqa: B008
     labels: Any = Parameter(uniform_label_probabilities, 0, 1, doc="probability of each class"),  # noqa: B008
 ) -> Tokens:
-    """Return the law of K isotropic Gaussians; the only teacher is the label, its field a formality.
+    """Return the data law of a mixture of isotropic Gaussians, one per class; the class label is the target.
 
     Args:
         structure: sizes of the model.
         sigma: standard deviation of a coordinate within a class, positive.
         means: Gram matrix of the class means, K x K.
-        labels: probability of each class, (K,).
+        labels: probability of each class.
     """
     return Tokens(
         weights=[1],
@@ -78,7 +78,7 @@ def gaussian_mixture_law(
 
 
 def zero_one_error(h: sp.Matrix, k: tuple[sp.Symbol, ...], structure: Structure) -> sp.Expr:
-    """Return 1 where another class has the largest score, 0 elsewhere.
+    """Return the classification error: 1 if another class than the true one has the largest logit, else 0.
 
     Args:
         h: fields of the student, 1 x (K - 1).

@@ -13,7 +13,7 @@ from .mixed_target import attention_error_per_token, mix_with_positional_matrix,
 
 
 def tempered_softmax_attention(Z: sp.Matrix, beta: sp.Expr) -> sp.Matrix:
-    """Return softmax(beta Z Z^T / sqrt(rank)).
+    """Return the attention matrix softmax(beta Z Z^T / sqrt(rank)) of fields Z.
 
     Args:
         Z: fields, L x rank.

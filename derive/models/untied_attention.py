@@ -14,7 +14,7 @@ from .mixed_target import attention_error_per_token, positional_attention_matrix
 
 
 def query_key_scores(X: sp.Matrix) -> sp.Matrix:
-    """Return X_Q X_K^T: the first half of the student's columns are queries, the second half keys."""
+    """Return the attention scores X_Q X_K^T: the first half of the columns of X are queries, the second half keys."""
     half = X.shape[1] // 2
     if X.shape[1] != 2 * half:
         raise ValueError(
@@ -23,14 +23,12 @@ def query_key_scores(X: sp.Matrix) -> sp.Matrix:
     return X[:, :half] @ X[:, half:].T
 
 
-def first_column_start_coefficients(
-    columns: str, value: sp.Rational
-) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
-    """Return a start with a coefficient in the first query and the first key column, for teacher row or token one.
+def start_in_first_columns(columns: str, value: sp.Rational) -> Callable[[Structure], tuple[tuple[sp.Expr, ...], ...]]:
+    """Return start values that are zero except in the first query and the first key column of the student.
 
     Args:
-        columns: "teacher_rank" or "tokens", the number of columns of the coefficients.
-        value: the coefficient.
+        columns: "teacher_rank" for coefficients of teacher columns, "tokens" for those of positional encodings.
+        value: value of the non-zero coefficients.
     """
 
     def start_coefficients(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
@@ -53,8 +51,8 @@ def first_column_start_coefficients(
     ),
     baseline=linear_baseline_error,
     starts={
-        "semantic": Start(teacher=first_column_start_coefficients("teacher_rank", sp.Rational(3, 5))),
-        "positional": Start(encodings=first_column_start_coefficients("tokens", sp.Rational(2, 5))),
+        "semantic": Start(teacher=start_in_first_columns("teacher_rank", sp.Rational(3, 5))),
+        "positional": Start(encodings=start_in_first_columns("tokens", sp.Rational(2, 5))),
         "uninformed": Start(noise="3/5"),
     },
 )

@@ -13,7 +13,7 @@ from .mixed_target import positional_attention_matrix
 
 
 def teacher_attention_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Matrix:
-    """Return T(Y_1) Y_2 with the mixed attention T: the first column holds queries and keys, the second values.
+    """Return the teacher's output: the mixed attention matrix of the first column of Y times the second column.
 
     Args:
         Y: fields of the teacher, L x 2.
@@ -24,12 +24,12 @@ def teacher_attention_output(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.M
 
 
 def value_attention_output(Z: sp.Matrix) -> sp.Matrix:
-    """Return softmax(Z_1 Z_1^T) Z_2."""
+    """Return the output of attention with values: softmax(Z_1 Z_1^T) Z_2 with the columns Z_1, Z_2 of fields Z."""
     return softmax(Z[:, 0] @ Z[:, 0].T) @ Z[:, 1]
 
 
 def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Return the test error a token.
+    """Return the squared test error per token between teacher output and student output.
 
     Args:
         h: fields of the student, L x 2.

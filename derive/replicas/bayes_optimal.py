@@ -15,7 +15,7 @@ from typing import Any
 import sympy as sp
 
 from ..calculus.averages import CONTEXTS, COORDINATE, Average, MatrixAverage
-from ..theory.bayes import gaussian_field_weight, teacher_row_integral
+from ..theory.bayes import gaussian_component_of_teacher_row, gaussian_field_weight
 from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero, nested_block_matrix
 from .algebra.objects import n
 from .algebra.step import Derivation, Expressions, Step, declare_test
@@ -41,14 +41,14 @@ slopes = sp.symbols("Z_slope_1 Z_slope_2", real=True)
 
 @cache
 def bayes_optimal_derivation() -> Derivation:
-    """Return the derivation: equivalent replicas, the limit n -> 0, and the two equations of state evolution."""
+    """Return the derivation of Bayes-optimal inference: equivalent replicas, limit n -> 0, state evolution."""
     replicas = _equivalent_replicas_step()
     limit = _replica_limit_step(replicas.after)
     return Derivation((replicas, limit, _state_evolution_step(limit.after)))
 
 
 def _equivalent_replicas_step() -> Step:
-    """Return step 1, with the potentials of n + 1 equivalent replicas."""
+    """Return step 1 of the Bayes-optimal derivation: the potentials of n + 1 equivalent replicas."""
     pairs = n * (n + 1) / 2
     after = {
         "trace": Average(CONTEXTS, -pairs * sp.Trace(q_hat * q)),
@@ -74,7 +74,7 @@ def _equivalent_replicas_step() -> Step:
 
 
 def _replica_limit_step(before: Expressions) -> Step:
-    """Return step 2, with the free entropy at n = 0."""
+    """Return step 2 of the Bayes-optimal derivation: the free entropy in the limit of n = 0 replicas."""
     after = {
         "free entropy": Average(CONTEXTS, -sp.Trace(q_hat * q) / 2)
         + Average(COORDINATE, Average(ROW_FIELD, Z_row * sp.log(Z_row)))
@@ -96,9 +96,10 @@ def _replica_limit_step(before: Expressions) -> Step:
 
 
 def entropy_gradient_in_covariance(size: int) -> sp.Matrix:
-    """Return d/dC_ij of E_x[Z log Z], x normal of covariance C, if Z obeys dZ/dC_ij = -1/2 d2Z/dx_i dx_j.
+    """Return the gradient of E[Z log Z] in the covariance C of a normal x, if Z(x) obeys a heat equation.
 
-    Price's theorem for the law of x and the chain rule for Z; E Z is constant.
+    The equation is dZ/dC_ij = -1/2 d2Z/dx_i dx_j. Price's theorem gives the change of the law of x, the chain rule
+    that of Z; E[Z] is constant.
     """
     x = sp.symbols(f"x_0:{size}", real=True)
     Z = sp.Function("Z", positive=True)(*x)
@@ -113,12 +114,12 @@ def entropy_gradient_in_covariance(size: int) -> sp.Matrix:
 
 
 def _symbols_for_derivatives(Z: sp.Expr, x: Sequence[sp.Symbol]) -> dict[sp.Expr, sp.Expr]:
-    """Return replacements of Z and its derivatives by symbols."""
+    """Return replacements of a function Z and of its derivatives by symbols."""
     return {Z: Z_any} | {sp.diff(Z, entry): slope for entry, slope in zip(x, slopes, strict=True)}
 
 
 def _state_evolution_step(before: Expressions) -> Step:
-    """Return step 3, with the equations of q and q_hat."""
+    """Return step 3 of the Bayes-optimal derivation: the state evolution equations of q and q_hat."""
     after = {
         "q_bayes": MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)),
         "q_hat_bayes": alpha * MatrixAverage(OUTPUT, Z_out * g * g.T),
@@ -164,7 +165,10 @@ def _check_sum_over_replica_pairs(_before: Expressions, after: Expressions) -> b
     ("entropic", "row"),
 )
 def _check_shared_field_of_rows(_before: Expressions, after: Expressions) -> bool:
-    """Compare E over rows of exp(sum over pairs pi_a^T Q pi_b) with E_b of the power of Z_w."""
+    """Return whether an average over one shared field couples the rows of each pair of replicas.
+
+    The coupling of rows pi_a and pi_b is exp(pi_a^T Q pi_b).
+    """
     source = RandomRationals("alike rows")
     covariance = source.draw_spd_matrix(2)
     at = ExactValues({"Q_bayes": covariance, "b_bayes": sp.zeros(2, 1)})
@@ -176,7 +180,7 @@ def _check_shared_field_of_rows(_before: Expressions, after: Expressions) -> boo
             return False
         for chosen in product(rows_, repeat=number + 1):
             weight = sp.Add(*[after["row"].xreplace({pi: sp.MatrixSymbol(f"pi{a}", t, 1)}) for a in range(number + 1)])
-            here = at.with_values({f"pi{a}": row for a, row in enumerate(chosen)})
+            here = at.with_added_values({f"pi{a}": row for a, row in enumerate(chosen)})
             coupled = sp.Add(*[(one.T * covariance * other)[0] for one, other in combinations(chosen, 2)])
             if not is_exactly_zero(field.log_expectation_of_exp(weight, here) - coupled):
                 return False
@@ -189,7 +193,7 @@ def _check_shared_field_of_rows(_before: Expressions, after: Expressions) -> boo
     ("energetic", "variance"),
 )
 def _check_shared_field_of_samples(_before: Expressions, after: Expressions) -> bool:
-    """Compare with rho* on the diagonal and q elsewhere: omega of covariance q shared, `variance` independent."""
+    """Return whether fields that share a normal part have the covariance rho* on the diagonal and q elsewhere."""
     source = RandomRationals("alike fields")
     own = source.draw_spd_matrix(2) / 5
     whole = own + source.draw_spd_matrix(2)
@@ -210,7 +214,10 @@ def _check_shared_field_of_samples(_before: Expressions, after: Expressions) -> 
     ("free entropy",),
 )
 def _check_derivative_at_zero_replicas(before: Expressions, after: Expressions) -> bool:
-    """Differentiate at n = 0 for Z = 1/2, 1 or 2 with probabilities 2/5, 2/5, 1/5, of average one."""
+    """Return whether the free entropy is the derivative of all potentials at n = 0 replicas.
+
+    The integrals are replaced by random numbers 1/2, 1 or 2 of average one.
+    """
     source = RandomRationals("slope")
     weights = {sp.Rational(1, 2): sp.Rational(2, 5), sp.Integer(1): sp.Rational(2, 5), sp.Integer(2): sp.Rational(1, 5)}
     sums = {
@@ -239,7 +246,10 @@ def _check_field_law_given_teacher(_before: Expressions, after: Expressions) -> 
 def _obeys_heat_equation(
     log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix, sign: int, point: Any
 ) -> bool:
-    """Return whether Z = exp(log_weight) obeys dZ = -sign/2 sum dC_ij Z_ij for symmetric dC, at a rational point."""
+    """Return whether Z = exp(log_weight) obeys a heat equation in field and covariance, at a rational point.
+
+    The equation is dZ = -sign/2 sum_ij dC_ij d2Z/dx_i dx_j for symmetric changes of the covariance C.
+    """
     size = len(field)
     for i in range(size):
         for j in range(i, size):
@@ -254,7 +264,7 @@ def _obeys_heat_equation(
 
 @declare_test("heat equation of rows", "Gaussian component, t = 2, at rational points")
 def _check_heat_equation_of_row_integral(_before: Expressions, _after: Expressions) -> bool:
-    row = teacher_row_integral(2)
+    row = gaussian_component_of_teacher_row(2)
     source = RandomRationals("heat of rows")
     Q_value = source.draw_spd_matrix(2)
     point = dict(zip(row.Q, Q_value, strict=True)) | {
@@ -265,7 +275,10 @@ def _check_heat_equation_of_row_integral(_before: Expressions, _after: Expressio
 
 @declare_test("heat equation of fields", "normal weight, t = 2, at rational points")
 def _check_heat_equation_of_output_weight(_before: Expressions, _after: Expressions) -> bool:
-    """Verify the equation in q at fixed rho*: V = rho* - q changes with the other sign."""
+    """Return whether the weight of the outputs obeys the heat equation in q at fixed rho*.
+
+    The variance V = rho* - q changes with the opposite sign.
+    """
     gaussian = gaussian_field_weight(1, 2)
     V = sp.Matrix(2, 2, lambda i, j: sp.Symbol(f"v_{min(i, j)}_{max(i, j)}", real=True))
     inverse = V.inv()
@@ -296,13 +309,13 @@ def _check_entropy_gradient(_before: Expressions, after: Expressions) -> bool:
     ("q_bayes",),
 )
 def _check_q_equation_for_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
-    """Compare closed forms for pi ~ N(0, 1).
+    """Return whether the equation of q holds for a standard normal teacher row pi, with closed forms.
 
-    E Z log Z = Q/2 - log(1 + Q)/2, b ~ N(0, Q + Q^2) under the teacher, f = b / (1 + Q).
+    There E[Z log Z] = Q/2 - log(1 + Q)/2; under the teacher b is N(0, Q + Q^2), and the mean of pi is b / (1 + Q).
     """
     if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
         return False
-    row = teacher_row_integral(1)
+    row = gaussian_component_of_teacher_row(1)
     unit = {row.factor[0]: 1, row.mean[0]: 0}
     K, field = row.Q[0], row.b[0]
     moment = row.moment[0].subs(unit)
@@ -320,7 +333,10 @@ def _check_q_equation_for_gaussian_rows(_before: Expressions, after: Expressions
     ("q_hat_bayes",),
 )
 def _check_q_hat_equation_for_gaussian_outputs(_before: Expressions, after: Expressions) -> bool:
-    """Compare closed forms: Z_out is normal in y - omega, of variance rho* + noise - q, and so are the outputs."""
+    """Return whether the equation of q_hat holds for Gaussian outputs, with closed forms.
+
+    The integral Z_out is normal in y - omega, with variance rho* + noise - q, and so are the outputs y.
+    """
     if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):
         return False
     step = sp.Symbol("step", real=True)

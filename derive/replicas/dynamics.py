@@ -48,7 +48,7 @@ def require_closed_equations_of_motion(at: FixedSizeModel) -> None:
 
 @cache
 def descent_step(trained: int = 0, loss_depends_on_q: bool = False, s: Any = None, t: Any = None) -> Step:
-    """Return step 12: the equations of one-pass descent for a ridge.
+    """Return derivation step 12: the equations of motion of one-pass gradient descent with a ridge.
 
     Args:
         trained: number of O(1) numbers that are trained with the weights.
@@ -87,7 +87,7 @@ def descent_step(trained: int = 0, loss_depends_on_q: bool = False, s: Any = Non
 
 
 def _descent_update_expressions(rows: RowMoments) -> dict[str, Any]:
-    """Return the changes of a row of W and of trained numbers by one sample, times d."""
+    """Return by name the changes of a row of W and of the trained numbers by one sample."""
     p = rows.p
     penalty = p.Lambda * p.w
     if p.loss_depends_on_q:
@@ -117,7 +117,10 @@ def _mean_over_normal_numbers(polynomial: sp.Expr, letters: Sequence[sp.Symbol])
     ("drift", "H_slope", "K_slope"),
 )
 def _check_row_drift(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Compare with d E[step] of each row, for a normal token with the eigenvalues gamma around tau / sqrt(d)."""
+    """Return whether the drift of every row is d times its mean step, for one normal token in d dimensions.
+
+    The token has the mean tau / sqrt(d), and gamma are the eigenvalues of its covariance.
+    """
     source, p, d = RandomRationals("integration by parts"), rows.p, 4
     W, teacher, tau = source.draw_matrix(d, 2), source.draw_matrix(d, 2), source.draw_matrix(d, 1)
     roots, letters = [abs(source.draw_number()) for _ in range(d)], sp.symbols(f"z:{d}")
@@ -155,7 +158,7 @@ def _check_row_drift(before: Expressions, after: Expressions, rows: RowMoments) 
         return False
     for i in range(d):
         row = {"w": W[i, :].T, "pi": teacher[i, :].T, "tau": tau[i], "gamma": gamma[i, i], "H_slope": H, "K_slope": K}
-        here = at.with_values({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
+        here = at.with_added_values({**row, "loss_slope": D, "xi_row": token[i] / sp.sqrt(d)})
         if not is_exactly_zero(here(after["drift"].xreplace(names)) - d * entrywise_mean(here(before["step"]))):
             return False
     return True
@@ -167,7 +170,10 @@ def _check_row_drift(before: Expressions, after: Expressions, rows: RowMoments) 
     ("noise", "batch noise"),
 )
 def _check_step_noise(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Compare with d E[step step^T] for d -> infinity; coordinate and fields are correlated like 1 / sqrt(d)."""
+    """Return whether the noise of a step is the limit of d E[step step^T] for a large dimension d.
+
+    A coordinate of the token and the fields are correlated like 1 / sqrt(d).
+    """
     source, d = RandomRationals("noise of a step"), sp.Symbol("d", positive=True)
     q, theta, rho = source.draw_spd_matrix(2, 3), source.draw_matrix(2, 2) / 9, source.draw_spd_matrix(2, 3)
     linear, constant = source.draw_matrix(2, 4), source.draw_matrix(2, 1)
@@ -202,11 +208,11 @@ def _check_step_noise(before: Expressions, after: Expressions, rows: RowMoments)
 
 
 class _RandomDriftingRows:
-    """Four rows of one atom in two contexts, with random averages of D, to which the drift is applied."""
+    """Four random rows of W of one spectral atom, in two clusters, with random averages of the loss gradient."""
 
     def __init__(self, rows: RowMoments) -> None:
         source, p = RandomRationals("rows that drift"), rows.p
-        self.contexts = [
+        self.clusters = [
             {"gamma": abs(source.draw_number()), "mean": source.draw_matrix(2, 1), "H_slope": source.draw_matrix(2, 2),
              "K_slope": source.draw_matrix(2, 2), "square": source.draw_spd_matrix(2),
              "in_q": source.draw_symmetric_matrix(2), "context": n}
@@ -229,23 +235,23 @@ class _RandomDriftingRows:
         }
         in_q = 2 if p.loss_depends_on_q else 0
         Lambda = source.draw_spd_matrix(2)
-        self.A = Lambda + _sum_matrices(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.contexts)
+        self.A = Lambda + _sum_matrices(c["gamma"] * (c["H_slope"] + in_q * c["in_q"]) for c in self.clusters)
         self.numbers = {
             "rate": abs(source.draw_number()), "batch_share": abs(source.draw_number()), "batch": sp.Integer(3),
             "Lambda": Lambda, "A_drift": self.A, "s": sp.Integer(2), "t": sp.Integer(2),
         }  # fmt: skip
 
     def weight_independent_drift(self, row: dict[str, Any]) -> sp.Matrix:
-        """Return the term of a row's drift that does not depend on w, by its definition."""
-        pairs = zip(self.contexts, row["taus"], strict=True)
+        """Return the part of a row's drift that does not depend on the weights, by its definition."""
+        pairs = zip(self.clusters, row["taus"], strict=True)
         return _sum_matrices(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
 
     def average_over_rows(self, function: Any) -> sp.Matrix:
-        """Return the mean of a function over the four rows."""
+        """Return the mean of a function over the four random rows."""
         return _sum_matrices(map(function, self.rows)) / len(self.rows)
 
     def evaluate_expression(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
-        """Return the value of the right side of an equation.
+        """Return the value of the right side of an equation of motion at the random rows.
 
         Args:
             expression: right side.
@@ -264,7 +270,7 @@ class _RandomDriftingRows:
             "tau": lambda at, _: at.values["taus"][at.values["context"]],
             f"tau{OTHER}": lambda at, _: at.values["taus"][other], **(row or {}),
         }  # fmt: skip
-        contexts = [(1, context) for context in self.contexts]
+        contexts = [(1, context) for context in self.clusters]
         rows = [
             (sp.Rational(1, len(self.rows)), {**row, "b_drift": self.weight_independent_drift(row)})
             for row in self.rows
@@ -278,7 +284,7 @@ def _sum_matrices(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
 
 @declare_test("drift of a row", "its parts against the drift, two contexts, exactly", ("drift", "A_drift", "b_drift"))
 def _check_row_drift_terms(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Return whether the drift of every row follows from A and b, and A and b from their definitions."""
+    """Return whether a row's drift, its matrix A and its constant part b agree with their definitions."""
     given = _RandomDriftingRows(rows)
     pairs = [("A_drift", given.rows[0], given.A)]
     for row in given.rows:
@@ -296,10 +302,10 @@ def _check_row_drift_terms(_before: Expressions, after: Expressions, rows: RowMo
     ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
 )
 def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Return whether moments follow from products of displaced rows, averaged over the rows."""
+    """Return whether the changes of second moments agree with products of displaced rows, averaged over rows."""
     given = _RandomDriftingRows(rows)
     rate, batch, share = (given.numbers[name] for name in ("rate", "batch", "batch_share"))
-    noise = rate**2 * _sum_matrices(c["gamma"] * c["square"] for c in given.contexts)
+    noise = rate**2 * _sum_matrices(c["gamma"] * c["square"] for c in given.clusters)
 
     def row_drift(row: dict[str, Any]) -> sp.Matrix:
         return -rate * (given.A * row["w"] + given.weight_independent_drift(row))
@@ -314,7 +320,7 @@ def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, ro
         + noise / share,
         ("P after a batch", 0): given.average_over_rows(lambda r: displaced_row(r) * r["pi"].T),
     }
-    for n in range(len(given.contexts)):
+    for n in range(len(given.clusters)):
         expected["dT", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * row_drift(r))
         expected["T after a batch", n] = given.average_over_rows(lambda r, n=n: r["taus"][n] * displaced_row(r))
     return all(
@@ -329,7 +335,10 @@ def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, ro
     ("q", "m", "theta"),
 )
 def _check_overlaps_from_row_moments(_before: Expressions, after: Expressions) -> bool:
-    """Average over the rows of two atoms of different eigenvalue and weight, two rows each."""
+    """Return whether overlaps from second moments agree with averages over the rows themselves.
+
+    Two spectral atoms of different eigenvalue and weight have two random rows each.
+    """
     source = RandomRationals("fields of the rows")
     states, parts = [], []
     for weight in (sp.Rational(1, 3), sp.Rational(2, 3)):

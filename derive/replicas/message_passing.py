@@ -27,7 +27,7 @@ from ..theory.stability import TOKENS
 from .algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero
 from .algebra.objects import SAMPLES
 from .algebra.step import Expressions, Step, declare_test
-from .steps.ansatz import context_independent_values, random_context_matrices
+from .steps.ansatz import random_cluster_matrices, random_common_values
 from .steps.fields import TokenAndWeights
 from .steps.partition import DIMENSION
 
@@ -40,7 +40,7 @@ def previous_field_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
 
 
 def onsager_matrix_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
-    """Return the symbol A of the Onsager reaction of one row of W through the fields, s x s."""
+    """Return the symbol A (s x s) of the Onsager reaction term of one row of W."""
     return sp.MatrixSymbol("A_row", p.s, p.s)
 
 
@@ -100,7 +100,7 @@ def _token_entry_variance(p: OrderParameterSymbols) -> sp.Expr:
 
 
 def _gamp_iteration_equations(p: OrderParameterSymbols, kind: str) -> dict[str, Any]:
-    """Return the equations of one iteration of message passing."""
+    """Return by name the equations of one iteration of generalised approximate message passing."""
     A = onsager_matrix_symbol(p)
     # Responses of a weight to the field that depends on it, and of a field to a weight that depends on it.
     by_rows = MatrixAverage(COORDINATE, DIMENSION * _token_entry_variance(p) * Jacobian(p.w, p.b))
@@ -130,7 +130,7 @@ def _gamp_iteration_equations(p: OrderParameterSymbols, kind: str) -> dict[str, 
 
 
 def _field_of_weights(p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the field W^T (x + p) / sqrt(d) of one token."""
+    """Return the student's field W^T (x + p) / sqrt(d) of one token x with encoding p."""
     given = TokenAndWeights(p)
     return sp.MatrixSymbol("W", given.d, p.s).T * (given.token + given.encoding) / sp.sqrt(given.d)
 
@@ -141,9 +141,10 @@ def _sum_over_all_tokens(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _state_evolution_moments(p: OrderParameterSymbols) -> dict[str, MatrixExpr]:
-    """Return the moments of omega and b for large d, by Stein's lemma for xi = tau/d + sqrt(gamma/d) z.
+    """Return by name the moments of omega and b for a large dimension, by Stein's lemma for token entries.
 
-    Where a sum contains its own reaction, the response to xi cancels the Onsager term.
+    A token entry is xi = tau/d + sqrt(gamma/d) z with standard normal z. Where a sum contains its own reaction, the
+    response to xi cancels the Onsager term.
     """
     field, teacher = Jacobian(p.g, p.omega), Jacobian(p.g, p.Y)
     of_A = p.alpha * MatrixAverage(CHANNEL, field)
@@ -174,7 +175,7 @@ def _state_evolution_moments(p: OrderParameterSymbols) -> dict[str, MatrixExpr]:
 def _check_risk_gradient_vanishes(
     _before: Expressions, after: Expressions, p: OrderParameterSymbols, kind: str
 ) -> bool:
-    """Return whether x = omega + V g is the field of the weights, and the row's condition the gradient of the risk."""
+    """Return whether the gradient of the risk vanishes at every fixed point of message passing."""
     x, slope = sp.MatrixSymbol("x", p.s, 1), loss_gradient_symbol(p)
     omega = after["omega"].xreplace({previous_field_symbol(p): p.g})
     condition = after["row"].xreplace({p.b: after["b"]}).xreplace({p.g: -slope}).doit()
@@ -214,7 +215,7 @@ def _random_small_data_set() -> dict[str, Any]:
 
 @cache
 def _risk_minimiser(kind: str, loss_depends_on_q: bool, trained: int) -> tuple[sp.Matrix, sp.Matrix]:
-    """Return weights (d x 2) and trained numbers at the minimum of the risk, by linear algebra."""
+    """Return weights (d x 2) and trained numbers at the minimum of a small quadratic risk, by linear algebra."""
     data = _random_small_data_set()
     d = data["d"]
     W = sp.Matrix(d, 2, lambda i, a: sp.Symbol(f"w{i}{a}"))
@@ -265,7 +266,7 @@ def _check_minimiser_is_fixed_point(
         if not is_exactly_zero(at(after["proximal"])) or not is_exactly_zero(at(after["g"]) - g):
             return False
 
-    def _sample_tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
+    def _tokens_of_sample(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         """Return the tokens of a sample with their coupling to a row of the weights."""
         m, i = at.values["sentence"], at.values["row"]
         return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
@@ -273,18 +274,18 @@ def _check_minimiser_is_fixed_point(
 
     sentences = [(1, {"sentence": m, "loss_phi": data["eta"]}) for m in range(data["samples"])]
     common = {name: data[name] for name in ("Lambda", "Kappa")} | {"d": sp.Integer(d)}
-    at = ExactValues(common, {SAMPLES: sentences, TOKENS: _sample_tokens})
+    at = ExactValues(common, {SAMPLES: sentences, TOKENS: _tokens_of_sample})
     for i in range(d):
         w = W[i, :].T
-        here = at.with_values(
+        here = at.with_added_values(
             {"row": i, "A_row": data["A"][i], "w": w, "penalty_gradient": data["Lambda"] * w + data["c"]}
         )
         sums = {name: here(after[name]) for name in ("b", "N_row") if name in after}
-        if not is_exactly_zero(here.with_values(sums)(after["row"])):
+        if not is_exactly_zero(here.with_added_values(sums)(after["row"])):
             return False
     if not p.trained:
         return True
-    slope, away = (at.with_values({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
+    slope, away = (at.with_added_values({"phi": point})(after["trained"]) for point in (phi, phi + sp.ones(2, 1)))
     return is_exactly_zero(slope) and is_exactly_zero(away - data["Kappa"] * sp.ones(2, 1))
 
 
@@ -295,18 +296,23 @@ def _check_minimiser_is_fixed_point(
     ("V", "A_row", "N_row"),
 )
 def _check_onsager_terms(before: Expressions, after: Expressions) -> bool:
-    """Compare with A = sum_c gamma_c V^_c; alpha E_c is the sum over the given samples of c, over d."""
+    """Return whether the reaction terms of message passing agree with the conjugates of the saddle point.
+
+    The matrix A is the sum of gamma_c V_hat_c over clusters c; averages are sums over the given samples.
+    """
     source, d, gammas = RandomRationals("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
     states = [
         [{"dg/domega": source.draw_symmetric_matrix(2), "loss_q": source.draw_symmetric_matrix(2)} for _ in gammas]
         for _ in range(3)
     ]
 
-    def _sample_tokens(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
+    def _tokens_of_sample(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
         own = states[at.values["sentence"]]
         return [(1, {**state, "gamma": gamma}) for state, gamma in zip(own, gammas, strict=True)]
 
-    at = ExactValues({"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: _sample_tokens})
+    at = ExactValues(
+        {"d": sp.Integer(d)}, {SAMPLES: [(1, {"sentence": m}) for m in range(3)], TOKENS: _tokens_of_sample}
+    )
     given = sum((at(after[name]) for name in ("A_row", "N_row") if name in after), sp.zeros(2, 2))
     expected = sp.zeros(2, 2)
     for l, gamma in enumerate(gammas):
@@ -317,9 +323,12 @@ def _check_onsager_terms(before: Expressions, after: Expressions) -> bool:
 
 
 def _values_for_linear_row(with_law: bool = True, shift: int = 1) -> ExactValues:
-    """Return values of all symbols for a linear row, w = (Lambda + G)^{-1} (b - c), with b normal (B, Q)."""
-    own = random_context_matrices("linear row")
-    values = {**own, **context_independent_values("linear row", [own]), "d": sp.Integer(3)}
+    """Return values of all symbols for a row w = (Lambda + G)^{-1} (b - c) that is linear in its field b.
+
+    The field b is normal with mean B and covariance Q.
+    """
+    own = random_cluster_matrices("linear row")
+    values = {**own, **random_common_values("linear row", [own]), "d": sp.Integer(3)}
     J, c = (values["Lambda"] + values["G"]).inv(), own["m_star"] * shift
     values |= {"dw/db": J, "w": lambda at, _: J * (at.values["b"] - c)}
     return ExactValues(values, laws={COORDINATE: NormalLaw(("b",), values["B"], values["Q"])} if with_law else {})
@@ -332,7 +341,10 @@ def _values_for_linear_row(with_law: bool = True, shift: int = 1) -> ExactValues
     ("mean of omega", "covariance of omega", "omega with Y", "V"),
 )
 def _check_state_evolution_of_fields(before: Expressions, after: Expressions, kind: str) -> bool:
-    """Compare at a saddle point that contains B and Q themselves for ridge, averages over b for a penalty."""
+    """Return whether the moments of omega agree with the saddle-point equations, for a linear row.
+
+    For a ridge these contain B and Q themselves, for a penalty averages over b.
+    """
     pairs = {"mean of omega": "m", "covariance of omega": "q", "omega with Y": "theta", "V": "V"}
     given = _values_for_linear_row(shift=0 if kind == "ridge" else 1)
     expected = _values_for_linear_row(with_law=kind != "ridge", shift=0 if kind == "ridge" else 1)
@@ -347,7 +359,7 @@ def _check_state_evolution_of_fields(before: Expressions, after: Expressions, ki
 )
 def _check_state_evolution_of_rows(before: Expressions, after: Expressions, p: OrderParameterSymbols) -> bool:
     source = RandomRationals("rows evolve")
-    contexts, states = [random_context_matrices("rows 1"), random_context_matrices("rows 2")], []
+    contexts, states = [random_cluster_matrices("rows 1"), random_cluster_matrices("rows 2")], []
     for _ in contexts:
         states.append([
             (probability, {"g": source.draw_matrix(2, 1), "dg/domega": source.draw_symmetric_matrix(2),
@@ -362,9 +374,9 @@ def _check_state_evolution_of_rows(before: Expressions, after: Expressions, p: O
         conjugates = {f"{z}_hat": before[f"{z}_hat"] for z in ("q", "V", "m", "theta")}
         expected = []
         for _, own in terms:
-            here = at.with_values(own)
+            here = at.with_added_values(own)
             found = {name: here(value) for name, value in conjugates.items()}
-            expected.append(here.with_values(found)(p.composites[composite]))
+            expected.append(here.with_added_values(found)(p.effective_prior_parameters[composite]))
         if not is_exactly_zero(sum(given[1:], given[0]) - sum(expected[1:], expected[0])):
             return False
     return True

@@ -15,7 +15,7 @@ Names = dict[sp.Symbol, tuple[str, tuple[int | str, ...]]]  # symbol -> (stem, i
 
 @dataclass(frozen=True)
 class Relation:
-    """An equation or inequality of a report: left side, `sign`, right side, and a note."""
+    """An equation or inequality of a report: its left side, its sign (as "=" or "->"), its right side, and a note."""
 
     left: Any
     right: Any
@@ -25,7 +25,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class TextWithSymbols:
-    """A sentence with symbols: each {} is printed as the next of `objects`, {NAME} as that symbol of the theory."""
+    """A sentence with symbols: each {} is printed as the next of `objects`, {NAME} as the theory's symbol NAME."""
 
     text: str
     objects: tuple[Any, ...] = ()
@@ -40,7 +40,7 @@ class TextWithSymbols:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: rows of cells, each a string or a SymPy object."""
+    """A table of a report: a heading for each column, and rows of cells that are strings or SymPy objects."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -51,20 +51,20 @@ Items = list[Relation | TextWithSymbols | Table]
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of the report."""
+    """A section of a report: a title, and equations, sentences and tables in order."""
 
     title: str
     items: tuple[Relation | TextWithSymbols | Table, ...]
 
 
-def group_items_by_type(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
-    """Yield (type, items) for each run of consecutive report items of one type."""
+def group_by_type(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
+    """Yield pairs (type, list of objects) for each run of consecutive objects of one type."""
     return ((kind, list(run)) for kind, run in groupby(items, type))
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The notions that a model needs: several tokens of a sample, several contexts (token, cluster), a teacher."""
+    """Which of these a report mentions: several tokens in a sample, several contexts (token, cluster), a teacher."""
 
     has_tokens: bool = True
     has_contexts: bool = True
@@ -73,7 +73,7 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Report:
-    """A report: all sections, and the model's own symbols: symbol -> (stem, indices), indices counted from 1."""
+    """A report: title, sections, how the model's symbols are printed, and which notions the text may mention."""
 
     title: str
     sections: tuple[Section, ...]
@@ -82,19 +82,19 @@ class Report:
 
 
 @dataclass(frozen=True)
-class WithoutIndices:
-    """An expression that is printed without indices of tokens and contexts."""
+class UnindexedExpression:
+    """An expression that is printed without the indices of token and context (token, cluster)."""
 
     expression: Any
 
 
 def render_text_or_formula(value: Any, prose: Callable[[str], str], formula: Callable[[Any], str]) -> str:
-    """Return a string, a sentence or a SymPy object rendered with the given functions for prose and formulas.
+    """Return a string, a sentence with symbols or a SymPy object as text, with given functions for the conversion.
 
     Args:
-        value: a string, `TextWithSymbols`, or an object for `formula`.
-        prose: renders a string.
-        formula: renders a SymPy object.
+        value: a string, a `TextWithSymbols` or a SymPy object.
+        prose: function that converts a string.
+        formula: function that converts a SymPy object.
     """
     if isinstance(value, str):
         return prose(value)
@@ -105,17 +105,17 @@ def render_text_or_formula(value: Any, prose: Callable[[str], str], formula: Cal
 
 
 def plain_text(text: str) -> TextWithSymbols:
-    """Return a sentence without symbols, in which braces are ordinary characters."""
+    """Return a sentence without symbols; braces in it are ordinary characters."""
     return TextWithSymbols("{}", (text,))
 
 
 def insert_symbols_into_text(text: str, symbols: Mapping[str, Any], is_quoted: bool = False) -> TextWithSymbols:
-    """Return a sentence in which names are printed as symbols; a capital A may be an article.
+    """Return a sentence in which every name of a symbol is printed as the symbol, except for the article "A".
 
     Args:
-        text: the words.
-        symbols: name -> object to be printed.
-        is_quoted: whether the words are the author's of the model.
+        text: the sentence.
+        symbols: name -> object that is printed in its place.
+        is_quoted: whether the model's author wrote the sentence, so that its words must not be adapted.
     """
     names = "|".join(map(re.escape, sorted(symbols, key=len, reverse=True)))
     pieces = re.split(rf"(?<!\w)(?!A [a-z])({names})(?![\w']|-[a-z])", text)

@@ -13,16 +13,16 @@ from .sections.dynamics import dynamics_sections
 from .sections.own import checked_model_equation_section, model_equation_section
 from .sections.reads import active_subspace_sections
 from .sections.references import Bibliography, reference_section
-from .sections.setting import setting_sections
+from .sections.setting import sections_on_model_setting
 from .sections.steps import assumption_section, derivation_step_sections, message_passing_section
 from .sections.theory import theory_sections
-from .wording import adapt_report, vocabulary_of_model
+from .wording import adapt_report_to_model, vocabulary_of_model
 
 
 def compose_report(
     model: Model, structure: Structure | None = None, steps: bool = False, rsb: int = 0, dynamics: bool = False
 ) -> Report:
-    """Return the report of the derivation of a model at a structure.
+    """Return the report on the derivation of a model, at given structural sizes.
 
     Args:
         model: the model.
@@ -32,8 +32,8 @@ def compose_report(
         dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
-        ModelError: the model is not well posed at the structure; symmetry is broken more often, or without steps; the
-            dynamics do not close.
+        ModelError: the model is not well posed at these sizes; the options cannot be combined; or the equations of
+            gradient descent do not close for this model.
     """
     if dynamics and steps:
         raise ModelError(
@@ -41,26 +41,27 @@ def compose_report(
         )
     if rsb and not steps:
         raise ModelError(
-            f"rsb = {rsb} concerns the steps of the replica calculation: ask for them, too (--steps, steps=True)"
+            f"rsb = {rsb} is an option of the replica calculation step by step: ask for the steps as well (--steps, "
+            "steps=True)"
         )
     at = model.at(structure)
     report = Report(
         title=model.name,
         sections=(
-            *setting_sections(model, at),
+            *sections_on_model_setting(model, at),
             *active_subspace_sections(at),
             *_derivation_sections(model, at, steps, rsb, dynamics),
         ),
         names=model_symbols(at),
         vocabulary=vocabulary_of_model(at),
     )
-    return adapt_report(report)
+    return adapt_report_to_model(report)
 
 
 def _derivation_sections(
     model: Model, at: FixedSizeModel, steps: bool, rsb: int, dynamics: bool
 ) -> tuple[Section, ...]:
-    """Return the derived sections of the report and the list of cited works."""
+    """Return the sections with derived equations and the list of cited works."""
     if not (steps or dynamics):  # the equations in matrix form and with the model's own symbols
         *sections, stability = theory_sections(at)
         return (*sections, model_equation_section(at), stability)
@@ -77,7 +78,7 @@ def _derivation_sections(
 
 
 def _derivation_sections_with_steps(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ...]:
-    """Return the sections of the derivation with all steps, each step before its result."""
+    """Return the sections of the derivation step by step, each step before the section with its result."""
     overlaps, free, saddle, observables, stability = theory_sections(at)
     step = derivation_step_sections(at, works)
     return (

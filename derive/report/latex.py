@@ -11,13 +11,13 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.model import Model
 from ..authoring.parameters import Structure
-from .blocks import Relation, Report, Table, TextWithSymbols, group_items_by_type, render_text_or_formula
+from .blocks import Relation, Report, Table, TextWithSymbols, group_by_type, render_text_or_formula
 from .compose import compose_report
 from .latex_printer import LatexPrinter, escape_latex
 from .long_lines import break_formula, formula_width, pack_formula_lines
 from .printing import order_terms
 from .text_printer import TextPrinter
-from .wording import report_symbols
+from .wording import symbols_of_report
 
 MAX_TEXT_CHARACTERS = 68  # characters of the text form that fit on one line of a display
 LINE_WIDTH = 74.0  # letters of `long_lines.formula_width` that fit on a line next to the number of the equation
@@ -52,12 +52,12 @@ def latex_document(
         model: the model.
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own, {"theta": "M", "rho_star": r"\chi"}, as `rename_symbols` takes them.
+        names: symbols that the reader prefers: name -> LaTeX, as {"theta": "M", "rho_star": r"\chi"}.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
         dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
 
     Raises:
-        ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
+        ModelError: the model is not well posed at these sizes, a symbol is unknown or used twice, or rsb is wrong.
     """
     return render_report_as_latex(compose_report(model, structure, steps, rsb, dynamics), names)
 
@@ -67,9 +67,9 @@ def render_report_as_latex(content: Report, names: Mapping[str, str] | None = No
 
     Args:
         content: the report.
-        names: symbols of the reader's own, as `rename_symbols` takes them.
+        names: symbols that the reader prefers: name -> LaTeX, as {"theta": "M"}.
     """
-    theory = report_symbols(content, names)
+    theory = symbols_of_report(content, names)
     printers = LatexPrinter(content.names, theory), TextPrinter(content.names, theory)
     relations = [item for section in content.sections for item in section.items if isinstance(item, Relation)]
     labels = {id(relation): f"eq:{number}" for number, relation in enumerate(relations, 1)}
@@ -88,14 +88,14 @@ def render_report_as_latex(content: Report, names: Mapping[str, str] | None = No
             rf"\section{{{escape_latex(section.title)}}}",
             rf"\label{{{_latex_section_label(section.title)}}}",
         ]
-        for kind, items in group_items_by_type(section.items):
+        for kind, items in group_by_type(section.items):
             if kind is Relation:
                 lines += _align_environment([(item, rf"\label{{{labels[id(item)]}}}") for item in items], *printers)
             elif kind is TextWithSymbols:
                 lines += [
                     line
                     for item in items
-                    for line in ("", _link_step_references(_render_in_latex(item, printers[0]), content))
+                    for line in ("", _link_step_references(_content_as_latex(item, printers[0]), content))
                 ]
             else:
                 lines += [line for item in items for line in _latex_table(item, printers[0])]
@@ -105,7 +105,7 @@ def render_report_as_latex(content: Report, names: Mapping[str, str] | None = No
 def _equation_summary_page(
     content: Report, labels: Mapping[int, str], printer: LatexPrinter, ruler: TextPrinter
 ) -> list[str]:
-    """Return a LaTeX page with the equations that a program needs, each under its number in the document."""
+    """Return a LaTeX page that repeats the equations needed to write a program, with their numbers."""
     lines: list[str] = []
     for section in content.sections:
         relations = [item for item in section.items if isinstance(item, Relation)]
@@ -132,7 +132,7 @@ def _latex_section_label(title: str) -> str:
 
 
 def _link_step_references(text: str, content: Report) -> str:
-    """Return LaTeX text in which every mention of a derivation step is a hyperlink to the section of that step."""
+    """Return LaTeX text in which each "step 3" or the like is a hyperlink to the section of that step."""
 
     def hyperlink_to_step(found: re.Match[str]) -> str:
         titles = (section.title for section in content.sections if section.title.startswith(f"Step {found[2]}:"))
@@ -142,13 +142,13 @@ def _link_step_references(text: str, content: Report) -> str:
     return re.sub(r"\b([Ss]teps?) (\d+)\b", hyperlink_to_step, text)
 
 
-def _render_in_latex(value: Any, printer: LatexPrinter) -> str:
-    """Return a sentence, a string or a SymPy object as LaTeX source."""
-    return render_text_or_formula(value, _escape_latex_prose, lambda formula: f"${printer.show(formula)}$")
+def _content_as_latex(value: Any, printer: LatexPrinter) -> str:
+    """Return a string, a sentence with symbols or a SymPy object as LaTeX source."""
+    return render_text_or_formula(value, _escape_latex_prose, lambda formula: f"${printer.print_object(formula)}$")
 
 
 def _escape_latex_prose(text: str) -> str:
-    """Return plain text as LaTeX source, with letters such as L = 2, (l, k), s x t and X^T in mathematics mode."""
+    """Return plain text as LaTeX source, with formulas in it such as L = 2, s x t and X^T in mathematics mode."""
     pieces, position = [], 0
     for found in _MATHEMATICS.finditer(text):
         formula = re.sub(r"\bl\b", r"\\ell", found[0]).replace(" x ", r" \times ").replace("inf", r"\infty")
@@ -165,13 +165,13 @@ _MATHEMATICS = re.compile(
 
 
 def _align_environment(relations: list[tuple[Relation, str]], printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
-    """Return one align environment for consecutive relations, each with its label or tag.
+    """Return the lines of a LaTeX align environment with the given equations, each with its label or tag.
 
-    Notes stand at the right or below, long sums over several lines.
+    A note is printed to the right of its equation or below; long sums take several lines.
     """
     rows: list[str] = []
     for relation, label in relations:
-        left = printer.show(relation.left)
+        left = printer.print_object(relation.left)
         if (
             isinstance(relation.right, sp.MatrixBase)
             and _printed_text_width(relation.right, ruler) > 2 * MAX_TEXT_CHARACTERS
@@ -194,14 +194,14 @@ def _align_environment(relations: list[tuple[Relation, str]], printer: LatexPrin
 
 
 def _equations_of_matrix_entries(left: str, matrix: sp.MatrixBase, printer: LatexPrinter) -> list[str]:
-    """Return one equation per nonzero entry of a wide matrix; of a symmetric one the upper triangle only."""
+    """Return LaTeX equations for the nonzero entries of a matrix; for a symmetric one those of the upper triangle."""
     upper = matrix.is_symmetric()
     rows = []
     for i in range(matrix.rows):
         for j in range(i if upper else 0, matrix.cols):
             if matrix[i, j] != 0:
                 name = rf"\left({left}\right)_{{{i + 1}{j + 1}}}"
-                first, *others = break_formula(printer.show(matrix[i, j]), LINE_WIDTH - formula_width(name))
+                first, *others = break_formula(printer.print_object(matrix[i, j]), LINE_WIDTH - formula_width(name))
                 rows += [f"{name} &= {first}", *(rf"&\quad {line}" for line in others)]
     return rows
 
@@ -209,18 +209,18 @@ def _equations_of_matrix_entries(left: str, matrix: sp.MatrixBase, printer: Late
 def _printed_text_width(value: Any, ruler: TextPrinter) -> int:
     if isinstance(value, sp.MatrixBase | sp.BlockMatrix):
         blocks = value.blocks if isinstance(value, sp.BlockMatrix) else value
-        return max(sum(len(ruler.show(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
-    return len(ruler.show(value))
+        return max(sum(len(ruler.print_object(e)) + 3 for e in blocks.row(i)) for i in range(blocks.rows))
+    return len(ruler.print_object(value))
 
 
 def _break_right_hand_side(relation: Relation, printer: LatexPrinter, ruler: TextPrinter) -> list[str]:
     """Return the right-hand side of an equation as lines of LaTeX, broken between the terms of a sum."""
     value = relation.right
-    room = MAX_TEXT_CHARACTERS - len(ruler.show(relation.left))
+    room = MAX_TEXT_CHARACTERS - len(ruler.print_object(relation.left))
     scalar = isinstance(value, sp.Mul) and not isinstance(value, MatrixExpr)
     sums = [factor for factor in value.args if factor.is_Add] if scalar else []
     if len(sums) == 1 and _printed_text_width(value, ruler) > 1.2 * room:
-        outside = printer.show(value / sums[0]).strip()
+        outside = printer.print_object(value / sums[0]).strip()
         outside = {"1": "", "-1": "-"}.get(outside, outside)
         room -= min(room // 3, len(outside) // 4)
         lines = _break_sum_into_lines(sums[0], printer, ruler, room)
@@ -228,20 +228,20 @@ def _break_right_hand_side(relation: Relation, printer: LatexPrinter, ruler: Tex
         lines[-1] += r" \Bigr)" if len(lines) > 1 else r"\Bigr)"
         return lines
     if not isinstance(value, sp.Add | sp.MatAdd) or _printed_text_width(value, ruler) <= room:
-        return [printer.show(value)]
+        return [printer.print_object(value)]
     return _break_sum_into_lines(value, printer, ruler, room)
 
 
 def _break_sum_into_lines(total: sp.Add | sp.MatAdd, printer: LatexPrinter, ruler: TextPrinter, room: int) -> list[str]:
-    """Return a sum as lines of LaTeX, each with as many whole terms as fit."""
-    widths = [len(ruler.show(term)) + 3 for term in order_terms(total)]
+    """Return a sum as lines of LaTeX, each with as many terms as fit on it."""
+    widths = [len(ruler.print_object(term)) + 3 for term in order_terms(total)]
     return pack_formula_lines(printer.print_signed_terms(total), widths, room, " ")
 
 
 def _latex_table(table: Table, printer: LatexPrinter) -> list[str]:
     printer._settings |= {"fold_short_frac": True, "mat_str": "smallmatrix"}
     columns = "l" * (len(table.head) - 1) + ("p{50mm}" if len(table.head) > 2 else "l")
-    rows = [" & ".join(_render_in_latex(value, printer) for value in row) + r" \\" for row in table.rows]
+    rows = [" & ".join(_content_as_latex(value, printer) for value in row) + r" \\" for row in table.rows]
     head = " & ".join(rf"\textit{{{escape_latex(name)}}}" for name in table.head) + r" \\ \hline"
     printer._settings |= {"fold_short_frac": None, "mat_str": None}
     return ["", r"\medskip", rf"\begin{{tabular}}{{{columns}}}", head, *rows, r"\end{tabular}", r"\medskip", ""]

@@ -35,7 +35,7 @@ _LEAVES = {
 
 
 class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
-    """A printer of the package's SymPy objects in LaTeX's mathematics mode."""
+    """A printer of SymPy objects of this package as LaTeX source in mathematics mode."""
 
     form, leaves, exponent = LATEX, _LEAVES, r"\^"  # rho^star and the like have one: TeX refuses a second
 
@@ -48,15 +48,15 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
         return parameter_latex_symbol(name, self.entries)
 
     def print_index(self, number: str) -> str:
-        """Return the LaTeX source of an index; several letters are set upright."""
+        """Return the LaTeX source of an index; an index of several letters is printed upright."""
         return re.sub(r"([a-z]{2,})", r"\\mathrm{\1}", number)
 
     def append_indices_to_symbol(self, symbol: str, indices: str) -> str:
-        """Return the LaTeX source of a symbol with indices; a symbol that has an index is put in braces first.
+        """Return the LaTeX source of a symbol with indices; braces are added if the symbol has an index already.
 
         Args:
-            symbol: the printed symbol.
-            indices: the printed indices.
+            symbol: LaTeX source of the symbol.
+            indices: LaTeX source of the indices.
         """
         if "_" in symbol:
             symbol = f"({symbol})" if symbol == self.fill_notation_pattern("B0") else f"{{{symbol}}}"
@@ -78,7 +78,7 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
 
     def _print_Function(self, expr: sp.Function, exp: Any = None) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
-        body = self.print_in_special_notation(name, arguments)
+        body = self.print_special_function(name, arguments)
         if body is None:
             shown = {"Sigmoid": "sigmoid", "Softplus": "softplus", "softmax": "softmax", "sign": "sign"}.get(name)
             if shown is None:
@@ -92,11 +92,11 @@ class LatexPrinter(FormulaPrinter, SympyLatexPrinter):
 def parameter_latex_symbol(name: str, theory: Mapping[str, Entry] = THEORY) -> str:
     """Return the LaTeX symbol of a model parameter: a letter or Greek letter, with an index, or an upright word.
 
-    A letter that means something else in the theory gets the other form of a Greek letter, or a mark above.
+    A letter that the theory already uses is printed as a variant of the Greek letter, or with a mark above it.
 
     Args:
         name: name of the parameter.
-        theory: entries of the theory's symbols, which a parameter must not share.
+        theory: printed symbols of the theory, which a parameter must not share.
     """
     taken = {entry[1] for entry in theory.values()} - {r"\alpha"}
     head, _, index = name.partition("_")

@@ -19,12 +19,12 @@ _BRACKET = re.compile(r"\\(left|right)(?![a-z])")
 
 
 def formula_width(text: str) -> float:
-    """Return the approximate width of a formula in letters."""
+    """Return the approximate width of a LaTeX formula, in letters."""
     return _braced_group_width(deque(_TOKEN.findall(text)))
 
 
 def _braced_group_width(tokens: deque[str]) -> float:
-    """Return the width of a braced LaTeX group and remove its tokens from the queue."""
+    """Return the width of the LaTeX tokens up to the next closing brace, and remove these from the queue."""
     width = 0.0
     while tokens and (token := tokens.popleft()) != "}":
         width += _latex_token_width(token, tokens)
@@ -32,7 +32,7 @@ def _braced_group_width(tokens: deque[str]) -> float:
 
 
 def _latex_token_width(token: str, tokens: deque[str]) -> float:
-    """Return the width of a LaTeX token with its arguments, and remove these from the queue."""
+    """Return the width of a LaTeX token and its arguments, and remove the arguments from the queue of tokens."""
     name = token[1:] if token.startswith("\\") and token[1:].isalpha() else ""
     if token == "{":
         return _braced_group_width(tokens)
@@ -54,20 +54,20 @@ def _latex_token_width(token: str, tokens: deque[str]) -> float:
 
 
 def _latex_argument_width(tokens: deque[str]) -> float:
-    """Return the width of the next argument in the queue, a braced group or a single LaTeX token."""
+    """Return the width of the next LaTeX argument, a braced group or one token, and remove it from the queue."""
     while tokens and tokens[0].isspace():
         tokens.popleft()
     return _latex_token_width(tokens.popleft(), tokens) if tokens else 0.0
 
 
 def pack_formula_lines(pieces: Iterable[str], widths: Iterable[float], room: float, between: str = "") -> list[str]:
-    """Return parts of a formula joined to lines, each line filled up to the given width.
+    """Return the pieces of a formula joined to lines, with as many pieces on each line as fit.
 
     Args:
-        pieces: the pieces, in order.
+        pieces: pieces of the formula, in order.
         widths: width of each piece.
         room: width of a line.
-        between: text between two pieces of a line.
+        between: text between two pieces on one line.
     """
     lines: list[str] = []
     used = room
@@ -84,8 +84,8 @@ def pack_formula_lines(pieces: Iterable[str], widths: Iterable[float], room: flo
 def break_formula(text: str, room: float) -> list[str]:
     r"""Return a LaTeX formula as lines of a given width, broken before + and - outside of braces and matrices.
 
-    Brackets that reach from one line to another have a fixed size, since TeX requires \left and \right on one line.
-    A formula without such a place stays whole.
+    Brackets that open and close on different lines get a fixed size, since TeX requires \left and \right on one line.
+    A formula without a + or - at which it may be broken stays on one line.
 
     Args:
         text: the formula.
@@ -93,15 +93,15 @@ def break_formula(text: str, room: float) -> list[str]:
     """
     if formula_width(text) <= room:
         return [text]
-    pieces = list(_parts_between_line_breaks(text))
+    pieces = list(_split_formula_at_signs(text))
     lines = _fix_brackets_across_lines("\n".join(pack_formula_lines(pieces, map(formula_width, pieces), room))).split(
         "\n"
     )
     return [line.strip() for line in lines]
 
 
-def _parts_between_line_breaks(text: str) -> Iterator[str]:
-    """Yield the parts of a LaTeX formula between possible line breaks, each with its sign in front."""
+def _split_formula_at_signs(text: str) -> Iterator[str]:
+    """Yield the pieces of a LaTeX formula between + and - signs at which a line may break, each with its sign."""
     depth = start = 0
     before = ""
     for found in _TOKEN.finditer(text):
@@ -116,7 +116,7 @@ def _parts_between_line_breaks(text: str) -> Iterator[str]:
 
 
 def _is_binary_operator_sign(before: str) -> bool:
-    """Return whether a + or - after this LaTeX token is a binary operator."""
+    """Return whether a + or - that follows the given LaTeX token is a binary operator."""
     return bool(before) and before not in ("(", "[", ",", "=", "+", "-", r"\{", r"\left", r"\,")
 
 

@@ -18,6 +18,6 @@ RENAMED = (
 
 
 def symbol_in_text_and_latex(symbol: str) -> tuple[str, str]:
-    r"""Return a symbol given in LaTeX as a pair (plain text, LaTeX): \mu, or mu, is μ in plain text."""
+    r"""Return a symbol given in LaTeX as a pair (plain text, LaTeX); Greek letters need no backslash."""
     latex = rf"\{symbol}" if symbol in GREEK else symbol
     return GREEK.get(latex.removeprefix("\\"), latex.replace("\\", "")), latex

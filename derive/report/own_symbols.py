@@ -19,31 +19,31 @@ def metric_field_symbols(at: FixedSizeModel) -> sp.Matrix:
 
 
 def active_combination_symbol(number: int) -> sp.Symbol:
-    """Return the symbol of a combination of fields and noise that a loss depends on, counted from 0."""
+    """Return the symbol of a linear combination of fields and noise that a loss depends on; numbers start at 0."""
     return sp.Symbol(f"combination_{number}", real=True)
 
 
-def parameter_entry_symbol(name: str) -> sp.Symbol:
-    """Return the placeholder that a table prints as a parameter, or as a general entry of a parameter array."""
+def indexed_parameter_symbol(name: str) -> sp.Symbol:
+    """Return the symbol that is printed as a parameter with indices i, j, ... for the axes of an array."""
     return sp.Symbol(f"entry {name}")
 
 
-def _whole_parameter_symbol(name: str) -> sp.Symbol:
-    """Return the placeholder that is printed as a parameter without indices."""
+def _unindexed_parameter_symbol(name: str) -> sp.Symbol:
+    """Return the symbol that is printed as a parameter without indices, also for an array."""
     return sp.Symbol(f"bare {name}")
 
 
-def symbols_in_prose(at: FixedSizeModel) -> dict[str, Any]:
-    """Return the names that are printed as symbols in descriptions of the model: parameters, weights W and rows w."""
-    letters = {name.rstrip("_"): _whole_parameter_symbol(name) for name in at.parameters}
+def symbols_named_in_descriptions(at: FixedSizeModel) -> dict[str, Any]:
+    """Return the symbols (by name) that replace names in descriptions: W, w and parameters named by one letter."""
+    letters = {name.rstrip("_"): _unindexed_parameter_symbol(name) for name in at.parameters}
     weights = {name: sp.Symbol(name) for name in ("W", "w")}
     return weights | {name: symbol for name, symbol in letters.items() if len(name) == 1 or name in GREEK}
 
 
 def model_symbols(at: FixedSizeModel) -> Names:
-    """Return symbol -> (stem, indices from 1) of fields, noise, labels, weights and parameters.
+    """Return how the model's symbols are printed: symbol -> (name with its kind, indices counted from 1).
 
-    Axes of length 1 have no index.
+    They are fields, noise, labels, overlaps, weights and parameters. Axes of length 1 have no index.
     """
     names: Names = {}
 
@@ -93,6 +93,6 @@ def model_symbols(at: FixedSizeModel) -> Names:
         stem = f"parameter {known.name.rstrip('_')}"
         _add_parameter_symbols(known.argument_symbols(at.structure), stem, ())
         axes = [size for size in known.default_shape(at.structure) if size > 1]
-        names[parameter_entry_symbol(known.name)] = stem, tuple("ijkl"[: len(axes)])
-        names[_whole_parameter_symbol(known.name)] = stem, ()
+        names[indexed_parameter_symbol(known.name)] = stem, tuple("ijkl"[: len(axes)])
+        names[_unindexed_parameter_symbol(known.name)] = stem, ()
     return names

@@ -12,8 +12,8 @@ from sympy.printing.printer import Printer
 
 from ..calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, Jacobian, MatrixAverage
 from ..theory.stability import TOKENS
-from .blocks import Names, Relation, WithoutIndices
-from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, find_model_symbol, find_theory_symbol_entry
+from .blocks import Names, Relation, UnindexedExpression
+from .symbols import CONTEXT_INDEX, THEORY, TOKEN_INDEX, Entry, find_model_symbol, find_theory_symbol
 
 # Of symbols with an index -> their entry.
 STEMS = {"tau": "tau", "pi": "pi", "rhostar": "rho_star", "psi": "psi", "psistar": "psi_star"}
@@ -35,21 +35,21 @@ TILTED = ("tilted", "row tilted", "outer tilted", "outer row tilted")
 FIELDS = ("field", "outer field", "field between", "sentences of a block", "sentences of a block of blocks")
 
 
-class ContextIndexState:
-    """The context and token index that generic symbols have while a formula is printed; primed inside an inner sum."""
+class PrintedIndices:
+    """The letters printed as indices of context (token, cluster) and of token; primed inside a nested sum."""
 
     def __init__(self) -> None:
         self.context, self.token, self.depth = "c", "l", 0
 
 
 def order_terms(total: sp.Add | sp.MatAdd) -> list[Any]:
-    """Return the terms of a sum in SymPy's order, terms with a minus sign last."""
+    """Return the terms of a sum in SymPy's order, except that terms with a minus sign come last."""
     terms = total.args if isinstance(total, sp.MatAdd) else total.as_ordered_terms()
     return sorted(terms, key=lambda term: bool(term.as_coeff_Mul()[0].is_negative or _has_minus_sign(term)))
 
 
 def _has_minus_sign(term: Any) -> bool:
-    """Return whether a matrix term has a minus sign in front."""
+    """Return whether a matrix term, or the term inside its average, has a minus sign in front."""
     if isinstance(term, MatrixAverage):
         return _has_minus_sign(term.summand)
     if not isinstance(term, sp.MatMul):
@@ -59,7 +59,7 @@ def _has_minus_sign(term: Any) -> bool:
 
 
 def _split_minus_sign(term: Any) -> tuple[bool, Any]:
-    """Return whether a term has a minus sign in front, also inside an average, and the term without that sign."""
+    """Return a pair (whether a term has a minus sign in front, also inside an average; the term without it)."""
     if isinstance(term, MatrixAverage) and _has_minus_sign(term):
         return True, MatrixAverage(term.kind, _split_minus_sign(term.summand)[1])
     if isinstance(term, MatrixExpr):
@@ -73,11 +73,11 @@ def _split_minus_sign(term: Any) -> tuple[bool, Any]:
 
 
 def order_factors(product: sp.Mul, names: Names) -> sp.Mul:
-    """Return a product with numbers, alpha and model parameters before all other factors.
+    """Return an unevaluated product with numbers, alpha and model parameters before all other factors.
 
     Args:
         product: the product.
-        names: symbols of the model.
+        names: symbols of the model -> (name, indices).
     """
 
     def factor_sort_key(factor: sp.Expr) -> int:
@@ -95,7 +95,7 @@ def order_factors(product: sp.Mul, names: Names) -> sp.Mul:
 
 
 def _factor_needs_brackets(factor: Any) -> bool:
-    """Return whether a factor needs brackets in a product."""
+    """Return whether a factor must be printed in brackets in a product: a sum, or an average printed as a sum."""
     if isinstance(factor, Average | MatrixAverage):
         return factor.kind in (CONTEXTS, TOKENS, *SUMS)
     return isinstance(factor, sp.MatAdd | sp.Add)
@@ -105,9 +105,9 @@ class FormulaPrinter(Printer):
     """A printer of SymPy objects in the notation of the report, as plain text or as LaTeX.
 
     Attributes:
-        form: TEXT or LATEX, the column of an entry.
-        leaves: name of a piece of a formula -> how it is written, with its parts as %s.
-        exponent: pattern of a printed symbol with an exponent of its own, which another one must not follow.
+        form: TEXT or LATEX.
+        leaves: name of a notation -> its pattern, in which %s stands for printed operands, as "trace" -> "Tr[%s]".
+        exponent: regular expression that finds an exponent in a printed symbol, after which none may follow.
     """
 
     form: int
@@ -116,24 +116,24 @@ class FormulaPrinter(Printer):
 
     def __init__(self, settings: dict[str, Any], names: Names, theory: Mapping[str, Entry] | None = None) -> None:
         super().__init__(settings)
-        self.names, self.entries, self.at = names, THEORY if theory is None else theory, ContextIndexState()
+        self.names, self.entries, self.at = names, THEORY if theory is None else theory, PrintedIndices()
         self.stacked = False
 
     def fill_notation_pattern(self, name: str, *parts: str) -> str:
         """Return a notation pattern such as 'Tr[%s]' filled with printed parts.
 
         Args:
-            name: key of `leaves`.
-            *parts: printed parts, in order.
+            name: name of the notation, a key of `leaves`.
+            *parts: printed operands, in order.
         """
         return self.leaves[name] % parts
 
     def print_model_symbol(self, stem: str, indices: tuple[int | str, ...]) -> str:
-        """Return a printed symbol of the model with its indices, separated by commas where one has several characters.
+        """Return a printed symbol of the model with its indices, separated by commas if one has several digits.
 
         Args:
-            stem: kind and word of the symbol, as `Names` has them.
-            indices: indices, from 1.
+            stem: kind and name of the symbol, as "parameter omega" or "noise u".
+            indices: its indices, counted from 1.
         """
         kind, _, word = stem.rpartition(" ")
         default = self.print_parameter_symbol(word)
@@ -146,15 +146,15 @@ class FormulaPrinter(Printer):
         )
 
     def print_parameter_symbol(self, name: str) -> str:
-        """Return the printed symbol of a model parameter that the reader has not renamed."""
+        """Return the printed symbol of a model parameter, by default its name."""
         return name
 
     def print_index(self, number: str) -> str:
-        """Return a printed index of a model symbol."""
+        """Return the printed form of an index, by default unchanged."""
         return number
 
     def append_indices_to_symbol(self, symbol: str, indices: str) -> str:
-        """Return a printed model symbol with its printed indices.
+        """Return a printed symbol with its indices appended, as x_12.
 
         Args:
             symbol: the printed symbol.
@@ -163,8 +163,8 @@ class FormulaPrinter(Printer):
         return f"{symbol}_{indices}"
 
     def print_theory_symbol(self, name: str) -> str | None:
-        """Return the printed symbol of the theory for a name; None if the name is unknown."""
-        found = find_theory_symbol_entry(name, self.entries)
+        """Return how the theory's symbol of this name is printed, as "m_star"; None if there is no such symbol."""
+        found = find_theory_symbol(name, self.entries)
         if found is None:
             return None
         change, entry, replicas = found
@@ -172,13 +172,13 @@ class FormulaPrinter(Printer):
         if name.startswith("slope_"):
             return self.fill_notation_pattern("slope", symbol)
         label = {CONTEXT_INDEX: self.at.context, TOKEN_INDEX: self.at.token}.get(entry[2], "")
-        labels = [part for part in (replicas, "" if self.stacked else self._print_context_label(label)) if part]
+        labels = [part for part in (replicas, "" if self.stacked else self._format_context_index(label)) if part]
         if replicas and "(" in symbol:  # loss(X_a, Y, k, u)
             return re.sub(r"\((\w)", rf"(\1{self.fill_notation_pattern('index', replicas)}", symbol, count=1)
         symbol = (self.fill_notation_pattern("change") if change else "") + symbol
         return symbol + (self.fill_notation_pattern("index", ",".join(labels)) if labels else "")
 
-    def _print_context_label(self, label: str) -> str:
+    def _format_context_index(self, label: str) -> str:
         return label.replace("l", self.fill_notation_pattern("l"))
 
     def _print_MatrixSymbol(self, expr: sp.MatrixSymbol) -> str:
@@ -241,7 +241,7 @@ class FormulaPrinter(Printer):
         return self.fill_notation_pattern("inverse", self.print_base_of_power(expr.arg))
 
     def print_base_of_power(self, expr: MatrixExpr) -> str:
-        """Return a printed matrix that an exponent may follow, in brackets where necessary."""
+        """Return the printed base of a matrix power, in brackets unless it is a symbol without an exponent."""
         printed = self._print(expr)
         is_bare = isinstance(expr, sp.MatrixSymbol) and not re.search(self.exponent, printed)
         return printed if is_bare else self.fill_notation_pattern("brackets", printed)
@@ -262,7 +262,7 @@ class FormulaPrinter(Printer):
         return self.fill_notation_pattern("trace", self._print(expr.arg))
 
     def _print_Jacobian(self, expr: Jacobian) -> str:
-        """Return a printed Jacobian; inside a sum over l' the field keeps the outer token l."""
+        """Return a printed Jacobian; inside a sum over tokens l' its numerator keeps the index l of the outer token."""
         variable = self._print(expr.args[1])
         inner, self.at.token = self.at.token, "l"
         field = self._print(expr.args[0])
@@ -277,7 +277,7 @@ class FormulaPrinter(Printer):
         return self.fill_notation_pattern("derivative", function, variable)
 
     def _print_average(self, expr: Average | MatrixAverage) -> str:
-        """Return a printed average; sums bind the index of their summands, primed when nested."""
+        """Return a printed average or sum; the index of a nested sum is primed."""
         at, kind, summand = self.at, expr.kind, expr.summand
         before = (at.context, at.token, at.depth)
         # Quantities of a sentence as a whole are averaged over all sentences.
@@ -307,7 +307,7 @@ class FormulaPrinter(Printer):
         if kind in MEANS:
             entry = MEANS[kind] + ("_context" if kind == "output" and label else "")  # in one context if it has a label
             return self.entries[entry][self.form] + self.fill_notation_pattern("square brackets", body)
-        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._print_context_label(label)
+        index = self.entries[SUMS[kind]][self.form] if kind in SUMS else self._format_context_index(label)
         several = isinstance(summand, sp.Add | sp.MatAdd)
         return self.fill_notation_pattern(
             "sum", index, self.fill_notation_pattern("square brackets", body) if several else body
@@ -323,8 +323,8 @@ class FormulaPrinter(Printer):
         variable = "X" if expr.args[1].name == "x" else self._print(expr.args[1])
         return self.fill_notation_pattern("log integral", several, variable, self._print(expr.args[0]))
 
-    def print_in_special_notation(self, name: str, arguments: list[str]) -> str | None:
-        """Return a printed function in special notation (minimum, maximum, derivative); None for any other function.
+    def print_special_function(self, name: str, arguments: list[str]) -> str | None:
+        """Return how a minimum, maximum, derivative or the like is printed; None for an ordinary function.
 
         Args:
             name: name of the function.
@@ -336,12 +336,12 @@ class FormulaPrinter(Printer):
         return self.fill_notation_pattern(written[name], *arguments) if name in written else None
 
     def print_relation_sign(self, relation: Relation) -> str:
-        """Return the printed sign between the sides of a relation."""
+        """Return the printed sign of an equation or inequality, as "=" or "->"."""
         return self.leaves.get(relation.sign, relation.sign)
 
-    def show(self, value: Any) -> str:
-        """Return an object of a report as text or LaTeX, as this printer writes it."""
-        if not isinstance(value, WithoutIndices):
+    def print_object(self, value: Any) -> str:
+        """Return a SymPy object as text or LaTeX, in the notation of this printer."""
+        if not isinstance(value, UnindexedExpression):
             return self.doprint(value)
         self.stacked = True
         try:

@@ -24,8 +24,8 @@ def _bayes_optimal_symbols(*names: str) -> Symbols:
     return {f"{name}_bayes": (f"<{name}>ᴮ", rf"<{name}>^{{\mathrm{{B}}}}") for name in names}
 
 
-def _breaking_order_parameter_symbols(k: int, index: str) -> Symbols:
-    """Return the symbols of the order parameters of one step of replica symmetry breaking."""
+def _order_parameters_of_breaking_step(k: int, index: str) -> Symbols:
+    """Return the printed symbols of the order parameters that step k of replica symmetry breaking adds."""
     return {
         f"Delta_{k}": (f"Δ{index}<q>", rf"\Delta_{{{k}}} <q>"),
         f"Delta_{k}_hat": (f"Δ{index}<q>^", rf"\Delta_{{{k}}} <q_hat>"),
@@ -34,7 +34,7 @@ def _breaking_order_parameter_symbols(k: int, index: str) -> Symbols:
     }
 
 
-def _breaking_symbols_without_context(k: int, index: str) -> Symbols:
+def _unindexed_symbols_of_breaking_step(k: int, index: str) -> Symbols:
     return {
         f"Q_Delta_{k}": (f"Δ{index}<Q>", rf"\Delta_{{{k}}} <Q>"),
         f"R_tilde_{k}": (f"<R>{index}", f"<R>_{{{k}}}"),
@@ -54,7 +54,7 @@ _OF_CONTEXT: Symbols = {
     "V_tilde": ("<V>~", r"\tilde{<V>}"), "V_tilde_hat": ("<V>~^", r"\hat{\tilde{<V>}}"),
     "loss_q": ("∂loss/∂<q>", r"\tfrac{\partial\ell}{\partial <q>}"),
     **_conjugate_symbols("q", "V", "m", "theta", "D"), **_bayes_optimal_symbols("q", "q_hat", "V"),
-    **_breaking_order_parameter_symbols(1, "₁"), **_breaking_order_parameter_symbols(2, "₂"),
+    **_order_parameters_of_breaking_step(1, "₁"), **_order_parameters_of_breaking_step(2, "₂"),
 }  # fmt: skip
 _OF_TOKEN: Symbols = {
     "x": "x", "g": "g", "omega": r"\omega", "Y": "Y", "z": "z", "C": "C", "encoding": "p", "X_token": "X",
@@ -149,7 +149,7 @@ _WITHOUT_INDEX: Symbols = {
     "covariance_drift": ("Cov(d<w>)/dt", r"\tfrac{\operatorname{Cov}(\mathrm{d}<w>)}{\mathrm{d}t}"),
     "covariance_batch": ("Cov(Δ<w>)", r"\operatorname{Cov}(\Delta <w>)"),
     **_bayes_optimal_symbols("Q", "b", "Phi"),
-    **_breaking_symbols_without_context(1, "₁"), **_breaking_symbols_without_context(2, "₂"),
+    **_unindexed_symbols_of_breaking_step(1, "₁"), **_unindexed_symbols_of_breaking_step(2, "₂"),
 }  # fmt: skip
 _SYMBOLS = {
     name: symbol_in_text_and_latex(symbol) if isinstance(symbol, str) else symbol
@@ -158,32 +158,32 @@ _SYMBOLS = {
 _INDEX = dict.fromkeys(_OF_CONTEXT, CONTEXT_INDEX) | dict.fromkeys(_OF_TOKEN, TOKEN_INDEX)
 
 
-def _resolve_symbol_entries(own: Mapping[str, Symbol]) -> dict[str, Entry]:
-    """Return the table of printed symbols, with the reader's own symbols in all that are composed of them."""
+def _build_symbol_table(own: Mapping[str, Symbol]) -> dict[str, Entry]:
+    """Return all printed symbols by name, with the reader's symbols inserted, also inside composed symbols."""
 
-    def _resolve_symbol(name: str, form: int) -> str:
+    def _printed_symbol(name: str, form: int) -> str:
         if name in own:
             return own[name][form]
-        return re.sub(r"<(\w+)>", lambda part: _resolve_symbol(part[1], form), _SYMBOLS[name][form])
+        return re.sub(r"<(\w+)>", lambda part: _printed_symbol(part[1], form), _SYMBOLS[name][form])
 
     return {
-        name: (_resolve_symbol(name, TEXT), _resolve_symbol(name, LATEX), _INDEX.get(name, NO_INDEX))
+        name: (_printed_symbol(name, TEXT), _printed_symbol(name, LATEX), _INDEX.get(name, NO_INDEX))
         for name in {**_SYMBOLS, **own}
     }
 
 
-THEORY = _resolve_symbol_entries({})
+THEORY = _build_symbol_table({})
 _SELF_OVERLAP = {"r": "q", "r_hat": "q_hat"}  # the overlap of a replica with itself is q_aa
 
 
-def find_theory_symbol_entry(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
-    """Return (prefix "d" of a change or "", table entry, replica indices) for a symbol name; None if it is unknown.
+def find_theory_symbol(name: str, theory: Mapping[str, Entry]) -> tuple[str, Entry, str] | None:
+    """Return how to print the symbol of a name: (prefix, printed symbol, indices); None for an unknown name.
 
-    An index of the symbol's own follows an @ and replaces that of a generic context or token.
+    The prefix is "d" for a differential, else "". In the name, replica indices follow "|" and other indices "@".
 
     Args:
-        name: name of the symbol.
-        theory: entries of the theory's symbols.
+        name: name of the symbol, as "q|ab".
+        theory: printed symbols of the theory by name.
     """
     name, at, own = name.partition("@")
     stem, _, replicas = name.removeprefix("slope_").partition("|")
@@ -200,12 +200,12 @@ def find_theory_symbol_entry(name: str, theory: Mapping[str, Entry]) -> tuple[st
 
 
 def find_model_symbol(stem: str, theory: Mapping[str, Entry], default: str) -> tuple[str, str]:
-    """Return (text, LaTeX) of a symbol of the model, "parameter omega" say: the reader's, or else a default.
+    """Return a symbol of the model as (text, LaTeX): the one that the reader prefers, or a default.
 
     Args:
-        stem: kind and word of the symbol.
-        theory: entries of the theory's symbols.
-        default: symbol where the reader has none.
+        stem: kind and name of the symbol, as "parameter omega".
+        theory: printed symbols by name, including those that the reader prefers.
+        default: symbol if the reader has not chosen one.
     """
     kind, _, word = stem.rpartition(" ")
     known = word if kind in ("row", "overlap") else stem
@@ -217,16 +217,16 @@ _FIXED = (*"XYhxykuLKstdnlciIEZSCHzJUNr", r"\ell", r"\rho")
 
 
 def rename_symbols(names: Mapping[str, str], own: Names, column: int = LATEX) -> dict[str, Entry]:
-    r"""Return the symbols of a report with some replaced by a reader's own, given in LaTeX; \mu, or mu, is μ in text.
+    r"""Return the printed symbols of a report, some of them replaced by symbols that the reader prefers.
 
     Args:
-        names: the name of a parameter of the model, or else of a symbol of the theory (`theory.NAME`, where a parameter
-            has the name) -> its new symbol.
-        own: symbols of the model.
+        names: name of a parameter or of a symbol of the theory -> its new symbol in LaTeX, as "mu" or r"\chi". Where
+            a parameter has the name of the theory's symbol, that symbol is "theory.NAME".
+        own: symbols of the model -> (name, indices).
         column: TEXT or LATEX, the form in which a symbol must not stand for two things.
 
     Raises:
-        ModelError: a name is unknown, or a symbol would stand for two things.
+        ModelError: a name is unknown, or a new symbol is empty or already used for something else.
     """
     of_model = {stem.rpartition(" ")[2]: stem for stem, _ in own.values() if stem.startswith(("parameter ", "noise "))}
     new: dict[str, Symbol] = {}
@@ -234,8 +234,10 @@ def rename_symbols(names: Mapping[str, str], own: Names, column: int = LATEX) ->
     for name, symbol in names.items():
         key = name.removeprefix("theory.") if name.startswith("theory.") else of_model.get(name.rstrip("_"), name)
         if key not in RENAMED and key not in of_model.values():
-            known = f"known are {', '.join(RENAMED)}" + (f" and of the model {', '.join(of_model)}" if of_model else "")
-            raise ModelError(f"unknown symbol {name!r}; {known}")
+            theory_names, model_names = ", ".join(RENAMED), ", ".join(of_model) or "none"
+            raise ModelError(
+                f"unknown symbol {name!r}; symbols of the theory are {theory_names}, those of the model {model_names}"
+            )
         if not symbol.strip():
             raise ModelError(f"the new symbol for {name} is empty; give one in LaTeX, as in {name}=T")
         if key in changed:
@@ -246,23 +248,25 @@ def rename_symbols(names: Mapping[str, str], own: Names, column: int = LATEX) ->
         if f"{key}_hat" in _SYMBOLS:
             new[f"{key}_hat"] = f"{text}^", rf"\hat{{{symbol}}}"
         changed[key] = name
-    theory = _resolve_symbol_entries(new)
+    theory = _build_symbol_table(new)
     for key, name in changed.items():
-        taken = _iterate_symbols_in_use(theory, of_model, column)
+        taken = _iterate_taken_symbols(theory, of_model, column)
         twins = [other for other, symbol in taken if other != key and symbol == theory[key][column]]
         if twins:
             other = next((called for stem, called in changed.items() if stem == twins[0]), twins[0])
-            reason = (
-                f"for {other}; rename {other}, too" if other else "keeps its meaning in every formula; choose another"
+            symbol = theory[key][column]
+            if other:
+                raise ModelError(f"the symbol {symbol} would stand for {name} and for {other}; rename {other}, too")
+            raise ModelError(
+                f"the symbol {symbol} would stand for {name}, but has a fixed meaning in all formulas; choose another"
             )
-            raise ModelError(f"{theory[key][column]} would stand for {name} and {reason}")
     return theory
 
 
-def _iterate_symbols_in_use(
+def _iterate_taken_symbols(
     theory: Mapping[str, Entry], of_model: Mapping[str, str], column: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield (entry, symbol) of every symbol that a formula may contain."""
+    """Yield pairs (name, printed symbol) of all symbols that formulas may contain; fixed symbols have the name ""."""
     for name in RENAMED:
         yield name, theory[name][column]
     for name, stem in of_model.items():

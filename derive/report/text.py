@@ -15,7 +15,7 @@ from .blocks import Relation, Report, Table, TextWithSymbols
 from .compose import compose_report
 from .symbols import TEXT
 from .text_printer import TIE, WIDTH, TextPrinter
-from .wording import report_symbols
+from .wording import symbols_of_report
 
 
 def report_text(
@@ -33,13 +33,13 @@ def report_text(
         model: the model.
         structure: default, the model's own.
         steps: with the replica calculation, step by step.
-        names: symbols of the reader's own in LaTeX, {"theta": "T", "omega": "a"}, as `rename_symbols` takes them.
+        names: symbols that the reader prefers: name -> LaTeX, as {"theta": "T", "omega": "a"}.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
         dynamics: the equations of one-pass stochastic gradient descent in place of the static theory.
         width: most characters of a line, 80 or more.
 
     Raises:
-        ModelError: the model is not well posed at the structure, a name is unknown or taken, or rsb is no such number.
+        ModelError: the model is not well posed at these sizes, a symbol is unknown or used twice, or rsb is wrong.
     """
     return render_report_as_text(compose_report(model, structure, steps, rsb, dynamics), names, width)
 
@@ -49,25 +49,25 @@ def render_report_as_text(content: Report, names: Mapping[str, str] | None = Non
 
     Args:
         content: the report.
-        names: symbols of the reader's own, as `rename_symbols` takes them.
+        names: symbols that the reader prefers: name -> LaTeX, as {"theta": "T"}.
         width: most characters of a line.
     """
-    printer = TextPrinter(content.names, report_symbols(content, names, TEXT), width)
+    printer = TextPrinter(content.names, symbols_of_report(content, names, TEXT), width)
     blocks = [f"{content.title}\n{'=' * len(content.title)}"]
     for section in content.sections:
         blocks.append(f"{section.title}\n{'-' * len(section.title)}")
-        blocks.append("\n".join(line for item in section.items for line in _report_item_lines(item, printer)))
+        blocks.append("\n".join(line for item in section.items for line in _content_as_text_lines(item, printer)))
     return "\n\n".join(blocks) + "\n"
 
 
-def _report_item_lines(item: Relation | TextWithSymbols | Table, printer: TextPrinter) -> list[str]:
-    """Return the lines of an item of a section."""
+def _content_as_text_lines(item: Relation | TextWithSymbols | Table, printer: TextPrinter) -> list[str]:
+    """Return an equation, sentence or table of a report as lines of text."""
     if isinstance(item, TextWithSymbols):
-        return _wrap_text_or_formula(printer.show(item), "", "", printer.width)
+        return _wrap_text_or_formula(printer.print_object(item), "", "", printer.width)
     if isinstance(item, Table):
         return _table_lines(item, printer)
-    left = f"{printer.show(item.left)} {printer.print_relation_sign(item)} "
-    right = printer.show(item.right)
+    left = f"{printer.print_object(item.left)} {printer.print_relation_sign(item)} "
+    right = printer.print_object(item.right)
     lines = _wrap_text_or_formula(right, f"    {left}", " " * (4 + min(len(left), 16)), printer.width, formula=True)
     if not item.note:
         return lines
@@ -77,8 +77,8 @@ def _report_item_lines(item: Relation | TextWithSymbols | Table, printer: TextPr
 
 
 def _wrap_text_or_formula(text: str, first: str, following: str, width: int, formula: bool = False) -> list[str]:
-    """Return lines of at most `width` columns; a formula is broken in the outermost brackets that make it fit."""
-    forms = [_make_inner_blanks_unbreakable(text, level) for level in range(4)] if formula else []
+    """Return text as lines of at most `width` columns; a formula is broken inside as few brackets as possible."""
+    forms = [_make_inner_spaces_nonbreaking(text, level) for level in range(4)] if formula else []
     lines: list[str] = []
     for form in (*forms, text.replace(TIE, " ")):
         lines = textwrap.wrap(
@@ -94,8 +94,8 @@ def _wrap_text_or_formula(text: str, first: str, following: str, width: int, for
     return [line.replace(TIE, " ").rstrip() for line in lines]
 
 
-def _make_inner_blanks_unbreakable(formula: str, level: int) -> str:
-    """Return a formula with the blanks more than `level` brackets deep tied, so that no line is broken there."""
+def _make_inner_spaces_nonbreaking(formula: str, level: int) -> str:
+    """Return a formula in which spaces inside more than `level` nested brackets are nonbreaking."""
     depth, characters = 0, []
     for character in formula:
         depth += (character in "([{") - (character in ")]}")
@@ -104,7 +104,7 @@ def _make_inner_blanks_unbreakable(formula: str, level: int) -> str:
 
 
 def _table_lines(table: Table, printer: TextPrinter) -> list[str]:
-    rows = [table.head, *[tuple(printer.show(cell).replace(TIE, " ") for cell in row) for row in table.rows]]
+    rows = [table.head, *[tuple(printer.print_object(cell).replace(TIE, " ") for cell in row) for row in table.rows]]
     most = 34 - (WIDTH - printer.width) * 7 // 10  # of a column, so that space is left for the last one
     widths = [min(max(len(row[i]) for row in rows), most) for i in range(len(table.head))]
     widths[-1] = max(12, printer.width - 4 - sum(widths[:-1]) - 2 * (len(widths) - 1))

@@ -55,7 +55,7 @@ class TextPrinter(FormulaPrinter, StrPrinter):
     def _print_Function(self, expr: sp.Function) -> str:
         name, arguments = expr.func.__name__, [self._print(z) for z in expr.args]
         shown = name if name in ("Cov", "mean") else name.lower()
-        return self.print_in_special_notation(name, arguments) or f"{shown}({', '.join(arguments)})"
+        return self.print_special_function(name, arguments) or f"{shown}({', '.join(arguments)})"
 
     def _print_SoftmaxEntry(self, expr: SoftmaxEntry) -> str:
         return f"{self._print_softmax(sp.Function('softmax')(*expr.args[1:]))}[{int(expr.args[0]) + 1}]"
@@ -73,6 +73,6 @@ class TextPrinter(FormulaPrinter, StrPrinter):
 
     _print_ImmutableDenseMatrix = _print_MutableDenseMatrix = _print_MatrixBase
 
-    def show(self, value: Any) -> str:
-        """Return an object of a report, or words about some, as text."""
-        return render_text_or_formula(value, str, super().show)
+    def print_object(self, value: Any) -> str:
+        """Return a SymPy object or a sentence of a report as text."""
+        return render_text_or_formula(value, str, super().print_object)

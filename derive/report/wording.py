@@ -17,7 +17,7 @@ import sympy as sp
 from ..authoring.model import FixedSizeModel
 from ..calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage
 from ..theory.stability import TOKENS
-from .blocks import Relation, Report, Section, Table, TextWithSymbols, Vocabulary, WithoutIndices
+from .blocks import Relation, Report, Section, Table, TextWithSymbols, UnindexedExpression, Vocabulary
 from .symbols import CONTEXT_INDEX, LATEX, NO_INDEX, TOKEN_INDEX, Entry, rename_symbols
 
 _TEACHER_SYMBOLS = frozenset((
@@ -118,7 +118,7 @@ _ONE_CONTEXT = (
 
 
 def vocabulary_of_model(at: FixedSizeModel) -> Vocabulary:
-    """Return the notions that a model needs."""
+    """Return which notions a report on the model has to mention: tokens, contexts (token, cluster), a teacher."""
     sizes, law = at.structure, at.law
     contexts, penalty = sizes.tokens * sizes.clusters, at.penalty
     metrics = [metric for metric in (at.metric, *(metric for metric, *_ in at.others.values())) if metric is not None]
@@ -133,17 +133,19 @@ def vocabulary_of_model(at: FixedSizeModel) -> Vocabulary:
     )
 
 
-def adapt_report(report: Report) -> Report:
-    """Return a report in the words and symbols that its model needs."""
-    return replace(report, sections=tuple(_adapt_section(section, report.vocabulary) for section in report.sections))
+def adapt_report_to_model(report: Report) -> Report:
+    """Return the report with words and symbols adapted to its model, for example without its absent teacher."""
+    return replace(
+        report, sections=tuple(_adapt_section_to_model(section, report.vocabulary) for section in report.sections)
+    )
 
 
-def report_symbols(report: Report, names: Mapping[str, str] | None = None, column: int = LATEX) -> dict[str, Entry]:
-    """Return the symbols of the theory in a report, without the indices that its model does not need.
+def symbols_of_report(report: Report, names: Mapping[str, str] | None = None, column: int = LATEX) -> dict[str, Entry]:
+    """Return the printed symbols of the theory in a report, without token or context indices of one value only.
 
     Args:
         report: the report.
-        names: symbols of the reader's own, as `rename_symbols` takes them.
+        names: symbols that the reader prefers: name -> LaTeX, as {"theta": "M"}.
         column: TEXT or LATEX, the form in which a symbol must not stand for two things.
     """
     known, removed, unused = report.vocabulary, [], set()
@@ -165,22 +167,24 @@ def report_symbols(report: Report, names: Mapping[str, str] | None = None, colum
     return symbols
 
 
-def adapt_expression(expression: Any, known: Vocabulary) -> Any:
-    """Return an expression without sums over a single token or context, and without unneeded terms; None without any.
+def adapt_expression_to_model(expression: Any, known: Vocabulary) -> Any:
+    """Return an expression without sums over a single token or context and without symbols of an absent teacher.
+
+    The result is None if nothing is left of the expression.
 
     Args:
         expression: a SymPy object.
-        known: the notions that the model needs.
+        known: which of tokens, contexts and teacher the model has.
     """
     if isinstance(expression, sp.Symbol | sp.MatrixSymbol):
-        return _adapt_symbol(expression, known)
-    if isinstance(expression, WithoutIndices):
-        return WithoutIndices(adapt_expression(expression.expression, known))
+        return _adapt_symbol_to_model(expression, known)
+    if isinstance(expression, UnindexedExpression):
+        return UnindexedExpression(adapt_expression_to_model(expression.expression, known))
     if isinstance(expression, sp.BlockMatrix):
-        return _adapt_block_matrix(expression.blocks, known)
+        return _drop_teacher_blocks(expression.blocks, known)
     if not isinstance(expression, sp.Basic) or not expression.args:
         return expression
-    parts = [adapt_expression(part, known) for part in expression.args]
+    parts = [adapt_expression_to_model(part, known) for part in expression.args]
     if isinstance(expression, sp.Add | sp.MatAdd | sp.Tuple):
         parts = [part for part in parts if part is not None]
     if any(part is None for part in parts) or not parts:
@@ -196,7 +200,7 @@ def adapt_expression(expression: Any, known: Vocabulary) -> Any:
     return rebuilt.doit(deep=False) if isinstance(rebuilt, sp.MatMul | sp.MatAdd) else rebuilt
 
 
-def _adapt_symbol(symbol: sp.Symbol | sp.MatrixSymbol, known: Vocabulary) -> Any:
+def _adapt_symbol_to_model(symbol: sp.Symbol | sp.MatrixSymbol, known: Vocabulary) -> Any:
     stem = re.split("[|@]", symbol.name)[0]
     if (stem == "encoding" and not known.has_tokens) or (stem in _TEACHER_SYMBOLS and not known.has_teacher):
         return None
@@ -206,63 +210,63 @@ def _adapt_symbol(symbol: sp.Symbol | sp.MatrixSymbol, known: Vocabulary) -> Any
     return sp.MatrixSymbol(of_context, *symbol.shape) if isinstance(symbol, sp.MatrixSymbol) else sp.Symbol(of_context)
 
 
-def _adapt_block_matrix(blocks: sp.MatrixBase, known: Vocabulary) -> Any:
-    """Return a block matrix without the rows and columns that belong to the teacher alone."""
-    entries = [[adapt_expression(entry, known) for entry in row] for row in blocks.tolist()]
+def _drop_teacher_blocks(blocks: sp.MatrixBase, known: Vocabulary) -> Any:
+    """Return a block matrix of fields without its teacher rows and columns if the model has no teacher."""
+    entries = [[adapt_expression_to_model(entry, known) for entry in row] for row in blocks.tolist()]
     if known.has_teacher:
         return sp.BlockMatrix(entries)
     return entries[0][0]  # the teacher's fields stand below and right of the student's
 
 
-def _adapt_section(section: Section, known: Vocabulary) -> Section:
-    adapted = (_adapt_report_item(item, known) for item in section.items)
-    return Section(_adapt_text_to_vocabulary(section.title, known), tuple(item for item in adapted if item is not None))
+def _adapt_section_to_model(section: Section, known: Vocabulary) -> Section:
+    adapted = (_adapt_content_to_model(item, known) for item in section.items)
+    return Section(_adapt_text_to_model(section.title, known), tuple(item for item in adapted if item is not None))
 
 
-def _adapt_report_item(item: Any, known: Vocabulary) -> Any:
-    """Return an item of a section, a cell of a table or an object; None if nothing is left of it."""
+def _adapt_content_to_model(item: Any, known: Vocabulary) -> Any:
+    """Return an equation, sentence, table, text or expression adapted to the model; None if nothing is left."""
     if isinstance(item, str):
-        return _adapt_text_to_vocabulary(item, known)
+        return _adapt_text_to_model(item, known)
     if isinstance(item, TextWithSymbols):
-        return item if item.is_quoted else _adapt_words(item, known)
+        return item if item.is_quoted else _adapt_sentence_to_model(item, known)
     if isinstance(item, Table):
-        rows = [[_adapt_report_item(cell, known) for cell in row] for row in item.rows]
+        rows = [[_adapt_content_to_model(cell, known) for cell in row] for row in item.rows]
         return Table(item.head, tuple(tuple(row) for row in rows if row[0] is not None))
     if not isinstance(item, Relation):
-        return adapt_expression(item, known)
+        return adapt_expression_to_model(item, known)
     left, right = item.left, item.right
     if isinstance(left, sp.Function) and left.func.__name__ in ("mean", "Cov") and not known.has_teacher:
         blocks = right.blocks if isinstance(right, sp.BlockMatrix) else right
         left, right = left.func(left.args[0]), blocks[0, 0]
-    left, right = adapt_expression(left, known), adapt_expression(right, known)
+    left, right = adapt_expression_to_model(left, known), adapt_expression_to_model(right, known)
     return None if left is None or right is None else replace(
-        item, left=left, right=right, note=_adapt_text_to_vocabulary(item.note, known)
+        item, left=left, right=right, note=_adapt_text_to_model(item.note, known)
     )  # fmt: skip
 
 
-def _adapt_words(words: TextWithSymbols, known: Vocabulary) -> TextWithSymbols | None:
-    """Return words with strings among their objects inserted, their symbols in the order in which they still occur."""
+def _adapt_sentence_to_model(words: TextWithSymbols, known: Vocabulary) -> TextWithSymbols | None:
+    """Return a sentence adapted to the model, with its remaining symbols; None if no text is left."""
     numbered = iter(range(len(words.objects)))
 
-    def object_or_placeholder(_: re.Match[str]) -> str:
+    def replace_by_numbered_placeholder(_: re.Match[str]) -> str:
         number = next(numbered)
         named = words.objects[number]
         if isinstance(named, str):
             return named
-        named = named.expression if isinstance(named, WithoutIndices) else named
+        named = named.expression if isinstance(named, UnindexedExpression) else named
         stem = getattr(named, "name", "").partition("@")[0]
         return f"<{number}:{stem if stem.isidentifier() else ''}>"
 
-    text = _adapt_text_to_vocabulary(re.sub(r"\{\}", object_or_placeholder, words.text), known)
+    text = _adapt_text_to_model(re.sub(r"\{\}", replace_by_numbered_placeholder, words.text), known)
     pieces = re.split(r"<(\d+):\w*>", text)
     kept = [words.objects[int(number)] for number in pieces[1::2]]
     objects = [part for piece in zip(pieces[::2], [*kept, ""], strict=True) for part in piece]
-    adapted = [part if isinstance(part, str) else _adapt_report_item(part, known) for part in objects]
+    adapted = [part if isinstance(part, str) else _adapt_content_to_model(part, known) for part in objects]
     return TextWithSymbols("{}" * len(adapted), tuple(adapted)) if text else None
 
 
-def _adapt_text_to_vocabulary(text: str, known: Vocabulary) -> str:
-    """Return words in which a symbol is written <number:name>, in the terms of the model."""
+def _adapt_text_to_model(text: str, known: Vocabulary) -> str:
+    """Return text adapted to the model; a symbol in the text is written <number:name>."""
     for needed, replacements in (
         (known.has_teacher, _WITHOUT_TEACHER), (known.has_tokens, _ONE_TOKEN), (known.has_contexts, _ONE_CONTEXT),
     ):  # fmt: skip

@@ -35,22 +35,22 @@ from ..calculus.spans import (
     right_inverse,
 )
 from ..calculus.tape import EvaluationTape
-from .draws import Constant, parameter_constants, solution_constants
+from .draws import ConstantSymbol, order_parameter_constants, parameter_constants
 from .kinks import integration_variables
-from .scales import iterate_scale_expressions
+from .scales import iterate_arguments_and_bases
 
 
 @dataclass(frozen=True)
 class ActiveSubspaceOptions:
-    """Options of the search for active combinations: more points miss fewer directions, and take longer.
+    """Options of the search for combinations of fields that a loss depends on; more points are safer, but slower.
 
     Attributes:
-        batches: values of the parameters at which gradients are sampled.
-        narrow_points: points for each argument of a function, at which it is of order one.
-        max_newton_steps: most Newton steps to such a point.
-        comparison_points: points at which the result is compared with the loss.
-        min_compared: fewest of them at which the loss must have a value.
-        tolerance: largest difference, relative or absolute, of equal values.
+        batches: number of random parameter values at which gradients of the loss are sampled.
+        narrow_points: number of extra points for each function in the loss, at which its argument is below one.
+        max_newton_steps: maximal number of Newton steps to such a point.
+        comparison_points: number of points at which the result is compared with the original loss.
+        min_compared: minimal number of these points at which the loss must have a finite value.
+        tolerance: maximal difference, relative or absolute, of values that count as equal.
         field_scales: standard deviations of the fields at random points.
     """
 
@@ -67,20 +67,22 @@ _OPTIONS = ActiveSubspaceOptions()
 
 
 @dataclass(frozen=True)
-class AssignmentSubspace:
-    """The active linear combinations of the fields at one assignment of cluster labels.
+class LabelAssignmentSubspace:
+    """The linear combinations of fields and noise that the loss depends on, at given cluster labels of the tokens.
 
-    Fields z = A X + B Y + E u and y = F Y + H u, where X, Y (rows first) and u (Gaussian) are
-    `ActiveSubspace.variables`.
-    Entries are exact and may contain parameters: rows are independent at their defaults and at almost all values, and
-    must not be used at values where they are not.
+    They are z = A X + B Y + E u and y = F Y + H u, with X and Y the fields of student and teacher, flattened row by
+    row, and u the Gaussian noise. Entries are exact and may contain parameters: the rows are independent at the
+    parameters' defaults and at almost all other values, and must not be used where they are not.
 
     Attributes:
-        labels: of the tokens; noise: values of the discrete noise, ordered as `ActiveSubspace.drawn`, else empty.
-        A, B, E: d_z x L s of full row rank, d_z x L t, d_z x U; F, H: d_y x L t, d_y x U, rows of both independent.
-        loss: the loss in z, y, discrete noise, parameters, rho_l, q and trained numbers.
-        probabilities: of the joint values of `ActiveSubspace.discrete`, last fastest, in y; of `noise` alone if given.
-        by_sign: whether loss and probabilities depend on an entry of y through its sign alone.
+        labels: the cluster labels of the tokens.
+        noise: values of the discrete noise, in the order of `ActiveSubspace.drawn`; empty if it is not fixed.
+        A, B, E: coefficients of z, one row for each combination; A has full row rank.
+        F, H: coefficients of y, one row for each combination; (F, H) has full row rank.
+        loss: the loss as a function of z, y, discrete noise, parameters, rho_l, q and trained numbers.
+        probabilities: probabilities of the joint values of the discrete noise (last noise fastest), functions of y;
+            the one probability of `noise` where that is fixed.
+        by_sign: for each y, whether loss and probabilities depend on its sign alone.
     """
 
     labels: tuple[int, ...]
@@ -95,18 +97,18 @@ class AssignmentSubspace:
     by_sign: tuple[bool, ...]
 
     @property
-    def z(self) -> tuple[sp.Symbol, ...]:
-        """Return the symbols z_0, z_1, ... of the combinations that contain X."""
-        return tuple(_combination_symbol("z", n) for n in range(self.A.rows))
+    def student_combinations(self) -> tuple[sp.Symbol, ...]:
+        """Return the symbols z_0, z_1, ... of the combinations that contain fields X of the student."""
+        return tuple(_symbol_of_combination("z", n) for n in range(self.A.rows))
 
     @property
-    def y(self) -> tuple[sp.Symbol, ...]:
-        """Return the symbols y_0, y_1, ... of the combinations of teacher and noise alone."""
-        return tuple(_combination_symbol("y", n) for n in range(self.F.rows))
+    def teacher_combinations(self) -> tuple[sp.Symbol, ...]:
+        """Return the symbols y_0, y_1, ... of the combinations of teacher fields Y and noise alone."""
+        return tuple(_symbol_of_combination("y", n) for n in range(self.F.rows))
 
     @property
-    def rows(self) -> sp.ImmutableMatrix:
-        """Return the matrix of coefficients of the active combinations z, then y, in all variables."""
+    def coefficients(self) -> sp.ImmutableMatrix:
+        """Return the coefficients of all combinations (rows: z, then y) in X, Y and noise (columns)."""
         above = sp.Matrix.hstack(self.A, self.B, self.E)
         below = sp.Matrix.hstack(sp.zeros(self.F.rows, self.A.cols), self.F, self.H)
         return sp.ImmutableMatrix(sp.Matrix.vstack(above, below))
@@ -114,15 +116,16 @@ class AssignmentSubspace:
 
 @dataclass(frozen=True)
 class ActiveSubspace:
-    """The active combinations of a loss or a metric (fields h in place of X in a metric), for all labels.
+    """The linear combinations of fields and noise that a loss or a metric depends on, for all cluster labels.
 
     Attributes:
-        variables: X, Y, rows first, and Gaussian noise.
-        students, teachers: numbers of them that are X and Y, L s and L t; the rest is noise.
-        discrete: symbols of the discrete noise in the integrand.
-        drawn: those of them that `AssignmentSubspace.noise` gives values; none, or all.
-        assignments: one for each assignment of labels, in the order of product(range(K), repeat=L), and for each
-            of the joint values of `drawn`, last fastest.
+        variables: the student's fields X (h in a metric), the teacher's fields Y, each row by row, Gaussian noise.
+        students: number of student fields among the variables, L s.
+        teachers: number of teacher fields among the variables, L t.
+        discrete: symbols of the discrete noise in the loss or metric.
+        drawn: symbols of discrete noise that have a fixed value in each assignment: none, or all of `discrete`.
+        assignments: combinations for each assignment of labels to the tokens (last token fastest) and, where
+            discrete noise is fixed, for each of its joint values (last noise fastest).
     """
 
     variables: tuple[sp.Symbol, ...]
@@ -130,81 +133,84 @@ class ActiveSubspace:
     teachers: int
     discrete: tuple[sp.Symbol, ...]
     drawn: tuple[sp.Symbol, ...]
-    assignments: tuple[AssignmentSubspace, ...]
+    assignments: tuple[LabelAssignmentSubspace, ...]
 
     @property
-    def dimension(self) -> int:
-        """Return the dimension of the average over all variables."""
+    def full_dimension(self) -> int:
+        """Return the number of integration variables of the original average: all fields and Gaussian noise."""
         return len(self.variables)
 
     @cached_property
     def active_dimension(self) -> int:
-        """Return the dimension of the average over the active combinations, the largest of all assignments.
+        """Return the largest number of active combinations in an assignment, the dimension of the reduced average.
 
-        Combinations that count through their sign are left out.
+        Combinations whose sign alone matters are not counted: their average is a sum over two values.
         """
-        return max(len(a.z) + a.by_sign.count(False) for a in self.assignments)
+        return max(len(a.student_combinations) + a.by_sign.count(False) for a in self.assignments)
 
     @cached_property
-    def is_reduced(self) -> bool:
-        """Return whether an assignment has fewer combinations than variables, or one that counts through its sign."""
-        others = self.dimension - self.students
-        return any(len(a.z) < self.students or len(a.y) < others or any(a.by_sign) for a in self.assignments)
+    def has_lower_dimension(self) -> bool:
+        """Return whether some assignment has fewer combinations than fields, or one of which the sign alone matters."""
+        others = self.full_dimension - self.students
+        return any(
+            len(a.student_combinations) < self.students or len(a.teacher_combinations) < others or any(a.by_sign)
+            for a in self.assignments
+        )
 
 
 def active_subspace(model: FixedSizeModel, drawn: bool = False) -> ActiveSubspace:
-    """Return the active combinations of the loss and the probabilities of its labelled noise.
+    """Return the linear combinations of fields and noise that the loss and its noise probabilities depend on.
 
     Args:
-        model: the model.
-        drawn: whether each joint value of the discrete noise has combinations of its own.
+        model: the model at fixed sizes.
+        drawn: whether to find separate combinations for each joint value of the discrete noise.
 
     Raises:
-        RuntimeError: the loss in the combinations differs from the loss; a bug.
+        RuntimeError: the loss as a function of the combinations differs from the original loss, which is a bug.
     """
     return _find_active_subspaces(model, model.loss, drawn)
 
 
 def metric_active_subspace(model: FixedSizeModel, drawn: bool = False) -> ActiveSubspace | None:
-    """Return the active combinations of the metric, where X stands for its h; None without one.
+    """Return the linear combinations of fields and noise that the metric depends on; None without a metric.
 
     Args:
-        model: the model.
-        drawn: as in `active_subspace`.
+        model: the model at fixed sizes; its symbols X stand for the metric's fields h.
+        drawn: whether to find separate combinations for each joint value of the discrete noise.
     """
     return None if model.metric is None else _find_active_subspaces(model, model.metric, drawn)
 
 
 @dataclass(frozen=True)
 class _SubspaceProblem:
-    """An integrand at fixed cluster labels, with the probabilities `laws` of all joint values of the discrete noise."""
+    """A loss or metric at fixed cluster labels, with the probabilities `laws` of the joint values of discrete noise."""
 
     integrand: sp.Expr
     laws: tuple[sp.Expr, ...]
     variables: tuple[sp.Symbol, ...]
     students: int
-    noise: tuple[Constant, ...]
-    parameters: tuple[Constant, ...]
-    own: tuple[Constant, ...]
+    noise: tuple[ConstantSymbol, ...]
+    parameters: tuple[ConstantSymbol, ...]
+    own: tuple[ConstantSymbol, ...]
 
     @property
-    def parts(self) -> tuple[sp.Expr, ...]:
-        """Return the integrand and the probabilities of its discrete noise."""
+    def integrands(self) -> tuple[sp.Expr, ...]:
+        """Return the loss or metric, followed by the probabilities of the values of its discrete noise."""
         return (self.integrand, *self.laws)
 
     @property
-    def varying_constants(self) -> tuple[Constant, ...]:
-        """Return the constants that no coefficient of a combination may contain."""
+    def constants_excluded_from_coefficients(self) -> tuple[ConstantSymbol, ...]:
+        """Return the constants (noise, overlaps, trained numbers) that coefficients of combinations may not contain."""
         return (*self.noise, *self.own)
 
 
 @dataclass(frozen=True)
 class _SubspaceSolution:
-    """An active subspace: coefficient rows of z and y, the integrand in z and y, and the y that count by sign only."""
+    """Coefficient rows of the combinations z and y, the integrands as functions of these, and signs-only flags of y."""
 
     z: tuple[Row, ...]
     y: tuple[Row, ...]
-    parts: tuple[sp.Expr, ...]
+    integrands: tuple[sp.Expr, ...]
     by_sign: tuple[bool, ...]
 
 
@@ -217,25 +223,22 @@ def _find_active_subspaces(model: FixedSizeModel, integrand: sp.Expr, drawn: boo
         sp.Mul(*[law.probabilities[n] for (_, law), n in zip(held, choice, strict=True)])
         for choice in product(*[range(len(law.values)) for _, law in held])
     ]
-    noise = tuple(Constant(u, law.values[0], values=tuple(law.values)) for u, law in held)
+    noise = tuple(ConstantSymbol(u, law.values[0], values=tuple(law.values)) for u, law in held)
+    constants = parameter_constants(model), order_parameter_constants(model)
     questions: list[tuple[tuple[int, ...], tuple[sp.Expr, ...], _SubspaceProblem]] = []
     for labels in product(range(structure.clusters), repeat=structure.tokens):
         known: dict[sp.Basic, sp.Basic] = {k: sp.Integer(n) for k, n in zip(model.labels, labels, strict=True)}
         here = _substitute_labels_and_noise(integrand, known)
         shape = variables, structure.tokens * structure.student_rank
         if not drawn:
-            question = _SubspaceProblem(
-                here, tuple(laws) if held else (), *shape, noise, parameter_constants(model), solution_constants(model)
-            )
+            question = _SubspaceProblem(here, tuple(laws) if held else (), *shape, noise, *constants)
             questions.append((labels, (), question))
             continue
         for law, values in zip(laws, product(*[law.values for _, law in held]), strict=True):
             there = _substitute_labels_and_noise(here, dict(zip(discrete, values, strict=True)))
-            question = _SubspaceProblem(
-                there, (law,) if held else (), *shape, (), parameter_constants(model), solution_constants(model)
-            )
+            question = _SubspaceProblem(there, (law,) if held else (), *shape, (), *constants)
             questions.append((labels, values, question))
-    answers = _align_student_combinations(
+    answers = _use_common_student_basis(
         [_find_smallest_active_subspace(question) for *_, question in questions],
         [question for *_, question in questions],
     )
@@ -247,65 +250,67 @@ def _find_active_subspaces(model: FixedSizeModel, integrand: sp.Expr, drawn: boo
         discrete=discrete,
         drawn=discrete if drawn else (),
         assignments=tuple(
-            _make_label_assignment(labels, values, question, answer, teachers)
+            _build_label_subspace(labels, values, question, answer, teachers)
             for (labels, values, question), answer in zip(questions, answers, strict=True)
         ),
     )
 
 
-def _make_label_assignment(
+def _build_label_subspace(
     labels: tuple[int, ...],
     noise: tuple[sp.Expr, ...],
     question: _SubspaceProblem,
     answer: _SubspaceSolution,
     teachers: int,
-) -> AssignmentSubspace:
+) -> LabelAssignmentSubspace:
     width, first, last = len(question.variables), question.students, question.students + teachers
 
-    def _coefficient_block(rows: Sequence[Row], begin: int, end: int) -> sp.ImmutableMatrix:
+    def _block_of_coefficients(rows: Sequence[Row], begin: int, end: int) -> sp.ImmutableMatrix:
         return sp.ImmutableMatrix(len(rows), end - begin, [e for row in rows for e in row[begin:end]])
 
-    return AssignmentSubspace(
+    return LabelAssignmentSubspace(
         labels=labels,
         noise=noise,
-        A=_coefficient_block(answer.z, 0, first),
-        B=_coefficient_block(answer.z, first, last),
-        E=_coefficient_block(answer.z, last, width),
-        F=_coefficient_block(answer.y, first, last),
-        H=_coefficient_block(answer.y, last, width),
-        loss=answer.parts[0],
-        probabilities=answer.parts[1:],
+        A=_block_of_coefficients(answer.z, 0, first),
+        B=_block_of_coefficients(answer.z, first, last),
+        E=_block_of_coefficients(answer.z, last, width),
+        F=_block_of_coefficients(answer.y, first, last),
+        H=_block_of_coefficients(answer.y, last, width),
+        loss=answer.integrands[0],
+        probabilities=answer.integrands[1:],
         by_sign=answer.by_sign,
     )
 
 
 def _substitute_labels_and_noise(expression: sp.Expr, known: Mapping[sp.Basic, sp.Basic]) -> sp.Expr:
-    """Return an expression with labels or noise substituted, and constant parts evaluated."""
+    """Return an expression with the given values substituted for cluster labels or discrete noise."""
     return expression.subs(known) if expression.has(*known) else expression
 
 
-def _combination_symbols(z: Sequence[Row], y: Sequence[Row]) -> list[sp.Symbol]:
+def _symbols_of_combinations(z: Sequence[Row], y: Sequence[Row]) -> list[sp.Symbol]:
     return [
-        *[_combination_symbol("z", n) for n in range(len(z))],
-        *[_combination_symbol("y", n) for n in range(len(y))],
+        *[_symbol_of_combination("z", n) for n in range(len(z))],
+        *[_symbol_of_combination("y", n) for n in range(len(y))],
     ]
 
 
-def _combination_symbol(stem: str, number: int) -> sp.Symbol:
+def _symbol_of_combination(stem: str, number: int) -> sp.Symbol:
     return sp.Symbol(f"{stem}_{number}", real=True)
 
 
 @lru_cache(maxsize=256)
 def _find_smallest_active_subspace(question: _SubspaceProblem) -> _SubspaceSolution:
-    """Return the smallest subspace on which the integrand depends, in a sparse basis."""
-    entries, sample = _arithmetic_of_symbolic_coefficients(question), _sample_gradients(question)
-    written = _affine_forms(question, entries)
+    """Return the fewest combinations of fields and noise that determine the integrand, as sparse as possible."""
+    entries, sample = _exact_coefficient_arithmetic(question), _sample_gradients(question)
+    written = _affine_forms_in_integrand(question, entries)
     spanned = [EchelonForm(written.coefficient_rows, entries)]
     ranks = [len(orthonormal_basis(batch.gradients)) for batch in sample]
     if not all(ranks):  # narrow features vanish at all points
         ranks = []
     if ranks and ranks[0] < spanned[-1].rank:
-        spanned.append(EchelonForm(_affine_forms(question, entries, by_coefficients=True).coefficient_rows, entries))
+        spanned.append(
+            EchelonForm(_affine_forms_in_integrand(question, entries, by_coefficients=True).coefficient_rows, entries)
+        )
     if ranks and ranks[0] < spanned[-1].rank and len(set(ranks)) == 1:
         fewer = _span_of_gradients(question, sample, spanned[-1], entries)
         spanned += [EchelonForm(fewer, entries)] if fewer is not None else []
@@ -314,42 +319,41 @@ def _find_smallest_active_subspace(question: _SubspaceProblem) -> _SubspaceSolut
         if not _has_full_row_rank(z, y, question):
             continue
         try:
-            answer = _write_parts_in_basis(z, y, question, entries)
+            answer = _rewrite_integrand_in_combinations(z, y, question, entries)
         except (ValueError, TypeError):  # no value where a missing direction is zero
             continue
         if _equals_original_at_random_points(question, answer):
             return answer
     count = len(question.variables)
     units = [tuple(sp.Integer(int(i == j)) for j in range(count)) for i in range(count)]
-    read = [row for row, v in zip(units, question.variables, strict=True) if any(p.has(v) for p in question.parts)]
+    read = [row for row, v in zip(units, question.variables, strict=True) if any(p.has(v) for p in question.integrands)]
     z, y = ([row for row in read if any(row[: question.students]) is student] for student in (True, False))
-    answer = _write_parts_in_basis(z, y, question, entries)
+    answer = _rewrite_integrand_in_combinations(z, y, question, entries)
     if not _equals_original_at_random_points(question, answer):
         raise RuntimeError(
-            f"the combinations of fields that {question.integrand} depends on were not found; please report this"
+            f"no combinations of fields were found that determine {question.integrand}; please report this error"
         )
     return answer
 
 
-def _affine_forms(
+def _affine_forms_in_integrand(
     question: _SubspaceProblem, entries: SymbolicEntryArithmetic, by_coefficients: bool = False
 ) -> AffineForms:
-    """Return all affine forms in the fields that the integrand and its probabilities contain."""
+    """Return all affine functions of fields and noise that occur inside the integrand and its probabilities."""
     drawn = [
         dict(zip([c.symbol for c in question.noise], values, strict=True))
         for values in product(*[c.values for c in question.noise])
     ]
-    expressions = [_substitute_labels_and_noise(part, known) for part in question.parts for known in drawn]
-    return AffineForms(
-        expressions, question.variables, entries, [c.symbol for c in question.varying_constants], by_coefficients
-    )
+    expressions = [_substitute_labels_and_noise(part, known) for part in question.integrands for known in drawn]
+    excluded = [c.symbol for c in question.constants_excluded_from_coefficients]
+    return AffineForms(expressions, question.variables, entries, excluded, by_coefficients)
 
 
-def _arithmetic_of_symbolic_coefficients(question: _SubspaceProblem) -> SymbolicEntryArithmetic:
-    generator = random.Random(3)
+def _exact_coefficient_arithmetic(question: _SubspaceProblem) -> SymbolicEntryArithmetic:
+    generator, constants = random.Random(3), (*question.parameters, *question.own)
     joint = list(product(*[c.values for c in question.noise]))  # an indicator of one value is zero at any other
     draws = [
-        {c.symbol: sp.Rational(round(1e6 * c.draw(generator)), 10**6) for c in (*question.parameters, *question.own)}
+        {c.symbol: sp.Rational(round(1e6 * c.draw_value(generator)), 10**6) for c in constants}
         | dict(zip([c.symbol for c in question.noise], joint[n % len(joint)], strict=True))
         for n in range(max(_OPTIONS.batches, len(joint)))
     ]
@@ -359,7 +363,7 @@ def _arithmetic_of_symbolic_coefficients(question: _SubspaceProblem) -> Symbolic
 def _sparse_subspace_basis(
     span: EchelonForm, written: list[Row], question: _SubspaceProblem, entries: SymbolicEntryArithmetic
 ) -> tuple[list[Row], list[Row]]:
-    """Return a sparse basis of a subspace: rows with student fields (z) and rows without (y)."""
+    """Return a sparse basis of a subspace as two lists of rows: those with student fields (z), those without (y)."""
     first = question.students
     derived = [normalise_coefficient_row(row, entries) for row in span.rows]
     rows = list(dict.fromkeys([*[row for row in written if row in span], *derived]))
@@ -378,19 +382,19 @@ def _sparse_subspace_basis(
     count = sum(pivot < first for pivot in span.pivots)
     z = first_independent_rows([row for row in rows if any(row[:first])], count, entries, slice(first))
     y = first_independent_rows([row for row in rows if not any(row[:first])], span.rank - count, entries)
-    return sorted(z, key=_nonzero_columns), sorted(y, key=_nonzero_columns)
+    return sorted(z, key=_indices_of_nonzero_columns), sorted(y, key=_indices_of_nonzero_columns)
 
 
 def _nonzero_coefficient_count(row: Row) -> int:
     return sum(e != 0 for e in row)
 
 
-def _nonzero_columns(row: Row) -> list[int]:
+def _indices_of_nonzero_columns(row: Row) -> list[int]:
     return [n for n, e in enumerate(row) if e != 0]
 
 
 def _has_full_row_rank(z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem) -> bool:
-    """Return whether the rows are independent at the defaults of the parameters."""
+    """Return whether the coefficient rows are linearly independent at the parameters' default values."""
     defaults = {c.symbol: sp.sympify(c.default) for c in question.parameters}
     entries = SymbolicEntryArithmetic([{}])
     at = [[tuple(e.xreplace(defaults) for e in row) for row in rows] for rows in (z, y)]
@@ -401,23 +405,23 @@ def _has_full_row_rank(z: Sequence[Row], y: Sequence[Row], question: _SubspacePr
     )
 
 
-def _write_parts_in_basis(
+def _rewrite_integrand_in_combinations(
     z: Sequence[Row], y: Sequence[Row], question: _SubspaceProblem, entries: SymbolicEntryArithmetic
 ) -> _SubspaceSolution:
-    """Return the integrand and probabilities as functions of the active combinations z and y."""
+    """Return the integrand and its probabilities rewritten as functions of the combinations z and y."""
     basis = [*z, *y]
-    symbols = _combination_symbols(z, y)
+    symbols = _symbols_of_combinations(z, y)
     inverse = right_inverse(basis, entries) if basis else [()] * len(question.variables)
     columns = dict(zip(question.variables, inverse, strict=True))
     held, written = set(columns), {}
 
-    def rewrite(e: Any) -> Any:
+    def rewrite_in_combinations(e: Any) -> Any:
         if not e.free_symbols & held:
             return e
         if e not in written:
             row = affine_coefficients(e, held)
             if row is None:
-                written[e] = e.func(*[rewrite(a) for a in e.args])
+                written[e] = e.func(*[rewrite_in_combinations(a) for a in e.args])
             else:
                 weights = [
                     entries.to_lowest_terms(sp.Add(*[coefficient * columns[v][j] for v, coefficient in row.items()]))
@@ -427,7 +431,7 @@ def _write_parts_in_basis(
                 written[e] = sp.Add(*[c * s for c, s in zip(weights, symbols, strict=True)], rest)
         return written[e]
 
-    parts = tuple(rewrite(part) for part in question.parts)
+    parts = tuple(rewrite_in_combinations(part) for part in question.integrands)
     chosen = symbols[len(z) :]
     by_sign = tuple(all(_depends_on_sign_only(part, s) for part in parts) for s in chosen)
     if any(by_sign):
@@ -435,13 +439,13 @@ def _write_parts_in_basis(
     return _SubspaceSolution(tuple(z), tuple(y), parts, by_sign)
 
 
-def _align_student_combinations(
+def _use_common_student_basis(
     answers: list[_SubspaceSolution], questions: list[_SubspaceProblem]
 ) -> list[_SubspaceSolution]:
-    """Return subspaces with the same basis of student combinations where these span the same space."""
+    """Return the subspaces of all labels, with one common basis for student combinations that span the same space."""
     found: list[_SubspaceSolution] = []
     for answer, question in zip(answers, questions, strict=True):
-        first, entries = question.students, _arithmetic_of_symbolic_coefficients(question)
+        first, entries = question.students, _exact_coefficient_arithmetic(question)
         own = tuple(row[:first] for row in answer.z)
         for other in found:
             wanted = tuple(row[:first] for row in other.z)
@@ -452,7 +456,7 @@ def _align_student_combinations(
                     linear_combination_of_rows(coordinates_in_basis(row, own, entries), answer.z, entries)
                     for row in wanted
                 ]
-                changed = _write_parts_in_basis(z, answer.y, question, entries)
+                changed = _rewrite_integrand_in_combinations(z, answer.y, question, entries)
                 if _has_full_row_rank(z, answer.y, question) and _equals_original_at_random_points(question, changed):
                     answer = changed
                 break
@@ -463,44 +467,44 @@ def _align_student_combinations(
 # --- numerical values: points, gradients piece by piece, comparisons
 
 
-class _RandomPoints:
+class _RandomPointGenerator:
     """A generator of random values of all symbols of an integrand."""
 
     def __init__(self, question: _SubspaceProblem, seed: int) -> None:
         self.question, self.generator = question, random.Random(seed)
-        constants = (*question.parameters, *question.varying_constants)
+        constants = (*question.parameters, *question.constants_excluded_from_coefficients)
         self.symbols = [*question.variables, *[c.symbol for c in constants]]
 
     @cached_property
-    def arguments(self) -> EvaluationTape:
-        """Return the arguments of all functions in the integrand and the probabilities."""
-        found = iterate_scale_expressions(self.question.parts, self.question.variables)
+    def function_arguments(self) -> EvaluationTape:
+        """Return an evaluation tape of the arguments of all functions in the integrand and its probabilities."""
+        found = iterate_arguments_and_bases(self.question.integrands, self.question.variables)
         return EvaluationTape(self.symbols, list(dict.fromkeys(each for kind, each in found if kind == "arguments")))
 
     def draw_random_parameters(self) -> list[float]:
-        """Return random values of the parameters."""
-        return [c.draw(self.generator) for c in self.question.parameters]
+        """Return one random value for each model parameter, within its range."""
+        return [c.draw_value(self.generator) for c in self.question.parameters]
 
     def draw_random_point(self, parameters: Sequence[float]) -> list[float]:
-        """Return a random point at given values of the parameters."""
+        """Return a random value for every symbol of the integrand, with the given parameter values."""
         draw = self.generator
         scale = draw.choice(_OPTIONS.field_scales)
         fields = [draw.gauss(0, scale) for _ in self.question.variables]
         noise = [float(draw.choice(c.values)) for c in self.question.noise]
-        return [*fields, *parameters, *noise, *[c.draw(draw) for c in self.question.own]]
+        return [*fields, *parameters, *noise, *[c.draw_value(draw) for c in self.question.own]]
 
     def points_with_arguments_of_order_one(self, parameters: Sequence[float]) -> Iterator[list[float]]:
-        """Yield random points moved by Newton steps to where an argument of a function is of order one."""
+        """Yield one random point per function argument, moved by Newton steps to where the argument is below 1."""
         width = len(self.question.variables)
-        for n in range(len(self.arguments.outputs)):
+        for n in range(len(self.function_arguments.outputs)):
             point, wanted = self.draw_random_point(parameters), self.generator.uniform(0.2, 1)
             for _ in range(_OPTIONS.max_newton_steps):
-                values = self.arguments.evaluate_nodes(point)
-                slopes = self.arguments.output_gradient(values, n)
+                values = self.function_arguments.evaluate_nodes(point)
+                slopes = self.function_arguments.output_gradient(values, n)
                 size = sum(slope * slope for slope in slopes[:width]) if slopes else 0.0  # ** raises where it overflows
                 if not slopes or not 0 < size < math.inf:
                     break
-                away = float(self.arguments.output_values_of_run(values)[n])
+                away = float(self.function_arguments.output_values_from_nodes(values)[n])
                 if abs(away) < 1:
                     yield point
                     break
@@ -510,17 +514,19 @@ class _RandomPoints:
 
 @dataclass(frozen=True)
 class _GradientBatch:
-    """A batch of sampled gradients at one random value of the parameters."""
+    """Gradients of the integrand at random points that share one random choice of the parameters."""
 
     parameters: list[float]
     gradients: list[list[float]]
 
 
 def _sample_gradients(question: _SubspaceProblem) -> list[_GradientBatch]:
-    """Return gradients of the integrand and of its switching functions at random points; None if one has no formula."""
-    points, variables = _RandomPoints(question, 17), question.variables
-    boundaries = [factor for switch in switching_functions(question.parts) for factor in factors_deciding_sign(switch)]
-    functions = [e for e in dict.fromkeys([*question.parts, *boundaries]) if e.has(*variables)]
+    """Return gradients of the integrand and its switching functions at random points; [] if there is no value."""
+    points, variables = _RandomPointGenerator(question, 17), question.variables
+    boundaries = [
+        factor for switch in switching_functions(question.integrands) for factor in factors_deciding_sign(switch)
+    ]
+    functions = [e for e in dict.fromkeys([*question.integrands, *boundaries]) if e.has(*variables)]
     try:
         tape = EvaluationTape(points.symbols, functions)
     except NotImplementedError:
@@ -548,7 +554,7 @@ def _sample_gradients(question: _SubspaceProblem) -> list[_GradientBatch]:
 def _span_of_gradients(
     question: _SubspaceProblem, sample: list[_GradientBatch], span: EchelonForm, entries: SymbolicEntryArithmetic
 ) -> list[Row] | None:
-    """Return affine forms that span the sampled gradients, with the same coefficients at all parameters; else None."""
+    """Return rows that span the sampled gradients at all sampled parameters; None if no common rows do."""
     found: set[tuple[Row, ...]] = set()
     for batch in sample:
         # Coordinates stand at the pivots, where the rows of an echelon form are those of a unit matrix.
@@ -563,18 +569,18 @@ def _span_of_gradients(
 
 
 def _equals_original_at_random_points(question: _SubspaceProblem, answer: _SubspaceSolution) -> bool:
-    """Return whether the integrand in the active combinations equals the original at random points.
+    """Return whether the integrand as a function of the combinations equals the original at random points.
 
-    Where too few points have a value, only combinations of single fields are accepted.
+    If the integrand has a finite value at too few points, only combinations that are single fields are accepted.
     """
-    points, count = _RandomPoints(question, 29), len(question.variables)
+    points, count = _RandomPointGenerator(question, 29), len(question.variables)
     basis = [*answer.z, *answer.y]
-    symbols = _combination_symbols(answer.z, answer.y)
+    symbols = _symbols_of_combinations(answer.z, answer.y)
     forms = [sp.Add(*[e * v for e, v in zip(row, question.variables, strict=True)]) for row in basis]
     compared = 0
     try:
-        before, read = EvaluationTape(points.symbols, question.parts), EvaluationTape(points.symbols, forms)
-        after = EvaluationTape([*symbols, *points.symbols[count:]], answer.parts)
+        before, read = EvaluationTape(points.symbols, question.integrands), EvaluationTape(points.symbols, forms)
+        after = EvaluationTape([*symbols, *points.symbols[count:]], answer.integrands)
     except NotImplementedError:
         return all(_nonzero_coefficient_count(row) == 1 for row in basis)
     drawn = (points.draw_random_point(points.draw_random_parameters()) for _ in range(_OPTIONS.comparison_points))
@@ -584,10 +590,10 @@ def _equals_original_at_random_points(question: _SubspaceProblem, answer: _Subsp
         for point in points.points_with_arguments_of_order_one(points.draw_random_parameters())
     )
     for point in chain(drawn, narrow):
-        known, combinations = before.output_values_at(point), read.output_values_at(point)
+        known, combinations = before.output_values_at_point(point), read.output_values_at_point(point)
         if known is None or combinations is None:
             continue
-        found = after.output_values_at([*combinations, *point[count:]])
+        found = after.output_values_at_point([*combinations, *point[count:]])
         if found is None or not _agree_within_tolerance(known, found):
             return False
         compared += 1
@@ -595,7 +601,7 @@ def _equals_original_at_random_points(question: _SubspaceProblem, answer: _Subsp
 
 
 def _agree_within_tolerance(known: Sequence[float], found: Sequence[float]) -> bool:
-    """Return whether values agree to a relative or absolute tolerance."""
+    """Return whether two lists of values agree pairwise, to the relative or absolute tolerance of the options."""
     return all(abs(a - b) <= _OPTIONS.tolerance * (1 + abs(a)) for a, b in zip(known, found, strict=True))
 
 
@@ -606,41 +612,45 @@ def _depends_on_sign_only(expression: sp.Expr, symbol: sp.Symbol) -> bool:
     """Return whether an expression depends on a symbol through its sign alone."""
     side = sp.Symbol(f"side of {symbol}", real=True)
 
-    def sign_for_given_side(e: sp.Expr) -> sp.Expr:
-        factors = [side if factor == symbol else sp.sign(rewrite(factor)) for factor in sp.Mul.make_args(e)]
+    def sign_of_product(e: sp.Expr) -> sp.Expr:
+        factors = [side if factor == symbol else sp.sign(reduce_to_sign(factor)) for factor in sp.Mul.make_args(e)]
         return sp.Mul(*factors)
 
-    def rewrite(e: Any) -> Any:
+    def reduce_to_sign(e: Any) -> Any:
         if e.is_Atom or not e.has(symbol):
             return e
         if isinstance(e, sp.sign):
-            return sign_for_given_side(e.args[0])
+            return sign_of_product(e.args[0])
         if isinstance(e, sp.Heaviside):
-            return (1 + sign_for_given_side(e.args[0])) / 2
+            return (1 + sign_of_product(e.args[0])) / 2
         if isinstance(e, sp.Abs):
-            return sp.Mul(*[f * side if f == symbol else sp.Abs(rewrite(f)) for f in sp.Mul.make_args(e.args[0])])
+            return sp.Mul(
+                *[f * side if f == symbol else sp.Abs(reduce_to_sign(f)) for f in sp.Mul.make_args(e.args[0])]
+            )
         if isinstance(e, Relational):
-            factors = [side if f == symbol else rewrite(f) for f in sp.Mul.make_args(e.lhs - e.rhs)]
+            factors = [side if f == symbol else reduce_to_sign(f) for f in sp.Mul.make_args(e.lhs - e.rhs)]
             return e.func(sp.Mul(*factors), 0)
-        return e.func(*[rewrite(a) for a in e.args])
+        return e.func(*[reduce_to_sign(a) for a in e.args])
 
-    return not rewrite(expression).has(symbol)
+    return not reduce_to_sign(expression).has(symbol)
 
 
 def _verify_sign_only_dependence(
     question: _SubspaceProblem, parts: Sequence[sp.Expr], symbols: Sequence[sp.Symbol], claimed: Sequence[bool]
 ) -> tuple[bool, ...]:
-    """Return for each y whether rescaling it by positive numbers leaves the integrand unchanged at random points."""
-    points, count = _RandomPoints(question, 41), len(question.variables)
+    """Return, for each combination y, whether rescaling y by positive factors leaves the integrands unchanged."""
+    points, count = _RandomPointGenerator(question, 41), len(question.variables)
     tape = EvaluationTape([*symbols, *points.symbols[count:]], parts)
     held = list(claimed)
     for _ in range(_OPTIONS.comparison_points):
         fields = [points.generator.gauss(0, 1) for _ in symbols]
         rest = points.draw_random_point(points.draw_random_parameters())[count:]
-        known = tape.output_values_at([*fields, *rest])
+        known = tape.output_values_at_point([*fields, *rest])
         for n, claim in enumerate(claimed):
             position, factor = len(symbols) - len(claimed) + n, 10 ** points.generator.uniform(-3, 3)
-            found = tape.output_values_at([*[factor * e if i == position else e for i, e in enumerate(fields)], *rest])
+            found = tape.output_values_at_point(
+                [*[factor * e if i == position else e for i, e in enumerate(fields)], *rest]
+            )
             if known is not None and (found is None or not _agree_within_tolerance(known, found)):
                 held[n] = held[n] and not claim
     return tuple(held)

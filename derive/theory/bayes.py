@@ -26,7 +26,7 @@ import sympy as sp
 
 
 def real_symbol_matrix(name: str, row_count: int, column_count: int, symmetric: bool = False) -> sp.Matrix:
-    """Return a matrix of real symbols name_i_j.
+    """Return a matrix of real symbols, named by the given name and their row and column, as b_0_1.
 
     Args:
         name: first part of the names.
@@ -49,7 +49,7 @@ def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.E
         variables: the n variables.
 
     Raises:
-        ValueError: it is not quadratic.
+        ValueError: the exponent is not quadratic in the variables.
     """
     zero = dict.fromkeys(variables, 0)
     gradient = sp.Matrix([sp.diff(exponent, v) for v in variables])
@@ -65,12 +65,16 @@ def gaussian_log_integral(exponent: sp.Expr, variables: list[sp.Symbol]) -> sp.E
 
 @dataclass(frozen=True)
 class TeacherRowComponent:
-    """A Gaussian component of the law of a teacher row, pi = mean + factor z with z standard normal.
+    """A Gaussian component of the law of a teacher row: pi = mean + factor z, with z standard normal.
 
     Attributes:
-        b, Q, factor, mean: symbols, t x 1, t x t, t x t and t x 1.
-        log_integral: log E exp(b^T pi - 1/2 pi^T Q pi); moment, spread: its gradient and Hessian in b, the posterior
-            mean and covariance of the component.
+        b: field of the row, t symbols.
+        Q: precision of the field, t x t symbols.
+        factor: symbols of the factor of z, t x t.
+        mean: symbols of the mean, t x 1.
+        log_integral: log E[exp(b^T pi - 1/2 pi^T Q pi)] over this component.
+        moment: posterior mean of pi given b, the gradient of `log_integral` in b.
+        spread: posterior covariance of pi given b, the Hessian of `log_integral` in b.
     """
 
     b: sp.Matrix
@@ -82,8 +86,8 @@ class TeacherRowComponent:
     spread: sp.Matrix
 
 
-def teacher_row_integral(t: int) -> TeacherRowComponent:
-    """Return the Gaussian integral over a teacher row; factor = 0 describes a discrete value of the row."""
+def gaussian_component_of_teacher_row(t: int) -> TeacherRowComponent:
+    """Return the integral over a Gaussian component of a row with t entries; factor = 0 is a row with a fixed value."""
     b, mean, z = real_symbol_matrix("b", t, 1), real_symbol_matrix("mean", t, 1), real_symbol_matrix("z", t, 1)
     Q, factor = real_symbol_matrix("Q", t, t, symmetric=True), real_symbol_matrix("factor", t, t)
     pi = mean + factor * z
@@ -95,11 +99,14 @@ def teacher_row_integral(t: int) -> TeacherRowComponent:
 
 @dataclass(frozen=True)
 class GaussianFieldWeight:
-    """The Gaussian weight of the fields Y of a sample around omega, up to its normalisation.
+    """The Gaussian weight of the teacher's fields Y of a sample around their mean omega, without normalisation.
 
     Attributes:
-        Y, omega: symbols, L x t; precision: V_l^{-1}, one t x t a token.
-        exponent: log of the weight; slope: its gradient in omega, L x t; its posterior mean is g.
+        Y: symbols of the fields, L x t.
+        omega: symbols of their means, L x t.
+        precision: symbols of the inverse covariance of the fields of each token, t x t.
+        exponent: log of the weight.
+        slope: gradient of the exponent in omega, L x t.
     """
 
     Y: sp.Matrix
@@ -110,11 +117,11 @@ class GaussianFieldWeight:
 
 
 def gaussian_field_weight(tokens: int, t: int) -> GaussianFieldWeight:
-    """Return the Gaussian weight of the teacher's fields; tokens are independent given omega.
+    """Return the Gaussian weight of the teacher's fields of a sample, a product over tokens.
 
     Args:
-        tokens: L.
-        t: columns of the teacher.
+        tokens: number L of tokens.
+        t: number of columns of the teacher's weights.
     """
     Y, omega = real_symbol_matrix("y", tokens, t), real_symbol_matrix("w", tokens, t)
     precision = tuple(real_symbol_matrix(f"p_{token}", t, t, symmetric=True) for token in range(tokens))

@@ -31,11 +31,16 @@ OTHER = "@c'"  # a second context of the row, in addition to the generic one
 
 
 class RowMoments:
-    """The symbols of a weight row in one spectral atom and of its moments under gradient descent.
+    """The matrix symbols of the second moments of a row w of W in one spectral atom, under gradient descent.
 
     Attributes:
-        S (s x s), T (s x 1, of a context), P (s x t): E[w w^T], E[w tau_c], E[w pi^T]; A and b of a row's drift.
-        D, X, Y: slope of the loss in the fields of a token, and these fields; H, K, mean, square: averages of D.
+        S: E[w w^T], s x s.
+        T: E[w tau_c], s x 1, with tau_c the mean coordinate of a context c (token, cluster).
+        P: E[w pi^T], s x t, with pi the teacher's row.
+        A, b: matrix and vector of the drift -rate (A w + b) of a row.
+        D, X: slope of the loss in the student's fields of a token, and these fields.
+        H, K: average derivatives of the slope D in the fields of student and teacher.
+        mean, square: averages of D and of D D^T.
     """
 
     def __init__(self, p: OrderParameterSymbols) -> None:
@@ -55,21 +60,26 @@ class RowMoments:
         self.noise = MatrixAverage(CONTEXTS, p.gamma * self.square)
 
     def average_quadratic_product_over_rows(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
-        """Return the average over the rows of a spectral atom of a matrix product quadratic in (w, tau, pi).
+        """Return the average over rows in a spectral atom of a product with two factors from w, tau and pi.
+
+        Here w is a row of W, tau the mean coordinates and pi the teacher's row.
 
         Args:
-            scalar: a number, which may contain tau.
-            factors: matrices of the product, in order.
+            scalar: scalar factor of the product, which may contain tau.
+            factors: matrix factors of the product, in order.
 
         Raises:
-            TypeError: it is not quadratic in them.
+            TypeError: the product does not have exactly two factors from w, tau and pi.
         """
         p = self.p
         taus = [tau for tau in (p.tau, self.tau_other) if scalar.has(tau)]
         scalar = scalar / prod(taus, start=sp.Integer(1))
         own = [n for n, factor in enumerate(factors) if factor in (p.w, p.w.T, p.pi, p.pi.T)]
         if len(own) + len(taus) != 2 or (len(own) == 2 and own[1] != own[0] + 1):
-            raise TypeError(f"the product {scalar} {factors} is not quadratic in (w, tau, pi) of a row")
+            raise TypeError(
+                f"the product of {scalar} and {factors} must have two factors from the weight row w, the mean "
+                "coordinates tau and the teacher's row pi"
+            )
         if not own:
             return (scalar * Average(ATOM, sp.Mul(*taus)) * sp.MatMul(*factors)).doit()
         inside = sp.MatMul(*[factors[n] for n in own])
@@ -83,7 +93,7 @@ class RowMoments:
         return (scalar * sp.MatMul(*factors[: own[0]], moment, *factors[own[-1] + 1 :])).doit()
 
     def average_sum_over_rows(self, expression: MatrixExpr) -> MatrixExpr:
-        """Return the average over the rows of a sum of products, including those under a sum over contexts."""
+        """Return the average over rows in a spectral atom of a sum of products, also inside sums over contexts."""
         total: MatrixExpr = sp.ZeroMatrix(*expression.shape)
         for term in sp.MatAdd.make_args(expression):
             scalar, factors = _split_number_and_matrices(term)
@@ -98,19 +108,19 @@ class RowMoments:
                 total = total + MatrixAverage(CONTEXTS, mean)
         return total.doit()
 
-    def replace_symmetric_transposes(self, expression: MatrixExpr) -> MatrixExpr:
-        """Return an expression with S^T = S."""
+    def drop_transpose_of_row_moment(self, expression: MatrixExpr) -> MatrixExpr:
+        """Return an expression in which the transpose of S = E[w w^T], for a row w of W, is replaced by S."""
         return expression.xreplace({self.S.T: self.S}).doit()
 
 
 def _split_number_and_matrices(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixExpr]]:
-    """Return a matrix product as its scalar factor and the list of its matrices."""
+    """Return a matrix product as a pair (scalar factor, list of matrix factors)."""
     scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
     return scalar, list(factors)
 
 
 def weight_row_drift_and_noise(rows: RowMoments) -> dict[str, Any]:
-    """Return the mean and covariance of the change of a weight row over d steps (docs/theory.md (19.3), (19.4))."""
+    """Return drift and noise covariance of a row of W over d steps, by name (docs/theory.md (19.3), (19.4))."""
     p = rows.p
     in_fields = MatrixAverage(CHANNEL, Jacobian(p.g, p.omega))
     in_teacher = MatrixAverage(CHANNEL, Jacobian(p.g, p.Y))
@@ -136,16 +146,16 @@ def weight_row_drift_and_noise(rows: RowMoments) -> dict[str, Any]:
 
 
 def row_moment_equations(rows: RowMoments) -> dict[str, Any]:
-    """Return the equations of the moments of the rows of an atom (docs/theory.md (19.6) to (19.10)).
+    """Return the differential equations of the second moments of a weight row (docs/theory.md (19.6) to (19.10)).
 
-    They follow from the product rule, averages being linear.
+    They follow from the drift and noise of a row by the product rule. Keys are names of moments, as "dS".
     """
     p, after = rows.p, weight_row_drift_and_noise(rows)
     b = after["b_drift"]
     pull = RATE * (rows.average_sum_over_rows((b * p.w.T).doit()))
     with_A = RATE * rows.A * rows.S
     found: dict[str, Any] = {
-        "dS": rows.replace_symmetric_transposes((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())
+        "dS": rows.drop_transpose_of_row_moment((-with_A - with_A.T - pull - pull.T + after["noise"]).doit())
     }
     for name, moment, partner in (("T", rows.T_other, rows.tau_other), ("P", rows.P, p.pi.T)):
         with_b = rows.average_sum_over_rows((partner * b).doit() if name == "T" else (b * partner).doit())

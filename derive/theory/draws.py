@@ -14,8 +14,8 @@ from ..authoring.parameters import DiscreteNoise, flatten_entries
 
 
 @dataclass(frozen=True)
-class Constant:
-    """A symbol that is constant in an average over the fields, with its default and its range or set of values."""
+class ConstantSymbol:
+    """A symbol that stays constant in averages over the fields, as a parameter: default, range or list of values."""
 
     symbol: sp.Symbol
     default: sp.Expr
@@ -23,8 +23,8 @@ class Constant:
     high: float | None = None
     values: tuple[sp.Expr, ...] = ()
 
-    def draw(self, generator: random.Random) -> float:
-        """Return a random value of the constant within its range."""
+    def draw_value(self, generator: random.Random) -> float:
+        """Return a random value of the symbol, within its range."""
         low, high, default = self.low, self.high, float(self.default)
         if low is not None and high is not None:
             return low + (high - low) * generator.uniform(0.05, 0.95)
@@ -35,11 +35,11 @@ class Constant:
         return default * generator.uniform(0.6, 1.5) if default else generator.gauss(0, 1)
 
 
-def parameter_constants(model: FixedSizeModel) -> tuple[Constant, ...]:
-    """Return the token variances rho_l and all parameters as constants with defaults and ranges."""
-    weights = [Constant(token_variance_symbol(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
+def parameter_constants(model: FixedSizeModel) -> tuple[ConstantSymbol, ...]:
+    """Return the symbols of token variances rho_l and all model parameters, with their defaults and ranges."""
+    weights = [ConstantSymbol(token_variance_symbol(l), sp.Integer(1), low=0.0) for l in range(model.structure.tokens)]
     named = [
-        Constant(symbol, default, parameter.low, parameter.high)
+        ConstantSymbol(symbol, default, parameter.low, parameter.high)
         for parameter in model.parameters.values()
         for symbol, default in zip(
             flatten_entries(parameter.argument_symbols(model.structure)),
@@ -50,23 +50,23 @@ def parameter_constants(model: FixedSizeModel) -> tuple[Constant, ...]:
     return (*weights, *named)
 
 
-def solution_constants(model: FixedSizeModel) -> tuple[Constant, ...]:
-    """Return the overlaps q and trained numbers that loss or metric contain."""
+def order_parameter_constants(model: FixedSizeModel) -> tuple[ConstantSymbol, ...]:
+    """Return the symbols of overlaps q and trained numbers in loss and metric, with typical values and ranges."""
     diagonal = {matrix[a, a] for matrix in model.Q for a in range(matrix.rows)}
     starts = {symbol: sp.sympify(value.start) for symbol, value in model.trained.values()}
     return tuple(
-        Constant(s, starts[s]) if s in starts
-        else Constant(s, sp.Integer(1), low=0.0) if s in diagonal else Constant(s, sp.Integer(0), -0.2, 0.2)
-        for s in model.solution_symbols
+        ConstantSymbol(s, starts[s]) if s in starts
+        else ConstantSymbol(s, sp.Integer(1), low=0.0) if s in diagonal else ConstantSymbol(s, sp.Integer(0), -0.2, 0.2)
+        for s in model.symbols_of_order_parameters
     )  # fmt: skip
 
 
-def label_and_noise_choices(model: FixedSizeModel, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
-    """Return all joint values of the cluster labels and discrete noise that occur in the expressions.
+def joint_label_and_noise_values(model: FixedSizeModel, *expressions: sp.Expr) -> list[dict[sp.Symbol, sp.Expr]]:
+    """Return all joint values (symbol -> value) of the cluster labels and discrete noise in the expressions.
 
     Args:
         model: the model.
-        *expressions: the expressions; labels and noise in none of them are left out.
+        *expressions: the expressions; labels and noise that occur in none of them get no values.
     """
     ranges = {k: [sp.Integer(n) for n in range(model.structure.clusters)] for k in model.labels}
     ranges |= {u: list(law.values) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)}

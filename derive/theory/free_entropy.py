@@ -16,24 +16,25 @@ class FreeEntropy:
     """The free entropy Phi = trace + entropic - alpha * energetic, extremised over the overlaps and their conjugates.
 
     Attributes:
-        expression: a SymPy expression in `symbols`, with unevaluated sums and averages.
-        symbols: the matrices of a generic context.
+        expression: Phi as a SymPy expression in `symbols`, with unevaluated sums and averages.
+        symbols: the matrix symbols of the order parameters, which stand for those of any context (token, cluster).
     """
 
     expression: sp.Expr
     symbols: OrderParameterSymbols
 
     def free_entropy_in_components(self, structure: Structure) -> sp.Expr:
-        """Return Phi with every matrix of every context c written in components, for the structure's (L, s, t, K).
+        """Return the free entropy in the entries of the order-parameter matrices of all contexts (token, cluster).
 
-        Averages stay unevaluated: over a coordinate of (tau, pi, gamma), and over the channel of M.
+        Averages over coordinates and over samples stay unevaluated.
         """
         generic = OrderParameterSymbols(
             structure.student_rank, structure.teacher_rank, self.symbols.trained, self.symbols.loss_depends_on_q
         )
         if self.symbols != generic:
             raise ValueError(
-                f"this free entropy was derived for s, t = {self.symbols.s}, {self.symbols.t}, not {structure}"
+                f"this free entropy was derived for s = {self.symbols.s} and t = {self.symbols.t} columns of student "
+                f"and teacher; derive it for the sizes {structure}"
             )
         contexts = [(l, k) for l in range(structure.tokens) for k in range(structure.clusters)]
         total: sp.Expr = sp.Integer(0)
@@ -45,17 +46,17 @@ class FreeEntropy:
             if average.kind == CONTEXTS:
                 total += coefficient * sp.Add(
                     *[
-                        _write_traces_in_components(_rename_symbols_to_context(average.summand, generic, c))
+                        _write_traces_in_components(_index_symbols_by_context(average.summand, generic, c))
                         for c in contexts
                     ]
                 )
             elif average.kind == COORDINATE:
                 composites = {
                     composite: sum(
-                        (sp.Matrix(_rename_symbols_to_context(summand, generic, c).as_explicit()) for c in contexts),
+                        (sp.Matrix(_index_symbols_by_context(summand, generic, c).as_explicit()) for c in contexts),
                         sp.zeros(*composite.shape),
                     )
-                    for composite, summand in generic.composites.items()
+                    for composite, summand in generic.effective_prior_parameters.items()
                 }
                 total += coefficient * Average(COORDINATE, _write_traces_in_components(average.summand, composites))
             else:
@@ -64,18 +65,19 @@ class FreeEntropy:
 
 
 def split_coefficient_and_average(term: sp.Expr) -> tuple[sp.Expr, Average]:
-    """Return a term of the free entropy as a pair (coefficient, average)."""
+    """Return a term of the free entropy, a multiple of one average, as a pair (coefficient, average)."""
     (average,) = [a for a in sp.Mul.make_args(term) if isinstance(a, Average)]
     return sp.Mul(*[a for a in sp.Mul.make_args(term) if a is not average]), average
 
 
-def _rename_symbols_to_context(
+def _index_symbols_by_context(
     expression: sp.Basic, symbols: OrderParameterSymbols, context: tuple[int, int]
 ) -> sp.Basic:
-    """Rename the generic context's matrices and its gamma and tau to those of context (l, k)."""
+    """Return an expression with the matrices, gamma and tau replaced by those of one context (token, cluster)."""
     token, cluster = context
     names: dict[sp.Basic, sp.Basic] = {
-        a: sp.MatrixSymbol(f"{a.name}_{token}{cluster}", *a.shape) for a in symbols.overlaps + symbols.conjugates
+        a: sp.MatrixSymbol(f"{a.name}_{token}{cluster}", *a.shape)
+        for a in symbols.overlaps + symbols.conjugate_order_parameters
     }
     names[symbols.gamma] = sp.Symbol(f"gamma_{token}{cluster}", positive=True)
     names[symbols.tau] = sp.Symbol(f"tau_{token}{cluster}", real=True)
@@ -83,7 +85,7 @@ def _rename_symbols_to_context(
 
 
 def _write_traces_in_components(scalar: sp.Expr, composites: dict[sp.MatrixSymbol, sp.Matrix] | None = None) -> sp.Expr:
-    """Return a sum of matrix traces written in matrix entries."""
+    """Return a sum of products of matrix traces, written in the entries of the matrices."""
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(scalar):
         factors = []
@@ -107,13 +109,13 @@ def free_entropy(
     trained: int = 0,
     loss_depends_on_q: bool = False,
 ) -> FreeEntropy:
-    """Return Phi at zero temperature, replica symmetric, for any loss and a regulariser.
+    """Return the replica-symmetric free entropy Phi at zero temperature, for any loss.
 
     Args:
-        s: columns of W; a symbol by default, for printing.
-        t: columns of W*; a symbol by default.
-        regulariser: the regulariser; default ridge.
-        trained: number of O(1) entries of phi that are trained with the weights; each has a ridge of its own.
+        s: number of columns of the student's weights W; a symbol by default.
+        t: number of columns of the teacher's weights W*; a symbol by default.
+        regulariser: the regulariser; a ridge by default.
+        trained: how many numbers of order one are trained with the weights; each has a ridge of its own.
         loss_depends_on_q: whether the loss depends on the overlaps q of its tokens.
     """
     s = sp.Symbol("s", integer=True, positive=True) if s is None else s
@@ -125,7 +127,7 @@ def free_entropy(
         - sp.Trace(p.m_hat.T * p.m)
         - sp.Trace(p.theta_hat.T * p.theta)
     )
-    entropic = (regulariser or Ridge()).averaged_envelope(p)
+    entropic = (regulariser or Ridge()).entropic_potential_of_row(p)
     expression = Average(CONTEXTS, trace) + Average(COORDINATE, entropic) - p.alpha * Average(CHANNEL, p.moreau)
     if trained:
         expression = expression - sp.Trace(p.phi.T * p.Kappa * p.phi) / 2

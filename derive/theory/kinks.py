@@ -14,8 +14,8 @@ from sympy.core.relational import Relational
 from ..authoring.model import FixedSizeModel
 from ..authoring.parameters import DiscreteNoise, GaussianNoise
 from ..calculus.functions import Sigmoid, SoftmaxEntry, Softplus
-from ..calculus.piecewise import PIECEWISE, smooth_pieces_of, switching_functions
-from .draws import Constant, label_and_noise_choices, parameter_constants, solution_constants
+from ..calculus.piecewise import PIECEWISE, smooth_pieces_of_function, switching_functions
+from .draws import ConstantSymbol, joint_label_and_noise_values, order_parameter_constants, parameter_constants
 
 _ALONG = [sign * 10 ** (n / 4) for sign, powers in ((-1, range(8, -13, -1)), (1, range(-12, 9))) for n in powers]
 _INCREASING = (sp.exp, sp.log, sp.tanh, sp.sinh, sp.atan, sp.erf, Sigmoid, Softplus)
@@ -30,8 +30,8 @@ class IntegrandKinks:
     """The points where an integrand is not smooth in the fields X, Y and Gaussian noise, as zeros of expressions.
 
     Attributes:
-        planes: expressions that vanish there, affine in the fields, with coefficients constant over an average.
-        curved: those that are not affine.
+        planes: expressions affine in the fields and noise, whose zeros are hyperplanes of kinks.
+        curved: expressions that are not affine, whose zeros are curved surfaces of kinks.
     """
 
     planes: tuple[sp.Expr, ...]
@@ -39,22 +39,22 @@ class IntegrandKinks:
 
 
 def integration_variables(model: FixedSizeModel) -> list[sp.Symbol]:
-    """Return the integration variables of a channel average: fields X, fields Y and Gaussian noise."""
+    """Return the integration variables of averages over a sample: student and teacher fields, Gaussian noise."""
     return [*model.X, *model.Y, *[u for u, law in model.noise.values() if isinstance(law, GaussianNoise)]]
 
 
 def loss_kinks(model: FixedSizeModel) -> IntegrandKinks:
-    """Return the kinks of the loss and of the probabilities of its discrete noise, with the declared kinks."""
+    """Return the kinks of the loss and of its noise probabilities, including kinks that the author declares."""
     return _find_kinks(model, [model.loss], model.loss_kinks)
 
 
 def metric_kinks(model: FixedSizeModel) -> IntegrandKinks:
-    """Return the kinks of the metric in the student's fields, with the declared kinks."""
+    """Return the kinks of the metric, including declared kinks; the symbols X stand for its fields h."""
     return _find_kinks(model, [] if model.metric is None else [model.metric], model.metric_kinks)
 
 
 def is_metric_piecewise_constant(model: FixedSizeModel) -> bool:
-    """Return whether the metric, averaged over its labelled noise, is constant between its kinks."""
+    """Return whether the metric, averaged over discrete noise, is constant between its kinks."""
     if model.metric is None:
         return False
     laws = [
@@ -64,12 +64,12 @@ def is_metric_piecewise_constant(model: FixedSizeModel) -> bool:
     return not any(
         piece.has(*variables)
         for each in (model.metric, *laws)
-        for piece in _resolve_piecewise_functions(each, variables)
+        for piece in _smooth_pieces_of_expression(each, variables)
     )
 
 
 def _find_kinks(model: FixedSizeModel, integrands: list[sp.Expr], declared: tuple[sp.Expr, ...]) -> IntegrandKinks:
-    """Return the kinks of integrands and of the probabilities of discrete noise, with the declared kinks."""
+    """Return the kinks of the given integrands and of the probabilities of discrete noise, and the declared kinks."""
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
@@ -83,43 +83,45 @@ def _find_kinks(model: FixedSizeModel, integrands: list[sp.Expr], declared: tupl
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
         for surface in found:
-            for factor in _iterate_vanishing_factors(surface.xreplace(drawn), variables):
+            for factor in _iterate_smooth_factors(surface.xreplace(drawn), variables):
                 (planes if _is_affine_in_fields(factor, variables) else curved)[factor] = None
     return IntegrandKinks(tuple(planes), tuple(curved))
 
 
-def _iterate_vanishing_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
-    """Yield smooth factors, one of which vanishes wherever the switching function vanishes."""
-    for piece in _resolve_piecewise_functions(switch, variables):
+def _iterate_smooth_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
+    """Yield smooth functions of which at least one is zero wherever the switching function is zero."""
+    for piece in _smooth_pieces_of_expression(switch, variables):
         for factor in _polynomial_factors(strip_monotone_functions(piece, variables), variables):
             if factor.has(*variables) and not (factor.is_positive or factor.is_negative):
                 yield -factor if factor.could_extract_minus_sign() else factor
 
 
-def _resolve_piecewise_functions(
+def _smooth_pieces_of_expression(
     expression: sp.Expr, variables: Sequence[sp.Symbol], max_pieces: int = 64
 ) -> list[sp.Expr]:
-    """Return the smooth pieces of an expression with piecewise functions, at most `max_pieces`."""
+    """Return the expressions that hold in the smooth pieces of a piecewise expression, at most about `max_pieces`."""
     pieces = [expression]
-    while (atoms := [atom for piece in pieces for atom in _innermost_piecewise(piece, variables)]) and len(
+    while (atoms := [atom for piece in pieces for atom in _innermost_piecewise_functions(piece, variables)]) and len(
         pieces
     ) < max_pieces:
         atom = atoms[0]
-        pieces = list(dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in smooth_pieces_of(atom)))
+        pieces = list(
+            dict.fromkeys(p.xreplace({atom: value}) for p in pieces for value in smooth_pieces_of_function(atom))
+        )
     return pieces
 
 
-def _innermost_piecewise(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Return the innermost piecewise functions that contain a variable."""
+def _innermost_piecewise_functions(expression: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
+    """Return the piecewise functions in an expression that contain a variable but no other piecewise function."""
     atoms = [atom for atom in expression.atoms(*PIECEWISE) if atom.has(*variables)]
     inner = [atom for atom in atoms if not any(other is not atom and atom.has(other) for other in atoms)]
     return sorted(inner, key=sp.default_sort_key)
 
 
 def strip_monotone_functions(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> sp.Expr:
-    """Return a for an odd f(a) and a - b for an increasing f(a) - f(b): the zeros stay the same.
+    """Return a simpler function with the same zeros: a for an odd f(a), a - b for f(a) - f(b) with f increasing.
 
-    Entries of one softmax increase with their scores.
+    The difference of two entries of one softmax is replaced by the difference of their scores.
 
     Args:
         switch: the function, of which only the sign and the zeros matter.
@@ -138,7 +140,7 @@ def strip_monotone_functions(switch: sp.Expr, variables: Sequence[sp.Symbol]) ->
 
 
 def _polynomial_factors(switch: sp.Expr, variables: Sequence[sp.Symbol]) -> list[sp.Expr]:
-    """Return the factors of a polynomial; for any other function a list of the function alone."""
+    """Return the irreducible factors of a polynomial; [function] for a function that is no polynomial."""
     if _is_affine_in_fields(switch, variables) or not switch.is_polynomial(*variables):
         return [switch]
     try:
@@ -155,7 +157,7 @@ def _is_affine_in_fields(expression: sp.Expr, variables: Sequence[sp.Symbol]) ->
 def _singular_arguments(
     model: FixedSizeModel, expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
 ) -> list[sp.Expr]:
-    """Return the arguments of logarithms, roots and reciprocals that change their sign at random points."""
+    """Return the arguments of logarithms, roots and reciprocals that take both signs at random points."""
     found: dict[sp.Expr, None] = {}
     for expression in expressions:
         for atom in expression.atoms(sp.log, sp.Pow):
@@ -172,11 +174,11 @@ def _singular_arguments(
 
 
 def _changes_sign_at_random_points(model: FixedSizeModel, expression: sp.Expr, points: int = 60) -> bool:
-    """Return whether an expression takes both signs at random points, for some labels and discrete noise."""
+    """Return whether an expression takes both signs at random points, for at least one choice of labels and noise."""
     generator = random.Random(7)
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
     defaults |= {symbol: value.start for symbol, value in model.trained.values()}
-    for choice in label_and_noise_choices(model, expression):
+    for choice in joint_label_and_noise_values(model, expression):
         at = expression.xreplace(choice | defaults)
         symbols = sorted(at.free_symbols, key=str)
         signs = set()
@@ -191,17 +193,19 @@ def _changes_sign_at_random_points(model: FixedSizeModel, expression: sp.Expr, p
 
 
 def describe_gradient_jump(model: FixedSizeModel) -> str:
-    """Return a description of where the loss or its gradient in X jumps; empty if both are continuous.
+    """Return where the loss or its gradient in X jumps, as text; empty if both are continuous.
 
-    A numerical test, for every choice of labels and labelled noise, at the parameters' defaults and at others in their
-    ranges: every step in the loss or its slope is approached along random lines, and the two limits are compared.
+    The test is numerical, for all labels and discrete noise, at default and random parameters: each step function in
+    the loss or its gradient is approached from both sides along random lines, and the two limits are compared.
     """
     if not model.loss.has(*PIECEWISE):
         return ""
     generator = random.Random(5)
     fields = set(model.X)
-    constants = {c.symbol: c for c in (*parameter_constants(model), *solution_constants(model))}
-    losses = list(dict.fromkeys(model.loss.xreplace(choice) for choice in label_and_noise_choices(model, model.loss)))
+    constants = {c.symbol: c for c in (*parameter_constants(model), *order_parameter_constants(model))}
+    losses = list(
+        dict.fromkeys(model.loss.xreplace(choice) for choice in joint_label_and_noise_values(model, model.loss))
+    )
     functions = [("the loss", loss) for loss in losses]
     functions += [(f"the slope of the loss in {x}", sp.diff(loss, x)) for loss in losses for x in model.X]
     for what, function in functions:
@@ -209,21 +213,19 @@ def describe_gradient_jump(model: FixedSizeModel) -> str:
             surface = atom.lhs - atom.rhs if isinstance(atom, Relational) else atom.args[0]
             if not surface.free_symbols & fields:
                 continue
-            sides = [function.xreplace(side) for side in _one_sided_replacements(function, atom, surface)]
-            if _differ_on_surface(sides, surface, constants, generator):
+            sides = [function.xreplace(side) for side in _values_on_both_sides(function, atom, surface)]
+            if _has_jump_across_surface(sides, surface, constants, generator):
                 return f"{what} jumps where {surface} = 0"
     return ""
 
 
-def _one_sided_replacements(
-    function: sp.Expr, atom: sp.Basic, surface: sp.Expr
-) -> tuple[dict[sp.Basic, sp.Basic], ...]:
-    """Return the replacements of a sign, step or condition by its values on both sides of its surface.
+def _values_on_both_sides(function: sp.Expr, atom: sp.Basic, surface: sp.Expr) -> tuple[dict[sp.Basic, sp.Basic], ...]:
+    """Return two substitutions of a sign, step or condition: by its value on either side of its zero surface.
 
-    A condition is replaced together with all others of the surface, such as that of the next piece.
+    All conditions that change at the same surface are substituted together.
     """
     if not isinstance(atom, Relational):
-        return tuple({atom: value} for value in smooth_pieces_of(atom))
+        return tuple({atom: value} for value in smooth_pieces_of_function(atom))
     found: tuple[dict[sp.Basic, sp.Basic], ...] = ({}, {})
     for other in function.atoms(Relational):
         for sign in (1, -1):
@@ -233,23 +235,23 @@ def _one_sided_replacements(
     return found
 
 
-def _differ_on_surface(
+def _has_jump_across_surface(
     sides: Sequence[sp.Expr],
     surface: sp.Expr,
-    constants: Mapping[sp.Symbol, Constant],
+    constants: Mapping[sp.Symbol, ConstantSymbol],
     generator: random.Random,
     lines: int = 40,
     bisections: int = 60,
 ) -> bool:
-    """Return whether two functions differ where surface = 0, by bisection along random lines.
+    """Return whether the two one-sided functions `sides` differ somewhere on the surface where `surface` = 0.
 
-    The lines pass near the origin and far out.
+    Points of the surface are found by bisection along random lines, some near the origin and some far from it.
     """
     symbols = sorted(surface.free_symbols.union(*(side.free_symbols for side in sides)), key=str)
     place = sp.lambdify(symbols, surface, [_IN_DOUBLES, "math"])
     values = sp.lambdify(symbols, list(sides), [{f.__name__: f for f in _OWN}, "sympy"])
 
-    def surface_value(point: Sequence[float]) -> float:
+    def evaluate_surface_function(point: Sequence[float]) -> float:
         try:
             return float(place(*point))
         except (ValueError, ArithmeticError, TypeError):
@@ -259,16 +261,16 @@ def _differ_on_surface(
         base, ray = [], []
         for s in symbols:
             if (constant := constants.get(s)) is not None:
-                base.append(constant.draw(generator) if n % 2 else float(constant.default))
+                base.append(constant.draw_value(generator) if n % 2 else float(constant.default))
             else:
                 base.append(10.0 ** (n // 2 % 5 - 3) * generator.gauss(0, 1))
             ray.append(0.0 if constant or s.is_positive else generator.gauss(0, 1))
             base[-1] = abs(base[-1]) if s.is_positive else base[-1]
 
-        def _zero_on_random_line(t: float, base: Sequence[float] = base, ray: Sequence[float] = ray) -> list[float]:
+        def _point_on_line(t: float, base: Sequence[float] = base, ray: Sequence[float] = ray) -> list[float]:
             return [b + t * r for b, r in zip(base, ray, strict=True)]
 
-        sizes = [surface_value(_zero_on_random_line(t)) for t in _ALONG]
+        sizes = [evaluate_surface_function(_point_on_line(t)) for t in _ALONG]
         for low, high, before, after in zip(_ALONG, _ALONG[1:], sizes, sizes[1:], strict=False):
             if not before * after < 0:
                 continue
@@ -276,13 +278,13 @@ def _differ_on_surface(
                 middle = (low + high) / 2
                 low, high = (
                     (middle, high)
-                    if (surface_value(_zero_on_random_line(middle)) > 0) == (before > 0)
+                    if (evaluate_surface_function(_point_on_line(middle)) > 0) == (before > 0)
                     else (low, middle)
                 )
             if (
-                abs(surface_value(_zero_on_random_line(low))) < 1e-9
+                abs(evaluate_surface_function(_point_on_line(low))) < 1e-9
             ):  # else the sign changed in a step of the surface itself
-                one, other = (complex(value) for value in values(*_zero_on_random_line(low)))
+                one, other = (complex(value) for value in values(*_point_on_line(low)))
                 if abs(one - other) > 1e-9 * (1 + abs(one) + abs(other)):
                     return True
     return False

@@ -12,17 +12,19 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..authoring.regulariser import Sphere
 from ..calculus.averages import OrderParameterSymbols, gradient_of_trace
-from .stability import matrix_change_symbol, matrix_differential
+from .stability import differential_symbol, matrix_differential
 from .thermal import beta, thermal_corrections
 
 
 @dataclass(frozen=True)
 class RowNormCondition:
-    """The excess of the norms of W over the prescribed norms, and its derivative in the multipliers.
+    """The condition that fixes the norms of the columns of W, one equation for each Lagrange multiplier.
 
     Attributes:
-        excess: -2 d Phi / d Lambda = R (B B^T + Q) R + R / beta - Norms, s x s.
-        slope: its change with a `change` of the multipliers.
+        excess: second moments of a row of W minus the prescribed squared norms, s x s; the diagonal must vanish on
+            average over coordinates.
+        slope: first-order change of `excess` for a change of the multipliers.
+        change: the matrix symbol of that change of the multipliers.
     """
 
     excess: MatrixExpr
@@ -30,17 +32,17 @@ class RowNormCondition:
     change: sp.MatrixSymbol
 
     @property
-    def at_zero_temperature(self) -> MatrixExpr:
-        """Return the excess of the norms at zero temperature."""
+    def excess_at_zero_temperature(self) -> MatrixExpr:
+        """Return `excess` at zero temperature: its terms without beta."""
         terms = sp.MatAdd.make_args(self.excess)
         return sp.MatAdd(*[term for term in terms if not term.has(beta)]).doit()
 
 
 def row_norm_condition(symbols: OrderParameterSymbols) -> RowNormCondition:
-    """Return the condition of prescribed norms at inverse temperature beta."""
+    """Return the condition that fixes the norms of the columns of W, at inverse temperature beta."""
     p = symbols
-    gradient = gradient_of_trace(Sphere().averaged_envelope(p), p.Lambda, p)
+    gradient = gradient_of_trace(Sphere().entropic_potential_of_row(p), p.Lambda, p)
     volume = thermal_corrections(p, ridge=True).log_det * (p.Lambda + p.G).inv()  # d log det A / dA = A^(-1)
     excess = (-2 * (gradient + volume)).expand().doit()
-    change = matrix_change_symbol(p.Lambda)
+    change = differential_symbol(p.Lambda)
     return RowNormCondition(excess, matrix_differential(excess, {p.Lambda: change}), change)

@@ -16,12 +16,12 @@ from ..calculus.piecewise import (
     restrict_to_smooth_piece,
     switching_functions,
 )
-from ..calculus.piecewise import smooth_pieces_of as pieces_of_atom
+from ..calculus.piecewise import smooth_pieces_of_function as pieces_of_atom
 from ..calculus.subexpressions import factor_if_short
 from ..errors import ModelError
-from .corners import sign_split_obstacle
+from .corners import why_loss_cannot_be_split
 from .kinks import LOSS_JUMPS, describe_gradient_jump, strip_monotone_functions
-from .scales import iterate_scale_expressions
+from .scales import iterate_arguments_and_bases
 
 REFERENCE = sp.Symbol("r", real=True)
 
@@ -31,12 +31,13 @@ class SmoothLossPieces:
     """The smooth pieces of a loss as a function of one student field x, at fixed teacher fields and noise.
 
     Attributes:
-        loss: in x, of the piece that contains the reference r; places: where pieces may end, some perhaps not real.
-        implicit_kinks: switching functions whose zeros have no formula; a piece extends over both sides of these.
+        loss: the loss as a function of x in the piece that contains the point x = r.
+        places: values of x at which pieces may end; some may be complex.
+        implicit_kinks: switching functions whose zeros have no formula; these zeros do not end a piece.
         quadratic: whether every piece is a polynomial in x of degree two or less.
         corners: whether the loss or its slope jumps where pieces meet.
         least: a lower bound on the second derivative in x, in all pieces; -oo where no formula gives one.
-        narrow: (place, width) around which a function in it may change within the width.
+        narrow: pairs (position, width) of features of the loss that are narrower than its overall scale.
     """
 
     loss: sp.Expr
@@ -49,24 +50,24 @@ class SmoothLossPieces:
 
 
 def smooth_loss_pieces(model: FixedSizeModel, loss: sp.Expr) -> SmoothLossPieces | None:
-    """Return the pieces of the loss of a model with one student field; None where there are more.
+    """Return the smooth pieces of the loss as a function of its only student field; None for several fields.
 
     Args:
-        model: the model.
-        loss: the model's, possibly in names of its subexpressions of Y and noise.
+        model: the model at fixed sizes.
+        loss: the model's loss, in which subexpressions of Y and noise may be replaced by symbols.
 
     Raises:
-        ModelError: the slope of the loss jumps where no formula gives the place.
+        ModelError: the slope of the loss jumps at a point for which there is no formula.
     """
     if len(model.X) != 1:
         return None
     (places, implicit_kinks), jump = _piece_boundaries(loss, model.X[0]), describe_gradient_jump(model)
-    obstacle = _proximal_obstacle_at_jump(model, jump)
+    obstacle = _why_jump_prevents_proximal_map(model, jump)
     if obstacle:
         raise ModelError(f"model {model.name}: {obstacle}")
     held = restrict_to_smooth_piece(loss, {model.X[0]: REFERENCE}, implicit_kinks)
     second, third = (drop_delta_functions(sp.diff(held, model.X[0], order)) for order in (2, 3))
-    least = sp.Min(*[_lower_bound(branch, model.X[0]) for branch in _possible_piece_values(second)])
+    least = sp.Min(*[_lower_bound_on_curvature(branch, model.X[0]) for branch in _possible_piece_values(second)])
     quadratic = not implicit_kinks and all(map(is_identically_zero, _possible_piece_values(third)))
     return SmoothLossPieces(
         held,
@@ -80,17 +81,15 @@ def smooth_loss_pieces(model: FixedSizeModel, loss: sp.Expr) -> SmoothLossPieces
 
 
 def _narrow_loss_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, sp.Expr], ...]:
-    """Return (position, width) pairs of the narrow features of a loss of one student field.
+    """Return pairs (position, width) of the narrow features of a loss of one student field x.
 
-    Arguments of functions vanish or are stationary there and change by one within the width; bases are stationary
-    there, and their zeros are that far from the line.
-
-    Arguments and bases that are no polynomials of degree two or less are left out.
+    At the position the argument of a function is zero or stationary, and within the width it changes by about one.
+    Only arguments that are polynomials in x of degree one or two are considered.
     """
     found: dict[tuple[sp.Expr, sp.Expr], None] = {}
     written = [
         (kind, _possible_piece_values(e) if e.has(REFERENCE) else [e])
-        for kind, e in iterate_scale_expressions([loss], [x])
+        for kind, e in iterate_arguments_and_bases([loss], [x])
     ]
     for kind, argument in ((kind, argument) for kind, branches in written for argument in branches):
         if argument.has(REFERENCE) or not argument.is_polynomial(x) or not 0 < sp.degree(argument, x) <= 2:
@@ -110,7 +109,7 @@ def _narrow_loss_features(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, s
 
 
 def _possible_piece_values(expression: sp.Expr, max_values: int = 64) -> list[sp.Expr]:
-    """Return the possible values of a piecewise expression, at most `max_values`."""
+    """Return the expressions that a piecewise expression takes in its smooth pieces, at most about `max_values`."""
     found = [expression]
     while (atoms := [(e, atom) for e in found for atom in e.atoms(*PIECEWISE)]) and len(found) < max_values:
         e, atom = min(atoms, key=lambda pair: pair[1].count_ops())
@@ -119,8 +118,8 @@ def _possible_piece_values(expression: sp.Expr, max_values: int = 64) -> list[sp
     return list(dict.fromkeys(found))
 
 
-def _lower_bound(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
-    """Return a lower bound of an expression over all x; -oo if none is found."""
+def _lower_bound_on_curvature(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
+    """Return a lower bound over all x of a second derivative; -oo if no formula gives one."""
     if not curvature.has(x):
         return curvature
     odds = _write_sigmoids_in_odds(curvature).replace(sp.KroneckerDelta, lambda *_: sp.Dummy(nonnegative=True))
@@ -142,42 +141,42 @@ def _lower_bound(curvature: sp.Expr, x: sp.Symbol) -> sp.Expr:
 
 
 def _write_sigmoids_in_odds(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with every sigmoid written as o / (1 + o) in odds symbols o > 0."""
+    """Return an expression with every sigmoid(z) written as o / (1 + o), with a positive symbol o for exp(z)."""
     odds: dict[sp.Expr, sp.Symbol] = {}  # with these SymPy recognises positive factors
 
-    def sigmoid_in_odds(z: sp.Expr) -> sp.Expr:
+    def write_sigmoid_in_odds(z: sp.Expr) -> sp.Expr:
         flipped = z.could_extract_minus_sign()
         o = odds.setdefault(-z if flipped else z, sp.Dummy(positive=True))
         return (1 if flipped else o) / (1 + o)
 
-    return expression.replace(Sigmoid, sigmoid_in_odds)
+    return expression.replace(Sigmoid, write_sigmoid_in_odds)
 
 
-def proximal_obstacle(model: FixedSizeModel) -> str:
-    """Return a message why the loss has no computable proximal map; empty if it has one.
+def why_proximal_map_is_unavailable(model: FixedSizeModel) -> str:
+    """Return the reason why the proximal map of the loss cannot be computed, as text; empty if it can.
 
-    It jumps in several fields, or its slope jumps where no formula gives the place.
+    Reasons are a jump of a loss of several fields, or a jump of the slope at a point without a formula.
     """
-    return _proximal_obstacle_at_jump(model, describe_gradient_jump(model))
+    return _why_jump_prevents_proximal_map(model, describe_gradient_jump(model))
 
 
-def _proximal_obstacle_at_jump(model: FixedSizeModel, jump: str) -> str:
-    """Return the message of `proximal_obstacle` for a loss that jumps at the given place."""
+def _why_jump_prevents_proximal_map(model: FixedSizeModel, jump: str) -> str:
+    """Return the reason why the described jump of the loss or slope prevents a proximal map; empty if none."""
     if not jump:
         return ""
-    if model.solution_symbols:
+    if model.symbols_of_order_parameters:
         return f"{jump}; the slope of a loss that contains overlaps or trained numbers must be continuous"
     if len(model.X) > 1:
         if jump.startswith(LOSS_JUMPS):
             return f"{jump}; in a loss of several fields only the slope may jump"
-        return sign_split_obstacle(model)
+        return why_loss_cannot_be_split(model)
     if _piece_boundaries(model.loss, model.X[0])[1]:
         return f"{jump}, and no formula gives the place; write the loss so that it can be solved for X"
     return ""
 
 
 def _piece_boundaries(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
-    """Return the zeros in x of the switching functions, and the functions whose zeros have no formula."""
+    """Return the values of x at which the loss switches pieces, and the switching functions without such a formula."""
     found: dict[sp.Expr, None] = {}
     implicit_kinks: list[sp.Expr] = []
     for switch in switching_functions([loss]):
@@ -188,15 +187,15 @@ def _piece_boundaries(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...],
     return tuple(found), tuple(implicit_kinks)
 
 
-def additive_noise_feature(model: FixedSizeModel, features: list[sp.Expr]) -> int | None:
-    """Return the index of the feature h(Y) + c u + ... that determines all features; None where there is none.
+def find_feature_with_additive_noise(model: FixedSizeModel, features: list[sp.Expr]) -> int | None:
+    """Return the index of a feature h(Y) + c u that determines all other features; None if there is none.
 
-    Y is the only teacher field and u the only Gaussian noise. Other noise may occur in the feature, but not multiply Y
-    or u.
+    Here Y is the only teacher field and u the only Gaussian noise of the model. Discrete noise may be added to the
+    feature, but may not multiply Y or u.
 
     Args:
-        model: the model.
-        features: subexpressions of the loss in Y and noise.
+        model: the model at fixed sizes.
+        features: subexpressions of the loss that depend on Y and noise alone.
     """
     normal = [u for u, law in model.noise.values() if hasattr(law, "variance")]
     laws = [sp.sympify(p) for _, law in model.noise.values() for p in getattr(law, "probabilities", ())]
@@ -212,12 +211,12 @@ def additive_noise_feature(model: FixedSizeModel, features: list[sp.Expr]) -> in
     return None
 
 
-def teacher_step_positions(model: FixedSizeModel, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
-    """Return the step positions of features that are piecewise constant in the teacher field; else None.
+def jump_positions_in_teacher_field(model: FixedSizeModel, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
+    """Return the values of the teacher field Y at which the features jump; None if they vary between jumps.
 
     Args:
-        model: the model.
-        features: subexpressions of the loss in Y and noise.
+        model: the model at fixed sizes.
+        features: subexpressions of the loss that depend on Y and noise alone.
     """
     laws = [p for _, law in model.noise.values() for p in getattr(law, "probabilities", ())]
     if (

@@ -17,86 +17,91 @@ from ..authoring.language import by_label
 from ..authoring.model import FixedSizeModel
 from ..authoring.parameters import DiscreteNoise, Structure, flatten_entries
 from ..authoring.regulariser import Ridge
-from .active_subspace import ActiveSubspace, AssignmentSubspace, active_subspace, metric_active_subspace
+from .active_subspace import ActiveSubspace, LabelAssignmentSubspace, active_subspace, metric_active_subspace
 
 CASE = sp.Symbol("case", integer=True, nonnegative=True)
 
 
 @dataclass(frozen=True)
 class ReducedModel(FixedSizeModel):
-    """A model reduced to one token whose fields are the active combinations z and y of a full model.
+    """A model with fewer fields: one token, whose fields are the combinations z and y that the full loss depends on.
 
-    Its label is the case: an assignment of the other's labels and, where combinations contain it, the labelled noise.
+    Its single label numbers the cases: assignments of labels to the full model's tokens and, if fixed, noise values.
 
     Attributes:
-        full: the original model; cases: one for each label, all with the same numbers of rows z and y.
+        full: the original model.
+        cases: the combinations z and y in each case, equally many in all cases.
     """
 
     full: FixedSizeModel = field(kw_only=True)
-    cases: tuple[AssignmentSubspace, ...] = field(kw_only=True)
+    cases: tuple[LabelAssignmentSubspace, ...] = field(kw_only=True)
 
     @property
-    def channel_constants(self) -> tuple[sp.Symbol, ...]:
-        """Return the constants of the full model, then the symbol of the case."""
-        return (*self.full.channel_constants, *self.labels)
+    def constants_in_channel_averages(self) -> tuple[sp.Symbol, ...]:
+        """Return the constants of the full model's channel averages, then the label that numbers the cases."""
+        return (*self.full.constants_in_channel_averages, *self.labels)
 
     @property
-    def solution_symbols(self) -> list[sp.Symbol]:
-        """Return the trained numbers."""
+    def symbols_of_order_parameters(self) -> list[sp.Symbol]:
+        """Return the symbols of the numbers trained with the weights, the only order parameters in the loss."""
         return [s for s, _ in self.trained.values()]
 
     def parameter_symbols(self) -> list[sp.Symbol]:
-        """Return the parameter symbols of the full model."""
+        """Return the symbols of the parameters, which are those of the full model."""
         return self.full.parameter_symbols()
 
     def parameter_defaults(self) -> list[sp.Expr]:
-        """Return the parameter defaults of the full model."""
+        """Return the default values of the parameters, which are those of the full model."""
         return self.full.parameter_defaults()
 
 
-def reduced_loss(model: FixedSizeModel) -> ReducedModel | None:
-    """Return the reduced model of the loss with the same channel averages; None if no dimension is saved.
+def reduce_model_for_loss(model: FixedSizeModel) -> ReducedModel | None:
+    """Return a model with fewer fields and the same averages of the loss; None if no dimension is saved.
 
-    A loss that contains overlaps, and declared kinks, need the fields themselves.
+    A loss that contains overlaps q, or has kinks declared by the author, is not reduced.
     """
     if model.loss_kinks or model.loss_depends_on_q:
         return None
-    return _reduce_integrand(model, "loss")
+    return _reduce_model_for_integrand(model, "loss")
 
 
-def reduced_metric(model: FixedSizeModel) -> ReducedModel | None:
-    """Return the reduced model of the metric; None if no dimension is saved."""
+def reduce_model_for_metric(model: FixedSizeModel) -> ReducedModel | None:
+    """Return a model with fewer fields and the same average of the metric; None if no dimension is saved."""
     if model.metric is None or model.metric_kinks or model.metric.has(*flatten_entries(model.Q)):
         return None
-    return _reduce_integrand(model, "metric")
+    return _reduce_model_for_integrand(model, "metric")
 
 
-def _reduce_integrand(model: FixedSizeModel, integrand: str) -> ReducedModel | None:
-    """Return the reduced model of an integrand; None if no dimension is saved."""
-    found = _smallest_subspace(model, integrand)
-    rows = found.students, found.dimension - found.students
-    sizes = max(len(case.z) for case in found.assignments), max(len(case.y) for case in found.assignments)
+def _reduce_model_for_integrand(model: FixedSizeModel, integrand: str) -> ReducedModel | None:
+    """Return a model with fewer fields and the same averages of "loss" or "metric"; None if no dimension is saved."""
+    found = _smallest_active_subspace(model, integrand)
+    rows = found.students, found.full_dimension - found.students
+    sizes = (
+        max(len(case.student_combinations) for case in found.assignments),
+        max(len(case.teacher_combinations) for case in found.assignments),
+    )
     if sizes == rows:
         return None
-    cases = tuple(_pad_assignment_with_fields(case, sizes, model) for case in found.assignments)
+    cases = tuple(_pad_combinations_with_fields(case, sizes, model) for case in found.assignments)
     structure = Structure(1, sizes[0], sizes[1], len(cases))
     X = sp.Matrix(1, sizes[0], lambda l, a: sp.Symbol(f"x_{l}_{a}", real=True))
     Y = sp.Matrix(1, sizes[1], lambda l, b: sp.Symbol(f"y_{l}_{b}", real=True))
 
-    def rename_fields_to_combinations(e: sp.Expr) -> sp.Expr:
-        return e.xreplace(dict(zip([*cases[0].z, *cases[0].y], [*X, *Y], strict=True)))
+    def rename_combinations_to_fields(e: sp.Expr) -> sp.Expr:
+        combinations = *cases[0].student_combinations, *cases[0].teacher_combinations
+        return e.xreplace(dict(zip(combinations, [*X, *Y], strict=True)))
 
     expressions: dict[str, Any] = {"loss": sp.Integer(0), "metric": None}
     return ReducedModel(
         **expressions
-        | {integrand: _select_by_assignment([rename_fields_to_combinations(case.loss) for case in cases])},
+        | {integrand: _select_value_by_case([rename_combinations_to_fields(case.loss) for case in cases])},
         name=model.name,
         structure=structure,
         parameters=model.parameters,
         X=X,
         Y=Y,
-        noise=_marginal_noise_law(
-            model, found, [[rename_fields_to_combinations(e) for e in case.probabilities] for case in cases]
+        noise=_marginal_noise_distributions(
+            model, found, [[rename_combinations_to_fields(e) for e in case.probabilities] for case in cases]
         ),
         labels=(CASE,),
         Q=(),
@@ -113,10 +118,10 @@ def _reduce_integrand(model: FixedSizeModel, integrand: str) -> ReducedModel | N
     )
 
 
-def _smallest_subspace(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
-    """Return the active subspace for all values of the discrete noise, or one for each value if that is smaller.
+def _smallest_active_subspace(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
+    """Return the combinations common to all discrete noise, or those for each noise value if these are fewer.
 
-    The latter need a law of the noise that does not depend on Y.
+    Separate combinations for each noise value require noise probabilities that do not depend on the fields Y.
     """
     read = {"loss": active_subspace, "metric": metric_active_subspace}[integrand]
     found = read(model)
@@ -128,21 +133,21 @@ def _smallest_subspace(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
     assert drawn is not None
 
     def combination_count(one: ActiveSubspace) -> int:
-        return max(len(case.z) + len(case.y) for case in one.assignments)
+        return max(len(case.student_combinations) + len(case.teacher_combinations) for case in one.assignments)
 
     return drawn if combination_count(drawn) < combination_count(found) else found
 
 
-def _pad_assignment_with_fields(
-    case: AssignmentSubspace, sizes: tuple[int, int], model: FixedSizeModel
-) -> AssignmentSubspace:
-    """Return active combinations padded with single fields up to the given numbers of z and y."""
+def _pad_combinations_with_fields(
+    case: LabelAssignmentSubspace, sizes: tuple[int, int], model: FixedSizeModel
+) -> LabelAssignmentSubspace:
+    """Return the combinations of a case padded with single fields, up to the given numbers of z and y."""
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
 
     def _extend_to_full_row_rank(
         parts: Sequence[sp.ImmutableMatrix], leading: int, count: int
     ) -> list[sp.ImmutableMatrix]:
-        """Return matrix rows extended by unit vectors that keep the first `leading` columns of full row rank."""
+        """Return the blocks extended to `count` rows by unit vectors; the first `leading` blocks keep full row rank."""
         rows = sp.Matrix.hstack(*parts)
         width = sum(part.cols for part in parts[:leading])
         for n in range(width):
@@ -159,14 +164,14 @@ def _pad_assignment_with_fields(
     return replace(case, A=A, B=B, E=E, F=F, H=H)
 
 
-def _select_by_assignment(values: Sequence[sp.Expr]) -> sp.Expr:
+def _select_value_by_case(values: Sequence[sp.Expr]) -> sp.Expr:
     return values[0] if len(set(values)) == 1 else by_label(CASE, *values)
 
 
-def _marginal_noise_law(
+def _marginal_noise_distributions(
     model: FixedSizeModel, found: ActiveSubspace, probabilities: Sequence[Sequence[sp.Expr]]
 ) -> dict[str, tuple[sp.Symbol, DiscreteNoise]]:
-    """Return the discrete noise that a case does not fix, with its marginal probabilities as functions of y."""
+    """Return the discrete noise whose value a case does not fix, with marginal probabilities as functions of y."""
     if found.drawn or not found.discrete:
         return {}
     held = [(name, u, law) for name, (u, law) in model.noise.items() if u in found.discrete]
@@ -178,6 +183,6 @@ def _marginal_noise_law(
         for part, joint in zip(parts, probabilities, strict=True):
             for probability, choice in zip(joint, choices, strict=True):
                 part[choice[place]] += probability
-        own = [_select_by_assignment(values) for values in zip(*parts, strict=True)]
+        own = [_select_value_by_case(values) for values in zip(*parts, strict=True)]
         laws[name] = (u, DiscreteNoise(law.values, tuple(own)))
     return laws

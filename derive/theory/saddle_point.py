@@ -14,19 +14,22 @@ from ..calculus.averages import (
     MatrixAverage,
     OrderParameterSymbols,
     differentiate_averages,
+    drop_transposes_of_symmetric_matrices,
     gaussian_integration_by_parts,
-    replace_symmetric_transposes,
 )
 from .free_entropy import FreeEntropy
 
 
 @dataclass(frozen=True)
 class SaddlePointEquation:
-    """A saddle-point equation target = value, which follows from d Phi / d source = 0.
+    """A saddle-point equation target = value, obtained by solving gradient = d Phi / d source = 0.
 
     Attributes:
-        jacobian_form: the value before Stein's lemma, with derivatives of g as distributions; equals `value` where
-            no derivative appears.
+        target: the order parameter that the equation determines.
+        value: its value, without derivatives of the field g, by Stein's lemma.
+        source: the order parameter in which Phi is differentiated.
+        gradient: the derivative of Phi in `source`.
+        jacobian_form: the value before Stein's lemma is applied, with derivatives of g.
     """
 
     target: sp.MatrixSymbol
@@ -41,7 +44,9 @@ class SaddlePoint:
     """The eight saddle-point equations: channel equations for the conjugates, prior equations for the overlaps.
 
     Attributes:
-        trained: d Phi / d phi, zero at the saddle (trained x 1); None without trained numbers.
+        equations: the equations, of which `saddle["q_hat"]` is the one that determines q_hat.
+        symbols: the matrix symbols of the order parameters.
+        trained: the gradient of Phi in the numbers trained with the weights, zero at the saddle; None without any.
     """
 
     equations: tuple[SaddlePointEquation, ...]
@@ -54,12 +59,13 @@ class SaddlePoint:
 
 @cache
 def saddle_point(phi: FreeEntropy) -> SaddlePoint:
-    """Differentiate Phi in all eight matrices of a generic context and solve each condition for its partner.
+    """Derive the saddle-point equations of a free entropy Phi.
 
-    Derived once for each Phi: models of the same sizes and kind of regulariser share it, whatever their loss.
+    Phi is differentiated in q, V, m, theta and their conjugates; each condition is solved for the order parameter in
+    which it is linear. The result is cached and does not depend on the loss.
 
     Raises:
-        ValueError: a condition does not determine exactly one order parameter linearly.
+        ValueError: a condition is not linear in the order parameter that it should determine.
     """
     p = phi.symbols
     partners = {p.q: p.V_hat, p.V: p.q_hat, p.m: p.m_hat, p.theta: p.theta_hat}
@@ -67,7 +73,7 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
     equations = []
     for source in (p.V, p.q, p.m, p.theta, p.V_hat, p.q_hat, p.m_hat, p.theta_hat):
         gradient = differentiate_averages(phi.expression, source, p)
-        jacobian_form = _solve_condition_for(gradient, partners[source], p)
+        jacobian_form = _solve_stationarity_condition(gradient, partners[source], p)
         equations.append(
             SaddlePointEquation(
                 partners[source],
@@ -80,13 +86,15 @@ def saddle_point(phi: FreeEntropy) -> SaddlePoint:
     return SaddlePoint(tuple(equations), p, differentiate_averages(phi.expression, p.phi, p) if p.trained else None)
 
 
-def _solve_condition_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Solve the stationarity condition gradient = 0, linear in `target`, for `target`."""
+def _solve_stationarity_condition(
+    gradient: MatrixExpr, target: sp.MatrixSymbol, symbols: OrderParameterSymbols
+) -> MatrixExpr:
+    """Return the value of `target` that solves the stationarity condition gradient = 0, linear in `target`."""
     rest: MatrixExpr = sp.ZeroMatrix(*target.shape)
     coefficient: sp.Expr = sp.Integer(0)
     for term in sp.MatAdd.make_args(gradient):
         scalar, matrix = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
-        if replace_symmetric_transposes(matrix.doit(), symbols) == target:
+        if drop_transposes_of_symmetric_matrices(matrix.doit(), symbols) == target:
             coefficient += scalar
         elif term.has(target):
             raise ValueError(f"the condition {gradient} = 0 is not linear in {target}")
@@ -98,7 +106,7 @@ def _solve_condition_for(gradient: MatrixExpr, target: sp.MatrixSymbol, symbols:
 
 
 def write_V_hat_with_theta_hat(saddle: SaddlePoint) -> MatrixExpr:
-    """Return the equation of V^ with theta^ substituted: theta^ theta^T q^{-1} - alpha E[g domega^T] q^{-1}."""
+    """Return the value of V_hat in the saddle-point equations, written with theta_hat where its average occurs."""
     p = saddle.symbols
     scalar, pattern = saddle["theta_hat"].value.as_coeff_matrices()
 
@@ -118,7 +126,7 @@ def write_V_hat_with_theta_hat(saddle: SaddlePoint) -> MatrixExpr:
 
 
 def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
-    """Return the distinct channel averages in the equations (after Stein), in a fixed order."""
+    """Return the distinct averages over samples in the saddle-point equations, sorted by their printed form."""
     found: dict[str, MatrixExpr] = {}
     values = [equation.value for equation in saddle.equations]
     for value in values if saddle.trained is None else [*values, saddle.trained]:
@@ -126,7 +134,7 @@ def channel_averages(saddle: SaddlePoint) -> list[MatrixExpr]:
             if average.kind == CHANNEL:
                 if average.has(Jacobian):
                     raise ValueError(
-                        f"the channel average {average} still contains a derivative of g after integration by parts"
+                        f"integration by parts has left a derivative of the field g in the channel average {average}"
                     )
                 found[str(average)] = average
     return [found[key] for key in sorted(found)]

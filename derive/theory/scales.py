@@ -17,15 +17,16 @@ from .kinks import integration_variables
 
 
 @dataclass(frozen=True)
-class IntegrandScales:
-    """The expressions that set the scales on which an integrand changes with the fields and Gaussian noise.
+class IntegrandLengthScales:
+    """Subexpressions that tell over which distances in the fields and Gaussian noise an integrand changes.
 
-    It changes little where neither an argument, on the scale of its own size if that is larger than one, nor the
-    logarithm of a base changes by much more than one.
+    The integrand changes little over a step along which every argument changes by less than max(1, its size) and the
+    logarithm of every base by less than one.
 
     Attributes:
-        arguments: of functions; bases: of powers and logarithms.
-        places: expressions, affine in the fields, that vanish at the centres of narrow features.
+        arguments: arguments of the functions in the integrand.
+        bases: bases of its powers and arguments of its logarithms.
+        places: expressions, affine in the fields, that are zero at the centres of narrow features.
     """
 
     arguments: tuple[sp.Expr, ...]
@@ -33,25 +34,25 @@ class IntegrandScales:
     places: tuple[sp.Expr, ...]
 
 
-def loss_scales(model: FixedSizeModel) -> IntegrandScales:
-    """Return the scales of the loss and of the probabilities of its discrete noise."""
-    return _collect_scales(model, [model.loss])
+def length_scales_of_loss(model: FixedSizeModel) -> IntegrandLengthScales:
+    """Return the subexpressions that set the length scales of the loss and of its noise probabilities."""
+    return _length_scales_of_integrands(model, [model.loss])
 
 
-def teacher_scales(model: FixedSizeModel) -> IntegrandScales:
-    """Return the scales of the loss that do not depend on X."""
-    found = loss_scales(model)
+def length_scales_in_teacher_fields(model: FixedSizeModel) -> IntegrandLengthScales:
+    """Return the subexpressions that set the length scales of the loss in the teacher's fields: those without X."""
+    found = length_scales_of_loss(model)
     kinds = found.arguments, found.bases, found.places
-    return IntegrandScales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
+    return IntegrandLengthScales(*(tuple(e for e in kind if not e.has(*model.X)) for kind in kinds))
 
 
-def metric_scales(model: FixedSizeModel) -> IntegrandScales:
-    """Return the scales of the metric in the student's fields."""
-    return _collect_scales(model, [] if model.metric is None else [model.metric])
+def length_scales_of_metric(model: FixedSizeModel) -> IntegrandLengthScales:
+    """Return the subexpressions that set the length scales of the metric; the symbols X stand for its fields h."""
+    return _length_scales_of_integrands(model, [] if model.metric is None else [model.metric])
 
 
-def narrow_feature_planes(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
-    """Return expressions, affine in X, that vanish at the centres of narrow features of a loss.
+def centres_of_narrow_features(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Expr, ...]:
+    """Return expressions, affine in X, that are zero at the centres of narrow features of a loss.
 
     Args:
         loss: the loss.
@@ -60,30 +61,30 @@ def narrow_feature_planes(loss: sp.Expr, X: Sequence[sp.Symbol]) -> tuple[sp.Exp
     return tuple(
         dict.fromkeys(
             place
-            for _, each in iterate_scale_expressions([loss], X)
-            for place in _planes_of_stationary_arguments(each, X)
+            for _, each in iterate_arguments_and_bases([loss], X)
+            for place in _zeros_and_stationary_points(each, X)
         )
     )
 
 
-def _collect_scales(model: FixedSizeModel, integrands: list[sp.Expr]) -> IntegrandScales:
-    """Return the scales of integrands and of the probabilities of discrete noise."""
+def _length_scales_of_integrands(model: FixedSizeModel, integrands: list[sp.Expr]) -> IntegrandLengthScales:
+    """Return the subexpressions that set the length scales of integrands and of noise probabilities."""
     variables = integration_variables(model)
     labelled = [(u, law) for u, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     laws = [sp.sympify(p) for _, law in labelled for p in law.probabilities] if integrands else []
     found: dict[str, dict[sp.Expr, None]] = {"arguments": {}, "bases": {}, "places": {}}
     for values in product(*[law.values for _, law in labelled]):
         drawn = {u: value for (u, _), value in zip(labelled, values, strict=True)}
-        for kind, each in iterate_scale_expressions([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
-            found[kind][_choose_sign_representative(each)] = None
-            found["places"] |= dict.fromkeys(_planes_of_stationary_arguments(each, variables))
-    return IntegrandScales(**{kind: tuple(each) for kind, each in found.items()})
+        for kind, each in iterate_arguments_and_bases([e.xreplace(drawn) for e in (*integrands, *laws)], variables):
+            found[kind][_normalise_overall_sign(each)] = None
+            found["places"] |= dict.fromkeys(_zeros_and_stationary_points(each, variables))
+    return IntegrandLengthScales(**{kind: tuple(each) for kind, each in found.items()})
 
 
-def iterate_scale_expressions(
+def iterate_arguments_and_bases(
     expressions: Iterable[sp.Expr], variables: Sequence[sp.Symbol]
 ) -> Iterator[tuple[str, sp.Expr]]:
-    """Yield ("arguments" or "bases", expression) for each function argument and power base that has a variable.
+    """Yield ("arguments", e) for each function argument and ("bases", e) for each base of a power with a variable.
 
     Args:
         expressions: the expressions whose functions and powers are taken.
@@ -109,15 +110,15 @@ def iterate_scale_expressions(
             yield from ((kind, each) for each in found if each.has(*variables))
 
 
-def _choose_sign_representative(expression: sp.Expr) -> sp.Expr:
-    """Return an expression or its negative, the same one for both signs."""
+def _normalise_overall_sign(expression: sp.Expr) -> sp.Expr:
+    """Return the expression or its negative: the same result for an expression and for its negative."""
     return -expression if expression.could_extract_minus_sign() else expression
 
 
-def _planes_of_stationary_arguments(
+def _zeros_and_stationary_points(
     argument: sp.Expr, variables: Sequence[sp.Symbol], max_terms: int = 40
 ) -> list[sp.Expr]:
-    """Return affine expressions that vanish where a function argument is zero or stationary."""
+    """Return affine expressions that are zero where a polynomial argument of a function is zero or stationary."""
     held = [v for v in variables if argument.has(v)]
     if not argument.is_polynomial(*held):
         return []
@@ -125,14 +126,14 @@ def _planes_of_stationary_arguments(
     if len(polynomial.terms()) > max_terms:
         return []
     if polynomial.total_degree() < 2:
-        return [_choose_sign_representative(polynomial.as_expr())]
+        return [_normalise_overall_sign(polynomial.as_expr())]
     slopes = [slope for v in held if not (slope := polynomial.diff(v)).is_zero]
     found: dict[sp.Expr, None] = {}
     for each in (polynomial, reduce(sp.gcd, slopes)):
         for factor, _ in sp.Poly(each, *held).factor_list()[1]:
             own = [v for v in held if factor.has(v)]
             if factor.total_degree() == 1:
-                found[_choose_sign_representative(factor.as_expr())] = None
+                found[_normalise_overall_sign(factor.as_expr())] = None
             elif len(own) == 1:
                 roots = closed_form_zeros(factor.as_expr(), own[0]) or []
                 found |= dict.fromkeys(own[0] - root for root in roots if root.is_real)

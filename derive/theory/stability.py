@@ -6,7 +6,7 @@ Three rules produce everything here:
 
 - `matrix_differential` writes the first-order change of a matrix expression; solved for dx it differentiates implicitly
   the proximal condition V^{-1}(x - omega) + grad loss(x) = 0;
-- `covariance` carries the covariance of independent perturbations through a linear map: the replicon;
+- `propagate_covariance` carries the covariance of independent perturbations through a linear map: the replicon;
 - the change of a Gaussian average with its law is the average with the score of that law, which, like Stein's lemma,
   keeps the jumps of the proximal map: the longitudinal operator. (Its response to V alone contains dg/domega,
   which is a distribution where the proximal map jumps.)
@@ -29,9 +29,9 @@ from ..calculus.averages import (
     Jacobian,
     MatrixAverage,
     OrderParameterSymbols,
+    drop_transposes_of_symmetric_matrices,
     expand_matrix_product,
     gradient_of_trace,
-    replace_symmetric_transposes,
 )
 from .free_entropy import FreeEntropy, free_entropy
 from .saddle_point import SaddlePoint, channel_averages, saddle_point
@@ -39,20 +39,20 @@ from .saddle_point import SaddlePoint, channel_averages, saddle_point
 TOKENS = "tokens"  # a sum over the tokens l' of a sample, as a kind of `MatrixAverage` and `Average`
 
 
-def matrix_change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
-    """Return the symbol of the change of a matrix, of the same shape."""
+def differential_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+    """Return the symbol dA of the differential of a matrix symbol A, of the same shape."""
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)
 
 
 def matrix_differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
-    """Return the first-order change of a matrix expression.
+    """Return the first-order change (differential) of a matrix expression.
 
     Args:
         expression: a matrix expression.
-        changes: symbol -> its change; other symbols are constant.
+        changes: matrix symbol -> its differential; all other symbols are constant.
 
     Raises:
-        TypeError: the expression contains something that no rule covers.
+        TypeError: the expression contains a function without a differentiation rule here.
     """
     zero = sp.ZeroMatrix(*expression.shape)
     if not expression.atoms(sp.MatrixSymbol) & set(changes):
@@ -79,25 +79,25 @@ def matrix_differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol
 
 
 def _expand_matrix_sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> MatrixExpr:
-    """Return the sum of matrices with products expanded; the zero matrix if there are none."""
+    """Return the sum of matrix terms with all products expanded; the zero matrix of this shape for no terms."""
     return sp.MatAdd(sp.ZeroMatrix(*shape), *map(expand_matrix_product, terms)).doit(deep=False)
 
 
 def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
-    """Return the average of a matrix sum as a sum of averages of its terms."""
+    """Return the average of a sum of matrices as the sum of the averages of its terms."""
     terms = [MatrixAverage(kind, term) for term in sp.MatAdd.make_args(matrix) if not term.is_ZeroMatrix]
     return _expand_matrix_sum(terms, matrix.shape)
 
 
 def extract_linear_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> MatrixExpr:
-    """Return the matrix A of a linear expression A change + (terms without `change`).
+    """Return the coefficient matrix A of a vector v in an expression A v + (terms without v).
 
     Args:
-        change: the vector whose coefficient is wanted.
-        linear: an expression linear in it.
+        change: the vector symbol v.
+        linear: an expression linear in v.
 
     Raises:
-        ValueError: `change` stands somewhere else than at the right end of a product.
+        ValueError: v is not the last factor of a product that contains it.
     """
     total: MatrixExpr | None = None
     for term in sp.MatAdd.make_args(linear.expand().doit()):
@@ -105,7 +105,7 @@ def extract_linear_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> M
             continue
         scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
         if factors[-1] != change or any(factor.has(change) for factor in factors[:-1]):
-            raise ValueError(f"{term} is not of the form A {change}")
+            raise ValueError(f"the term {term} is not a matrix times the vector {change}")
         rest = sp.MatMul(*factors[:-1]) if len(factors) > 1 else sp.Identity(change.shape[0])
         total = scalar * rest if total is None else total + scalar * rest
     if total is None:
@@ -115,13 +115,19 @@ def extract_linear_coefficient(change: sp.MatrixSymbol, linear: MatrixExpr) -> M
 
 @dataclass(frozen=True)
 class FieldResponse:
-    """The response of all D = L s fields g = V^{-1}(x - omega) of a sample, wherever the proximal map is smooth.
+    """The derivatives of the proximal point x and of g = V^{-1}(x - omega) in the cavity fields omega of a sample.
+
+    All L s fields of a sample are stacked in one vector. The derivatives hold where the proximal map is smooth.
 
     Attributes:
-        x, omega, loss_gradient: D x 1; V (block diagonal over tokens), loss_hessian: D x D, symmetric.
-        condition: V^{-1} (x - omega) + loss_gradient, zero at the proximal point (D x 1).
-        proximal: dx/domega^T, D x D.
-        jacobian: dg/domega^T = -H (I + V H)^{-1}, D x D; its block (l, l') is the response of token l to token l'.
+        x: proximal point, shape (L s, 1).
+        omega: cavity fields, shape (L s, 1).
+        V: variance of the fields, symmetric, one block for each token.
+        loss_gradient: gradient of the loss at x, shape (L s, 1).
+        loss_hessian: Hessian H of the loss at x, symmetric.
+        condition: V^{-1} (x - omega) + loss_gradient, which is zero at the proximal point.
+        proximal: the derivative dx/domega^T, square.
+        jacobian: the derivative dg/domega^T = -H (I + V H)^{-1}; block (l, l') is the response of token l to l'.
     """
 
     x: sp.MatrixSymbol
@@ -135,10 +141,12 @@ class FieldResponse:
 
 
 def field_response(size: Any = None) -> FieldResponse:
-    """Return the response of the fields, by implicit differentiation of the proximal condition (docs/theory.md (8.1)).
+    """Return the derivatives of the proximal point in the cavity fields (docs/theory.md (8.1)).
+
+    They follow by implicit differentiation of the proximal condition.
 
     Args:
-        size: D = L s; a symbol by default.
+        size: number L s of fields of a sample; the symbol D by default.
     """
     size = sp.Symbol("D", integer=True, positive=True) if size is None else size
     p = OrderParameterSymbols(size, 1)
@@ -148,7 +156,7 @@ def field_response(size: Any = None) -> FieldResponse:
     field = gradient_of_trace(p.proximal_objective, p.step, p)
     condition = (field + gradient).subs(p.step, x - omega).doit()
 
-    dx, domega = matrix_change_symbol(x), sp.MatrixSymbol("domega", size, 1)
+    dx, domega = differential_symbol(x), sp.MatrixSymbol("domega", size, 1)
     change = matrix_differential(condition, {x: dx, omega: domega, gradient: hessian * dx})
     left, right = extract_linear_coefficient(dx, change), (-1 * extract_linear_coefficient(domega, change)).doit()
     proximal = _left_divide_matrix(left, right)
@@ -159,33 +167,33 @@ def field_response(size: Any = None) -> FieldResponse:
 
 
 def _left_divide_matrix(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """Return left^{-1} right, simplified to (W left)^{-1} where right = W^{-1}."""
+    """Return left^{-1} right; if right is an inverse A^{-1}, in the simpler form (A left)^{-1}."""
     if isinstance(right, sp.Inverse):
         return (right.arg * left).expand().doit().inv()
     return (left.inv() * right).doit()
 
 
-def covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
-    """Return the covariance of a linear combination of independent centred random vectors.
+def propagate_covariance(linear: MatrixExpr, laws: Mapping[sp.MatrixSymbol, MatrixExpr]) -> MatrixExpr:
+    """Return the covariance M C M^T of a linear map M z of a random vector z with mean zero and covariance C.
 
     Args:
-        linear: products whose last factor is a vector of `laws`, sums over tokens or contexts of them.
-        laws: vector -> its covariance.
+        linear: the product M z, or a sum of such products over tokens or contexts, whose vectors are independent.
+        laws: symbol of a random vector -> its covariance.
 
     Raises:
-        TypeError: the map is not of that form.
+        TypeError: the expression is not a linear map of one of the random vectors.
     """
     if isinstance(linear, MatrixAverage) and linear.kind in (TOKENS, CONTEXTS):
-        return MatrixAverage(linear.kind, covariance(linear.summand, laws))
+        return MatrixAverage(linear.kind, propagate_covariance(linear.summand, laws))
     scalar, factors = linear.as_coeff_matrices() if isinstance(linear, sp.MatMul) else (sp.Integer(1), [linear])
     if isinstance(factors[-1], MatrixAverage):
-        inner = covariance(factors[-1], laws)
+        inner = propagate_covariance(factors[-1], laws)
     elif factors[-1] in laws:
         inner = laws[factors[-1]]
     else:
-        raise TypeError(f"{linear} is not a linear map of {', '.join(str(z) for z in laws)}")
+        raise TypeError(f"{linear} is not a linear map of a random vector ({', '.join(str(z) for z in laws)})")
     if any(factor.atoms(sp.MatrixSymbol) & set(laws) for factor in factors[:-1]):
-        raise TypeError(f"{linear} is not linear in {', '.join(str(z) for z in laws)}")
+        raise TypeError(f"{linear} is not linear in the random vectors {', '.join(str(z) for z in laws)}")
     matrix = sp.MatMul(*factors[:-1]) if len(factors) > 1 else None
     carried = inner if matrix is None else (matrix * inner * matrix.T).doit()
     return (scalar**2 * carried).doit()
@@ -196,11 +204,12 @@ class RepliconMap:
     """The replicon map D -> D' of replica-symmetry-breaking perturbations (docs/theory.md (8.11), (8.12)).
 
     Attributes:
-        D, D_hat: s x s symmetric; in a sum over tokens l' D is that of (l', k_l').
-        channel: D^_c = alpha E_c[sum_l' (dg_l/domega_l') D (dg_l/domega_l')^T], s x s.
-        prior: D'_c = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T], s x s, J = `response` = dw/db.
-        response: J as a matrix expression of G and the regulariser, s x s.
-        symbols: the matrices of a generic context.
+        D: covariance of the perturbed fields of a context (token, cluster), symmetric, s x s.
+        D_hat: covariance of the resulting perturbation of the conjugates, symmetric, s x s.
+        channel: D_hat as a function of D: alpha times an average over samples, with the derivatives dg/domega.
+        prior: the new D as a function of D_hat: an average over coordinates, with the response J = dw/db.
+        response: J, the derivative of a row w of W in its field b, s x s.
+        symbols: the matrix symbols of the order parameters.
     """
 
     D: sp.MatrixSymbol
@@ -212,47 +221,47 @@ class RepliconMap:
 
 
 def entropic_potential(phi: FreeEntropy) -> sp.Expr:
-    """Return the summand of the average over coordinates in the free entropy."""
+    """Return the entropic part of the free entropy: the function that is averaged over coordinates."""
     return sp.Add(*[a.summand for a in phi.expression.atoms(Average) if a.kind == COORDINATE])
 
 
-def prior_response(phi: FreeEntropy) -> MatrixExpr:
-    """Return J = dw/db, s x s: the estimate is w = d(potential)/dB, and b enters as B does."""
+def response_of_weights_to_field(phi: FreeEntropy) -> MatrixExpr:
+    """Return the derivative dw/db of a row w of W in its field b, an s x s matrix expression."""
     p = phi.symbols
     if entropic_potential(phi) == p.envelope:
         return Jacobian(p.w, p.b)
     estimate = gradient_of_trace(entropic_potential(phi), p.B, p)
-    change = matrix_change_symbol(p.B)
+    change = differential_symbol(p.B)
     return extract_linear_coefficient(change, matrix_differential(estimate, {p.B: change}))
 
 
-def replicon(phi: FreeEntropy | None = None) -> RepliconMap:
-    """Return the replicon map: a perturbation covariance D passed through channel and prior."""
+def replicon_map(phi: FreeEntropy | None = None) -> RepliconMap:
+    """Return the replicon map, which carries a perturbation covariance D through channel and prior."""
     phi = phi or free_entropy()
     p = phi.symbols
     D, D_hat = sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
     # Channel: dg_l = sum_l' (dg_l/domega_l') domega_l', tokens independent; alpha d such samples add up in b.
     field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * p.domega)
-    channel = p.alpha * MatrixAverage(CHANNEL, covariance(field_change, {p.domega: D}))
+    channel = p.alpha * MatrixAverage(CHANNEL, propagate_covariance(field_change, {p.domega: D}))
     # Prior: each context adds sqrt(gamma_c) times a vector of covariance D^_c to b, and sqrt(gamma_c) w feeds omega.
     noise = sp.MatrixSymbol("noise", p.s, 1)
-    response = prior_response(phi)
+    response = response_of_weights_to_field(phi)
     perturbation = sp.sqrt(p.gamma) * response * MatrixAverage(CONTEXTS, sp.sqrt(p.gamma) * noise)
-    prior = replace_symmetric_transposes(covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
+    prior = drop_transposes_of_symmetric_matrices(propagate_covariance(perturbation.doit(), {noise: D_hat}).doit(), p)
     if isinstance(response, Jacobian):
         return RepliconMap(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), response, p)
-    symmetric = replace_symmetric_transposes(response, p)
-    if replace_symmetric_transposes(symmetric.T.doit(), p) == symmetric:
+    symmetric = drop_transposes_of_symmetric_matrices(response, p)
+    if drop_transposes_of_symmetric_matrices(symmetric.T.doit(), p) == symmetric:
         prior = prior.xreplace({symmetric.T.doit(): symmetric, response.T.doit(): symmetric})
     return RepliconMap(D, D_hat, channel.doit(), MatrixAverage(COORDINATE, prior), symmetric, p)
 
 
 def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
-    """Return the eigenvalue alpha E[(dg/domega)^2] E_nu[gamma^2 J^2] of the replicon map at L = s = K = 1.
+    """Return the eigenvalue of the replicon map for one token, one cluster and s = 1, as a scalar expression.
 
-    It is the coefficient of D in the composed map of the only context. Matrices appear as scalars.
+    It is alpha E[(dg/domega)^2] E[gamma^2 (dw/db)^2], with averages over samples and over coordinates.
     """
-    operator = replicon(free_entropy(1, 1, regulariser))
+    operator = replicon_map(free_entropy(1, 1, regulariser))
     channel = _matrix_as_scalar(operator.channel)
     prior = _matrix_as_scalar(operator.prior)
     D, D_hat = _scalar_symbol_of_matrix(operator.D), _scalar_symbol_of_matrix(operator.D_hat)
@@ -268,7 +277,7 @@ def _scalar_symbol_of_matrix(symbol: sp.MatrixSymbol) -> sp.Symbol:
 
 
 def _matrix_as_scalar(expression: MatrixExpr) -> sp.Expr:
-    """Return a 1 x 1 matrix expression as a scalar, without sums over the only token or context."""
+    """Return a 1 x 1 matrix expression as a scalar, without the sums over tokens or contexts of one term."""
     if isinstance(expression, MatrixAverage):
         inside = _matrix_as_scalar(expression.summand)
         return inside if expression.kind in (TOKENS, CONTEXTS) else Average(expression.kind, inside)
@@ -299,18 +308,22 @@ def _move_constant_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> 
 
 @dataclass(frozen=True)
 class LongitudinalDerivatives:
-    """The Jacobian of the map (q, V, m, theta) -> conjugates -> (q, V, m, theta), docs/theory.md (8.2)-(8.7).
+    """Derivatives of one iteration of the saddle-point equations, overlaps -> conjugates -> overlaps.
+
+    See docs/theory.md (8.2) to (8.7). Every entry is a first-order change, linear in the changes that it depends on.
 
     Attributes:
-        score: S(l'), the relative change of the density of (omega_l', Y_l') for changes of its mean and covariance;
-            it multiplies the summand of a channel average, summed over tokens.
-        mean_change, covariance_change: d(mean) ((s+t) x 1) and d(covariance) ((s+t) x (s+t)) in terms of
-            the changes of m, q and theta, as block matrices; `covariance_blocks` is the covariance itself.
+        score: relative change of the Gaussian density of a token's fields (omega, Y); it multiplies the averaged
+            function in a channel average.
+        mean_change: change of the mean of (omega, Y), shape (s + t, 1), in the change of m.
+        covariance_blocks: covariance of (omega, Y), shape (s + t, s + t).
+        covariance_change: change of that covariance in the changes of q and theta.
         moments: channel average -> its change.
-        prior: overlap name -> its change, in the changes of the composites G, B, Q.
-        composites: composite -> its change, in the changes of the conjugates.
-        conjugates: name of a conjugate -> its change, in the changes of the moments (named d_moment_0, ...) and of q
-            and theta.
+        prior: name of an overlap -> its change, in the changes of the sums G, B, Q of conjugates.
+        composites: G, B or Q -> its change, in the changes of the conjugates.
+        conjugates: name of a conjugate -> its change, in the changes of the channel averages, q and theta.
+        moment_symbols: channel average -> the matrix symbol that replaces it in `conjugates`.
+        symbols: the matrix symbols of the order parameters.
     """
 
     score: sp.Expr
@@ -325,18 +338,22 @@ class LongitudinalDerivatives:
     symbols: OrderParameterSymbols
 
 
-def longitudinal(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
-    """Return the derivatives of the eight saddle-point equations."""
+def longitudinal_derivatives(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
+    """Return the derivatives of one iteration of the saddle-point equations, by default for a ridge."""
     saddle = saddle or saddle_point(free_entropy())
     p = saddle.symbols
     size = p.s + p.t
     deviation, law = sp.MatrixSymbol("z", size, 1), sp.MatrixSymbol("C", size, size)
-    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), matrix_change_symbol(law)
+    dmean, dlaw = sp.MatrixSymbol("dmean", size, 1), differential_symbol(law)
     score = _gaussian_score(deviation, law, dmean, dlaw)
-    dq, dm, dtheta = matrix_change_symbol(p.q), matrix_change_symbol(p.m), matrix_change_symbol(p.theta)
+    dq, dm, dtheta = (
+        differential_symbol(p.q),
+        differential_symbol(p.m),
+        differential_symbol(p.theta),
+    )
 
     # V moves the field at fixed omega as a shift of omega by dV g would: V^{-1} dx - V^{-1} dV g + H dx = 0.
-    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * matrix_change_symbol(p.V) * p.g)
+    field_change = MatrixAverage(TOKENS, Jacobian(p.g, p.omega) * differential_symbol(p.V) * p.g)
     moving = {p.g: field_change, p.domega: -dm}
     weight = Average(TOKENS, sp.Symbol("S", real=True))
     moments = {}
@@ -348,14 +365,16 @@ def longitudinal(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
 
     prior = {}
     for name in ("q", "V", "m", "theta"):
-        prior[name] = matrix_differential(saddle[name].value, {z: matrix_change_symbol(z) for z in p.composites})
+        prior[name] = matrix_differential(
+            saddle[name].value, {z: differential_symbol(z) for z in p.effective_prior_parameters}
+        )
     composites = {}
-    for composite, summand in p.composites.items():
-        change = matrix_differential(summand, {z: matrix_change_symbol(z) for z in p.conjugates})
+    for composite, summand in p.effective_prior_parameters.items():
+        change = matrix_differential(summand, {z: differential_symbol(z) for z in p.conjugate_order_parameters})
         composites[composite] = MatrixAverage(CONTEXTS, change)
 
     names = {a: sp.MatrixSymbol(f"moment_{i}", *a.shape) for i, a in enumerate(moments)}
-    changes = {symbol: matrix_change_symbol(symbol) for symbol in (*names.values(), p.q, p.theta)}
+    changes = {symbol: differential_symbol(symbol) for symbol in (*names.values(), p.q, p.theta)}
     conjugates = {}
     for name in ("q_hat", "V_hat", "m_hat", "theta_hat"):
         conjugates[name] = matrix_differential(saddle[name].value.xreplace(names), changes)
@@ -376,7 +395,7 @@ def longitudinal(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
 def _gaussian_score(
     deviation: sp.MatrixSymbol, law: sp.MatrixSymbol, dmean: sp.MatrixSymbol, dlaw: sp.MatrixSymbol
 ) -> sp.Expr:
-    """Return the change of the log density -1/2 Tr[z^T C^{-1} z] - 1/2 log det C when z -> z - dmean, C -> C + dC."""
+    """Return the first-order change of a centred Gaussian log density at z when its mean and covariance C change."""
     exponent = deviation.T * law.inv() * deviation
     change = matrix_differential(exponent, {deviation: -dmean, law: dlaw})
     # d log det C = Tr[C^{-1} dC] (Jacobi); a number equals its transpose, so the two terms in dmean are one.

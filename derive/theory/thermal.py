@@ -26,8 +26,8 @@ from ..calculus.averages import (
     MatrixAverage,
     OrderParameterSymbols,
     differentiate_averages,
+    drop_transposes_of_symmetric_matrices,
     gradient_of_trace,
-    replace_symmetric_transposes,
 )
 from .free_entropy import FreeEntropy
 from .saddle_point import saddle_point
@@ -40,10 +40,10 @@ class ThermalCorrections:
     """The terms that a finite temperature adds to the free entropy per beta.
 
     Attributes:
-        trace: of one context. log_volume: of one coordinate, for ridge, without the determinant's part; zero for other
-            penalties, whose integrals contain it.
-        log_det: coefficient of log det(Lambda + G), for ridge.
-        penalty: of one coordinate, the part of the ridge's average due to the covariance of w (docs/theory.md (12.9)).
+        trace: the term Tr[V^ V] / (2 beta) of one context (token, cluster).
+        log_volume: the constant s log(2 pi / beta) / (2 beta) of one coordinate for a ridge, else zero.
+        log_det: the coefficient of log det(Lambda + G) for a ridge, else zero.
+        penalty: the ridge penalty due to thermal fluctuations of one row w (docs/theory.md (12.9)), else zero.
     """
 
     trace: sp.Expr
@@ -53,13 +53,13 @@ class ThermalCorrections:
 
 
 def thermal_corrections(p: OrderParameterSymbols, ridge: bool) -> ThermalCorrections:
-    """Return the finite-temperature terms of the free entropy in V, V^ and R = (Lambda + G)^{-1}.
+    """Return the terms that a finite temperature 1 / beta adds to the free entropy per beta.
 
-    The rows are normal with covariance R / beta.
+    With a ridge, rows of W are normal with covariance (Lambda + G)^{-1} / beta, and the terms have closed forms.
 
     Args:
-        p: the symbols of a generic context.
-        ridge: whether the regulariser is a ridge, with closed forms.
+        p: the matrix symbols of the order parameters.
+        ridge: whether the regulariser is a ridge.
     """
     trace = sp.Trace(p.V_hat * p.V) / (2 * beta)
     if not ridge:
@@ -72,12 +72,12 @@ def thermal_corrections(p: OrderParameterSymbols, ridge: bool) -> ThermalCorrect
     )
 
 
-def thermal_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
-    """Return the gradient of the finite-temperature free entropy per beta in a matrix.
+def finite_temperature_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -> MatrixExpr:
+    """Return the gradient of the finite-temperature free entropy per beta in one order parameter.
 
     Args:
-        phi: the free entropy at zero temperature; M and N of this module replace the minima.
-        variable: one of the eight matrices.
+        phi: the free entropy at zero temperature, whose minima become thermal averages.
+        variable: the matrix symbol of an overlap or conjugate.
         ridge: whether the regulariser is a ridge.
     """
     p = phi.symbols
@@ -85,13 +85,13 @@ def thermal_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, ridge: bool) -
     own = thermal_corrections(p, ridge)
     total = total + gradient_of_trace(own.trace, variable, p)
     total = total - p.alpha * _average_matrix_terms(CHANNEL, _thermal_field_fluctuations(variable, p))
-    return replace_symmetric_transposes(
+    return drop_transposes_of_symmetric_matrices(
         (total + _average_matrix_terms(COORDINATE, _thermal_row_fluctuations(variable, p, own, ridge))).doit(), p
     )
 
 
 def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
-    """Return the average of a matrix expression, with factors independent of gamma moved outside."""
+    """Return the average of a sum of matrices term by term, with factors independent of gamma moved outside."""
     terms = []
     for term in sp.MatAdd.make_args(matrix.doit()):
         if not term.is_ZeroMatrix:
@@ -102,10 +102,9 @@ def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the contribution of thermal fluctuations of X to dM/dV.
+    """Return the part of the gradient in V that is due to thermal fluctuations of the fields X of a sample.
 
-    It is due to the covariance C / beta of X and the norm of its normal density; dg/domega = V^{-1} (C V^{-1} - 1)
-    eliminates C.
+    The covariance C / beta of X is eliminated by dg/domega = V^{-1} (C V^{-1} - 1).
     """
     if variable != p.V:
         return sp.ZeroMatrix(*variable.shape)
@@ -114,7 +113,10 @@ def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymb
     spread, square = sp.MatrixSymbol("spread", p.s, p.s), sp.Trace(p.step.T * inverse * p.step) / 2
     of_square = gradient_of_trace(sp.Trace(inverse * spread) / 2, p.V, p)  # of 1/2 Tr[V^{-1} C]
     if gradient_of_trace(square, p.V, p) != of_square.xreplace({spread: p.step * p.step.T}).doit():
-        raise TypeError("the gradients in V of step^T V^{-1} step and of Tr[V^{-1} C] differ at C = step step^T")
+        raise TypeError(
+            "wrong derivation, please report it: the gradients in V of step^T V^{-1} step and of Tr[V^{-1} C] differ "
+            "at C = step step^T"
+        )
     half = of_square.xreplace({spread: p.V * scaled * p.V}).doit().expand().doit()
     norm = inverse / 2  # d/dV of (1/2) log det V
     total = ((half + norm) / beta).expand().doit().xreplace({slope.T: slope}).doit()
@@ -125,9 +127,9 @@ def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymb
 def _thermal_row_fluctuations(
     variable: sp.MatrixSymbol, p: OrderParameterSymbols, own: ThermalCorrections, ridge: bool
 ) -> MatrixExpr:
-    """Return the contribution of thermal fluctuations of w to dN/dV^: the covariance J / beta, J = d<w>/db.
+    """Return the part of the gradient in V^ that is due to thermal fluctuations of a row w of W.
 
-    For ridge it is d log det(Lambda + G), the same.
+    Their covariance is (d<w>/db) / beta, with b the field of the row; for a ridge, (Lambda + G)^{-1} / beta.
     """
     if variable != p.V_hat:
         return sp.ZeroMatrix(*variable.shape)
@@ -138,10 +140,10 @@ def _thermal_row_fluctuations(
 
 @cache
 def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
-    """Return whether all finite-temperature gradients vanish where the zero-temperature equations hold.
+    """Return whether the saddle-point equations at finite temperature have the form of those at zero temperature.
 
-    The gradient in V is that of zero temperature plus that in q over beta, the gradient in V^ that in q^ over beta: so
-    both vanish together, and nothing of beta is left in the equations.
+    They do if each gradient equals the one at zero temperature, up to a multiple of another gradient: that in q over
+    beta for V, and that in q^ over beta for V^.
 
     Args:
         phi: the free entropy at zero temperature.
@@ -151,7 +153,7 @@ def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
     partner = {p.V: p.q, p.V_hat: p.q_hat}
     zero = {e.source: e.gradient for e in saddle_point(phi).equations}
     for source, expected in zero.items():
-        found = thermal_gradient(phi, source, ridge)
+        found = finite_temperature_gradient(phi, source, ridge)
         if source in partner:
             sign = 1 if source == p.V else -1
             expected = expected + sign * zero[partner[source]] / beta
@@ -161,8 +163,8 @@ def equals_zero_temperature_theory(phi: FreeEntropy, ridge: bool) -> bool:
 
 
 def _are_equal_after_expansion(one: MatrixExpr, other: MatrixExpr, p: OrderParameterSymbols) -> bool:
-    """Return whether two matrix expressions are equal after expansion."""
-    difference = replace_symmetric_transposes((one - other).doit(), p)
+    """Return whether two matrix expressions are equal, by expanding their difference and simplifying coefficients."""
+    difference = drop_transposes_of_symmetric_matrices((one - other).doit(), p)
     total: dict[MatrixExpr, sp.Expr] = {}
     for term in sp.MatAdd.make_args(difference.expand().doit() if not difference.is_ZeroMatrix else difference):
         if term.is_ZeroMatrix:

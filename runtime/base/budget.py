@@ -20,7 +20,13 @@ Value = TypeVar("Value")
 
 
 class _TimeLimit(NamedTuple):
-    """A time limit: its end, its length in seconds, and the time by which a running step must end (monotonic clock)."""
+    """A time limit.
+
+    Attributes:
+        end: monotonic clock at which the limit ends, in seconds.
+        seconds: length of the limit.
+        step_end: monotonic clock at which a running step is abandoned, in seconds.
+    """
 
     end: float
     seconds: float
@@ -34,7 +40,7 @@ _partial_result: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 @contextmanager
 def _set_context_variable(variable: ContextVar[Value], value: Value) -> Iterator[None]:
-    """Set a context variable for the time of the block."""
+    """Set a `contextvars.ContextVar` to a value during the block, and restore its earlier value afterwards."""
     token = variable.set(value)
     try:
         yield
@@ -46,8 +52,8 @@ def _set_context_variable(variable: ContextVar[Value], value: Value) -> Iterator
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Limit the time of computations in the block, which then return their best result so far; None means no limit.
 
-    A running step may take a tenth of the time more, or 5 seconds; then it is abandoned. Within another limit the
-    earlier end counts.
+    A running step may exceed the limit by a tenth (at least 5 seconds); then it is abandoned. Of nested limits the
+    earlier end applies.
 
     Raises:
         InputError: `seconds` is not positive.
@@ -70,7 +76,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
 
 
 def has_time_limit() -> bool:
-    """Return whether a time limit is in force; the clock is not read."""
+    """Return whether the running code is inside a `time_limit` block, also if its time is already used up."""
     return _deadline.get() is not None
 
 
@@ -100,9 +106,9 @@ def _time_limit_error(limit: _TimeLimit) -> TimeLimitError:
 
 @contextmanager
 def interrupt_at_time_limit() -> Iterator[None]:
-    """Interrupt the block at the limit, for computations that never check the clock (SymPy, a model file, Numba).
+    """Raise TimeLimitError in the block at the time limit, even if its code never checks the clock (SymPy, Numba).
 
-    Works in the main thread of a system with timers; elsewhere nothing happens.
+    Works in the main thread of a system with timer signals; elsewhere the block is not interrupted.
 
     Raises:
         TimeLimitError: the time is used up.
@@ -133,7 +139,7 @@ def interrupt_at_time_limit() -> Iterator[None]:
 
 @contextmanager
 def allow_step_overtime() -> Iterator[None]:
-    """Let a running step of a computation finish shortly after the time limit."""
+    """Extend the time limit during the block by a tenth (at least 5 seconds), so that a running step can finish."""
     limit = _deadline.get()
     with _set_context_variable(_deadline, None if limit is None else limit._replace(end=limit.step_end)):
         yield
@@ -141,21 +147,24 @@ def allow_step_overtime() -> Iterator[None]:
 
 @contextmanager
 def without_time_limit() -> Iterator[None]:
-    """Run the block without a time limit."""
+    """Suspend the time limit during the block."""
     with _set_context_variable(_deadline, None):
         yield
 
 
 @contextmanager
-def partial_result_slot() -> Iterator[list[Callable[[], Any] | None]]:
-    """Yield a list of one entry: the function that completes the partial result last offered in the block, or None."""
+def collect_partial_result() -> Iterator[list[Callable[[], Any] | None]]:
+    """Collect the partial result of the block: yield a list with the last function passed to `offer_partial_result`.
+
+    The list has one entry, which is None until a partial result has been offered.
+    """
     slot: list[Callable[[], Any] | None] = [None]
     with _set_context_variable(_partial_result, slot):
         yield slot
 
 
 def offer_partial_result(finish: Callable[[], Any]) -> None:
-    """Register `finish`, which completes the best result so far if the time runs out."""
+    """Register a function that returns the best result so far; it is called if the time limit ends the computation."""
     slot = _partial_result.get(None)
     if slot is not None:
         slot[0] = finish

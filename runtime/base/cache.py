@@ -19,7 +19,9 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder for solvers and compiled code (override: SADDLEFORGE_CACHE); create it if needed.
+    """Return the user's cache folder for solvers and compiled code; create it if needed.
+
+    The environment variable SADDLEFORGE_CACHE overrides its path.
 
     Raises:
         InputError: there is no home folder, the path is a file, or others than the user may write there.
@@ -33,10 +35,10 @@ def cache_folder() -> Path:
 
 
 def numba_cache_folder() -> Path:
-    """Return the folder of compiled code (override: NUMBA_CACHE_DIR).
+    """Return the folder in which Numba caches compiled code; NUMBA_CACHE_DIR overrides it.
 
     Raises:
-        InputError: as `cache_folder`.
+        InputError: there is no home folder, the path is a file, or others than the user may write there.
     """
     folder = os.environ.get("NUMBA_CACHE_DIR")
     return _ensure_private_folder(os.path.abspath(folder)) if folder else cache_folder() / "numba"
@@ -44,7 +46,7 @@ def numba_cache_folder() -> Path:
 
 @cache
 def _ensure_private_folder(folder: str) -> Path:
-    """Return a folder whose code may be executed: owned by the user or root, and writable by nobody else."""
+    """Return the folder, created if needed, after checking that nobody but the user or root can write code there."""
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"the cache folder {path} is a file: set SADDLEFORGE_CACHE to a folder")
@@ -56,22 +58,22 @@ def _ensure_private_folder(folder: str) -> Path:
         return path  # no code to execute there; `warn_cache_not_writable` reports failing writes
     if not hasattr(os, "geteuid"):  # Windows
         return path
-    set_another = "set SADDLEFORGE_CACHE (or NUMBA_CACHE_DIR) to a folder of your own"
+    another_folder_advice = "set SADDLEFORGE_CACHE (or NUMBA_CACHE_DIR) to a folder of your own"
     if status.st_uid not in (os.geteuid(), 0):
         raise InputError(
-            f"the cache folder {path} belongs to another user ({_user_name(status.st_uid)}), whose code would be "
-            f"executed; {set_another}"
+            f"the cache folder {path} belongs to another user ({_name_of_user(status.st_uid)}), whose code would be "
+            f"executed; {another_folder_advice}"
         )
-    if status.st_mode & _OTHERS_MAY_WRITE and not _make_private_if_empty(path):
+    if status.st_mode & _OTHERS_MAY_WRITE and not _make_empty_folder_private(path):
         raise InputError(
             f"others may write in the cache folder {path}, whose code is executed; `chmod go-w` it if its content is "
-            f"yours, or {set_another}"
+            f"yours, or {another_folder_advice}"
         )
     return path
 
 
-def _make_private_if_empty(path: Path) -> bool:
-    """Return whether a folder was empty and is now writable by the user alone."""
+def _make_empty_folder_private(path: Path) -> bool:
+    """Make a folder writable by the user alone if it is empty; return whether this was done."""
     try:
         if any(path.iterdir()):
             return False
@@ -81,7 +83,7 @@ def _make_private_if_empty(path: Path) -> bool:
         return False
 
 
-def _user_name(uid: int) -> str:
+def _name_of_user(uid: int) -> str:
     try:
         import pwd
 

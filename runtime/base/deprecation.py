@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class DeprecatedName(NamedTuple):
-    """The replacement of a deprecated name.
+    """The new name that replaces a deprecated one, and the releases of the change.
 
     Attributes:
         instead: the new name.
@@ -45,79 +45,82 @@ OPTIONS: dict[str, DeprecatedName] = {"plot --beside": DeprecatedName("--overlay
 
 
 def replace_deprecated_options(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return a command line with today's names of its options, and a warning for each option that was renamed."""
+    """Return a command line in which deprecated options are replaced by the new ones, and a warning for each."""
     command, warnings_, new = next((each for each in arguments if not each.startswith("-")), ""), [], []
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        gone = OPTIONS.get(f"{command} {name}") or OPTIONS.get(name) if name.startswith("--") else None
-        if gone is not None:
-            warnings_.append(deprecation_message(name, gone))
-            argument = f"{gone.instead}{equals}{value}"
+        replacement = OPTIONS.get(f"{command} {name}") or OPTIONS.get(name) if name.startswith("--") else None
+        if replacement is not None:
+            warnings_.append(deprecation_message(name, replacement))
+            argument = f"{replacement.instead}{equals}{value}"
         new.append(argument)
     return new, warnings_
 
 
-def deprecation_message(what: str, gone: DeprecatedName) -> str:
+def deprecation_message(deprecated_name: str, replacement: DeprecatedName) -> str:
     """Return the warning that a name is deprecated, with its new name.
 
     Args:
-        what: the name as the user wrote it.
-        gone: its replacement.
+        deprecated_name: the deprecated name as the user wrote it.
+        replacement: the new name, and the releases of the change.
     """
-    return f"{what} was renamed {gone.instead} in saddleforge {gone.since}, and is an error from {gone.until} on"
+    new_name, since, until = replacement
+    return f"{deprecated_name} was renamed {new_name} in saddleforge {since}, and is an error from {until} on"
 
 
-def warn_deprecated(what: str, gone: DeprecatedName, above: int) -> None:
+def warn_deprecated(deprecated_name: str, replacement: DeprecatedName, above: int) -> None:
     """Issue a DeprecationWarning at the line of user code that used a deprecated name.
 
     Args:
-        what: the name as the user wrote it.
-        gone: its replacement.
-        above: how many calls above this one that line is.
+        deprecated_name: the deprecated name as the user wrote it.
+        replacement: the new name, and the releases of the change.
+        above: number of calls between the user's code and the caller of this function.
     """
-    warnings.warn(deprecation_message(what, gone), DeprecationWarning, stacklevel=above + 2)
+    warnings.warn(deprecation_message(deprecated_name, replacement), DeprecationWarning, stacklevel=above + 2)
 
 
-def deprecated_attribute(name: str, gone: DeprecatedName) -> property:
+def deprecated_attribute(name: str, replacement: DeprecatedName) -> property:
     """Return a property that provides an attribute under its deprecated name.
 
     Args:
-        name: the old name.
-        gone: its replacement; `instead` may be a dotted path, as `law.rho`.
+        name: deprecated name of the attribute.
+        replacement: the new name, which may be a dotted path as `law.rho`, and the releases of the change.
     """
 
     def get_renamed_attribute(self: object) -> Any:
-        warn_deprecated(f"{type(self).__name__}.{name}", gone, 1)
-        return attrgetter(gone.instead)(self)
+        warn_deprecated(f"{type(self).__name__}.{name}", replacement, 1)
+        return attrgetter(replacement.instead)(self)
 
     return property(get_renamed_attribute)
 
 
 def accept_renamed_arguments(**old: DeprecatedName) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function whose arguments were renamed: old names are passed on under their new ones.
+    """Return a decorator by which a function accepts deprecated names of its arguments, with a warning.
 
     Args:
-        **old: the replacement of each old name.
+        **old: deprecated name of an argument = its new name.
 
     Raises:
-        TypeError: both names are given; or, at definition, the new name is no argument.
+        TypeError: a call passes an argument by both names; or the decorated function has no argument of the new name.
     """
 
     def accept_old_argument_names(function: Callable[P, R]) -> Callable[P, R]:
         known = inspect.signature(function).parameters
-        for gone in old.values():
-            if gone.instead not in known:
-                raise TypeError(f"{function.__name__} has no argument {gone.instead}")
+        for replacement in old.values():
+            if replacement.instead not in known:
+                raise TypeError(
+                    f"{function.__name__} has no argument {replacement.instead}, the new name of a deprecated one"
+                )
 
         @functools.wraps(function)
         def call_with_new_argument_names(*arguments: P.args, **named: P.kwargs) -> R:
             passed: dict[str, Any] = dict(named)
             for name in old.keys() & passed.keys():
-                gone = old[name]
-                if gone.instead in passed:
-                    raise TypeError(f"{function.__name__}: {name} was renamed {gone.instead}; give only the latter")
-                warn_deprecated(f"{function.__name__}({name}=...)", gone, 1)
-                passed[gone.instead] = passed.pop(name)
+                replacement = old[name]
+                if replacement.instead in passed:
+                    raise TypeError(f"{function.__name__}: {name} was renamed {replacement.instead}; omit {name}")
+                warn_deprecated(f"{function.__name__}({name}=...)", replacement, 1)
+                passed[replacement.instead] = passed.pop(name)
             return function(*arguments, **passed)
 
         return call_with_new_argument_names

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .errors import InputError, require_in_interval
-from .interrupts import end_with_parent
+from .interrupts import end_process_with_parent
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,7 +25,7 @@ _MIN_ADDRESS_SPACE = 1_000_000_000  # bytes of address space: less ends linear a
 
 @contextmanager
 def memory_limit(gigabytes: float | None) -> Iterator[None]:
-    """Limit the data memory of this process, and of those that it starts, in the block; None: no limit.
+    """Limit, during the block, the memory of this process and of those that it starts; None: no limit.
 
     Raises:
         InputError: the limit is too small to work with, or the system has no such limit.
@@ -40,7 +40,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
         before = resource.getrlimit(resource.RLIMIT_DATA)
     except (ImportError, AttributeError):
         raise InputError(
-            "memory cannot be limited on this system, which has no RLIMIT_DATA; leave the limit out"
+            "memory cannot be limited on this system, which has no RLIMIT_DATA; leave the memory limit out"
         ) from None
     most = int(1e9 * min(gigabytes, sys.maxsize / 1e10))
     if before[1] != resource.RLIM_INFINITY:
@@ -53,7 +53,7 @@ def memory_limit(gigabytes: float | None) -> Iterator[None]:
 
 
 def check_thread_and_memory_settings() -> None:
-    """Raise InputError for a number of threads or a limit of memory that cannot work."""
+    """Raise InputError if NUMBA_NUM_THREADS or the limit of the address space (ulimit -v) is out of range."""
     threads = os.environ.get(_THREADS, "1").strip()
     if not (threads.isdecimal() and len(threads) < 10 and 1 <= int(threads) <= _MAX_THREADS):
         raise InputError(
@@ -81,9 +81,10 @@ def processor_count() -> int:
 def start_helper_process(
     module: str, variables: Mapping[str, str], stdout: int, stderr: int | None = None
 ) -> subprocess.Popen[bytes]:
-    """Return a new process that calls `serve` of a module, with a pipe as standard input and the same import path.
+    """Start a Python process that calls `helper_process_main` of a module, and return it.
 
-    Files of the working directory are not imported there; Ctrl-C is left to this process.
+    Its standard input is a pipe, its import path that of this process without the working directory. Ctrl-C does not
+    reach it.
 
     Args:
         module: dotted name of the module.
@@ -92,13 +93,13 @@ def start_helper_process(
         stderr: standard error, as `subprocess.Popen` takes it.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     import subprocess  # slow to load
 
     own = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", f"from {module} import serve; serve()"],
+        [sys.executable, "-P", "-c", f"from {module} import helper_process_main; helper_process_main()"],
         stdin=subprocess.PIPE,
         stdout=stdout,
         stderr=stderr,
@@ -108,7 +109,7 @@ def start_helper_process(
 
 
 def end_helper_process(process: subprocess.Popen[bytes]) -> None:
-    """End a helper process, finished or not, and close the pipes to it; no file is left half written."""
+    """Kill a helper process if it still runs, and close the pipes to it."""
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
@@ -119,17 +120,17 @@ def end_helper_process(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def run_background_process(module: str, given: Any, variables: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-    """Run the function `serve` of a module in a second process while the block runs.
+    """Run the function `helper_process_main` of a module in a second process during the block, then end that process.
 
-    It may end earlier (`receive_object_from_parent` ends it with this process). Where it cannot start, there is none.
+    If the second process cannot be started, the block runs without it.
 
     Args:
         module: dotted name of the module.
-        given: the object that `receive_object_from_parent` returns there, pickled.
+        given: object sent to the second process, which reads it by `receive_object_from_parent`; it is pickled.
         variables: environment variables to add to those of this process.
 
     Yields:
-        A function that returns whether the process is running.
+        A function without arguments that returns whether the second process is running.
     """
     process: subprocess.Popen[bytes] | None = None
     with suppress(OSError):
@@ -145,6 +146,6 @@ def run_background_process(module: str, given: Any, variables: Mapping[str, str]
 
 
 def receive_object_from_parent() -> Any:
-    """Return the object that the parent passed to `run_background_process`; end this process when the parent ends."""
-    end_with_parent()
+    """Return the object that the parent sent to this helper process, which from now on ends when its parent ends."""
+    end_process_with_parent()
     return pickle.load(sys.stdin.buffer)

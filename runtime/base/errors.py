@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class SaddleforgeError(Exception):
-    """Base of this package's errors.
+    """The base class of the errors that this package raises on purpose.
 
     Example:
         >>> try:
@@ -25,7 +25,7 @@ class SaddleforgeError(Exception):
 
 
 class InputError(SaddleforgeError, ValueError):
-    """Something the user gave is wrong: a name, a value, a file. Exit status 2 on the command line.
+    """An error in the user's input: a wrong name, value or file. Exit status 2 on the command line.
 
     Example:
         >>> sf.problem("ridge_regression", Delta=-1)
@@ -36,7 +36,7 @@ class InputError(SaddleforgeError, ValueError):
 
 
 class NotConvergedError(SaddleforgeError, RuntimeError):
-    """A computation ran but did not reach what was asked. Exit status 3 on the command line.
+    """An error of a computation that did not converge, or found no solution. Exit status 3 on the command line.
 
     Example:
         >>> try:
@@ -48,9 +48,9 @@ class NotConvergedError(SaddleforgeError, RuntimeError):
 
 
 class NotProvedError(NotConvergedError):
-    """A requested proof failed; the message says at which step ball arithmetic was inconclusive.
+    """An error of a requested proof that failed; the message says at which step ball arithmetic was inconclusive.
 
-    The statement may still hold.
+    The statement to be proved may still be true.
 
     Attributes:
         estimate: the solution in double precision, if there is one and nothing better.
@@ -68,7 +68,7 @@ class NotProvedError(NotConvergedError):
 
 
 class TimeLimitError(SaddleforgeError, TimeoutError):
-    """A time limit ended a computation that had nothing finished to hand over. Exit status 3 on the command line.
+    """An error of a computation that a time limit ended before it had a result. Exit status 3 on the command line.
 
     Attributes:
         point: the best partial result: the last iterate of the saddle point, a solution in double precision, or None.
@@ -85,7 +85,10 @@ class TimeLimitError(SaddleforgeError, TimeoutError):
 
 
 class DomainError(ArithmeticError):
-    """An error for overlaps outside their domain: V > 0, q - theta rho*^{-1} theta^T > 0 (docs/theory.md (4.9))."""
+    """An error of equations evaluated at overlaps outside their domain of definition.
+
+    The domain is V > 0 and q - theta rho*^{-1} theta^T > 0 with the teacher's covariance rho* (docs/theory.md (4.9)).
+    """
 
 
 for _public in (SaddleforgeError, InputError, NotConvergedError, NotProvedError, TimeLimitError):
@@ -96,7 +99,7 @@ DOMAIN_ERRORS = (DomainError, InputError)  # raised by equations outside their d
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return the class and the message of an exception of user or library code, even if its `__str__` fails."""
+    """Return "Class: message" of an exception, or only the class if its `__str__` fails."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -104,13 +107,13 @@ def describe_exception(error: BaseException) -> str:
 
 
 def describe_unknown_name(what: str, name: object, known: Iterable[str], of: str = "") -> str:
-    """Return the message about an unknown name, with the closest known one.
+    """Return the error message that a name is unknown; it suggests the most similar allowed name.
 
     Args:
-        what: the kind of name, as "start".
-        name: the unknown name.
-        known: the allowed names.
-        of: the model, function or option that the name belongs to.
+        what: what the name stands for, as "start" or "column".
+        name: unknown name, as the user wrote it.
+        known: all allowed names.
+        of: model, function or option to which the name belongs, for the message; may be empty.
     """
     known = [each.rstrip("_") for each in known]
     owner = f" of {of}" if of else ""
@@ -120,13 +123,13 @@ def describe_unknown_name(what: str, name: object, known: Iterable[str], of: str
 
 
 def require_known_name(what: str, name: object, known: Collection[str], of: str = "") -> None:
-    """Raise InputError unless a name is one of the known ones.
+    """Raise InputError unless a name is one of the allowed names.
 
     Args:
-        what: the kind of name, as "start".
+        what: what the name stands for, as "start" or "column".
         name: the name to check.
-        known: the allowed names.
-        of: the model, function or option that the name belongs to.
+        known: all allowed names.
+        of: model, function or option to which the name belongs, for the message; may be empty.
     """
     if name not in list(known):
         raise InputError(describe_unknown_name(what, name, known, of))
@@ -136,7 +139,7 @@ def require_whole_number(name: str, value: Any, lowest: int, highest: int | None
     """Raise InputError unless a value is a whole number in a range.
 
     Args:
-        name: name of the argument, for the message.
+        name: name of the checked argument, for the error message.
         value: the value to check.
         lowest: smallest allowed value.
         highest: largest allowed value; None: no upper bound.
@@ -147,15 +150,15 @@ def require_whole_number(name: str, value: Any, lowest: int, highest: int | None
         allowed = False
     if not allowed:
         to = "" if highest is None else f" to {highest}"
-        words = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
-        raise InputError(f"{_format_argument_value(name, value)} is out of range; {words}")
+        range_text = f"allowed is {lowest}" if lowest == highest else f"allowed are whole numbers from {lowest}{to}"
+        raise InputError(f"{_format_argument_value(name, value)} is out of range; {range_text}")
 
 
 def require_in_interval(name: str, value: Any, interval: str) -> None:
     """Raise InputError unless a value is a number in an interval.
 
     Args:
-        name: name of the argument, for the message.
+        name: name of the checked argument, for the error message.
         value: the value to check.
         interval: allowed values as text, "[0, 1)" or "(0, inf) seconds".
     """
@@ -173,11 +176,11 @@ def require_in_interval(name: str, value: Any, interval: str) -> None:
 
 
 def convert_to_number_array(value: Any, expected: str) -> np.ndarray:
-    """Return a value as an array of numbers, or raise InputError.
+    """Convert a value to a float array, or raise InputError.
 
     Args:
         value: a number, sequence or array.
-        expected: the message of the error, in which {!r} stands for the value.
+        expected: text of the error message, in which {!r} is replaced by the value.
     """
     import numpy as np  # slow to load
 
@@ -188,5 +191,5 @@ def convert_to_number_array(value: Any, expected: str) -> np.ndarray:
 
 
 def _format_argument_value(name: str, value: object) -> str:
-    """Return "name = value", or an option as it is typed."""
+    """Return "name = value" for an error message, or "--name value" for an option of the command line."""
     return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

@@ -29,17 +29,17 @@ _LOCK_POLL_INTERVAL = 0.02  # seconds, while another process has a file locked
 
 
 @contextmanager
-def convert_os_errors(what: str, advice: str = "") -> Iterator[None]:
-    """Raise InputError in place of an OSError in the block.
+def convert_os_errors(failed_action: str, advice: str = "") -> Iterator[None]:
+    """Convert an OSError raised in the block to an InputError.
 
     Args:
-        what: beginning of the message, before the reason that the system gives.
-        advice: end of the message.
+        failed_action: beginning of the message, as "cannot write FILE"; the reason given by the system follows.
+        advice: end of the message: what the user can do.
     """
     try:
         yield
     except OSError as error:
-        raise InputError(f"{what}: {error.strerror or error}{advice}") from error
+        raise InputError(f"{failed_action}: {error.strerror or error}{advice}") from error
 
 
 def check_file_writable(path: str | Path) -> Path:
@@ -56,21 +56,21 @@ def check_file_writable(path: str | Path) -> Path:
     path = Path(path)
     with convert_os_errors(f"cannot write {path}"):
         if path.is_dir():
-            raise InputError(f"cannot write {path}: it is a folder; the name of a file is expected")
+            raise InputError(f"cannot write {path}: it is a folder; give the name of a file")
         if path.exists() and not path.is_file():
-            raise InputError(f"cannot write {path}: it is not a regular file")
+            raise InputError(f"cannot write {path}: it is a device or pipe, not a regular file; give another name")
         if path.exists() and not os.access(path, os.W_OK):
-            raise InputError(f"cannot write {path}: the file is read-only")
+            raise InputError(f"cannot write {path}: the file is read-only; give another name, or allow writing")
         _check_writable_folder(path.parent, path)
     return path
 
 
-def require_readable_to_end(path: Path, again: bool = False) -> Path:
-    """Return the path after checking that it can be read to its end: a file or pipe, not a device.
+def require_readable_file(path: Path, again: bool = False) -> Path:
+    """Return the path after checking that it is a file or pipe, not a device whose content may never end.
 
     Args:
         path: the path to check.
-        again: whether it is read more than once, which excludes pipes.
+        again: whether the file will be read more than once, which excludes pipes.
 
     Raises:
         OSError: the path does not exist, or is a device or an excluded pipe.
@@ -92,7 +92,9 @@ def absolute_path(path: str | Path) -> Path:
     try:
         return Path(path).absolute()
     except OSError as error:
-        raise InputError(f"{path}: the working directory cannot be found ({error.strerror or error})") from error
+        raise InputError(
+            f"cannot find {path}: the working directory is gone ({error.strerror or error}); change to another one"
+        ) from error
 
 
 def check_output_file(path: str | Path, force: bool, foreign: Callable[[Path], str] | None = None) -> Path:
@@ -101,7 +103,8 @@ def check_output_file(path: str | Path, force: bool, foreign: Callable[[Path], s
     Args:
         path: path of the output file.
         force: whether an existing file may be overwritten.
-        foreign: function that returns why an existing file is not the command's own, empty if it is; None: none is.
+        foreign: function of the path of an existing file that returns why the command did not write it, empty if it did
+            write it; None: no existing file may be overwritten.
 
     Returns:
         The absolute path.
@@ -118,11 +121,11 @@ def check_output_file(path: str | Path, force: bool, foreign: Callable[[Path], s
 
 
 def file_exists_error(path: str | Path, why: str) -> InputError:
-    """Return the error that refuses to overwrite a file.
+    """Return the InputError that says why a file is not overwritten.
 
     Args:
         path: path of the file.
-        why: the reason.
+        why: reason, as "the file exists".
     """
     return InputError(f"cannot write {path}: {why}; give another name, or --force to write over it")
 
@@ -145,13 +148,15 @@ def _check_writable_folder(folder: Path, wanted: Path) -> None:
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir():
-        raise InputError(f"cannot write {wanted}: {existing} is a file, not a folder")
+        raise InputError(f"cannot write {wanted}: {existing} is a file, not a folder; give another path")
     with tempfile.TemporaryFile(dir=existing):
         pass
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> None:
-    """Write a file by renaming a temporary one in the same folder, so that it is never partial; create folders.
+    """Write a file so that it is never partially written: a temporary file in its folder is renamed.
+
+    Missing folders are created.
 
     Args:
         path: path of the file.
@@ -175,11 +180,11 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
 
 
 def lock_file(path: Path, longest: float = math.inf) -> IO[bytes] | None:
-    """Return an exclusively locked file, locked until it is closed or the process ends; create it if missing.
+    """Open a file, created if missing, with an exclusive lock that lasts until it is closed or the process ends.
 
     Args:
         path: path of the lock file.
-        longest: seconds to wait for another process.
+        longest: longest time to wait for another process that has locked the file, in seconds.
 
     Returns:
         The open file; None if the system has no locks, the file cannot be created, or the time is up.

@@ -21,11 +21,11 @@ _MAX_POLL_INTERVAL, _MIN_POLL_INTERVAL = 1.0, 0.05  # seconds between checks of 
 
 
 class ProgressReporter:
-    """A schedule that decides when the next progress line is printed, and with which text.
+    """A scheduler of progress lines: decides when the next line is printed, and composes its text.
 
     Attributes:
-        live: whether one line is overwritten (a terminal); otherwise lines are appended.
-        quiet: seconds of a step before its first line.
+        live: whether one line is overwritten (on a terminal) or lines are appended (in a log file).
+        quiet: time that a step runs before its first progress line, in seconds.
     """
 
     def __init__(self, live: bool, now: float, quiet: float = SILENT_SECONDS) -> None:
@@ -35,10 +35,10 @@ class ProgressReporter:
         self.shown = False
 
     def set_activity_text(self, text: str, now: float) -> str:
-        """Set the current activity; return the characters to write at once.
+        """Set the text of the current activity; return the control characters that erase an outdated line, or "".
 
         Args:
-            text: the activity; empty if nothing is running.
+            text: description of the activity; empty if nothing is running.
             now: monotonic clock in seconds.
         """
         if not self.text and text:
@@ -49,12 +49,12 @@ class ProgressReporter:
         shown, self.shown = self.shown, self.shown and bool(text)
         return "\r\x1b[2K" if shown and not text else ""
 
-    def note_printed_output(self, now: float) -> None:
-        """Record that a message was just printed, so that the next progress line waits."""
+    def record_printed_output(self, now: float) -> None:
+        """Record that another message was just printed on stderr, which delays the next progress line."""
         self.last_output, self.shown = now, False
 
     def next_progress_line_time(self) -> float | None:
-        """Return the time of the next progress line; None while nothing is running."""
+        """Return the time at which the next progress line is due (monotonic seconds); None if nothing runs."""
         if not self.text:
             return None
         if self.live:
@@ -81,7 +81,7 @@ class ProgressReporter:
 
 
 class ProgressHeartbeat:
-    """A thread that reports the progress of this process; it starts with the first step and writes to stderr."""
+    """A background thread that writes progress lines to stderr while a long step runs; the first step starts it."""
 
     def __init__(self) -> None:
         self._owner = -1  # process of the thread: a forked process has none
@@ -89,18 +89,18 @@ class ProgressHeartbeat:
         self._reporter = ProgressReporter(False, 0.0)
 
     def report_activity(self, text: str) -> None:
-        """Set the current activity; empty if nothing is running."""
+        """Set the text of the current activity, which progress lines show; empty if nothing is running."""
         if self._owner == os.getpid() or self._start_progress_thread():
             with self._lock:
                 cleared = self._reporter.set_activity_text(" ".join(text.split()), monotonic())
                 with suppress(OSError):
                     _write_to_stderr(cleared)
 
-    def note_printed_output(self) -> None:
-        """Record that a message was just printed, so that the next progress line waits."""
+    def record_printed_output(self) -> None:
+        """Record that another message was just printed on stderr, which delays the next progress line."""
         if self._owner == os.getpid():
             with self._lock:
-                self._reporter.note_printed_output(monotonic())
+                self._reporter.record_printed_output(monotonic())
 
     def _start_progress_thread(self) -> bool:
         """Start the progress thread unless stderr is redirected, as in a notebook; return whether it runs."""
@@ -116,7 +116,7 @@ class ProgressHeartbeat:
         return True
 
     def _write_progress_lines(self) -> None:
-        """Write progress lines when due, until stderr is closed."""
+        """Write progress lines to stderr whenever one is due, until stderr is closed."""
         with suppress(OSError):
             while True:
                 with self._lock:

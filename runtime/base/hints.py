@@ -22,7 +22,7 @@ class AttributeErrorHints:
         >>> sf.solve(sf.problem("ridge_regression", alpha=2)).theta
         Traceback (most recent call last):
             ...
-        AttributeError: Solution has no 'theta': it is overlaps.theta
+        AttributeError: Solution has no attribute 'theta': use overlaps.theta or conjugates.theta
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -33,15 +33,17 @@ class AttributeErrorHints:
             f"{field}.{name}" for field, value in vars(self).items() if _is_package_object(value) and name in dir(value)
         ]
         if places:
-            raise AttributeError(f"{kind.__name__} has no {name!r}: it is {' or '.join(places)}")
+            raise AttributeError(f"{kind.__name__} has no attribute {name!r}: use {' or '.join(places)}")
         if name in _CURVE_METHODS:
             raise AttributeError(
-                f"{kind.__name__} has no {name!r}: a curve has it, as sf.curve(problem, alpha=(0.5, 3, 26))"
+                f"{kind.__name__} has no method {name!r}: a curve has it, as sf.curve(problem, alpha=(0.5, 3, 26))"
             )
-        known = [each for each in dir(self) if not each.startswith("_")]
-        by_name = f"; columns and entries are read by name, result[{name!r}]" if hasattr(kind, "__getitem__") else ""
-        near = did_you_mean_hint(name, known)
-        raise AttributeError(f"{kind.__name__} has no {name!r}{near}; it has {', '.join(known)}{by_name}")
+        attributes = [each for each in dir(self) if not each.startswith("_")]
+        item_hint = f"; columns and entries are read by name, result[{name!r}]" if hasattr(kind, "__getitem__") else ""
+        similar = did_you_mean_hint(name, attributes)
+        raise AttributeError(
+            f"{kind.__name__} has no attribute {name!r}{similar}; it has {', '.join(attributes)}{item_hint}"
+        )
 
 
 _CURVE_METHODS = ("plot", "save", "to_latex", "to_pandas", "to_xarray")
@@ -51,7 +53,7 @@ def _is_package_object(value: object) -> bool:
     return type(value).__module__.startswith(f"{_PACKAGE}.")
 
 
-def _accepts_arguments(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def _can_bind_arguments(signature: Signature, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
     try:
         signature.bind(*args, **options)
     except TypeError:
@@ -60,13 +62,13 @@ def _accepts_arguments(signature: Signature, args: tuple[Any, ...], options: dic
 
 
 def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a public function with a TypeError that shows the right call, and with an argument `options=`.
+    """Wrap a public function: a TypeError of a wrong call then shows the signature, and `options=` is accepted.
 
-    The options, one object or several (`base/options.py`), are in force during the call.
+    The argument `options=` takes one or several objects of options (`base/options.py`), which apply to the call.
 
     Args:
         name: public name of the function.
-        function: the function itself.
+        function: function to wrap.
     """
 
     @wraps(function)
@@ -77,10 +79,10 @@ def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[...
             with options_in_force(*(options if isinstance(options, Iterable) else (options,))):
                 return function(*args, **named)
         except TypeError as error:
-            own = signature_without_annotations(function)
-            if _accepts_arguments(own, args, named):
+            signature = signature_without_annotations(function)
+            if _can_bind_arguments(signature, args, named):
                 raise  # from inside the function
-            said, parameters = str(error), own.parameters
+            python_message, parameters = str(error), signature.parameters
         hint = ""
         if "bracket" in parameters and "parameter" in parameters:
             hint = (
@@ -92,7 +94,7 @@ def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[...
             hint = did_you_mean_hint(min(unknown), parameters)
             if not hint and "problem" in parameters:
                 hint = "; numbers of a model belong to its problem, sf.problem(model, alpha=2)"
-        raise TypeError(f"{said}; it is called as sf.{name}{own}{hint}")
+        raise TypeError(f"{python_message}; it is called as sf.{name}{signature}{hint}")
 
     call_with_explained_errors.__module__ = _PACKAGE  # the public path, by which pickle finds it
     return call_with_explained_errors

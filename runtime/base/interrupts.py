@@ -39,7 +39,7 @@ def install_interrupt_handlers() -> None:
 
 
 def _handle_interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, or send the signal again later where an exception would be ignored."""
+    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt, or send the signal again later if it would be ignored here."""
     global _interrupted
     if _is_exception_ignored(frame):
         again = threading.Timer(_RETRY_DELAY, os.kill, (os.getpid(), number))
@@ -51,7 +51,7 @@ def _handle_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_exception_ignored(frame: FrameType | None) -> bool:
-    """Return whether an exception raised here is ignored: in finalisers and callbacks of C, gc and weak references."""
+    """Return whether Python would ignore an exception raised in this frame, as it does in finalisers and callbacks."""
     collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
         if frame.f_code.co_name in _EXCEPTION_IGNORING or frame.f_code in collecting:
@@ -62,7 +62,7 @@ def _is_exception_ignored(frame: FrameType | None) -> bool:
 
 @contextmanager
 def _temporary_signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[None]:
-    """Install a handler of signals for the block, except where the present one was not set from Python."""
+    """Install a handler for some signals during the block; signals without a Python handler are left out."""
     before = {number: own for number in numbers if (own := signal.getsignal(number)) is not None}
     try:
         for number in before:
@@ -75,14 +75,13 @@ def _temporary_signal_handler(numbers: Iterable[int], handler: Any) -> Iterator[
 
 @contextmanager
 def interrupt_after_seconds(seconds: float, ring: Callable[[], None]) -> Iterator[None]:
-    """Call a raising function after some seconds in the block, and again if its exception was ignored.
+    """Interrupt the block after some seconds by a function that raises; repeat the call if a library ignored it.
 
-    An exception ignored by a callback of a library is not reported. Works in the main thread of a system with timers;
-    elsewhere nothing happens.
+    Works in the main thread of a system with timer signals; elsewhere the block is not interrupted.
 
     Args:
         seconds: time until the first call.
-        ring: function without arguments that raises.
+        ring: function without arguments that raises an exception.
     """
     if not _can_thread_be_interrupted() or not hasattr(signal, "setitimer") or signal.getsignal(signal.SIGALRM) is None:
         yield
@@ -108,7 +107,7 @@ def interrupt_after_seconds(seconds: float, ring: Callable[[], None]) -> Iterato
 
 
 def was_interrupted() -> bool:
-    """Return whether this process was interrupted, even if compiled code or a library replaced the exception."""
+    """Return whether Ctrl-C or SIGTERM has interrupted this process, even if the exception was replaced by another."""
     return _interrupted
 
 
@@ -130,7 +129,7 @@ def defer_interrupts() -> Iterator[None]:
 
 @contextmanager
 def restore_keyboard_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt in place of the SystemError that compiled code makes of it on return."""
+    """Raise KeyboardInterrupt again where compiled code has turned it into a SystemError in the block."""
     try:
         yield
     except SystemError as error:
@@ -144,24 +143,27 @@ def restore_keyboard_interrupt() -> Iterator[None]:
 
 @dataclass
 class EarlyTermination:
-    """The reason why a block ended early: INTERRUPTED, OUT_OF_TIME, or empty if it did not."""
+    """A record of why a block of code ended early: `reason` is INTERRUPTED, OUT_OF_TIME, or empty if it did not."""
 
     reason: str = ""
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the block."""
+        """Whether Ctrl-C (or SIGTERM) ended the block early."""
         return self.reason == INTERRUPTED
 
     @property
     def out_of_time(self) -> bool:
-        """Whether a time limit ended the block."""
+        """Whether a time limit ended the block early."""
         return self.reason == OUT_OF_TIME
 
 
 @contextmanager
 def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> Iterator[EarlyTermination]:
-    """End the block at Ctrl-C or a time limit without an error, and record which, if `has_results()` is true."""
+    """Suppress Ctrl-C and TimeLimitError in the block if there are partial results; yield the record of what happened.
+
+    If `has_results()` is false, the exception is raised.
+    """
     early = EarlyTermination()
     try:
         with restore_keyboard_interrupt():
@@ -174,7 +176,7 @@ def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> It
 
 @contextmanager
 def preserve_interrupt_handler() -> Iterator[None]:
-    """Restore the handler of Ctrl-C after the block, which imports a library that changes it."""
+    """Restore the handler of Ctrl-C after the block; for imports of libraries that change it."""
     if not _can_thread_be_interrupted():
         yield
         return
@@ -190,7 +192,7 @@ def ignore_interrupts() -> None:
 
 
 def restore_default_signals() -> None:
-    """Let Ctrl-C and SIGTERM end the process at once if threads started by a model file still run."""
+    """Let Ctrl-C and SIGTERM end the process at once, by default handlers, if threads of a model file still run."""
     if _can_thread_be_interrupted() and any(
         each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
     ):
@@ -198,8 +200,8 @@ def restore_default_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def end_with_parent() -> None:
-    """End this process when its parent ends, from a thread that checks for it."""
+def end_process_with_parent() -> None:
+    """Start a thread that ends this process as soon as its parent process has ended."""
     parent = os.getppid()
 
     def exit_when_parent_ends() -> None:
@@ -211,5 +213,5 @@ def end_with_parent() -> None:
 
 
 def _can_thread_be_interrupted() -> bool:
-    """Return whether Ctrl-C raises in this thread and its handler, set from Python, can be restored."""
+    """Return whether Ctrl-C interrupts this thread (the main one), by a handler that Python can restore."""
     return threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None

@@ -8,18 +8,18 @@ _MIN_DECIMAL, _MAX_DECIMAL = 1e-12, 1e15  # values outside are shown with a powe
 
 
 def format_value_with_error(value: float, error: float) -> str:
-    """Return a value with its error bar in units of the last digit, as 0.15816(1).
+    """Return a value as text with its error bar in units of the last digit, as 0.15816(2).
 
     Args:
-        value: the value; None or not finite: "-".
-        error: half the width of its interval; None or not finite: shown as (?).
+        value: number to format; if it is None or not finite, the text is "-".
+        error: error bar, half the width of the interval; if it is None or not finite, "(?)" is shown.
 
     >>> format_value_with_error(0.1581586, 0.0000123)
-    '0.158159(13)'
+    '0.15816(2)'
     >>> format_value_with_error(12.6684, 0.0)
     '12.6684'
     >>> format_value_with_error(4.5467e-37, 2e-40)
-    '4.5467(2)e-37'
+    '4.547(2)e-37'
     """
     if value is None or not math.isfinite(value):
         return "-"
@@ -45,16 +45,16 @@ def format_value_with_error(value: float, error: float) -> str:
 
 
 def format_value_or_zero(value: float, width: float) -> str:
-    """Return a value with its error bar, or "0" if it vanishes to rounding (zero by symmetry).
+    """Return a value with its error bar as text, or "0" if it is below 1e-12 (zero by symmetry).
 
     Args:
-        value: the value.
-        width: half the width of its interval.
+        value: number to format.
+        width: error bar, half the width of the interval.
     """
     return "0" if abs(value) < 1e-12 else format_value_with_error(value, width)
 
 
 def align_text_columns(rows: list[list[str]]) -> list[str]:
-    """Return rows of cells as lines with aligned columns."""
+    """Return the rows of a table as lines of text, with columns padded to equal width."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

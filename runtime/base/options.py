@@ -17,7 +17,7 @@ _defaults: dict[type, Any] = {}
 
 
 class AlgorithmOptions:
-    """The base class of the options of an algorithm: subclasses are frozen dataclasses whose fields have defaults.
+    """The base class of options that tune an algorithm: subclasses are frozen dataclasses whose fields have defaults.
 
     Example:
         >>> from saddleforge.thresholds.root import RootOptions
@@ -28,7 +28,7 @@ class AlgorithmOptions:
 
     @classmethod
     def current(cls) -> Self:
-        """Return the options in force: those of the current call, or the defaults."""
+        """Return the options of this class that apply now: those set by `options_in_force`, or the defaults."""
         for each in _in_force.get():
             if type(each) is cls:
                 return each
@@ -40,13 +40,13 @@ class AlgorithmOptions:
 
 @contextmanager
 def options_in_force(*options: AlgorithmOptions) -> Iterator[None]:
-    """Use these options in place of the defaults during this block.
+    """Use these options of algorithms in place of the defaults during the block.
 
     Args:
-        *options: objects of different classes; those of other classes that are in force already stay so.
+        *options: objects of options, at most one of each class; options of other classes stay in force.
 
     Raises:
-        InputError: something else than options, or two objects of one class.
+        InputError: an argument is not an object of options, or two arguments have the same class.
 
     Example:
         >>> from saddleforge.thresholds.root import RootOptions

@@ -21,31 +21,31 @@ Renderer = TypeVar("Renderer", bound=Callable[..., Any])
 
 
 class RendererRegistry:
-    """A function of a result that dispatches to the renderer registered for its class.
+    """A function that presents a result in one format, by the implementation ("renderer") registered for its class.
 
-    Renderers are loaded when a result first needs one: pandas, xarray and matplotlib cost more than solving.
+    Modules of renderers are imported when a result first needs one: importing matplotlib takes longer than solving.
     """
 
     def __init__(self, name: str) -> None:
-        def raise_no_renderer(result: object, *args: object, **options: object) -> Any:
-            raise TypeError(f"{type(result).__name__} has no {name}")
+        def raise_missing_renderer(result: object, *args: object, **options: object) -> Any:
+            raise TypeError(f"{type(result).__name__} has no {name}: this class cannot be shown in this form")
 
         self.name = name
-        self._fallback = raise_no_renderer
-        self._renderers = singledispatch(raise_no_renderer)
+        self._fallback = raise_missing_renderer
+        self._renderers = singledispatch(raise_missing_renderer)
         self._modules: dict[str, str] = {}
 
     def register_renderer_module(self, module: str, results: str) -> None:
-        """Name the module that registers the renderers of a module of result classes.
+        """Record which module must be imported to present the result classes of another module.
 
         Args:
-            module: dotted name of the module with renderers.
-            results: dotted name of the module that defines the classes.
+            module: dotted name of the module that implements the presentation.
+            results: dotted name of the module that defines the result classes.
         """
         self._modules[results] = module
 
     def register_renderer_of_class(self, kind: type) -> Callable[[Renderer], Renderer]:
-        """Return the decorator that makes a function the renderer of a class and of its subclasses."""
+        """Return a decorator that registers a function to present results of a class and of its subclasses."""
 
         def register_renderer(renderer: Renderer) -> Renderer:
             self._renderers.register(kind, renderer)
@@ -54,19 +54,19 @@ class RendererRegistry:
         return register_renderer
 
     def can_render_class(self, kind: type) -> bool:
-        """Return whether a loaded renderer supports the class."""
+        """Return whether a function that presents results of this class has been registered."""
         return self._renderers.dispatch(kind) is not self._fallback
 
     def __call__(self, result: object, *args: Any, **options: Any) -> Any:
-        """Render a result.
+        """Present a result in this format, by the function registered for its class.
 
         Args:
-            result: the result.
-            *args: passed to the renderer.
-            **options: passed to the renderer.
+            result: object of a class for which a function is registered.
+            *args: further arguments of the registered function.
+            **options: further options of the registered function.
 
         Raises:
-            TypeError: no renderer supports its class.
+            TypeError: no function is registered for the class of the result.
         """
         for kind in type(result).__mro__:
             if kind.__module__ in self._modules:
@@ -84,7 +84,7 @@ save = RendererRegistry("file")  # netCDF, whole or not at all
 
 
 class TextResult(AttributeErrorHints):
-    """A result that is shown as text."""
+    """A base class of results that can be printed as text."""
 
     def table(self) -> str:
         """Return the result as text, for a terminal."""
@@ -95,15 +95,15 @@ class TextResult(AttributeErrorHints):
 
 
 class PresentableResult(TextResult):
-    """A result that is shown as text and as JSON."""
+    """A base class of results that can be printed as text and converted to JSON."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that the command of the same name prints with --json."""
+        """Return the result as the dict that the command of the same name prints with --json."""
         return to_json(self)
 
 
 class DatasetResult(AttributeErrorHints):
-    """A result that is a table of points."""
+    """A base class of results that are tables of points, and can be converted to xarray and saved as netCDF."""
 
     def to_xarray(self) -> xarray.Dataset:
         """Return an xarray Dataset of values, error bars and verdicts along the parameters that vary."""

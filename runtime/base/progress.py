@@ -25,7 +25,7 @@ _bar: _TerminalProgressBar | None = None  # the only one on a terminal
 
 
 class ProgressStep:
-    """A step that may take long: its description, and the remaining work."""
+    """A step of a computation that is shown as progress: `text` describes it, `left` the remaining work."""
 
     def __init__(self, text: str) -> None:
         self.text, self.left = text, ""
@@ -36,7 +36,7 @@ class ProgressStep:
 
 @contextmanager
 def progress_step(text: str) -> Iterator[ProgressStep]:
-    """Report `text` as the current step during the block; nested steps are reported together."""
+    """Show `text` as the description of the running step during the block; nested steps are shown together."""
     task = ProgressStep(text)
     with _lock:
         _steps.append(task)
@@ -51,7 +51,7 @@ def progress_step(text: str) -> Iterator[ProgressStep]:
 
 
 def report_remaining_work(text: str) -> None:
-    """Set the progress and the remaining work of the current step."""
+    """Set the text that describes the remaining work of the running step, as "3 of 8 done"."""
     with _lock:
         if not _steps:
             return
@@ -60,7 +60,7 @@ def report_remaining_work(text: str) -> None:
 
 
 def describe_current_steps() -> str:
-    """Return the current steps, the outermost first; empty if there are none."""
+    """Return the descriptions of the nested steps that are running, the outermost first; empty if there are none."""
     with _lock:
         return ": ".join(str(each) for each in _steps)
 
@@ -73,68 +73,68 @@ def _display_current_steps() -> None:
 
 
 class ProgressTask:
-    """A progress bar that shows nothing; subclasses show it."""
+    """A progress bar that counts steps without showing anything; subclasses show it."""
 
     def __init__(self, total: int | None = None) -> None:
         self._total, self._done = total, 0
 
-    def advance(self, description: str | None = None) -> None:
-        """Count one step as done, and show a description if one is given."""
+    def count_finished_step(self, description: str | None = None) -> None:
+        """Count one step as finished, and replace the description of the progress bar if one is given."""
         self._done += 1
         if description is not None:
-            self.describe(description)
+            self.set_description(description)
 
-    def describe(self, description: str) -> None:
-        """Set the description without counting a step."""
+    def set_description(self, description: str) -> None:
+        """Replace the description shown by the progress bar, without counting a step."""
 
 
 def set_quiet_mode(quiet: bool) -> None:
-    """Silence messages and bars."""
+    """Switch off (or on) all messages and progress bars."""
     global _quiet
     _quiet = quiet
 
 
 def print_message(message: str) -> None:
-    """Print one line on stderr, unless quiet."""
+    """Print a message as one line on stderr, unless quiet mode is on."""
     if not _quiet:
         print(message, file=sys.stderr, flush=True)
-        _heartbeat.note_printed_output()
+        _heartbeat.record_printed_output()
 
 
 class _TerminalProgressBar(ProgressTask):
-    """A progress bar on a terminal."""
+    """A progress bar drawn on a terminal."""
 
     def __init__(self, progress: Progress, description: str, total: int | None) -> None:
         super().__init__(total)
         self._progress, self._task = progress, progress.add_task(description, total=total)
         self._description = description
 
-    def advance(self, description: str | None = None) -> None:
+    def count_finished_step(self, description: str | None = None) -> None:
         self._progress.advance(self._task)
-        super().advance(description)
+        super().count_finished_step(description)
 
-    def describe(self, description: str) -> None:
+    def set_description(self, description: str) -> None:
         self._description = description
         self.refresh_displayed_text()
 
     def refresh_displayed_text(self) -> None:
-        """Show the description of the bar and the current step."""
+        """Redraw the progress bar with its description and the running step."""
         shown = ": ".join(part for part in (self._description, describe_current_steps()) if part)
         self._progress.update(self._task, description=shown)
         self._progress.refresh()  # its own thread is late within compiled loops
 
 
 class _NestedProgressTask(ProgressTask):
-    """A task within another task with a progress bar, shown as a step of that one."""
+    """A progress counter inside a block that already has a progress bar; it is shown as a step of that bar."""
 
     def __init__(self, own: ProgressStep, total: int | None) -> None:
         super().__init__(total)
         self._own = own
 
-    def advance(self, description: str | None = None) -> None:
-        super().advance(description or self._own.text)
+    def count_finished_step(self, description: str | None = None) -> None:
+        super().count_finished_step(description or self._own.text)
 
-    def describe(self, description: str) -> None:
+    def set_description(self, description: str) -> None:
         self._own.text = description
         if self._done:
             self._own.left = f"{self._done}" if self._total is None else f"{self._done} of {self._total}"
@@ -142,18 +142,18 @@ class _NestedProgressTask(ProgressTask):
 
 
 class _LogLineProgressTask(ProgressTask):
-    """A progress bar on a stderr that is no terminal: one line each time the description changes."""
+    """Progress printed as log lines where stderr is not a terminal: one line each time the description changes."""
 
     def __init__(self, total: int | None, own: ProgressStep) -> None:
         super().__init__(total)
         self._own, self._last = own, (-1, "")
 
-    def describe(self, description: str) -> None:
+    def set_description(self, description: str) -> None:
         if (self._done, description) != self._last:
             counted = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
             print(f"[{counted}] {description}", file=sys.stderr, flush=True)
             self._last = (self._done, description)
-            _heartbeat.note_printed_output()
+            _heartbeat.record_printed_output()
         self._own.text = description
         self._own.left = "" if self._total is None else f"{self._done} of {self._total} done"
         _display_current_steps()
@@ -161,14 +161,14 @@ class _LogLineProgressTask(ProgressTask):
 
 @contextmanager
 def progress_bar(description: str, total: int | None) -> Iterator[ProgressTask]:
-    """Show a progress bar on a terminal, lines elsewhere, nothing when quiet.
+    """Show the progress of the block: by a bar on a terminal, by lines elsewhere, not at all in quiet mode.
 
     Args:
-        description: what is done.
+        description: description of the computation.
         total: number of steps; None if unknown.
 
     Yields:
-        The task, whose `advance` counts steps.
+        The progress bar, whose `count_finished_step` is called after every step.
     """
     global _bar
     if _quiet:
@@ -181,7 +181,7 @@ def progress_bar(description: str, total: int | None) -> Iterator[ProgressTask]:
     if not (sys.stderr.isatty() and can_overwrite_terminal_line()):
         with progress_step(description) as own:
             lines = _LogLineProgressTask(total, own)
-            lines.describe(description)
+            lines.set_description(description)
             yield lines
         return
     from rich.console import Console

@@ -26,14 +26,14 @@ def available_thread_count() -> int:
     return int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
-def threads_for_loops() -> int:
-    """Return the number of threads used by loops that this thread calls."""
+def loop_thread_count() -> int:
+    """Return the number of threads over which compiled loops are distributed when called from this thread."""
     return getattr(_thread_options, "count", None) or available_thread_count()
 
 
 @contextmanager
 def thread_limit(count: int) -> Iterator[None]:
-    """Limit the threads used by loops that this thread calls in the block."""
+    """Limit, during the block, the number of threads of compiled loops called from this thread."""
     before = getattr(_thread_options, "count", None)
     set_thread_limit(count)
     try:
@@ -43,19 +43,20 @@ def thread_limit(count: int) -> Iterator[None]:
 
 
 def set_thread_limit(count: int) -> None:
-    """Limit the threads used by loops that this thread calls from now on."""
+    """Limit, from now on, the number of threads of compiled loops called from this thread."""
     _thread_options.count = min(count, available_thread_count())
 
 
 def run_loop_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) -> None:
-    """Call loop(first, last, *arguments) for ranges that cover all parts, in threads if that is faster.
+    """Run a compiled loop over indices 0 to parts - 1, distributed among threads if that is faster.
 
     Args:
-        loop: compiled without the lock of Python (`nogil`); writes the result of each part to a place of its own.
-        parts: number of parts.
-        *arguments: further arguments of the loop.
+        loop: function loop(first, last, *arguments) compiled with `nogil` that handles the indices first to last - 1;
+            each index writes its result to its own entries of the arrays.
+        parts: number of indices.
+        *arguments: further arguments of the function.
     """
-    threads = min(threads_for_loops(), parts)
+    threads = min(loop_thread_count(), parts)
     if threads <= 1:
         loop(0, parts, *arguments)
         return
@@ -70,13 +71,13 @@ def run_loop_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) 
     bounds = [done + (parts - done) * block // blocks for block in range(blocks + 1)]
     turns = counted()
 
-    def run_loop_blocks() -> None:
+    def run_blocks_of_loop() -> None:
         while (block := next(turns)) < blocks:
             loop(bounds[block], bounds[block + 1], *arguments)
 
-    others = [_thread_pool(threads - 1).submit(run_loop_blocks) for _ in range(threads - 1)]
+    others = [_thread_pool(threads - 1).submit(run_blocks_of_loop) for _ in range(threads - 1)]
     try:
-        run_loop_blocks()
+        run_blocks_of_loop()
     finally:
         for _ in range(blocks):
             next(turns)  # interrupted: no thread starts another block

@@ -10,10 +10,10 @@ from ..base.errors import TimeLimitError
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import branch_names, named_starts, translate_start
+from ..saddle_point.starts import branch_names, named_starts, translate_start_name
 from ..solving.retrying import extrapolate_solution, has_start_left_branch, retry_lost_start
 from ..solving.solution import Solution, has_lost_overlap_of_start
-from ..solving.solve import solve_unchecked
+from ..solving.solve import solve_without_branch_check
 
 
 @dataclass
@@ -23,14 +23,15 @@ class Branch:
     Args:
         problem: the problem at any value of the parameter.
         parameter: name of the parameter.
-        name: start used first, and the branch to stay on: the one of this name, or for a start with another name the
-            branch of its first solution.
+        name: name of the start used first, and of the branch to stay on; if no branch has this name, the branch of the
+            first solution.
         reached: name of its solutions (`Solution.branch`) where that differs from `name`: a value column that follows
             the teacher makes a positional solution a mixed one.
         accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
             the error it has.
-        known, failed: solutions, and failed ones, by value.
-        most: the effort where an accuracy is given for a value.
+        known: solutions found so far, by parameter value.
+        failed: failed solutions by parameter value.
+        most: largest effort where `solution_at_parameter` is called with an accuracy.
         exhausted: values at which that effort missed the accuracy, so that it is not tried again.
         followed: whether only Newton's method from known solutions is tried, once there is one.
         retries: how often a start that left its branch is tried again, from easier problems (`retry_lost_start`).
@@ -53,11 +54,11 @@ class Branch:
     retries: int = 2
 
     def __post_init__(self) -> None:
-        self.name = translate_start(self.problem, self.name)
+        self.name = translate_start_name(self.problem, self.name)
         if self.reached is None and self.name in branch_names(self.problem):
             self.reached = self.name
 
-    def solution_at(
+    def solution_at_parameter(
         self, value: float, accuracy: float | None = None, guess: Solution | None = None
     ) -> Solution | None:
         """Return the solution of this branch at a parameter value; None if it was not found (see `failed`).
@@ -65,7 +66,7 @@ class Branch:
         Args:
             value: value of the parameter.
             accuracy: error bar of the overlaps; that of the branch by default.
-            guess: a solution to start from first; then come the one extrapolated from known ones, and the named start.
+            guess: solution to start from; if that fails, an extrapolated one and the named start are tried.
         """
         wanted = accuracy or self.accuracy
         value = float(value)
@@ -82,7 +83,7 @@ class Branch:
         for candidate in candidates:
             sizes, last = self.effort if accuracy is None else self.most, candidate is candidates[-1]
             rule: dict[str, Any] = {"seed": self.seed, "integrator": self.integrator, "points": self.points}
-            solution = solve_unchecked(
+            solution = solve_without_branch_check(
                 problem, candidate, accuracy=wanted, effort=sizes, alone=last, globalise=not self.followed, **rule
             )
             _raise_if_time_limit_reached(solution)
@@ -90,7 +91,7 @@ class Branch:
             if tried and has_start_left_branch(problem, candidate, solution):
                 self.retries -= 1
                 settings: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
-                solver = partial(solve_unchecked, **rule)
+                solver = partial(solve_without_branch_check, **rule)
                 again, _ = retry_lost_start(solver, problem, candidate, solution, self._contains_solution, **settings)
                 solution = again or solution
             if self._contains_solution(solution):
@@ -107,10 +108,12 @@ class Branch:
 
         Args:
             value: value of the parameter.
-            overlaps: overlaps of a problem nearby.
+            overlaps: overlaps to start from, for example of a neighbouring problem.
         """
         problem = self.problem.with_(**{self.parameter: value})
-        solution = solve_unchecked(problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort)
+        solution = solve_without_branch_check(
+            problem, overlaps, accuracy=self.accuracy, seed=self.seed, effort=self.effort
+        )
         _raise_if_time_limit_reached(solution)
         if not self._contains_solution(solution):
             return None
@@ -127,6 +130,6 @@ class Branch:
 
 
 def _raise_if_time_limit_reached(solution: Solution) -> None:
-    """Raise TimeLimitError if a time limit ended the search, so that nothing is known about the branch."""
+    """Raise TimeLimitError if a solve failed because of the time limit: the branch may exist nevertheless."""
     if solution.status is Status.TIME_LIMIT:
         raise TimeLimitError("the time limit ended the search for a branch")

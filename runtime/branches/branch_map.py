@@ -19,7 +19,7 @@ from ..problems.overlaps import Overlaps, packed_vector_length
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from ..problems.symmetry import SignedPermutation, StateSymmetry, symmetries_of_problem
-from ..saddle_point.difference_jacobian import difference_rule_and_steps, jacobian_by_differences
+from ..saddle_point.difference_jacobian import jacobian_by_differences, quadrature_rule_and_difference_steps
 from ..saddle_point.generated_jacobian import (
     DerivativeFormulaUnavailableError,
     SaddlePointMapDerivatives,
@@ -27,7 +27,7 @@ from ..saddle_point.generated_jacobian import (
 )
 from ..saddle_point.observables import free_entropy_at_overlaps
 from ..saddle_point.state_map import SaddlePointMap
-from ..solving.refinement import rule_covers_field_law
+from ..solving.refinement import are_rule_weights_normalised
 from ..solving.solution import Solution
 
 
@@ -35,18 +35,19 @@ from ..solving.solution import Solution
 class BranchDerivativeOptions(AlgorithmOptions):
     """Options of the derivatives of a branch's equations and of its bifurcation equations.
 
-    Steps are those of differences: larger ones magnify rounding less and have a larger truncation error.
+    Larger difference steps magnify rounding errors less and have a larger truncation error. Steps of a state are
+    relative to the sizes of q, V, m, ...
 
     Attributes:
-        parameter_step: step of a parameter, in its unit, for smooth rules.
-        sampled_parameter_step: the same for sampled rules.
-        one_sided_ratio: ratio of one-sided to central steps.
-        first_size: index of the coarsest size over which slopes on a line of X are taken.
-        mass_tolerance: largest amount by which the sum of its weights may differ from one.
-        curvature_step: step of a state, in block scales, where a slope is differentiated again.
-        sampled_curvature_step: the same for sampled rules.
-        state_step: step of a state, in block scales, for fourth-order differences of smooth rules.
-        amplitude: amplitude of a broken symmetry, in block scales, at which a branching coefficient is computed.
+        parameter_step: step of a parameter, in its unit, for smooth quadrature rules.
+        sampled_parameter_step: step of a parameter, in its unit, for sampled quadrature rules.
+        one_sided_ratio: ratio of the steps of one-sided differences to those of central differences.
+        first_size: index of the coarsest rule with nodes on a line in proximal space that derivatives may use.
+        mass_tolerance: largest amount by which the sum of the weights of that rule may differ from one.
+        curvature_step: step of a state for second derivatives by smooth quadrature rules.
+        sampled_curvature_step: step of a state for second derivatives by sampled quadrature rules.
+        state_step: step of a state for fourth-order differences by smooth quadrature rules.
+        amplitude: size of a symmetry-breaking deviation at which a branching coefficient is computed.
     """
 
     parameter_step: float = 1e-5
@@ -61,12 +62,14 @@ class BranchDerivativeOptions(AlgorithmOptions):
 
 
 class BranchMap:
-    """The residual G(u) - u on states with a given symmetry, as a function of coordinates and parameters.
+    """The residual G(u) - u of the saddle-point equations on symmetric states, in coordinates of these and parameters.
 
     Args:
         problem: the problem at any values of the parameters.
-        parameters: names of the scalar parameters that vary; span: the unit of each.
-        symmetry: symmetry of the states; rule: quadrature rule, unless another is given.
+        parameters: names of the scalar parameters that vary.
+        span: unit of each parameter.
+        symmetry: symmetry of the states.
+        rule: default quadrature rule of the channel averages.
     """
 
     def __init__(
@@ -76,23 +79,23 @@ class BranchMap:
         self.loss_rule = rule  # of the free entropy, which may need a finer one
         self.span = np.asarray(span, float)
         self.sizes = problem.sizes
-        self.basis = symmetry.invariant_directions(
+        self.basis = symmetry.basis_of_invariant_states(
             self.sizes, packed_vector_length(self.sizes)
         )  # (k, n), entries 0 and +-1
         self.norms = np.sum(self.basis**2, axis=1)
         self._cached_problem = lru_cache(maxsize=32)(self._problem_at_parameters)
         self._cached_formulas = lru_cache(maxsize=8)(self._evaluate_generated_derivatives)
-        self._cached_averages = lru_cache(maxsize=16)(self._averages_of_cached_key)
+        self._cached_averages = lru_cache(maxsize=16)(self._channel_averages_for_cache)
         self.slopes_by: set[str] = set()  # how dG/du was found so far
 
     @classmethod
     def from_solution(cls, solution: Solution, parameters: Sequence[str], span: Sequence[float]) -> BranchMap:
-        """Return the map around a solution, with the quadrature rule and the symmetry of the solution.
+        """Return the branch map around a solution, with the quadrature rule and the symmetry of the solution.
 
         Args:
             solution: the solution.
             parameters: names of the scalar parameters that vary.
-            span: the unit of each.
+            span: the unit of each parameter.
         """
         symmetry = solution.symmetry or StateSymmetry()
         found = cls(solution.problem, parameters, span, symmetry, solution.rule)
@@ -100,20 +103,20 @@ class BranchMap:
         return found
 
     @property
-    def coordinate_count(self) -> int:
-        """Return the number of coordinates k."""
+    def dimension_of_invariant_states(self) -> int:
+        """Return the number of coordinates of a symmetric state."""
         return len(self.basis)
 
     def state_from_coordinates(self, x: np.ndarray) -> np.ndarray:
-        """Return packed overlaps (n,) from coordinates (k,)."""
+        """Return the packed overlaps of a symmetric state from its coordinates."""
         return x @ self.basis
 
     def coordinates_of_state(self, u: np.ndarray) -> np.ndarray:
-        """Return the coordinates (k,) of the orthogonal projection of a packed state (n,) on the invariant states."""
+        """Return the coordinates of the orthogonal projection of packed overlaps on the symmetric states."""
         return (self.basis @ u) / self.norms
 
     def overlaps_from_coordinates(self, x: np.ndarray) -> Overlaps:
-        """Return the overlaps of coordinates (k,)."""
+        """Return the overlaps of the symmetric state with given coordinates."""
         return Overlaps.unpack(self.state_from_coordinates(x), self.sizes)
 
     def _problem_at_parameters(self, values: tuple[float, ...]) -> Problem:
@@ -121,54 +124,54 @@ class BranchMap:
         return replace(changed, search=self.problem.search)
 
     def problem_at_parameters(self, values: np.ndarray) -> Problem:
-        """Return the problem at values of the parameters; raises InputError where a value is out of range."""
+        """Return the problem at given values of the parameters; raise InputError if a value is out of range."""
         return self._cached_problem(tuple(float(v) for v in values))
 
     def state_map_at_parameters(self, values: np.ndarray, rule: Rule | None = None) -> SaddlePointMap:
-        """Return G at values of the parameters.
+        """Return the saddle-point map G at given values of the parameters.
 
         Args:
             values: values of the parameters.
-            rule: quadrature rule; that of the branch by default.
+            rule: quadrature rule of the averages; that of the branch by default.
 
         Raises:
-            InputError: a value is out of range.
+            InputError: a parameter value is out of range.
         """
         return SaddlePointMap(self.problem_at_parameters(values), rule or self.rule, self.symmetry)
 
     def coordinate_units(self, x: np.ndarray) -> np.ndarray:
-        """Return the block scales of the coordinates, (k,)."""
-        return self.block_scales_at(x)[np.argmax(self.basis != 0, axis=1)]
+        """Return the unit of each coordinate: the size of the block of overlaps (q, V, m, ...) that it belongs to."""
+        return self.block_scales_at_coordinates(x)[np.argmax(self.basis != 0, axis=1)]
 
     def residuals_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
-        """Return G(u) - u of every replicate in units of the block scales, (R, k).
+        """Return the residuals G(u) - u, one row per replicate, relative to the sizes of q, V, m, ...
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
-            rule: quadrature rule; that of the branch by default.
+            rule: quadrature rule of the averages; that of the branch by default.
         """
         u = self.state_from_coordinates(x)
         averages = self.channel_averages(x, values, rule)
-        images = self.state_map_at_parameters(values, rule).images_by_replicate(u, averages, self.sizes)
+        images = self.state_map_at_parameters(values, rule).map_images_by_replicate(u, averages, self.sizes)
         return (images - u) @ self.basis.T / self.norms / self.coordinate_units(x)
 
     def channel_averages(self, x: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> SaddlePointAverages:
-        """Return channel averages, cached.
+        """Return the channel averages at a symmetric state, from a cache if they are known.
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
-            rule: quadrature rule; that of the branch by default.
+            rule: quadrature rule of the averages; that of the branch by default.
         """
-        return self._averages_of_state(self.state_from_coordinates(x), values, rule or self.rule)
+        return self._channel_averages_at_state(self.state_from_coordinates(x), values, rule or self.rule)
 
-    def _averages_of_state(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> SaddlePointAverages:
-        """Return channel averages at a state, cached; they do not depend on alpha."""
+    def _channel_averages_at_state(self, u: np.ndarray, values: np.ndarray, rule: Rule) -> SaddlePointAverages:
+        """Return the channel averages at packed overlaps, from a cache if known; they do not depend on alpha."""
         key = (None if n == "alpha" else float(v) for n, v in zip(self.parameters, values, strict=True))
         return self._cached_averages(u.tobytes(), tuple(key), rule)
 
-    def _averages_of_cached_key(
+    def _channel_averages_for_cache(
         self, state: bytes, values: tuple[float | None, ...], rule: Rule
     ) -> SaddlePointAverages:
         own = self.problem.alpha if "alpha" in self.parameters else np.nan
@@ -177,26 +180,28 @@ class BranchMap:
         )
         return state_map.channel_averages(Overlaps.unpack(np.frombuffer(state).copy(), self.sizes))
 
-    def images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
-        """Return G(u) of every replicate at any packed state u, (R, n).
+    def map_images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Rule | None = None) -> np.ndarray:
+        """Return the saddle-point map G(u) by every replicate of the quadrature rule, shape (replicates, overlaps).
 
         Args:
-            u: packed overlaps (n,), which need not be invariant.
+            u: packed overlaps, which need not be symmetric.
             values: values of the parameters.
-            rule: quadrature rule; that of the branch by default.
+            rule: quadrature rule of the averages; that of the branch by default.
         """
         state_map = SaddlePointMap(self.problem_at_parameters(values), rule or self.rule)
-        return state_map.images_by_replicate(u, self._averages_of_state(u, values, state_map.rule), self.sizes)
+        return state_map.map_images_by_replicate(
+            u, self._channel_averages_at_state(u, values, state_map.rule), self.sizes
+        )
 
-    def block_scales_at(self, x: np.ndarray) -> np.ndarray:
-        """Return the block scales of all packed components, (n,)."""
+    def block_scales_at_coordinates(self, x: np.ndarray) -> np.ndarray:
+        """Return the size of its block (q, V, m, ...) for every packed overlap, at given coordinates."""
         return self.overlaps_from_coordinates(x).block_scales
 
     def free_entropies_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Rule) -> np.ndarray:
-        """Return the free entropy Phi of every replicate, (R,).
+        """Return the free entropy Phi by every replicate of the quadrature rule.
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
             rule: quadrature rule of the averages.
         """
@@ -209,9 +214,9 @@ class BranchMap:
     def generated_map_derivatives(
         self, u: np.ndarray, values: np.ndarray, rule: Rule
     ) -> SaddlePointMapDerivatives | None:
-        """Return dG/du and dG/dalpha from generated formulas, or None if differences are to be used.
+        """Return dG/du and dG/dalpha of the saddle-point map from generated formulas; None where these do not apply.
 
-        Differences are used if the formulas are not valid, or for a single field, where compiling takes longer.
+        They are not used if they are invalid, or for a single field, where compiling takes longer than differences.
 
         Args:
             u: packed overlaps (n,).
@@ -241,27 +246,27 @@ class BranchMap:
         return None
 
     def parameter_difference_steps(self, smooth_factor: float = 1.0) -> np.ndarray:
-        """Return the steps of differences in the parameters; `smooth_factor` lengthens those of smooth rules."""
+        """Return the steps of differences in the parameters; `smooth_factor` multiplies the steps of smooth rules."""
         options = BranchDerivativeOptions.current()
         smooth = options.parameter_step * smooth_factor
         return (options.sampled_parameter_step if self.rule.replicated else smooth) * self.span
 
     def residual_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return the Jacobian of G(u) - u in coordinates and parameters, (k, k + parameters), in block scales.
+        """Return the Jacobian of G(u) - u in coordinates and parameters, relative to the sizes of q, V, m, ...
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
         """
         options, scales = BranchDerivativeOptions.current(), self.coordinate_units(x)
         rule, steps = self._derivative_rule_and_steps(x, values)
         steps = np.broadcast_to(steps, self.basis.shape[1:])[np.argmax(self.basis != 0, axis=1)] * scales
         width = self.parameter_difference_steps()
-        k = self.coordinate_count
+        k = self.dimension_of_invariant_states
 
         def scaled_residual_at_unknowns(z: np.ndarray) -> np.ndarray:
             u, state_map = self.state_from_coordinates(z[:k]), self.state_map_at_parameters(z[k:], rule)
-            means = self._averages_of_state(u, z[k:], rule).means
+            means = self._channel_averages_at_state(u, z[k:], rule).means
             image = state_map.impose_symmetry_on_image(
                 u, state_map.image_from_channel_averages(Overlaps.unpack(u, self.sizes), means), self.sizes
             )
@@ -302,13 +307,13 @@ class BranchMap:
             )
         return out
 
-    def transverse_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return dG/du in the directions that break the branch's symmetry, (r, r), in block scales.
+    def symmetry_breaking_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the block of the Jacobian dG/du in directions that break the symmetry of the branch.
 
         G is odd there, so that one-sided differences are of second order.
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
         """
         sector = orthogonal_complement(self.basis)
@@ -328,77 +333,77 @@ class BranchMap:
             columns.append(sector @ (state_map(u + size * scales * direction, self.sizes) / scales) / size)
         return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
-    def rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Rule:
+    def quadrature_rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Rule:
         """Return the quadrature rule with which derivatives of the map are computed.
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
         """
         return self._derivative_rule_and_steps(x, values)[0]
 
     def _derivative_rule_and_steps(self, x: np.ndarray, values: np.ndarray) -> tuple[Rule, np.ndarray]:
-        """Return quadrature rule and steps of the difference quotients."""
+        """Return the quadrature rule and the steps of the difference quotients for derivatives of the map."""
         options = BranchDerivativeOptions.current()
         problem, overlaps = self.problem_at_parameters(values), self.overlaps_from_coordinates(x)
-        rule, steps, _ = difference_rule_and_steps(problem, self.rule, overlaps)
+        rule, steps, _ = quadrature_rule_and_difference_steps(problem, self.rule, overlaps)
         if rule.in_x:
             sizes = rule.rules_coarse_to_fine(problem)[options.first_size :]
             coarser = (each for each in sizes if each.node_count(problem) < rule.node_count(problem))
             mass = options.mass_tolerance
-            rule = next((each for each in coarser if rule_covers_field_law(problem, each, overlaps, mass)), rule)
+            rule = next((each for each in coarser if are_rule_weights_normalised(problem, each, overlaps, mass)), rule)
         return rule, steps
 
     def symmetry_orbit_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Return orthonormal directions (k, j) along the orbit of a continuous symmetry, in block scales.
+        """Return orthonormal directions, in columns, along which a continuous symmetry moves a state.
 
         Args:
-            x: coordinates (k,).
+            x: coordinates of a symmetric state.
             values: values of the parameters.
         """
         state_map = self.state_map_at_parameters(values)
         if not len(state_map.student_rotation_generators):
-            return np.empty((self.coordinate_count, 0))
-        orbit = state_map.orbit_directions(self.state_from_coordinates(x), self.sizes)
+            return np.empty((self.dimension_of_invariant_states, 0))
+        orbit = state_map.directions_of_symmetry_orbit(self.state_from_coordinates(x), self.sizes)
         reduced = self.basis @ orbit / np.sqrt(self.norms)[:, None]
         left, sizes, _ = np.linalg.svd(reduced, full_matrices=False)
         return left[:, sizes > 1e-8]
 
 
 def orthogonal_complement(basis: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis (r, n) of the orthogonal complement of a space."""
+    """Return an orthonormal basis, in rows, of the orthogonal complement of a space."""
     return np.linalg.svd(basis, full_matrices=True)[2][len(basis) :]
 
 
 def symmetry_that_keeps_direction(direction: np.ndarray, branch: BranchMap) -> StateSymmetry:
-    """Return the symmetries of the problem that leave a direction unchanged within 5 %.
+    """Return the symmetry under which a direction changes by less than 5 %, as a part of that of the problem.
 
     Args:
-        direction: packed, (n,).
+        direction: a change of the packed overlaps.
         branch: branch whose problem has the symmetries.
     """
     clusters, size = branch.problem.clusters, float(np.max(np.abs(direction)))
 
-    def is_direction_invariant_under(exchange: SignedPermutation) -> bool:
+    def is_direction_invariant(exchange: SignedPermutation) -> bool:
         image = exchange.permute_overlaps(Overlaps.unpack(direction, branch.sizes), clusters).pack()
         return bool(np.max(np.abs(image - direction)) < 0.05 * size)
 
     return StateSymmetry(
-        None, tuple(e for e in symmetries_of_problem(branch.problem) if is_direction_invariant_under(e)), clusters
+        None, tuple(e for e in symmetries_of_problem(branch.problem) if is_direction_invariant(e)), clusters
     )
 
 
 def smallest_symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
-    """Return an orthonormal basis (r, n) of the smallest symmetry sector that contains a direction.
+    """Return an orthonormal basis, in rows, of the smallest symmetry sector that contains a direction.
 
-    It consists of the states invariant under all exchanges that leave the direction as it is, without the invariant
-    states of the branch. dG/du maps it to itself.
+    The sector contains all changes that are invariant under the exchanges that leave the direction unchanged, and
+    orthogonal to the symmetric states of the branch. dG/du maps it to itself.
 
     Args:
-        direction: packed, (n,), orthogonal to the invariant states.
+        direction: a change of the packed overlaps, orthogonal to the symmetric states.
         branch: the branch.
     """
-    larger = symmetry_that_keeps_direction(direction, branch).invariant_directions(branch.sizes, len(direction))
+    larger = symmetry_that_keeps_direction(direction, branch).basis_of_invariant_states(branch.sizes, len(direction))
     rows = larger / np.linalg.norm(larger, axis=1)[:, None]
     own = branch.basis / np.sqrt(branch.norms)[:, None]
     rest = rows - rows @ own.T @ own
@@ -407,7 +412,7 @@ def smallest_symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.nda
 
 
 def split_averages_by_replicate(averages: SaddlePointAverages) -> list[SaddlePointAverages]:
-    """Return the averages of each replicate."""
+    """Return the channel averages of each replicate of a quadrature rule separately."""
     return [
         replace(averages, moments=one[None], moreau=moreau[None], loss=loss[None])
         for one, moreau, loss in zip(averages.moments, averages.moreau, averages.loss, strict=True)

@@ -24,8 +24,9 @@ class ContinuationOptions(AlgorithmOptions):
     """Options of one predictor-corrector step.
 
     Attributes:
-        max_angle: largest turn of the tangent in a step, in radians; smaller resolves turns better with more steps.
-        max_corrections: evaluations of the corrector; more allow longer steps, but may jump to another branch.
+        max_angle: largest angle by which the tangent may turn in a step, in radians; smaller resolves turns better.
+        max_corrections: largest number of evaluations in the corrector; more allow longer steps, but the corrector may
+            jump to another branch.
     """
 
     max_angle: float = 0.35
@@ -36,19 +37,19 @@ class ContinuationSystem(Protocol):
     """A system of n equations in n + 1 unknowns."""
 
     def residual_of_equations(self, z: np.ndarray) -> np.ndarray:
-        """Return the equations (n,), each of order one; raises DomainError outside their domain."""
+        """Return the residuals of the n equations, scaled to order one; raise DomainError outside their domain."""
         ...
 
     def residual_jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the equations, (n, n + 1)."""
+        """Return the Jacobian of the n equations in the n + 1 unknowns, shape (n, n + 1)."""
         ...
 
     def units_of_unknowns(self, z: np.ndarray) -> np.ndarray:
-        """Return the unit of every unknown, (n + 1,), in which steps are measured."""
+        """Return the unit of each of the n + 1 unknowns, in which steps are measured."""
         ...
 
     def symmetry_orbit_directions(self, z: np.ndarray) -> np.ndarray:
-        """Return orthonormal directions (n + 1, k), in units, along the orbit of a continuous symmetry."""
+        """Return orthonormal directions of the unknowns, in columns, along which a continuous symmetry acts."""
         ...
 
 
@@ -57,9 +58,11 @@ class CurvePoint:
     """A point of the solution curve.
 
     Attributes:
-        z: unknowns (n + 1,); tangent: unit vector along the curve in the system's units.
-        matrix: slopes (n, n + 1) there; residual: largest entry of the equations.
-        arclength: arclength from the first point, in the system's units.
+        z: the n + 1 unknowns of the n equations.
+        tangent: unit vector along the curve, in units of the unknowns.
+        matrix: Jacobian of the equations at the point, shape (n, n + 1).
+        residual: largest absolute residual of the equations.
+        arclength: arclength from the first point, in units of the unknowns.
     """
 
     z: np.ndarray
@@ -71,12 +74,12 @@ class CurvePoint:
 
 
 def unit_tangent(system: ContinuationSystem, z: np.ndarray, matrix: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """Return the unit tangent of the solution curve in the system's units, (n + 1,).
+    """Return the unit tangent of the solution curve, in units of the unknowns.
 
     Args:
         system: the equations.
-        z: unknowns (n + 1,).
-        matrix: slopes there, (n, n + 1).
+        z: the n + 1 unknowns of the n equations.
+        matrix: Jacobian of the equations at z, shape (n, n + 1).
         along: vector with which the tangent has a positive scalar product.
     """
     rows = np.concatenate([matrix * system.units_of_unknowns(z), system.symmetry_orbit_directions(z).T])
@@ -93,19 +96,21 @@ def correct_predicted_point(
     level: float = 0.0,
     most: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, float, int] | None:
-    """Correct a predicted point: solve the equations and normal . (z' - z) / units = level for z' by Newton.
+    """Solve the equations on a plane near a predicted point, by Newton's method.
+
+    The plane is normal . (z' - z) / units = level for the corrected point z'.
 
     Args:
         system: the equations.
-        z: the predicted point, (n + 1,).
-        matrix: slopes near it, (n, n + 1), which Broyden's method updates.
-        normal: normal vector of the plane, (n + 1,), in units.
+        z: the predicted point, n + 1 unknowns of n equations.
+        matrix: Jacobian near that point, shape (n, n + 1), which Broyden's method updates.
+        normal: normal vector of the plane, in units of the unknowns.
         tolerance: largest residual.
         level: distance of the plane from the predicted point.
-        most: evaluations of the equations; `ContinuationOptions.max_corrections` by default.
+        most: largest number of evaluations of the equations; `ContinuationOptions.max_corrections` by default.
 
     Returns:
-        unknowns, updated slopes, residual, number of evaluations; None where it did not converge.
+        unknowns, updated Jacobian, residual and number of evaluations; None if it did not converge.
     """
     most = ContinuationOptions.current().max_corrections if most is None else most
     units = system.units_of_unknowns(z)
@@ -143,13 +148,13 @@ def correct_predicted_point(
 def first_curve_point(
     system: ContinuationSystem, z: np.ndarray, tolerance: float, toward: np.ndarray
 ) -> CurvePoint | None:
-    """Return the first curve point, corrected at a fixed last unknown; None if Newton's method fails.
+    """Return the first point of a solution curve, by Newton's method at a fixed last unknown; None if that fails.
 
     Args:
         system: the equations.
-        z: guess of the unknowns, (n + 1,).
+        z: guess of the unknowns.
         tolerance: largest residual.
-        toward: vector with which the tangent has a positive scalar product, (n + 1,).
+        toward: vector with which the tangent has a positive scalar product.
     """
     fixed = np.zeros(len(z))
     fixed[-1] = 1.0
@@ -172,7 +177,7 @@ def step_along_curve(
     Args:
         system: the equations.
         point: the point to step from.
-        step: step in the system's units; a negative one goes back.
+        step: step length in units of the unknowns; a negative one goes back.
         tolerance: largest residual.
         along: index of the unknown in which the step is measured, so that it ends at a given value of that unknown.
     """
@@ -207,14 +212,14 @@ def step_along_curve(
 def next_curve_point(
     system: ContinuationSystem, point: CurvePoint, step: float, tolerance: float, ends: tuple[float, float]
 ) -> tuple[CurvePoint | None, float | None]:
-    """Return the next curve point, and the interval end at which the step was cut, if it was.
+    """Return the next point of the curve, and the interval end at which the step was shortened, or None.
 
     Equations need not be defined outside the interval: no step is taken there.
 
     Args:
         system: the equations.
         point: the point to step from.
-        step: step in the system's units.
+        step: step length in units of the unknowns.
         tolerance: largest residual.
         ends: ends of the interval of the last unknown.
     """
@@ -241,12 +246,15 @@ def next_curve_point(
 
 @dataclass
 class StepLengthControl:
-    """The length of the next step, in the system's units: short steps resolve every turn, long ones take less time.
+    """The length of the next continuation step, adapted to the convergence of the corrector.
 
     Attributes:
-        step: the first step, then the next one; smallest, largest: of any step.
-        growth, shrinkage: factors after a corrector that converged fast, and after one that failed.
-        easy: evaluations of the corrector up to which it counts as fast.
+        step: length of the next step, in units of the unknowns.
+        smallest: length below which the continuation ends.
+        largest: upper bound of the length.
+        growth: factor of the length after the corrector converged fast.
+        shrinkage: factor of the length after the corrector failed.
+        easy: number of evaluations up to which the corrector counts as fast.
     """
 
     step: float = 0.05
@@ -275,14 +283,15 @@ class CurveContinuation:
 
     Attributes:
         system: the equations.
-        first_guess: guess of the first point; ends: ends of the interval.
-        tolerance: returns the largest residual of a corrected point, called at every step.
+        first_guess: guess of the first point.
+        ends: ends of the interval of the last unknown.
+        tolerance: function that returns the largest residual of a corrected point; called at every step.
         start_failure: message of the error if the first point is not found.
-        lost: returns the reason why the curve ends at unknowns without a next point.
+        lost: function of the unknowns that returns why the curve has no next point there.
         name: name of the last unknown, as "alpha = ", for `ending`.
         control: control of the step length of the continuation.
-        point: the last one; callers that refine it by finer equations store the refined one here.
-        ending: the reason why the continuation ended; empty before.
+        point: the last point; callers that refine it by finer equations store the refined point here.
+        ending: the reason why the continuation ended; empty while it goes on.
     """
 
     system: ContinuationSystem
@@ -297,11 +306,13 @@ class CurveContinuation:
     ending: str = ""
 
     def end_continuation(self, reason: str) -> None:
-        """End the continuation at the last point, for a reason; later reasons are ignored."""
+        """End the continuation at the last point and store the reason; a second call changes nothing."""
         self.ending = self.ending or reason
 
     def continuation_points(self, most: int) -> Iterator[CurvePoint]:
-        """Yield curve points until the interval ends, a step fails, `most` points are reached, or `end_continuation`.
+        """Yield points of the curve until the interval ends, a step fails, or `end_continuation` is called.
+
+        At most `most` points are yielded.
 
         Raises:
             NotConvergedError: the first point is not found.

@@ -11,7 +11,7 @@ from ..base.errors import TimeLimitError
 from ..base.progress import ProgressTask, progress_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import find_start
+from ..saddle_point.starts import find_start_name
 from ..solving.solution import Solution
 from .branch import Branch
 from .curve_results import Curve
@@ -37,21 +37,21 @@ def curve(
     Args:
         problem: the problem at any value of the parameter.
         start: named start of the branch; the default one of the model if None.
-        over: the parameter.
+        over: name of the parameter.
         values: values of the parameter; or give a range by its name, as alpha=(0.1, 2, 40).
-        accuracy: error bar of the overlaps, in block scales.
-        seed: seed of sampled rules.
-        refine_end: bisections toward an end of the branch.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
+        seed: seed of the sampled quadrature rules.
+        refine_end: number of bisections that locate an end of the branch.
         reached: name of the solutions' branch where that differs from the start.
         on_point: called with every solution.
-        seeds: overlaps by value, from which the branch is started where the start does not lead to it.
+        seeds: overlaps by parameter value, from which the branch is started if `start` does not lead to it.
         **ranges: a range or list by the name of its parameter.
 
     Raises:
         InputError: no grid, an unknown parameter, or no such start.
     """
     problem, over, grid = check_parameter_grid(problem, over, values, ranges)
-    start = find_start(problem, start)
+    start = find_start_name(problem, start)
     branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
     span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
     sequences = _values_outward_from_branch(branch, grid, seeds or {})
@@ -73,10 +73,10 @@ def natural_parameter_continuation(
     """Solve a branch at successive parameter values, each from the neighbouring solutions.
 
     Args:
-        branch: branch with `solution_at`, `known` and `parameter` as of `Branch`.
+        branch: branch with `solution_at_parameter`, `known` and `parameter` as of `Branch`.
         sequences: lists of values in order, the anchor first, then one direction and the other; each list is left
             where the branch is not found.
-        end: bisects the end of the branch before a value at which it was not found.
+        end: function that locates the end of the branch by bisection, given a value at which it was not found.
         words: name of the branch, for progress reports.
         task: progress bar.
         on_point: called with every solution.
@@ -90,8 +90,8 @@ def natural_parameter_continuation(
         for values_in_order in sequences:
             for value in values_in_order:
                 anchor = value if anchor is None else anchor
-                solution = branch.solution_at(value)
-                task.advance(f"{words}, {branch.parameter.rstrip('_')} = {value:.4g}")
+                solution = branch.solution_at_parameter(value)
+                task.count_finished_step(f"{words}, {branch.parameter.rstrip('_')} = {value:.4g}")
                 if solution is None:
                     ends[value > anchor] = end(value)
                     break
@@ -109,11 +109,11 @@ def natural_parameter_continuation(
 def _values_outward_from_branch(
     branch: Branch, grid: list[float], seeds: Mapping[float, Overlaps]
 ) -> Iterator[list[float]]:
-    """Yield lists of values outward from an anchor at which the branch was found."""
+    """Yield lists of parameter values, outward from a value at which the branch was found."""
     known = sorted(set(seeds) & set(grid))
     inner = sorted(known, key=lambda value: abs(known.index(value) - len(known) // 2))
     for anchor in dict.fromkeys((grid[-1], grid[0], grid[len(grid) // 2], *inner)):
-        if branch.solution_at(anchor) is not None or (
+        if branch.solution_at_parameter(anchor) is not None or (
             anchor in seeds and branch.solve_from_overlaps(anchor, seeds[anchor]) is not None
         ):
             yield from values_outward_from_anchor(grid, anchor)
@@ -121,38 +121,40 @@ def _values_outward_from_branch(
 
 
 def values_outward_from_anchor(grid: list[float], anchor: float) -> list[list[float]]:
-    """Return lists of values: the anchor, the values below it descending, those above it ascending.
+    """Return lists of parameter values: the anchor, the values below it descending, the values above it ascending.
 
     Args:
-        grid: values, ascending.
-        anchor: one of them.
+        grid: parameter values, ascending.
+        anchor: one of these values, at which the continuation starts.
     """
     return [[anchor], [v for v in reversed(grid) if v < anchor], [v for v in grid if v > anchor]]
 
 
 def bisect_branch_end(branch: Branch, missing: float, bisections: int) -> tuple[float, float]:
-    """Return the last parameter value with the branch and the first one without it, by bisection.
+    """Return the parameter values between which a branch ends, by bisection: the last with it, the first without it.
 
-    The branch is only followed here: its start, which failed at the end, is not tried again.
+    Solves start from neighbouring solutions only, since the named start failed at the end.
 
     Args:
         branch: the branch.
-        missing: a value at which it was not found.
-        bisections: their number.
+        missing: a parameter value at which the branch was not found.
+        bisections: number of bisections.
     """
-    return bisect_existence_limit(branch.known, replace(branch, followed=True).solution_at, missing, bisections)
+    return bisect_existence_limit(
+        branch.known, replace(branch, followed=True).solution_at_parameter, missing, bisections
+    )
 
 
 def bisect_existence_limit(
     known: Iterable[float], at: Callable[[float], object], missing: float, bisections: int
 ) -> tuple[float, float]:
-    """Return the last value with a result and the first without one, by bisection.
+    """Return the parameter values between which results cease to exist, by bisection: the last with, the first without.
 
     Args:
-        known: values with a result.
-        at: returns None at values without a result.
-        missing: a value without.
-        bisections: their number.
+        known: parameter values with a result.
+        at: function of the parameter value that returns the result, or None without one.
+        missing: a parameter value without a result.
+        bisections: number of bisections.
     """
     found = min(known, key=lambda v: abs(v - missing))
     for _ in range(bisections):

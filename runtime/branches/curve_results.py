@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class ResultWithProblem(Protocol):
-    """A result at one value of the parameter."""
+    """A solution, or another result, at one value of the parameter of a curve."""
 
     @property
     def problem(self) -> Problem:
-        """The problem with that value."""
+        """The problem with the parameter value of the result."""
 
 
 AnyPoint = TypeVar("AnyPoint", bound=ResultWithProblem)
@@ -39,22 +39,22 @@ class BranchResults(DatasetResult, Generic[AnyPoint]):
 
     @property
     def values(self) -> np.ndarray:
-        """Return the parameter at every solution, (N,), in their order."""
-        return np.array([s.problem.value_of(self.parameter) for s in self.solutions])
+        """Return the parameter value of every solution, in the order of the solutions."""
+        return np.array([s.problem.value_of_parameter(self.parameter) for s in self.solutions])
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """Return all overlaps, errors, losses and verdicts as a Dataset along the parameter.
+        """Return overlaps, error bars, losses and stability verdicts as an xarray Dataset along the parameter.
 
         A branch followed by arclength has the arclength as a variable, and its events among the attributes.
         """
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True, names: Mapping[str, str] | None = None) -> pandas.DataFrame:
-        """Return a data frame with one row per solution and columns q_1, V_1, ... per token.
+        """Return a data frame with one row per solution and one column per overlap (q_1, V_1, ...) and loss.
 
         Args:
-            stability: whether verdicts are included, which are computed if they are missing.
-            names: your own symbols for quantities, as {"theta": "T"}.
+            stability: whether columns of the stability verdict are included (computed if missing).
+            names: your own symbols for quantities, for example {"theta": "T"}.
         """
         return presenting.to_frame(self, stability, names)
 
@@ -69,8 +69,9 @@ class CurveResults(BranchResults[AnyPoint]):
 
     Attributes:
         solutions: solutions in ascending order of the parameter.
-        ends: below and above, (last value with the branch, first value without it); None if it exists up to the edge.
-        out_of_time: whether a time limit ended it before all values were asked for.
+        ends: lower and upper end of the branch, each as (last value with it, first value without it); None if the
+            branch exists up to the edge of the grid.
+        out_of_time: whether a time limit ended the computation before all values were tried.
     """
 
     parameter: str
@@ -80,7 +81,7 @@ class CurveResults(BranchResults[AnyPoint]):
     out_of_time: bool = False
 
     def __getitem__(self, column: str) -> np.ndarray:
-        """Return a column of `to_pandas` by name, as curve["test_error"], (N,)."""
+        """Return a column of the table by name, for example curve["test_error"], with one entry per solution."""
         frame = self.to_pandas()
         if column not in frame:
             raise KeyError(describe_unknown_name("column", column, map(str, frame.columns)))
@@ -91,7 +92,7 @@ class CurveResults(BranchResults[AnyPoint]):
         return iter(self.solutions)
 
     def end_text(self, symbol: str | None = None) -> str:
-        """Return a sentence on where the branch ends; `symbol` replaces the name of the parameter."""
+        """Return a sentence that says where the branch ends; `symbol` replaces the name of the parameter."""
         parts, shown = [], symbol or self.parameter
         for side, end in zip(("below", "above"), self.ends, strict=True):
             if end is not None:

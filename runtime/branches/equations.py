@@ -23,16 +23,16 @@ _SECOND_ORDER = ((1, 1 / 2), (-1, -1 / 2))
 _FOURTH_ORDER = ((1, 2 / 3), (-1, -2 / 3), (2, -1 / 12), (-2, 1 / 12))
 
 
-def unchanged_rule(rule: Rule) -> Rule:
+def keep_rule_unchanged(rule: Rule) -> Rule:
     """Return the quadrature rule unchanged (the default of the argument `change`)."""
     return rule
 
 
 class BranchEquations:
-    """The saddle point equations of one branch, or of several branches that share parameters.
+    """The saddle-point equations of one branch, or of several branches that share parameters.
 
-    Unknowns are the coordinates x of every branch, then the parameters; the equations come in replicates. Subclasses
-    add one equation, which vanishes at an event, by `event_equation` and `event_equation_gradient`.
+    Unknowns are the coordinates of every branch, then the parameters; every replicate of the quadrature rule has its
+    own equations. Subclasses add one equation, which holds at an event (crossing, fold, instability).
     """
 
     depend_on_slopes = False  # whether some of the equations depend on slopes of the averages
@@ -42,20 +42,22 @@ class BranchEquations:
         self.branch = branches[0]
 
     def split_coordinates_and_parameters(self, z: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the coordinates of every branch, (k,) each, and the values of the parameters."""
-        return tuple(np.split(z, np.cumsum([branch.coordinate_count for branch in self.branches])))
+        """Split the unknowns into the coordinates of every branch and the values of the parameters."""
+        return tuple(np.split(z, np.cumsum([branch.dimension_of_invariant_states for branch in self.branches])))
 
     @property
     def rules_of_branches(self) -> tuple[Rule, ...]:
-        """Return the rules of the overlaps of each branch."""
+        """Return the quadrature rule of the overlaps for each branch."""
         return tuple(branch.rule for branch in self.branches)
 
-    def channel_averages(self, z: np.ndarray, change: RuleChange = unchanged_rule) -> tuple[SaddlePointAverages, ...]:
-        """Return the channel averages in the equations, one per rule of `rules_of_branches`.
+    def channel_averages(
+        self, z: np.ndarray, change: RuleChange = keep_rule_unchanged
+    ) -> tuple[SaddlePointAverages, ...]:
+        """Return the channel averages at the unknowns, one for each quadrature rule of `rules_of_branches`.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rules by others.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
         *places, values = self.split_coordinates_and_parameters(z)
         visits = cycle(zip(self.branches, places, strict=True))
@@ -65,29 +67,29 @@ class BranchEquations:
         )
 
     def update_bordering_vectors(self, z: np.ndarray) -> None:
-        """Update constants of the event equation at a nearby point; without an event nothing is done."""
+        """Update the constants that the event equation depends on, at a nearby point; do nothing without an event."""
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray | None:
-        """Return the event equation, (R,), or one value () for all replicates; None without an event.
+        """Return the value of the event equation, per replicate or once for all replicates; None without an event.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rules by others.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
         return None
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the event equation, (1, len(z)); (0, len(z)) without an event."""
+        """Return the derivatives of the event equation in the unknowns, as one row; no row without an event."""
         return np.zeros((0, len(z)))
 
-    def replicate_residuals(self, z: np.ndarray, change: RuleChange = unchanged_rule) -> np.ndarray:
-        """Return the equations of every replicate, (R, n); their means, (1, n), if numbers of replicates differ.
+    def replicate_residuals(self, z: np.ndarray, change: RuleChange = keep_rule_unchanged) -> np.ndarray:
+        """Return the residuals, one row per replicate; a single row of means if the branches differ in replicates.
 
-        They are G(u) - u of docs/theory.md (5.15) in units of the block scales, then the event equation.
+        They are G(u) - u of docs/theory.md (5.15), relative to the sizes of q, V, m, ..., then the event equation.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rules by others.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
         *places, values = self.split_coordinates_and_parameters(z)
         columns = [
@@ -102,11 +104,11 @@ class BranchEquations:
         return np.column_stack(columns)
 
     def residual_of_equations(self, z: np.ndarray) -> np.ndarray:
-        """Return the mean of the equations over the replicates, (n,)."""
+        """Return the residuals of the equations, averaged over the replicates of the quadrature rule."""
         return self.replicate_residuals(z).mean(axis=0)
 
     def residual_jacobian(self, z: np.ndarray) -> np.ndarray:
-        """Return the Jacobian of the equations, (n, len(z))."""
+        """Return the Jacobian of the equations, one column per unknown."""
         *places, values = self.split_coordinates_and_parameters(z)
         first, count = 0, len(z) - len(values)
         out = np.zeros((count, len(z)))
@@ -117,21 +119,21 @@ class BranchEquations:
         return np.concatenate([out, self.event_equation_gradient(z)])
 
     def units_of_unknowns(self, z: np.ndarray) -> np.ndarray:
-        """Return the unit of every unknown, (len(z),): block scales, then the spans of the parameters."""
+        """Return the unit of every unknown: of coordinates the size of q, V, m, ...; of parameters the span."""
         *places, _ = self.split_coordinates_and_parameters(z)
         scales = (branch.coordinate_units(x) for branch, x in zip(self.branches, places, strict=True))
         return np.concatenate([*scales, self.branch.span])
 
     def symmetry_orbit_directions(self, z: np.ndarray) -> np.ndarray:
-        """Return directions along the orbit of the continuous symmetry of a single branch, (len(z), j)."""
+        """Return directions of the unknowns, in columns, along which a continuous symmetry moves a solution."""
         if len(self.branches) > 1:
             return np.empty((len(z), 0))
         orbit = self.branch.symmetry_orbit_directions(*self.split_coordinates_and_parameters(z))
         return np.concatenate([orbit, np.zeros((len(z) - len(orbit), orbit.shape[1]))])
 
 
-class SingularEquations(BranchEquations):
-    """The equations of a saddle point at which 1 is an eigenvalue of dG/du in a sector; unknowns (x, parameters).
+class SingularJacobianEquations(BranchEquations):
+    """The equations of a saddle point at which 1 is an eigenvalue of dG/du in a symmetry sector (fold, instability).
 
     The event equation is the g of the bordered system [[dG/du - 1, b], [c^T, 0]] (v, g) = (0, 1): smooth, and zero
     exactly where the block is singular (docs/theory.md (9.2); Govaerts, Numerical Methods for Bifurcations, SIAM
@@ -140,7 +142,7 @@ class SingularEquations(BranchEquations):
 
     Args:
         branch: the branch.
-        sector: orthonormal directions (r, n) in units of the block scales, a space that dG/du maps to itself.
+        sector: orthonormal basis, in rows, of a space that dG/du maps to itself, relative to the sizes of q, V, m, ...
     """
 
     def __init__(self, branch: BranchMap, sector: np.ndarray) -> None:
@@ -156,9 +158,9 @@ class SingularEquations(BranchEquations):
     def _jacobian_times_sector_direction(
         self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: RuleChange, widened: float | None = 1.0
     ) -> np.ndarray:
-        """Return (dG/du - 1) times a direction (r,) of the sector, for each replicate.
+        """Return (dG/du - 1) times a direction of the symmetry sector, for each replicate.
 
-        `widened` is a factor of the steps of differences; None for second-order differences, which are less accurate.
+        `widened` multiplies the difference steps; None: second-order differences, which are less accurate.
         """
         u = self.branch.state_from_coordinates(self.split_coordinates_and_parameters(z)[0])
         values, rule = self.split_coordinates_and_parameters(z)[1], change(self.branch.rule)
@@ -170,7 +172,8 @@ class SingularEquations(BranchEquations):
         def _differentiate_map_along_direction(step: float, stencil: tuple[tuple[int, float], ...]) -> np.ndarray:
             shift = step * scales * (direction @ self.sector)
             images = [
-                weight * self.branch.images_by_replicate(u + offset * shift, values, rule) for offset, weight in stencil
+                weight * self.branch.map_images_by_replicate(u + offset * shift, values, rule)
+                for offset, weight in stencil
             ]
             return np.sum(images, axis=0) / (step * scales) @ self.sector.T - direction
 
@@ -183,29 +186,29 @@ class SingularEquations(BranchEquations):
             (widened or 1.0) * self._difference_step_for_curvature(change), _SECOND_ORDER
         )
 
-    def sector_jacobian_blocks(
-        self, z: np.ndarray, change: RuleChange = unchanged_rule, widened: float = 1.0
+    def jacobian_blocks_of_sector(
+        self, z: np.ndarray, change: RuleChange = keep_rule_unchanged, widened: float = 1.0
     ) -> np.ndarray:
-        """Return dG/du - 1 in the sector for each replicate, (R, r, r).
+        """Return the block of dG/du - 1 in the symmetry sector for each replicate.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rule by another.
-            widened: factor of the steps of differences.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
+            widened: factor that multiplies the difference steps.
         """
-        scales = self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0])
+        scales = self.branch.block_scales_at_coordinates(self.split_coordinates_and_parameters(z)[0])
         units = np.eye(len(self.sector))
         return np.stack(
             [self._jacobian_times_sector_direction(z, unit, scales, change, widened) for unit in units], axis=2
         )
 
     def update_bordering_vectors(self, z: np.ndarray) -> None:
-        """Update the bordering vectors b and c: singular vectors at the smallest singular value."""
-        left, _, right = np.linalg.svd(self.sector_jacobian_blocks(z).mean(axis=0))
+        """Update the vectors that border the singular Jacobian: its singular vectors at the smallest singular value."""
+        left, _, right = np.linalg.svd(self.jacobian_blocks_of_sector(z).mean(axis=0))
         self.left, self.right = left[:, -1], right[-1]
 
     def _solve_bordered_system(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return right and left null vectors, and g, of the bordered system."""
+        """Return the null vectors of a bordered block, right and left, and the number g that is 0 if it is singular."""
         r = len(block)
         whole = np.zeros((r + 1, r + 1))
         whole[:r, :r], whole[:r, r], whole[r, :r] = block, self.left, self.right
@@ -216,77 +219,77 @@ class SingularEquations(BranchEquations):
         return right[:r], left[:r], float(right[r])
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the singularity condition g of docs/theory.md (9.2), of every replicate, (R,).
+        """Return the number g by every replicate: zero where the Jacobian is singular, docs/theory.md (9.2).
 
         Args:
-            z: unknowns.
-            change: function that replaces the rule by another.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
-        return np.array([self._solve_bordered_system(block)[2] for block in self.sector_jacobian_blocks(z, change)])
+        return np.array([self._solve_bordered_system(block)[2] for block in self.jacobian_blocks_of_sector(z, change)])
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the gradient -w^T d(dG/du) v of the singularity condition g, at fixed null vectors v, w."""
-        right, left, _ = self._solve_bordered_system(self.sector_jacobian_blocks(z).mean(axis=0))
+        """Return the gradient of the singularity condition g, -w^T d(dG/du) v with null vectors v, w of dG/du - 1."""
+        right, left, _ = self._solve_bordered_system(self.jacobian_blocks_of_sector(z).mean(axis=0))
         scales, coarse = (
-            self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0]),
-            self.branch.rule_of_derivatives(*self.split_coordinates_and_parameters(z)),
+            self.branch.block_scales_at_coordinates(self.split_coordinates_and_parameters(z)[0]),
+            self.branch.quadrature_rule_of_derivatives(*self.split_coordinates_and_parameters(z)),
         )
 
-        def projected_jacobian_at(there: np.ndarray) -> np.ndarray:
+        def projected_jacobian_at_unknowns(there: np.ndarray) -> np.ndarray:
             return -np.atleast_1d(
                 left @ self._jacobian_times_sector_direction(there, right, scales, lambda _: coarse, None).mean(axis=0)
             )
 
         steps = self._difference_step_for_curvature(lambda _: coarse) * self.units_of_unknowns(z)
-        return jacobian_by_differences(projected_jacobian_at, z, steps)
+        return jacobian_by_differences(projected_jacobian_at_unknowns, z, steps)
 
     def event_equation_error(self, z: np.ndarray) -> float:
-        """Return an upper estimate of the truncation error of g: its change by difference steps twice as long."""
+        """Return an upper estimate of the truncation error of the event equation, by difference steps twice as long."""
         marks = [
-            self._solve_bordered_system(self.sector_jacobian_blocks(z, widened=widened).mean(axis=0))[2]
+            self._solve_bordered_system(self.jacobian_blocks_of_sector(z, widened=widened).mean(axis=0))[2]
             for widened in (1.0, 2.0)
         ]
         return abs(marks[1] - marks[0])
 
     def fold_parameter_error(self, z: np.ndarray, matrix: np.ndarray) -> float:
-        """Return the error of a fold's parameter due to the error of the singularity condition g.
+        """Return the error of the parameter at a fold due to the error of the singularity condition g.
 
         Along the branch g changes by g_s ds and the parameter, stationary at the fold, by 1/2 g_s / (w^T dG/dp) ds^2.
-        The error of g is its residual plus `event_equation_error`.
+        The error of g is the sum of its residual and `event_equation_error`.
 
         Args:
             z: unknowns near the fold.
-            matrix: slopes (k + 1, k + 1) at z.
+            matrix: Jacobian of the equations at z, event equation included, one column per unknown.
         """
-        block = self.sector_jacobian_blocks(z).mean(axis=0)
+        block = self.jacobian_blocks_of_sector(z).mean(axis=0)
         right, left, event_equation = self._solve_bordered_system(block)
         scales, event_equation_error = (
-            self.branch.block_scales_at(self.split_coordinates_and_parameters(z)[0]),
+            self.branch.block_scales_at_coordinates(self.split_coordinates_and_parameters(z)[0]),
             abs(event_equation) + self.event_equation_error(z),
         )
         tangent = self.branch.coordinates_of_state(scales * (right @ self.sector))
         mark_slope = abs(float(matrix[-1, :-1] @ tangent))
-        tangent_parameter_component = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
-        return event_equation_error**2 / max(2 * mark_slope * tangent_parameter_component, 1e-300)
+        slope_in_parameter = abs(float((left * np.sqrt(self.branch.norms)) @ matrix[:-1, -1]))
+        return event_equation_error**2 / max(2 * mark_slope * slope_in_parameter, 1e-300)
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
-        """Return the null vector of dG/du - 1, packed, (n,), of norm 1 in units of the block scales."""
-        right, _, _ = self._solve_bordered_system(self.sector_jacobian_blocks(z).mean(axis=0))
+        """Return the null vector of dG/du - 1 as packed overlaps, of norm 1 relative to the sizes of q, V, m, ..."""
+        right, _, _ = self._solve_bordered_system(self.jacobian_blocks_of_sector(z).mean(axis=0))
         direction = right @ self.sector
         return direction / np.linalg.norm(direction)
 
 
-def branching_coefficient(equations: SingularEquations, z: np.ndarray, tolerance: float) -> float:
-    """Return the branching coefficient c of a loss of stability: on the new branch the parameter moves by c eps^2.
+def branching_coefficient(equations: SingularJacobianEquations, z: np.ndarray, tolerance: float) -> float:
+    """Return the coefficient c of a symmetry-breaking branch: the parameter changes by c eps^2 at its amplitude eps.
 
-    The new branch is corrected at an amplitude eps along the null direction; nan where that fails. A positive value
+    The new branch is computed at an amplitude eps along the null direction; nan where that fails. A positive value
     means larger values of the first parameter. If the branch is stable below, the transition is continuous
     (supercritical) for a positive c and discontinuous (subcritical) for a negative one.
 
     Args:
-        equations: equations of the loss of stability.
+        equations: equations of the instability at which the branch begins.
         z: unknowns of these equations.
-        tolerance: residual of the corrector.
+        tolerance: largest residual at which a point of the new branch counts as solved.
     """
     amplitude = BranchDerivativeOptions.current().amplitude
     direction, branch = equations.null_direction(z), equations.branch
@@ -295,7 +298,7 @@ def branching_coefficient(equations: SingularEquations, z: np.ndarray, tolerance
     problem = replace(branch.problem.with_(**{k: float(v) for k, v in others.items()}), search=branch.problem.search)
     symmetry = symmetry_that_keeps_direction(direction, branch)
     broken = BranchMap(problem, branch.parameters[:1], [float(branch.span[0])], symmetry, branch.rule)
-    system, scales = BranchEquations(broken), branch.block_scales_at(x)
+    system, scales = BranchEquations(broken), branch.block_scales_at_coordinates(x)
     start = np.append(
         broken.coordinates_of_state(branch.state_from_coordinates(x) + amplitude * scales * direction), values[0]
     )
@@ -310,7 +313,10 @@ def branching_coefficient(equations: SingularEquations, z: np.ndarray, tolerance
 
 
 class CrossingEquations(BranchEquations):
-    """The equations of two branches with equal free entropy; unknowns (x of the first, x of the second, parameters)."""
+    """The equations of two branches with equal free entropy.
+
+    Unknowns are the coordinates of both branches, then the parameters.
+    """
 
     def __init__(self, first: BranchMap, second: BranchMap, loss_unit: float) -> None:
         super().__init__(first, second)
@@ -318,13 +324,13 @@ class CrossingEquations(BranchEquations):
 
     @property
     def rules_of_branches(self) -> tuple[Rule, ...]:
-        """Return the quadrature rules of the overlaps and of the free entropies of both branches."""
+        """Return the quadrature rules of the overlaps, then of the free entropies, for both branches."""
         return *super().rules_of_branches, *(branch.loss_rule for branch in self.branches)
 
     def _free_entropy_difference(
         self, places: Sequence[np.ndarray], values: np.ndarray, change: RuleChange
     ) -> np.ndarray:
-        """Return the difference of the free entropies of both branches, per replicate, in units of the loss."""
+        """Return the difference of the free entropies of both branches for each replicate, divided by its scale."""
         first, second = (
             branch.free_entropies_by_replicate(x, values, change(branch.loss_rule))
             for branch, x in zip(self.branches, places, strict=True)
@@ -334,50 +340,56 @@ class CrossingEquations(BranchEquations):
         return (first - second) / self.loss_unit
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return Phi_1 - Phi_2 (docs/theory.md (9.1)) in units of the loss.
+        """Return the difference Phi_1 - Phi_2 of the free entropies of two branches (docs/theory.md (9.1)), scaled.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rules by others.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
         *places, values = self.split_coordinates_and_parameters(z)
         return self._free_entropy_difference(places, values, change)
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of Phi_1 - Phi_2, in the parameters alone: Phi is stationary in the overlaps."""
+        """Return the derivatives of Phi_1 - Phi_2 in the unknowns; only those in parameters differ from zero.
+
+        The free entropy Phi is stationary in the overlaps.
+        """
         *places, values = self.split_coordinates_and_parameters(z)
         steps = self.branch.parameter_difference_steps(smooth_factor=10)
 
-        def free_entropy_difference_at(there: np.ndarray) -> np.ndarray:
-            return np.atleast_1d(self._free_entropy_difference(places, there, unchanged_rule).mean())
+        def free_entropy_difference_at_parameters(there: np.ndarray) -> np.ndarray:
+            return np.atleast_1d(self._free_entropy_difference(places, there, keep_rule_unchanged).mean())
 
-        moved = jacobian_by_differences(free_entropy_difference_at, values, steps)
+        moved = jacobian_by_differences(free_entropy_difference_at_parameters, values, steps)
         return np.concatenate([np.zeros((1, len(z) - len(values))), moved], axis=1)
 
 
 class ConditionEquations(BranchEquations):
-    """The equations of a saddle point at which a function of (problem, overlaps) vanishes; unknowns (x, parameters)."""
+    """The equations of a saddle point at which a function of problem and overlaps vanishes.
+
+    Unknowns are the coordinates of the branch, then the parameters.
+    """
 
     def __init__(self, branch: BranchMap, condition: Callable[[Problem, Overlaps, Rule], float], unit: float) -> None:
         super().__init__(branch)
         self.condition, self.unit = condition, unit
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the difference between the sides of the condition, one number, in its unit.
+        """Return the difference between the two sides of the condition, as one number, divided by its scale.
 
         Args:
-            z: unknowns.
-            change: function that replaces the rule by another.
+            z: unknowns: coordinates of every branch, then the parameters.
+            change: function that replaces a quadrature rule by another, for example by a finer one.
         """
         x, values = self.split_coordinates_and_parameters(z)
         problem, overlaps = self.branch.problem_at_parameters(values), self.branch.overlaps_from_coordinates(x)
         return np.array(self.condition(problem, overlaps, change(self.branch.rule)) / self.unit)
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the condition's difference, by central differences."""
+        """Return the derivatives of the difference between the sides of the condition, by central differences."""
         options = BranchDerivativeOptions.current()
         sampled = self.branch.rule.replicated
         steps = (options.sampled_parameter_step if sampled else options.curvature_step) * self.units_of_unknowns(z)
         return jacobian_by_differences(
-            lambda there: np.atleast_1d(self.event_equation(there, unchanged_rule)), z, steps
+            lambda there: np.atleast_1d(self.event_equation(there, keep_rule_unchanged)), z, steps
         )

@@ -15,18 +15,18 @@ from ..problems.problem import Problem
 def check_parameter_grid(
     problem: Problem, over: str, values: Iterable[float] | None, ranges: Mapping[str, Sequence[float]]
 ) -> tuple[Problem, str, list[float]]:
-    """Return problem, parameter name and ascending parameter values from the arguments of `curve`.
+    """Check the arguments of `curve`; return problem, parameter name and ascending parameter values.
 
     A range between two arrays becomes a path from one to the other, with a parameter from 0 to 1.
 
     Args:
         problem: the problem.
-        over: the parameter, unless `ranges` names it.
+        over: name of the parameter; None if `ranges` has it.
         values: values of the parameter.
-        ranges: one range or list by the name of its parameter, in place of `values`.
+        ranges: instead of `over` and `values`: one parameter name with its range or list of values.
 
     Raises:
-        InputError: no grid, an unknown parameter, or a value out of range.
+        InputError: no values, an unknown parameter, or a value out of range.
     """
     if ranges:
         if len(ranges) > 1 or values is not None:
@@ -51,11 +51,11 @@ def values_of_range_or_list(name: str, span: Any) -> np.ndarray:
     """Return parameter values from a range (low, high), (low, high, count), a list or an array.
 
     Args:
-        name: name of the parameter, for the message.
-        span: the range or list.
+        name: name of the parameter, for the error message.
+        span: the range, list or array.
 
     Raises:
-        InputError: it is neither.
+        InputError: `span` is neither a range nor a list of values.
     """
     try:
         numbers = np.asarray(span, float)

@@ -16,7 +16,7 @@ NODES = {1: 64, 2: 40, 3: 30, 4: 22}
 
 
 def boltzmann_node_count(problem: Problem, refinement: float) -> int:
-    """Return the number of Gauss-Legendre nodes per axis of X.
+    """Return the number of Gauss-Legendre nodes per student field in an average over the Boltzmann law.
 
     Args:
         problem: problem at a finite temperature.
@@ -28,14 +28,14 @@ def boltzmann_node_count(problem: Problem, refinement: float) -> int:
 def boltzmann_moment_sums(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> np.ndarray:
-    """Return sums of Boltzmann averages, one table row per chunk of nodes: moments of all tokens, then totals.
+    """Return sums of Boltzmann averages, one row per chunk of nodes: the moments of all tokens, then all others.
 
     Args:
         problem: problem at a finite temperature.
         fields: law of the fields.
-        nodes: (N, dimension), standard normal coordinates.
-        weights: (N,).
-        refinement: of the integral over X, see `boltzmann_node_count`.
+        nodes: standard normal coordinates, one node per row.
+        weights: weight of each node.
+        refinement: factor on the default number of nodes of the student field X, see `boltzmann_node_count`.
     """
     channel = problem.solver.thermal_channel
     law = (
@@ -52,14 +52,14 @@ def boltzmann_moment_sums(
 def boltzmann_response_jacobians(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, refinement: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights (M,) and Jacobians G = dg/domega (M, D, D), one per node and discrete noise value.
+    """Return weights and Jacobians dg/domega of the field g at a finite temperature, per node and discrete noise value.
 
     Args:
         problem: problem at a finite temperature.
         fields: law of the fields.
-        nodes: (N, dimension), standard normal coordinates.
-        weights: (N,).
-        refinement: of the integral over X, see `boltzmann_node_count`.
+        nodes: standard normal coordinates, one node per row.
+        weights: weight of each node.
+        refinement: factor on the default number of nodes of the student field X, see `boltzmann_node_count`.
     """
     channel = problem.solver.thermal_channel
     shares, matrices = allocate_response_jacobians(channel, nodes)
@@ -74,7 +74,7 @@ def boltzmann_response_jacobians(
 
 
 def _gaussian_log_normalisation(problem: Problem, fields: FieldLaw) -> float:
-    """Return T log of the integral of exp(-(X - omega)^T V^{-1} (X - omega) / (2 T)) over X."""
+    """Return T log Z at temperature T, Z being the integral of exp(-x^T V^{-1} x / (2 T)) over all fields x."""
     count = problem.solver.thermal_channel.FIELDS
     volume = count * np.log(2 * np.pi * problem.temperature) + float(np.linalg.slogdet(fields.variance)[1].sum())
     return problem.temperature * volume / 2
@@ -83,11 +83,11 @@ def _gaussian_log_normalisation(problem: Problem, fields: FieldLaw) -> float:
 def _thermal_integral_arguments(
     problem: Problem, fields: FieldLaw, refinement: float
 ) -> tuple[np.ndarray | float, ...]:
-    """Return the arguments of the generated loops that belong to the integral over X.
+    """Return the arguments of the compiled loops that belong to the integral over the student's fields X.
 
-    They are the scales of the noise, the constants, the temperature, kinks of the loss in X as (number of the field,
-    place), and Gauss-Legendre nodes and weights (N, 2).
+    They are the standard deviations of the noise, the model's constants, the temperature, the kinks of the loss as
+    (number of the field, position), and a table of Gauss-Legendre nodes and weights.
     """
     rule = np.stack(gauss_legendre(boltzmann_node_count(problem, refinement)), axis=1)
-    kinks = np.array(problem.single_field_kinks(fields.constants), float).reshape(-1, 2)
+    kinks = np.array(problem.kinks_along_single_fields(fields.constants), float).reshape(-1, 2)
     return problem.noise_scale, fields.constants, problem.temperature, kinks, rule

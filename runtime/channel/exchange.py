@@ -24,33 +24,35 @@ _BLOCK = 8192  # nodes that fit a processor's cache
 
 @dataclass(frozen=True)
 class SymmetryReduction:
-    """A group of exchanges that leave the law of the fields, the loss and mostly the quadrature nodes invariant.
+    """A symmetry group: permutations of tokens and sign flips of columns under which the channel is invariant.
 
-    The identity is left out; an empty group stands for no symmetry.
+    Attributes:
+        exchanges: elements of the group except the identity; empty without symmetry.
     """
 
     exchanges: tuple[SignedPermutation, ...]
 
     @classmethod
-    def from_rule_nodes(
+    def symmetries_of_law_and_nodes(
         cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...], axes: Sequence[Axis] | None
     ) -> SymmetryReduction:
-        """Return the exchanges that leave loss, law and quadrature nodes invariant, for one assignment of labels.
+        """Return the symmetries of the loss, the law of the fields and the quadrature nodes, given the labels.
 
         Args:
             problem: problem that defines the loss.
             fields: law of the fields.
             labels: label of every token.
-            axes: nodes and weights of every coordinate of Y, then of the noise; None for a rule that is no product,
-                which has no symmetries.
+            axes: nodes and weights of every teacher field, then of the noise; None for a rule that is no product: the
+                group is then empty.
         """
         if not axes:
             return cls(())
-        return cls.from_field_law(problem, fields, labels).subgroup(lambda e: _is_node_symmetry(e, problem, axes))
+        group = cls.symmetries_of_field_law(problem, fields, labels)
+        return group.subgroup_satisfying(lambda e: _is_symmetry_of_nodes(e, problem, axes))
 
     @classmethod
-    def from_field_law(cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return the exchanges that leave loss and law of the fields invariant, for one assignment of labels.
+    def symmetries_of_field_law(cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
+        """Return the symmetries of the loss and of the law of the fields, given the labels of the tokens.
 
         Args:
             problem: problem that defines the loss.
@@ -60,28 +62,29 @@ class SymmetryReduction:
         found = [e for e in loss_symmetries(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
         if not found:
             return cls(())
-        blocks = _field_law_arrays(fields)
+        blocks = _arrays_of_field_law(fields)
         law = np.concatenate([block.ravel() for block in blocks])
         tolerance = np.concatenate([np.full(block.size, EXACT * np.abs(block).max(initial=0.0)) for block in blocks])
         shapes = tuple(block.shape for block in blocks)
 
         def _preserves_field_law(exchange: SignedPermutation) -> bool:
-            places, signs = _field_law_permutation(exchange, shapes)
+            places, signs = _permutation_of_field_law_arrays(exchange, shapes)
             return bool((np.abs(law - law[places] * signs) <= tolerance).all())
 
         return cls(tuple(e for e in found if _preserves_field_law(e)))
 
-    def subgroup(self, keeps: Callable[[SignedPermutation], bool]) -> SymmetryReduction:
-        """Return the subgroup of the exchanges that satisfy a condition."""
+    def subgroup_satisfying(self, keeps: Callable[[SignedPermutation], bool]) -> SymmetryReduction:
+        """Return the group of those symmetries that satisfy a condition."""
         return SymmetryReduction(tuple(e for e in self.exchanges if keeps(e)))
 
     def orbit_sizes(self, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0) -> np.ndarray:
-        """Return the orbit size of one node per orbit and 0 for all other nodes, (N,).
+        """Return a weight of each node: the size of its orbit for one node per orbit, 0 for the other nodes.
 
         Args:
-            nodes: (N, coordinates of Y, of omega where student_rank is given, and of the noise), standard normal.
+            nodes: standard normal coordinates of teacher fields, of student fields (if `student_rank` is given) and of
+                noise, one node per row.
             teacher_rank: columns of the teacher, t.
-            student_rank: columns of the student, s; 0 where nodes have no coordinates of omega.
+            student_rank: columns of the student, s; 0 where nodes have no coordinates of the student field omega.
         """
         if not self.exchanges:
             return np.ones(len(nodes))
@@ -101,33 +104,33 @@ class SymmetryReduction:
                 first = gap > -_NODE_ROUNDING
                 left, own, kept = left[first], own[first], kept[first]
                 fixed = fixed[first] + (np.abs(gap[first]) <= _NODE_ROUNDING)
-            out[kept] = self._group_order / fixed
+            out[kept] = self._order_of_symmetry_group / fixed
         return out
 
     def average_moments_over_group(self, out: np.ndarray, row: int, moments: Moments) -> np.ndarray:
-        """Return channel sums with the moments of the tokens averaged over the group.
+        """Return channel sums in which the moments of the tokens are averaged over the symmetry group.
 
         Args:
-            out: moments of all tokens (L row,), then invariant sums.
+            out: moments of one token after the other, then sums that are invariant.
             row: number of moments per token.
-            moments: the generated MOMENTS.
+            moments: name, shape and offset of each moment of a token (MOMENTS of the generated channel).
         """
         if not self.exchanges:
             return out
         tokens = len(self.exchanges[0].tokens)
         rows = out[: tokens * row].reshape(tokens, row)
         total = rows + sum(e.permute_channel_averages(rows, moments) for e in self.exchanges)
-        return np.concatenate([total.ravel() / self._group_order, out[tokens * row :]])
+        return np.concatenate([total.ravel() / self._order_of_symmetry_group, out[tokens * row :]])
 
     def average_derivatives_over_group(
         self, out: np.ndarray, row: int, moments: Moments, units: UnitOverlaps, clusters: int
     ) -> np.ndarray:
-        """Return derivatives (L row, n) of the moments in the packed overlaps, averaged over the group.
+        """Return derivatives of the moments with respect to the packed overlaps, averaged over the symmetry group.
 
         Args:
-            out: derivatives before averaging.
+            out: derivatives before averaging, shape (moments of all tokens, packed overlaps).
             row: number of moments per token.
-            moments: the generated MOMENTS.
+            moments: name, shape and offset of each moment of a token (MOMENTS of the generated channel).
             units: unit vectors of the packed overlaps.
             clusters: number of clusters.
         """
@@ -135,33 +138,46 @@ class SymmetryReduction:
         for e in self.exchanges:
             images = (out @ _exchange_matrix_on_overlaps(e, units, clusters).T).T.reshape(len(units), -1, row)
             total += np.stack([e.permute_channel_averages(rows, moments).ravel() for rows in images], axis=1)
-        return total / self._group_order
+        return total / self._order_of_symmetry_group
 
     def average_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean Jacobians E[G_ll], G = dg/domega, (L, s, s), averaged over the group."""
+        """Return the mean Jacobian E[dg_l / domega_l] of each token, averaged over the symmetry group.
+
+        Args:
+            values: mean Jacobians before averaging, shape (L, s, s).
+        """
         total = values.copy()
         for e in self.exchanges:
             sign = np.array(e.student, float)
-            total += values[e.token_order] * np.multiply.outer(sign, sign)
-        return total / self._group_order
+            total += values[e.source_token_indices] * np.multiply.outer(sign, sign)
+        return total / self._order_of_symmetry_group
 
     def average_squared_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean squares E[G_ll' (x) G_ll'] of Jacobians, (L, L, s, s, s, s), averaged over the group."""
+        """Return the mean squares E[G (x) G] of the Jacobians G = dg_l / domega_l' averaged over the symmetry group.
+
+        Args:
+            values: mean squares for each pair of tokens l, l', shape (L, L, s, s, s, s).
+        """
         total = values.copy()
         for e in self.exchanges:
             sign = np.array(e.student, float)
             total += np.einsum(
-                "lmaebf,a,e,b,f->lmaebf", values[e.token_order][:, e.token_order], sign, sign, sign, sign
+                "lmaebf,a,e,b,f->lmaebf",
+                values[e.source_token_indices][:, e.source_token_indices],
+                sign,
+                sign,
+                sign,
+                sign,
             )
-        return total / self._group_order
+        return total / self._order_of_symmetry_group
 
     @cached_property
-    def _group_order(self) -> int:
+    def _order_of_symmetry_group(self) -> int:
         return 1 + len(self.exchanges)
 
 
 def _exchange_matrix_on_overlaps(exchange: SignedPermutation, units: UnitOverlaps, clusters: int) -> np.ndarray:
-    """Return the orthogonal matrix (n, n) by which an exchange acts on packed overlaps."""
+    """Return the orthogonal matrix by which a symmetry acts on the vector of packed overlaps."""
     unpacked = [Overlaps.unpack(unit, units.sizes) for unit in np.eye(len(units))]
     return np.stack([exchange.permute_overlaps(one, clusters).pack() for one in unpacked], axis=1)
 
@@ -169,27 +185,27 @@ def _exchange_matrix_on_overlaps(exchange: SignedPermutation, units: UnitOverlap
 def apply_exchange_to_nodes(
     exchange: SignedPermutation, nodes: np.ndarray, teacher_rank: int, student_rank: int = 0
 ) -> np.ndarray:
-    """Return the images of nodes in the standard normal coordinates of Y, of omega and of the noise.
+    """Return the images of quadrature nodes under a symmetry.
 
     Args:
         exchange: symmetry to apply.
-        nodes: (N, dimension).
+        nodes: standard normal coordinates of teacher fields, student fields and noise, one node per row.
         teacher_rank: columns of the teacher, t.
-        student_rank: columns of the student, s; 0 where nodes have no coordinates of omega.
+        student_rank: columns of the student, s; 0 where nodes have no coordinates of the student field omega.
     """
     tokens = len(exchange.tokens)
     y, x = tokens * teacher_rank, tokens * student_rank
     known, fields, noise = np.split(nodes, [y, y + x], axis=1)
     images = [
-        block.reshape(len(nodes), tokens, -1)[:, exchange.token_order] * np.array(signs, float)
+        block.reshape(len(nodes), tokens, -1)[:, exchange.source_token_indices] * np.array(signs, float)
         for block, signs in ((known, exchange.teacher), (fields, exchange.student))
         if block.size
     ]
     return np.concatenate([*(image.reshape(len(nodes), -1) for image in images), exchange.noise * noise], axis=1)
 
 
-def _field_law_arrays(fields: FieldLaw) -> tuple[np.ndarray, ...]:
-    """Return the arrays that define the law of the fields, in the order of `_AXIS_KINDS`."""
+def _arrays_of_field_law(fields: FieldLaw) -> tuple[np.ndarray, ...]:
+    """Return the means, factors and variances that define the law of the fields, in the order of `_AXIS_KINDS`."""
     return (
         fields.teacher_mean,
         fields.teacher_factor,
@@ -204,15 +220,15 @@ _AXIS_KINDS = "t", "tt", "s", "st", "ss", "ss"  # axes after that of the tokens:
 
 
 @lru_cache(maxsize=1024)
-def _field_law_permutation(
+def _permutation_of_field_law_arrays(
     exchange: SignedPermutation, shapes: tuple[tuple[int, ...], ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the permutation and signs by which an exchange acts on the flattened arrays of the field law."""
+    """Return the permutation and the signs by which a symmetry acts on the flattened arrays of the field law."""
     columns = {"s": np.array(exchange.student, float), "t": np.array(exchange.teacher, float)}
     places, signs, first = [], [], 0
     for shape, kind in zip(shapes, _AXIS_KINDS, strict=True):
         size = int(np.prod(shape))
-        places.append(np.arange(first, first + size).reshape(shape)[exchange.token_order].ravel())
+        places.append(np.arange(first, first + size).reshape(shape)[exchange.source_token_indices].ravel())
         sign = np.ones(())
         for axis in kind:
             sign = np.multiply.outer(sign, columns[axis])
@@ -221,16 +237,16 @@ def _field_law_permutation(
     return np.concatenate(places), np.concatenate(signs)
 
 
-def _is_node_symmetry(exchange: SignedPermutation, problem: Problem, axes: Sequence[Axis]) -> bool:
-    """Return whether an exchange maps the nodes and weights of a product rule to themselves."""
+def _is_symmetry_of_nodes(exchange: SignedPermutation, problem: Problem, axes: Sequence[Axis]) -> bool:
+    """Return whether a symmetry maps the nodes and weights of a product rule onto themselves."""
     teachers = problem.teacher_rank
     for l, source in enumerate(exchange.tokens):
         for b, sign in enumerate(exchange.teacher):
-            if not _is_equal_axis_up_to_sign(axes[l * teachers + b], axes[source * teachers + b], sign):
+            if not _are_axes_equal_up_to_sign(axes[l * teachers + b], axes[source * teachers + b], sign):
                 return False
-    return all(_is_equal_axis_up_to_sign(axis, axis, exchange.noise) for axis in axes[problem.tokens * teachers :])
+    return all(_are_axes_equal_up_to_sign(axis, axis, exchange.noise) for axis in axes[problem.tokens * teachers :])
 
 
-def _is_equal_axis_up_to_sign(one: Axis, other: Axis, sign: int) -> bool:
+def _are_axes_equal_up_to_sign(one: Axis, other: Axis, sign: int) -> bool:
     nodes, weights = other if sign > 0 else (-other[0][::-1], other[1][::-1])
     return len(nodes) == len(one[0]) and np.allclose(one[0], nodes, 0, 1e-10) and np.allclose(one[1], weights, 1e-9, 0)

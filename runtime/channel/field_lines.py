@@ -10,7 +10,7 @@ from .points import proximal_points_at_nodes
 
 
 def flatten_fields(x: np.ndarray) -> np.ndarray:
-    """Return fields X of shape (N, L, s) as an array (N, L s)."""
+    """Return student fields of shape (nodes, L, s) as an array of shape (nodes, L s)."""
     return x.reshape(len(x), -1)
 
 
@@ -18,9 +18,9 @@ def replace_coordinate(nodes: np.ndarray, axes: np.ndarray, values: np.ndarray) 
     """Return a copy of nodes in which one coordinate of every node is replaced.
 
     Args:
-        nodes: (N, dimension).
-        axes: number of the coordinate to set, (N,).
-        values: (N,).
+        nodes: coordinates, one node per row.
+        axes: number of the coordinate to replace, for each node.
+        values: new value of this coordinate, for each node.
     """
     moved = nodes.copy()
     np.put_along_axis(moved, axes[:, None], values[:, None], axis=1)
@@ -42,15 +42,15 @@ def bisect_steepest_intervals(
     Args:
         problem: problem with a proximal map.
         fields: law of the fields.
-        nodes: (N, dimension), a line through each.
-        axes: coordinate along which each line runs, (N,).
-        intervals: row of `nodes` of every interval, its lower and upper end, X at both (N, fields).
+        nodes: standard normal coordinates, one node per row; a line runs through each node.
+        axes: number of the coordinate along which each line runs.
+        intervals: five arrays: row of `nodes`, lower end, upper end, X at the lower end, X at the upper end.
         halvings: number of bisections.
         shortest: intervals over which X changes by less are dropped.
-        choice: value of the labelled noise.
+        choice: index of the discrete noise value.
 
     Returns:
-        the bisected intervals, in the form of `intervals`, and the number of proximal points computed.
+        the bisected intervals, in the format of `intervals`, and the number of proximal points computed.
     """
     row, low, high, x_low, x_high = intervals
     count = 0
@@ -81,15 +81,18 @@ def proximal_points_on_lines(
     ends: np.ndarray,
     choice: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return X on the line through every node, (N, ends, fields), and numbers of minima found, (N, ends).
+    """Return the proximal points X along the line through every node, and the numbers of minima found there.
 
     Args:
         problem: problem with a proximal map.
         fields: law of the fields.
-        nodes: (N, dimension).
-        axes: coordinate along which each line runs, (N,).
-        ends: coordinates along every line, (ends,).
-        choice: value of the labelled noise.
+        nodes: standard normal coordinates, one node per row.
+        axes: number of the coordinate along which each line runs.
+        ends: positions along every line.
+        choice: index of the discrete noise value.
+
+    Returns:
+        X of shape (nodes, positions, student fields), numbers of minima of shape (nodes, positions).
     """
     lines = replace_coordinate(
         np.repeat(nodes, len(ends), axis=0), np.repeat(axes, len(ends)), np.tile(ends, len(nodes))

@@ -19,12 +19,16 @@ Sampling = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class FieldLaw:
     """A joint Gaussian law of student and teacher fields for one assignment of labels (docs/theory.md (3.14)).
 
-    Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega.
+    Y = teacher_mean + teacher_factor z_Y,  omega = field_mean + field_from_teacher z_Y + field_factor z_omega, where
+    Y are the teacher's fields, omega the means of the student's fields, and z_Y, z_omega are standard normal.
 
     Attributes:
-        variance, precision: V and V^{-1}, (L, s, s).
-        field_precision: inverse covariance of omega given Y, (L, s, s).
-        log_normalisation: log of the density's constant, sum over tokens.
+        teacher_mean, field_mean: means of Y, shape (L, t), and of omega, shape (L, s).
+        teacher_factor, field_from_teacher, field_factor: matrices of the two equations above, one per token.
+        variance, precision: V and its inverse, shape (L, s, s) each.
+        field_precision: inverse covariance of omega given Y, shape (L, s, s).
+        log_normalisation: logarithm of the normalisation of the density of omega given Y, summed over tokens.
+        constants: the model's constants in the compiled functions of the loss.
     """
 
     teacher_mean: np.ndarray
@@ -40,7 +44,7 @@ class FieldLaw:
 
     @property
     def sampling_loop_arguments(self) -> Sampling:
-        """The leading arguments of the generated sampling loops."""
+        """The means and factors of the law, in the order in which the compiled sampling loops take them."""
         return (
             self.teacher_mean,
             self.teacher_factor,
@@ -50,11 +54,14 @@ class FieldLaw:
         )
 
     def planes_in_normal_coordinates(self, planes: np.ndarray, noise_scale: np.ndarray) -> np.ndarray:
-        """Return planes in (omega, Y, Gaussian noise) as planes in standard normal coordinates (z_Y, z_omega, noise).
+        """Return planes in fields and noise as planes in standard normal coordinates.
 
         Args:
-            planes: (K, D + L t + U + 1), see `Problem.kink_planes`; the same shape is returned.
-            noise_scale: standard deviations of the Gaussian noise, (U,).
+            planes: one plane per row: its coefficients of student fields, teacher fields and noise, and a constant.
+            noise_scale: standard deviation of each Gaussian noise variable.
+
+        Returns:
+            one plane per row: its coefficients of the coordinates z_Y, z_omega and noise, and a constant.
         """
         if not len(planes):
             return planes
@@ -73,39 +80,43 @@ class FieldLaw:
         return np.concatenate([on_teacher, on_fields, u * noise_scale, constant[:, None]], axis=1)
 
 
-def _factor_field_laws(
+def _covariance_factors_of_fields(
     overlaps: Overlaps, contexts: np.ndarray | slice, rho_star: np.ndarray
 ) -> tuple[list[np.ndarray], float]:
-    """Return the factors of the Gaussian laws of some contexts, (L, ...), and the sum of log det C.
+    """Return the covariance factors of teacher and student fields for some (token, cluster) pairs, and sum log det C.
 
-    They are T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T, F with F F^T = C, V^(-1) and C^(-1).
+    The factors are T with T T^T = rho*, theta T^(-T), C = q - theta rho*^(-1) theta^T, F with F F^T = C, V^(-1) and
+    C^(-1), with one matrix per pair each.
 
     Raises:
-        DomainError: V or C is not positive definite, or an overlap not finite: there is no law of the fields.
+        DomainError: V or C is not positive definite, or an overlap is not finite.
     """
     blocks = overlaps.q, overlaps.V, overlaps.theta, rho_star
     q, V, theta, rho = [np.ascontiguousarray(block[contexts], float) for block in blocks]
     found = [np.empty(block.shape) for block in (rho, theta, q, q, V, q)]
     log_det = load_compiled_loops("matrices").fill_field_laws(q, V, theta, rho, *found)
     if not np.isfinite(log_det) or not np.isfinite(overlaps.m).all():
-        raise DomainError("an overlap is not finite, or V or q - theta rho*^(-1) theta^T is not positive definite")
+        raise DomainError(
+            "all overlaps must be finite, V must be positive definite, and so must be q - theta rho*^(-1) theta^T, the "
+            "covariance of the student's fields given the teacher's"
+        )
     return found, log_det
 
 
-def channel_overlaps(part: Problem, overlaps: Overlaps) -> Overlaps:
-    """Return the overlaps of the fields that the loss depends on: those of the weights unless the problem is reduced.
+def overlaps_of_loss_fields(part: Problem, overlaps: Overlaps) -> Overlaps:
+    """Return the overlaps q, V, m, theta of those linear combinations of the fields that the loss depends on.
 
     Args:
-        part: full or reduced problem.
+        part: a reduced problem, over such combinations; for a full problem the overlaps are returned unchanged.
         overlaps: overlaps of the weights.
 
     Raises:
-        DomainError: V or the conditional covariance of the fields is not positive definite.
+        DomainError: V or the covariance of the student's fields given the teacher's is not positive definite.
     """
     if not isinstance(part, ReducedProblem):
         return overlaps
-    _factor_field_laws(make_q_positive_definite(part.full, overlaps), slice(None), part.full.law.rho_star)
-    return part.maps_of_overlaps_to_combinations.combination_overlaps_at(overlaps.pack())
+    _covariance_factors_of_fields(make_q_positive_definite(part.full, overlaps), slice(None), part.full.law.rho_star)
+    return part.maps_of_overlaps_to_combinations.map_overlaps_to_combinations(overlaps.pack())
 
 
 def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> FieldLaw:
@@ -113,15 +124,15 @@ def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
 
     Args:
         problem: problem that gives the law of the teacher's fields.
-        overlaps: q, V, m and theta of every context.
+        overlaps: q, V, m and theta of every (token, cluster) pair.
         labels: label of every token.
 
     Raises:
-        DomainError: V or the conditional covariance is not positive definite.
+        DomainError: V or the covariance of the student's fields given the teacher's is not positive definite.
     """
-    contexts = problem.context_indices(labels) if problem.clusters > 1 else slice(None)
-    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = _factor_field_laws(
-        overlaps, contexts, problem.law.rho_star
+    contexts = problem.token_cluster_indices(labels) if problem.clusters > 1 else slice(None)
+    (teacher_factor, from_teacher, _, field_factor, precision, field_precision), log_det = (
+        _covariance_factors_of_fields(overlaps, contexts, problem.law.rho_star)
     )
     size = problem.tokens * problem.student_rank
     return FieldLaw(
@@ -139,7 +150,7 @@ def field_law(problem: Problem, overlaps: Overlaps, labels: tuple[int, ...]) -> 
 
 
 def block_diagonal(blocks: np.ndarray) -> np.ndarray:
-    """Return the matrix (D, D) with blocks (L, s, s) on its diagonal."""
+    """Return the block-diagonal matrix, shape (L s, L s), of L blocks of shape (s, s)."""
     L, s, _ = blocks.shape
     out = np.zeros((L, s, L, s))
     out[range(L), :, range(L), :] = blocks
@@ -147,10 +158,10 @@ def block_diagonal(blocks: np.ndarray) -> np.ndarray:
 
 
 def diagonal_blocks(matrix: np.ndarray, L: int, s: int) -> np.ndarray:
-    """Return the diagonal blocks (L, s, s) of a matrix.
+    """Return the diagonal blocks of a matrix, shape (L, s, s).
 
     Args:
-        matrix: (L s, L s).
+        matrix: matrix of shape (L s, L s).
         L: number of blocks.
         s: size of a block.
     """

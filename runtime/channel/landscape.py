@@ -13,7 +13,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from .fields import field_law
 from .nodes import sobol_normal_points
-from .points import ProximalPoints, noise_values, proximal_points_at_nodes
+from .points import ProximalPoints, noise_value_indices, proximal_points_at_nodes
 
 LOG2_POINTS = 11  # of the random points
 BUDGET = 20_000  # boxes a point
@@ -25,7 +25,8 @@ class LandscapeOptions(AlgorithmOptions):
     """Options of the search for all minima of the Moreau objective.
 
     Attributes:
-        proof_tolerance: a minimum is proved up to this, times (1 + its value); smaller takes more boxes.
+        proof_tolerance: tolerance of the proof that a minimum is global, relative to 1 + |minimum|; smaller values take
+            more boxes of the branch-and-bound proof.
         max_minima: largest number of minima that are listed per point.
     """
 
@@ -35,17 +36,15 @@ class LandscapeOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Landscape:
-    """A summary of the minima of the Moreau objective at random points (omega, Y, noise) of a solution.
+    """A summary of the minima of the Moreau objective of a solution, at random fields and noise.
 
     Attributes:
         points: number of points, over all label assignments.
-        unproved: probability of points whose minimum was not proved global within the budget of boxes; None for a loss
-            that was negative somewhere or contains q, where nothing bounds the search, and for one of several fields
-            whose slope jumps, for which no bounds are printed.
-        shortfall: estimate, from these points, of how much lower minima could change the free entropy at most:
-            alpha E[by how much the minimum could be lower], the tolerance of the proofs included.
-        boxes: mean number of boxes of a proof.
-        missed: fraction of points at which the search behind `minima` found a lower minimum than the proximal map.
+        unproved: probability that a minimum was not proved global within the budget; None where no proof is possible: a
+            loss that is negative or contains q, or a loss of several fields whose derivative jumps.
+        shortfall: upper bound on the change of the free entropy by lower minima, estimated from these points.
+        boxes: mean number of boxes of a branch-and-bound proof.
+        missed: fraction of points at which the search for all minima found a lower one than the proximal map.
         minima: number of minima -> fraction of points with so many (the last: so many or more).
         gaps: 10 %, 50 % and 90 % quantile of the gap to the second minimum, where there is one; nan without.
     """
@@ -59,7 +58,7 @@ class Landscape:
     gaps: tuple[float, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object `landscape` of the command line's contract (docs/design.md section 5)."""
+        """Return this summary as the object `landscape` of the JSON output (docs/design.md section 5)."""
         return presenting.to_json(self)
 
 
@@ -68,10 +67,9 @@ def analyse_landscape(
 ) -> Landscape:
     """Find the minima of the Moreau objective at 2^log2 random points per label assignment, and prove them global.
 
-    A proof is by branch and bound in interval arithmetic over the region that must contain the minimum of a loss that
-    is not negative (docs/theory.md (15.1); assumed unless one of many random points, at the model's default parameters
-    or here, shows otherwise); the minima are the limits of descents from omega and from many points of the ball on
-    which the quadratic part is at most the loss at omega.
+    The minima are the limits of descents from many starting points. A minimum is proved global by branch and bound in
+    interval arithmetic over the region that must contain the minimum of a non-negative loss (docs/theory.md (15.1)).
+    Whether the loss is non-negative is tested at random points.
 
     Args:
         problem: problem to which the overlaps belong.
@@ -81,15 +79,15 @@ def analyse_landscape(
         seed: seed of the random points.
 
     Raises:
-        DomainError: overlaps outside their domain.
+        DomainError: the overlaps are outside their domain.
     """
     options, channel = LandscapeOptions.current(), problem.solver.channel
     nodes = sobol_normal_points(problem.dimension, log2, 900 + seed, ())
     bounded = problem.solver.model.NONNEGATIVE and not (problem.solver.proximal.CORNERS and channel.FIELDS > 1)
     parts = []
-    for labels, probability in problem.label_choices:
+    for labels, probability in problem.label_probabilities:
         fields = field_law(problem, overlaps, labels)
-        for choice in noise_values(problem):
+        for choice in noise_value_indices(problem):
             points = proximal_points_at_nodes(problem, fields, nodes, choice=choice)
             possible = points.weight > 0
             points = ProximalPoints(*(np.ascontiguousarray(column[possible]) for column in points))
@@ -102,7 +100,7 @@ def analyse_landscape(
             if bounded:
                 spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
                 known = omega, fields.precision, spread, points.features, fields.constants
-                proofs = problem.solver.moreau_bounds.shortfalls(
+                proofs = problem.solver.moreau_objective_bounds.shortfalls(
                     *known, best, points.value, options.proof_tolerance, budget
                 )
                 proofs[points.minima == 0, 0] = np.inf
@@ -129,10 +127,10 @@ def analyse_landscape(
 
 
 def _combine_minima_of_searches(points: ProximalPoints, number: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Combine the minima found by the proximal map and by the search for all minima, one table row per point.
+    """Return a table of the minima found by the proximal map and by the search for all minima, one row per point.
 
-    Columns: whether the latter found a lower minimum, number of minima, gap between the two lowest (nan without),
-    lowest value.
+    Its columns: whether the search for all minima found a lower one, the number of minima, the gap between the two
+    lowest (nan for a single minimum), and the lowest minimum.
     """
     small = 1e-9 * (1 + np.abs(points.value))
     lowest = np.fmin(levels[:, 0], points.value)

@@ -20,19 +20,19 @@ _BLOCK = 8192  # points that fit a processor's cache
 
 @lru_cache(maxsize=16)
 def densest_packing_basis(dimension: int) -> np.ndarray:
-    """Return a basis (n, n; rows) with determinant one of the densest known lattice packing of spheres.
+    """Return a basis, one vector per row, of the lattice with the densest known sphere packing, of determinant one.
 
-    They are Z, A2, D3, D4, D5, E6, E7, E8, and laminated lattices in nine to twelve dimensions.
+    The lattices are Z, A2, D3, D4, D5, E6, E7, E8, and laminated lattices in nine to twelve dimensions.
 
-    Symmetries among permutations and changes of sign of coordinates: all for Z, D3, D4 and D5; for E6 those of three
-    pairs (i, i + 3); permutations and even changes of sign for E8; the inversion always.
+    Signed permutations of coordinates that are symmetries: all for Z, D3, D4, D5; those of the pairs (i, i + 3) for
+    E6; permutations and even numbers of sign changes for E8; the inversion for each lattice.
 
     Raises:
-        InputError: no or more than twelve dimensions.
+        InputError: the number of dimensions is not between 1 and 12.
     """
     n = dimension
     if not 1 <= n <= MAX_DIMENSIONS:
-        raise InputError(f"lattices are known in 1 to {MAX_DIMENSIONS} dimensions, not in {n}")
+        raise InputError(f"lattice rules exist in 1 to {MAX_DIMENSIONS} dimensions, not in {n}; use sobol")
     if n <= 5:
         basis = _root_lattice_basis(n)
     elif n == 6:
@@ -47,37 +47,37 @@ def densest_packing_basis(dimension: int) -> np.ndarray:
 
 
 def sampling_lattice_basis(dimension: int) -> np.ndarray:
-    """Return a basis (n, n; rows) with determinant one of the dual of the densest known lattice packing."""
+    """Return a basis, one vector per row, of the dual of the lattice of `densest_packing_basis`, of determinant one."""
     return _dual_lattice_basis(densest_packing_basis(dimension))
 
 
 @lru_cache(maxsize=16)
 def shortest_vector_length(dimension: int) -> float:
-    """Return the length of the shortest vectors of the densest known lattice packing of determinant one."""
+    """Return the length of the shortest non-zero vectors of the lattice of `densest_packing_basis`."""
     basis = densest_packing_basis(dimension)
     lengths = np.linalg.norm(lattice_points_in_ball(basis, float(np.linalg.norm(basis, axis=1).min())), axis=1)
     return float(lengths[lengths > _ROUNDING].min())
 
 
 def is_lattice_symmetry(basis: np.ndarray, turn: np.ndarray) -> bool:
-    """Return whether an orthogonal map takes a lattice to itself.
+    """Return whether an orthogonal matrix maps a lattice onto itself.
 
     Args:
-        basis: basis of the lattice, (n, n), in rows.
-        turn: orthogonal matrix of the map, (n, n).
+        basis: basis of the lattice, one vector per row.
+        turn: orthogonal matrix.
     """
     image = basis @ turn.T @ np.linalg.inv(basis)
     return bool(np.max(np.abs(image - np.round(image))) < _ROUNDING)
 
 
 def lattice_points_in_ball(basis: np.ndarray, radius: float) -> np.ndarray:
-    """Return all points of a lattice within a distance of the origin, (N, n).
+    """Return all points of a lattice within a ball around the origin, one point per row.
 
     The method is that of Fincke and Pohst (Math. Comput. 44 (1985) 463), breadth first.
 
     Args:
-        basis: (n, n), rows.
-        radius: of the ball.
+        basis: basis of the lattice, one vector per row.
+        radius: radius of the ball.
     """
     n = len(basis)
     upper = np.linalg.qr(basis.T)[1]
@@ -106,7 +106,7 @@ def _dual_lattice_basis(basis: np.ndarray) -> np.ndarray:
 
 
 def _root_lattice_basis(n: int) -> np.ndarray:
-    """Return a basis of Z, A2 or D_n: integers of even sum."""
+    """Return a basis of the root lattice Z (n = 1), A2 (n = 2), or D_n, the integer vectors of even sum (n > 2)."""
     if n == 1:
         return np.array([[np.sqrt(2)]])
     if n == 2:
@@ -116,7 +116,7 @@ def _root_lattice_basis(n: int) -> np.ndarray:
 
 
 def _e8_lattice_basis() -> np.ndarray:
-    """Return a basis of the lattice E8 (D8 and its points shifted by (1/2, ..., 1/2)): simple roots."""
+    """Return a basis of the lattice E8: its eight simple roots, one per row."""
     return np.concatenate([_root_lattice_basis(8)[1:7], [-np.ones(8) / 2, _root_lattice_basis(8)[7]]])
 
 
@@ -127,7 +127,7 @@ def _project_out_first_vector(basis: np.ndarray) -> np.ndarray:
 
 
 def _e6_lattice_basis() -> np.ndarray:
-    """Return a basis of the lattice E6, as triples of Eisenstein integers that agree modulo sqrt(-3)."""
+    """Return a basis of the lattice E6, whose points are triples of Eisenstein integers that agree modulo sqrt(-3)."""
     unit = np.exp(2j * np.pi / 3)
     theta = unit - unit.conjugate()
     over_eisenstein = np.array([[1, 1, 1], [0, theta, 0], [0, 0, theta]])
@@ -136,10 +136,7 @@ def _e6_lattice_basis() -> np.ndarray:
 
 
 def _laminated_lattice_basis(layers: int) -> np.ndarray:
-    """Return a basis of the laminated lattice of nine to twelve dimensions: layers of E8 over its deep holes.
-
-    Sums of the holes are holes, or points of E8 where the root lattice has no root.
-    """
+    """Return a basis of the laminated lattice in 8 + `layers` dimensions: layers of E8 shifted by its deep holes."""
     halves = np.array(
         [[2, 0, 0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 1, 1, 0, 0], [1, 0, 1, 0, 1, 0, 1, 0]]
     )

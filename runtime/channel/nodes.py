@@ -21,10 +21,9 @@ _TRAPEZOID_REACH = 8.0  # the standard normal measure beyond is 1e-15
 
 @lru_cache(maxsize=64)
 def gauss_hermite(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return Gauss-Hermite nodes and weights for N(0, 1).
+    """Return Gauss-Hermite nodes and weights for averages over N(0, 1).
 
-    NumPy's overflow from 371 points on. SciPy's asymptotic ones hold for every size from 151 on; below, SciPy solves an
-    eigenvalue problem, with linear algebra that is slow to load.
+    Few nodes come from NumPy, whose weights overflow from 371 points on; many come from SciPy, which is slow to load.
     """
     if points <= _MAX_NUMPY_POINTS:
         nodes, weights = np.polynomial.hermite_e.hermegauss(points)
@@ -43,7 +42,10 @@ def gauss_legendre(points: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=64)
 def highest_legendre_coefficient_matrix(points: int) -> np.ndarray:
-    """Return the matrix (2, points) from values at Gauss-Legendre nodes to the two highest Legendre coefficients."""
+    """Return the matrix, shape (2, points), that maps values at Gauss-Legendre nodes to the two highest coefficients.
+
+    These are coefficients of the Legendre expansion; small ones show that the nodes resolve a function.
+    """
     t, w = gauss_legendre(points)
     transform = (np.polynomial.legendre.legvander(t, points - 1) * w[:, None]).T * (np.arange(points) + 0.5)[:, None]
     return np.ascontiguousarray(transform[-2:])
@@ -76,17 +78,17 @@ def normal_rule_on_panels(breaks: list[float], points: int) -> tuple[np.ndarray,
 
 @lru_cache(maxsize=64)
 def trapezoid_rule(points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes and weights of the trapezoid rule for N(0, 1)."""
+    """Return the nodes and weights of the trapezoid rule for averages over N(0, 1)."""
     nodes = np.linspace(-_TRAPEZOID_REACH, _TRAPEZOID_REACH, points)
     return nodes, (nodes[1] - nodes[0]) * np.exp(-nodes * nodes / 2) / np.sqrt(2 * np.pi)
 
 
 def midpoint_rule(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nodes and weights of the midpoint rule on [-reach, reach] for N(0, 1).
+    """Return the nodes and weights of the midpoint rule on [-reach, reach] for averages over N(0, 1).
 
     Args:
         points: number of intervals.
-        reach: end of the interval.
+        reach: half the length of the interval.
     """
     step = 2 * reach / points
     nodes = -reach + step * (np.arange(points) + 0.5)
@@ -94,7 +96,7 @@ def midpoint_rule(points: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tensor_product_rule(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the product of one-dimensional rules: nodes (N, len(axes)), weights (N,), first axis slowest."""
+    """Return nodes (one per row) and weights of the product of one-dimensional rules; the first axis varies slowest."""
     if not axes:
         return np.zeros((1, 0)), np.ones(1)
     if len(axes) == 1:
@@ -114,11 +116,11 @@ def sobol_normal_points(dimension: int, log2: int, seed: int, groups: tuple[tupl
     Args:
         dimension: number of coordinates.
         log2: logarithm to base 2 of the points before flips.
-        seed: of the scrambling.
+        seed: seed of the scrambling.
         groups: coordinates that change sign together, one tuple per group.
 
     Returns:
-        (2^log2 * 2^len(groups), dimension).
+        one point per row, 2^(log2 + number of groups) rows.
     """
     # Numba compiles once more for an array that must not be written: kernels are given a copy, as by every other rule.
     return _cached_sobol_points(dimension, log2, seed, groups).copy()

@@ -13,12 +13,16 @@ from .shared import allocate_response_jacobians, proximal_point_table
 
 
 class ProximalPoints(NamedTuple):
-    """The proximal points at N nodes, for one discrete noise value.
+    """The proximal points at quadrature nodes, for one value of the discrete noise; the first axis runs over the nodes.
 
     Attributes:
-        omega, g, x: (N, L, s); features: of teacher and noise, (N, features).
-        value: of the Moreau objective; gap: to the second lowest minimum seen, nan without; minima: 1, 2 for more than
-            one, 0 where the descent did not converge; weight: probability of the noise value given Y; each (N,).
+        omega, x: centre and proximal point of each node, shape (nodes, L, s).
+        g: V^{-1} (x - omega), shape (nodes, L, s).
+        features: quantities by which the loss depends on the teacher's fields and noise, shape (nodes, features).
+        value: minimum of the Moreau objective.
+        gap: gap to the second lowest minimum found, nan without one.
+        minima: 1 for a single minimum found, 2 for more, 0 where the descent did not converge.
+        weight: probability of the noise value given the teacher's fields.
     """
 
     omega: np.ndarray
@@ -31,7 +35,7 @@ class ProximalPoints(NamedTuple):
     weight: np.ndarray
 
 
-def noise_values(problem: Problem) -> range:
+def noise_value_indices(problem: Problem) -> range:
     """Return the indices of the discrete noise values; one index for a model without discrete noise."""
     return range(max(1, len(problem.solver.channel.LABELLED_NOISE)))
 
@@ -44,9 +48,9 @@ def proximal_points_at_nodes(
     Args:
         problem: problem at zero temperature.
         fields: law of the fields.
-        nodes: (N, dimension), in (z_Y, z_omega, noise).
-        search: as in `Problem`, the problem's own where None.
-        choice: value of the labelled noise, from `noise_values`.
+        nodes: standard normal coordinates of teacher fields, student fields and noise, one node per row.
+        search: how the global minimum is searched (`Problem.search`); None for the problem's own setting.
+        choice: index of the discrete noise value, from `noise_value_indices`.
     """
     problem.require_zero_temperature("proximal points are found")
     channel = problem.solver.proximal
@@ -65,14 +69,16 @@ def proximal_points_at_nodes(
 def response_jacobians_at_nodes(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, search: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return det(I + V H) (M,), weights (M,) and Jacobians dg/domega (M, D, D), per node and discrete noise value.
+    """Return det(I + V H), weights and Jacobians dg/domega of the field g at nodes; H is the Hessian of the loss.
+
+    The first axis of each array runs over nodes and discrete noise values; a Jacobian has the shape (L s, L s).
 
     Args:
         problem: problem at zero temperature.
         fields: law of the fields.
-        nodes: (N, dimension), in (z_Y, z_omega, noise).
-        weights: (N,).
-        search: as in `Problem`, the problem's own where None.
+        nodes: standard normal coordinates of teacher fields, student fields and noise, one node per row.
+        weights: weight of each node.
+        search: how the global minimum is searched (`Problem.search`); None for the problem's own setting.
     """
     channel = problem.solver.proximal
     shares, slopes = allocate_response_jacobians(channel, nodes)
@@ -86,14 +92,16 @@ def response_jacobians_at_nodes(
 def response_jacobians_at_minima(
     problem: Problem, fields: FieldLaw, x: np.ndarray, known: np.ndarray, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Jacobians dg/domega = -H (1 + V H)^(-1) at minima, and 1 + H V, (N, D, D) each.
+    """Return the Jacobians of the field g, -H (1 + V H)^(-1), and the matrices 1 + H V, at given proximal points.
+
+    H is the Hessian of the loss.
 
     Args:
         problem: problem at zero temperature.
         fields: law of the fields.
-        x: minima, (N, D).
-        known: features (N, F).
-        step: step of the differences of the loss gradient that give the Hessian H.
+        x: minima, shape (minima, L s).
+        known: features of the loss that depend on teacher and noise, one row per minimum.
+        step: step of the finite differences of the loss gradient that give H.
     """
     D, losses_at = x.shape[1], problem.solver.proximal.losses_at
     hessian = np.empty((*x.shape, D))

@@ -13,13 +13,13 @@ from ..problems.solver_types import ChannelFunctions, ProximalChannelFunctions
 CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 
 
-def sum_loop_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) -> np.ndarray:
-    """Return the sums of a generated loop over nodes, one table row per chunk of nodes, (CHUNKS, length).
+def sum_nodes_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) -> np.ndarray:
+    """Return sums over quadrature nodes, one row per chunk of nodes, shape (CHUNKS, length).
 
     Args:
-        loop: generated function; its last argument is the array to fill.
+        loop: compiled loop over the nodes; its last argument is the array of sums that it fills.
         length: number of sums.
-        arguments: leading arguments of the loop.
+        arguments: arguments of the loop before that array.
     """
     out = np.zeros((CHUNKS, length))
     run_loop_in_threads(loop, CHUNKS, CHUNKS, *arguments, out)
@@ -27,26 +27,23 @@ def sum_loop_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) 
 
 
 def channel_moment_sums(channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any) -> np.ndarray:
-    """Return channel sums over nodes by a generated loop: moments of all tokens, then totals.
+    """Return the sums over nodes of the moments of all tokens, then of all other averages, one row per chunk of nodes.
 
     Args:
-        channel: the generated channel.
-        loop: generated `sample`, or `averages` at a finite temperature.
-        arguments: arguments of the loop.
-
-    Returns:
-        one table row per chunk of nodes.
+        channel: the compiled channel functions of a model.
+        loop: its function `sample`, or `averages` at a finite temperature.
+        arguments: arguments of this function.
     """
-    return sum_loop_in_chunks(loop, channel.TOKENS * channel.ROW + len(channel.TOTALS), *arguments)
+    return sum_nodes_in_chunks(loop, channel.TOKENS * channel.ROW + len(channel.TOTALS), *arguments)
 
 
 def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *arguments: Any) -> np.ndarray:
-    """Return the table that the generated `proximal_points` fills, one row per node.
+    """Return a table of proximal points, one row per node, with columns as in the compiled function `proximal_points`.
 
     Args:
-        channel: the generated channel.
-        nodes: (N, dimension).
-        arguments: of the loop behind the nodes and their weights.
+        channel: the compiled channel functions of a model.
+        nodes: standard normal coordinates, one node per row.
+        arguments: arguments of `proximal_points` after the nodes and their weights.
     """
     out = np.zeros((len(nodes), 2 * channel.FIELDS + channel.FEATURES + 5))
     run_loop_in_threads(channel.proximal_points, len(nodes), nodes, np.ones(len(nodes)), *arguments, out)
@@ -54,11 +51,11 @@ def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *
 
 
 def allocate_response_jacobians(channel: ChannelFunctions, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return zero arrays for weights (M,) and Jacobians (M, D, D), one entry per node and discrete noise value.
+    """Return zero arrays for weights and field Jacobians dg/domega, with one entry per node and discrete noise value.
 
     Args:
-        channel: the generated channel.
-        nodes: (N, dimension).
+        channel: the compiled channel functions of a model.
+        nodes: standard normal coordinates, one node per row.
     """
     size = len(nodes) * max(1, len(channel.LABELLED_NOISE))
     return np.zeros(size), np.zeros((size, channel.FIELDS, channel.FIELDS))

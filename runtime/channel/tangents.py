@@ -15,12 +15,12 @@ from ..base.options import AlgorithmOptions
 from ..problems.overlaps import Overlaps, UnitOverlaps, upper_triangle_indices
 from ..problems.problem import Problem
 from .fields import FieldLaw
-from .points import noise_values, proximal_points_at_nodes, response_jacobians_at_nodes
+from .points import noise_value_indices, proximal_points_at_nodes, response_jacobians_at_nodes
 
 
 @dataclass(frozen=True)
-class NodeTangentOptions(AlgorithmOptions):
-    """Options of derivatives of averages over nodes.
+class MomentDerivativeOptions(AlgorithmOptions):
+    """Options of derivatives of channel averages that are sums over quadrature nodes.
 
     Attributes:
         nodes_at_once: number of nodes per batch, which bounds the memory.
@@ -29,14 +29,15 @@ class NodeTangentOptions(AlgorithmOptions):
     nodes_at_once: int = 20000
 
 
-def _conditional_law_derivatives(
+def _derivatives_of_conditional_field_law(
     problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return derivatives of m (n, L, s), b (n, L, s, t), C and V (n, L, s, s) in the packed overlaps, token by token.
+    """Return the derivatives of m, b, C and V with respect to the packed overlaps (first axis), for every token.
 
-    E[omega | Y] = m + b (Y - m*), b = theta rho*^(-1); C = Cov(omega | Y) = q - b theta^T.
+    They define the law of the student field omega given the teacher field Y: E[omega | Y] = m + b (Y - E[Y]) with
+    b = theta rho*^(-1), C = Cov(omega | Y) = q - b theta^T.
     """
-    at = problem.context_indices(labels)
+    at = problem.token_cluster_indices(labels)
     inverse = np.linalg.inv(problem.law.rho_star[at])
     d_b = units.theta[:, at] @ inverse
     shared = d_b @ np.swapaxes(overlaps.theta[at], -1, -2)
@@ -46,15 +47,18 @@ def _conditional_law_derivatives(
 def field_law_derivatives(
     problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], units: UnitOverlaps
 ) -> np.ndarray:
-    """Return derivatives, in the packed overlaps, of the entries of the field law in proximal space, (LAW, n).
+    """Return the derivatives of the parameters of the field law with respect to the packed overlaps.
+
+    The parameters are the entries of m, b, C and V of every token: student field omega and teacher field Y obey
+    E[omega | Y] = m + b (Y - E[Y]) and Cov(omega | Y) = C. The shape is (parameters, packed overlaps).
 
     Args:
-        problem: problem that gives the law of the teacher's fields.
-        overlaps: state at which they are taken.
+        problem: problem that defines the law of the teacher's fields.
+        overlaps: overlaps at which the derivatives are evaluated.
         labels: label of every token.
         units: unit vectors of the packed overlaps.
     """
-    d_m, d_b, d_C, d_V = _conditional_law_derivatives(problem, overlaps, labels, units)
+    d_m, d_b, d_C, d_V = _derivatives_of_conditional_field_law(problem, overlaps, labels, units)
     rows, columns = upper_triangle_indices(problem.student_rank)
     blocks = [d_m, d_b, d_C[..., rows, columns], d_V[..., rows, columns]]
     return np.concatenate([block.reshape(*block.shape[:2], -1) for block in blocks], axis=2).reshape(len(units), -1).T
@@ -63,21 +67,21 @@ def field_law_derivatives(
 def field_law_derivatives_in_normal_coordinates(
     problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], fields: FieldLaw, units: UnitOverlaps
 ) -> np.ndarray:
-    """Return the derivatives of m, A, F and V in the packed overlaps, as `moment_derivatives_at_nodes` requires.
+    """Return the derivatives of the matrices of the field law with respect to the packed overlaps.
 
-    In normal coordinates omega = m + A z_Y + F z_omega, A = b T with T T^T = rho*, F F^T = C.
+    These are V, and m, A, F by which the student field is m + A z_Y + F z_omega with standard normal z_Y and z_omega.
 
     Args:
-        problem: problem that gives the law of the teacher's fields.
-        overlaps: state at which they are taken.
+        problem: problem that defines the law of the teacher's fields.
+        overlaps: overlaps at which the derivatives are evaluated.
         labels: label of every token.
         fields: law of the fields at that state.
         units: unit vectors of the packed overlaps.
 
     Returns:
-        (L, s, 1 + t + 2 s, n).
+        derivatives of the columns of (m, A, F, V), shape (L, s, 1 + t + 2 s, packed overlaps).
     """
-    d_m, d_b, d_C, d_V = _conditional_law_derivatives(problem, overlaps, labels, units)
+    d_m, d_b, d_C, d_V = _derivatives_of_conditional_field_law(problem, overlaps, labels, units)
     d_A = d_b @ fields.teacher_factor
     # The differential of a Cholesky factor: F times the lower triangle, half of its diagonal, of F^(-1) dC F^(-T).
     inverse = np.linalg.inv(fields.field_factor)
@@ -90,23 +94,25 @@ def field_law_derivatives_in_normal_coordinates(
 def moment_derivatives_at_nodes(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, search: int | None
 ) -> np.ndarray:
-    """Return sums over nodes of the derivatives of the moments in m, A, F and V, the variables of the field law.
+    """Return sums over nodes of the derivatives of the moments with respect to the matrices of the field law.
+
+    These are V, and m, A, F by which the student field is m + A z_Y + F z_omega with standard normal z_Y and z_omega.
 
     Args:
         problem: problem at zero temperature.
         fields: law of the fields.
-        nodes: (N, dimension), in (z_Y, z_omega, noise).
-        weights: (N,).
-        search: as in `Problem`, the problem's own where None.
+        nodes: standard normal coordinates of teacher fields, student fields and noise, one node per row.
+        weights: weight of each node.
+        search: how the global minimum is searched (`Problem.search`); None for the problem's own setting.
 
     Returns:
-        (L row, L, s, 1 + t + 2 s).
+        shape (moments of all tokens, L, s, 1 + t + 2 s), the last axis over the columns of (m, A, F, V).
     """
     row, tangent = problem.solver.proximal.ROW, problem.solver.linear_response
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
-    choices = noise_values(problem)
+    choices = noise_value_indices(problem)
     total = np.zeros((L * row, L, s, 1 + t + 2 * s))
-    step = NodeTangentOptions.current().nodes_at_once
+    step = MomentDerivativeOptions.current().nodes_at_once
     for begin in range(0, len(nodes), step):
         part = np.ascontiguousarray(nodes[begin : begin + step])
         _, shares, slopes = response_jacobians_at_nodes(problem, fields, part, weights[begin : begin + step], search)

@@ -15,10 +15,10 @@ from ..base.interrupts import install_interrupt_handlers
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its status, 0, 1, 2, 3 or 130 (docs/design.md section 4).
+    """Run the command line `saddleforge ...` and exit with its status: 0, 1, 2, 3 or 130 (docs/design.md section 4).
 
     Args:
-        arguments: arguments of the command line; None: those of the process.
+        arguments: arguments after the name of the program; None: those of the process.
     """
     install_interrupt_handlers()
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -41,18 +41,18 @@ def bayes(
     start: str | None = None,
     accuracy: float | None = None,
 ) -> CommandOutcome:
-    """Compare the best possible learner of the teacher with risk minimisation, or locate a threshold of it.
+    """Compare the Bayes-optimal learner of the teacher with risk minimisation, or locate a threshold of the former.
 
     Args:
-        from_ (START): uninformed, what an algorithm reaches, or informed.
-        threshold (KIND): A threshold in alpha instead: weak-recovery, algorithmic or information-theoretic.
-        columns (N,N): Fix the overlaps of all other columns at 0, as 2.
-        of (N): With weak-recovery: of this column of the teacher.
-        given (N=SHARE): With --of: the known share of another column, as 2=0.5, or 2=branch, what is learned of it.
-        along (NAME=FROM:TO:N): With --threshold: a line of N thresholds in a parameter.
+        from_ (START): Start of state evolution: uninformed (what an algorithm reaches) or informed.
+        threshold (KIND): Locate a threshold in alpha: weak-recovery, algorithmic or information-theoretic.
+        columns (N,N): Columns of the teacher, as 2, whose overlaps may be nonzero; all others are fixed at 0.
+        of (N): With weak-recovery: the column of the teacher that is to be recovered.
+        given (N=FRACTION): With --of: known fraction of another column, as 2=0.5, or 2=branch for the fraction learned.
+        along (NAME=FROM:TO:N): With --threshold: locate it at N values of a parameter.
         output (FILE.nc): Write the line of --along, for `plot`.
-        d (D): Run message passing on data of this dimension instead.
-        seeds (N): With --d: number of draws (4).
+        d (D): Run message passing on random data of this dimension instead.
+        seeds (N): With --d: number of draws of the data (4).
         alone: Leave out the comparison with empirical risk minimisation.
         accuracy: Largest error bar of q, relative to rho* (1e-6), or of a threshold (1e-9).
     """
@@ -67,15 +67,15 @@ def bayes(
     if (of is not None or given) and kind != "weak_recovery":
         raise InputError("--of and --given need --threshold weak-recovery")
     held = None if columns is None else [_parse_teacher_column(part) for part in columns.split(",")]
-    form = "N=SHARE or N=branch is expected, as 2=0.5"
+    form = "N=FRACTION or N=branch is expected, as 2=0.5"
     known = {
         _parse_teacher_column(name): text
         if text == "branch"
-        else options.convert_option_parts("--given", f"{name}={text}", form, [text], float)[0]
+        else options.convert_parts_of_option("--given", f"{name}={text}", form, [text], float)[0]
         for name, text in options.parse_name_value_pairs("--given", given, form).items()
     }
     if along is not None and kind is None:
-        raise InputError("--along needs --threshold")
+        raise InputError("--along needs --threshold: it is a line of thresholds")
     if along is None and output is not None:
         raise InputError("-o needs --along: a single threshold is only printed (with --json as JSON)")
     way = options.parse_parameter_grid(along, "--along") if along is not None else None
@@ -85,7 +85,7 @@ def bayes(
             "--d runs message passing: leave --threshold, --columns, --from, --accuracy out, which need state evolution"
         )
     if d is None and seeds is not None:
-        raise InputError("--seeds needs --d")
+        raise InputError("--seeds needs --d: it is the number of draws of message passing")
     if start in STARTS and start != "uninformed":
         raise InputError(
             f"--start {start} is for risk minimisation; give the start of state evolution by --from {start}"
@@ -130,19 +130,19 @@ def _threshold_line_outcome(
     how: dict[str, Any],
     file: options.OutputFile | None,
 ) -> CommandOutcome:
-    """Locate a threshold at values of a parameter; -o writes the line."""
+    """Locate a threshold at several values of another parameter and return the outcome; -o writes the line."""
     from ..extensions.bayes.thresholds import bayes_line
-    from ..report.bayes import bayes_line_json
+    from ..report.bayes import bayes_threshold_line_json
 
     line = bayes_line(problem, kind, over=over, **how)
     early = early_exit_status(line.interrupted, bool(line.ending))
     message = "" if line.success else "at some points no threshold was found, or not to the accuracy asked"
 
-    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
-        return bayes_line_json(line, "converged" if word == ExitStatus.DONE.word else word, path)
+    def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
+        return bayes_threshold_line_json(line, "converged" if word == ExitStatus.DONE.word else word, path)
 
     return save_result_and_report(
-        line.save, file, line.table(), _json_with_status, message, early, (len(line.values), len(over[1]))
+        line.save, file, line.table(), _result_json_with_status, message, early, (len(line.values), len(over[1]))
     )
 
 

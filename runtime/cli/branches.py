@@ -34,10 +34,10 @@ def curve(
     json: bool = False,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Follow a branch along a parameter, as far as it exists, and say where it ends; Ctrl-C keeps what is finished.
+    """Follow a branch along a parameter, as far as it exists, and report where it ends; Ctrl-C keeps finished points.
 
     Args:
-        over (NAME=LO:HI:N): The parameter to follow, alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.
+        over (NAME=LO:HI:N): The parameter and its values: alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2.
     """
     name, points = options.parse_parameter_grid(over)
     shown = options.parse_name_list("--columns", columns, "columns are expected, as theta_21,test_error")
@@ -56,15 +56,15 @@ def curve(
 
     reached: list[Any] = []
 
-    def compute_point_quantities(solution: Solution | BrokenSolution) -> None:
-        """Compute everything that is printed or written about a point."""
+    def compute_reported_quantities(solution: Solution | BrokenSolution) -> None:
+        """Compute everything that is printed or written about a solution (stability verdict, Gibbs averages)."""
         judged_solution = solution.symmetric if isinstance(solution, BrokenSolution) else solution
         if judged_solution.losses is not None:
             _require_stability_verdict(judged_solution)
             _ = judged_solution.thermal if json else None
 
-    def complete_and_record_point(solution: Solution | BrokenSolution) -> None:
-        compute_point_quantities(solution)
+    def judge_and_record_solution(solution: Solution | BrokenSolution) -> None:
+        compute_reported_quantities(solution)
         reached.append(solution)
 
     interrupted = False
@@ -78,16 +78,16 @@ def curve(
                 values=points,
                 accuracy=accuracy,
                 seed=seed,
-                on_point=complete_and_record_point,
+                on_point=judge_and_record_solution,
             )
             with suppress(TimeLimitError):
                 for solution in branch.solutions:  # those computed to locate an end, too
-                    compute_point_quantities(solution)
+                    compute_reported_quantities(solution)
         interrupts.ignore_interrupts()
     except KeyboardInterrupt:
         interrupts.ignore_interrupts()
         interrupted = True
-        ordered = sorted(reached, key=lambda s: s.problem.value_of(name))
+        ordered = sorted(reached, key=lambda s: s.problem.value_of_parameter(name))
         branch = (BrokenCurve if rsb else Curve)(name, begin, tuple(ordered), (None, None))
     from ..report.branches import curve_json, curve_table
 
@@ -100,7 +100,7 @@ def curve(
             f"`saddleforge solve {model} --start {begin}` to see where the iteration goes"
         )
     elif weak:
-        values = ", ".join(f"{s.problem.value_of(name):g}" for s in weak)
+        values = ", ".join(f"{s.problem.value_of_parameter(name):g}" for s in weak)
         reason = weak[0].advice
         message = f"the accuracy {accuracy:g} was not reached at {name} = {values}; {reason}"
     text, descending = "", bool(points[0] > points[-1])
@@ -112,10 +112,10 @@ def curve(
 
 
 def _require_stability_verdict(solution: Solution) -> None:
-    """Compute the verdict on stability, which is part of a finished point.
+    """Compute the stability verdict of a solution, without which its point does not count as finished.
 
     Raises:
-        TimeLimitError: the time ended before it.
+        TimeLimitError: the time limit ended the computation.
     """
     if solution.stability is None:
         raise TimeLimitError(NO_VERDICT)
@@ -137,11 +137,11 @@ def follow(
     columns: str | None = None,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Follow a branch by arclength, through folds and over unstable stretches; Ctrl-C keeps what is finished.
+    """Follow a branch by arclength, through folds and where it is unstable; Ctrl-C keeps finished points.
 
     Args:
-        over (NAME=FROM:TO): The parameter, its first and its last value, alpha=2:0.2.
-        event_accuracy: Largest error bar of every event, in the parameter.
+        over (NAME=FROM:TO): The parameter with its first and last value, as alpha=2:0.2.
+        event_accuracy: Largest error bar of the parameter at every event (fold, merger, instability).
     """
     name, ends = options.parse_parameter_endpoints(over)
     shown = options.parse_name_list("--columns", columns, "columns are expected, as theta_21,test_error")
@@ -167,7 +167,7 @@ def follow(
     early, message = early_exit_status(branch.interrupted, branch.out_of_time), ""
     weak = [s for s in branch.solutions if not s.success]
     if weak:
-        values = sorted(s.problem.value_of(name) for s in weak)
+        values = sorted(s.problem.value_of_parameter(name) for s in weak)
         message = (
             f"the accuracy {accuracy:g} was not reached at {len(weak)} of {len(branch.solutions)} points, {name} = "
             f"{values[0]:.4g} to {values[-1]:.4g}: near its end a branch determines overlaps poorly"

@@ -8,27 +8,27 @@ from ..base.errors import InputError, require_known_name
 from .outcome import CommandOutcome, command_with_options
 
 if TYPE_CHECKING:
-    from ..problems.cache_contents import CacheEntry
+    from ..problems.cache_contents import CachedFile
 
 
 @command_with_options("json")
 def cache(clear: str | None = None, list_: bool = False) -> CommandOutcome:
-    """Show what is kept between runs (solvers, machine code, nodes): folder, size, and what of it is out of date.
+    """Show the cache of solvers, machine code and quadrature nodes: folder, size, and parts that are out of date.
 
     Args:
-        clear (old|all): Remove what is out of date, or everything.
+        clear (old|all): Remove the parts that are out of date, or everything.
         list_: List every part, not only the total size.
     """
     if clear is not None:
         require_known_name("value", clear, ("old", "all"), "--clear")
     from ..base.cache import cache_folder, numba_cache_folder
-    from ..problems.cache_contents import cache_entries, clear_cache
+    from ..problems.cache_contents import cached_files, clear_cache
 
     try:
         gone = [] if clear is None else clear_cache(clear == "all")
     except OSError as error:
         raise InputError(f"cannot clear {cache_folder()}: {error.strerror or error}") from error
-    there = cache_entries()
+    there = cached_files()
     lines = [f"{cache_folder()}"]
     if not numba_cache_folder().is_relative_to(cache_folder()):
         lines.append(f"{numba_cache_folder()} (machine code)")
@@ -56,7 +56,7 @@ def cache(clear: str | None = None, list_: bool = False) -> CommandOutcome:
     return CommandOutcome("\n".join(lines), data)
 
 
-def _cache_size_row(what: str, parts: list[CacheEntry]) -> str:
+def _cache_size_row(what: str, parts: list[CachedFile]) -> str:
     return f"  {what:<22} {len(parts):>5}   {_format_byte_size(sum(part.bytes for part in parts)):>9}"
 
 

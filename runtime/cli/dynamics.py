@@ -33,7 +33,7 @@ def dynamics(
     output: Path | None = None,
     force: bool = False,
 ) -> CommandOutcome:
-    """Follow one-pass stochastic gradient descent of infinite d: overlaps and errors in time, and where it ends.
+    """Compute one-pass stochastic gradient descent at infinite d: overlaps and errors in time, and where it ends.
 
     Args:
         rate (ETA): Learning rate: a number; 4,power=0.5,scale=10 for 4 / (1 + t/10)^0.5; 4,warmup=5; or flow, gradient
@@ -42,14 +42,14 @@ def dynamics(
         start (random|NAME|q=..,m_1=..,theta=..): W standard normal, a named start of the model, or overlaps (arrays as
             JSON).
         ask (trajectory|stationary|rate-limit|escape): What is computed: the trajectory; the fixed point next to the
-            start, with stability; the largest rate at which that one is there and stable, from --rate on; growth from
-            no overlap.
-        batch (B): Samples of a step, or a fraction of d as 0.5d (a map).
+            start, with stability; the largest learning rate, from --rate on, at which it exists and is stable; growth
+            from zero overlap.
+        batch (B): Number of samples in a step, or a fraction of d as 0.5d.
         watch (OVERLAP=VALUE): Report when an overlap passes a value, as theta_1=0.1.
-        d: Growth from zero overlap, and random starts at this dimension.
-        seeds: --d: number of draws.
-        first: --d: the first draw.
-        cosine: --d: largest cosine at which a draw has escaped.
+        d: Dimension at which random starts are drawn.
+        seeds: With --d: number of draws.
+        first: With --d: index of the first draw.
+        cosine: With --d: cosine with the teacher above which a draw counts as escaped.
         accuracy: Largest error bar of the moments, relative to their size: at all times (1e-4), or of a stationary
             point (1e-6); of --ask rate-limit the last step in the rate (1e-9).
         method (auto|DOP853|RK45|Radau|BDF|LSODA): SciPy's integrator.
@@ -72,13 +72,13 @@ def dynamics(
             raise InputError(f"--time {time}: --ask escape begins at time 0; give --time END")
         from ..extensions.descent.escape import escape
 
-        return _printed_result_outcome(
+        return _outcome_without_output_file(
             problem, escape(problem, rate, d=d, seeds=seeds, first=first, time=end, threshold=cosine, **chosen)
         )
     if asked in (STATIONARY, RATE_LIMIT):
         from ..extensions.descent.stationary import rate_limit, stationary
 
-        return _printed_result_outcome(
+        return _outcome_without_output_file(
             problem, (stationary if asked == STATIONARY else rate_limit)(problem, rate, start, **chosen)
         )
     import numpy as np
@@ -95,16 +95,16 @@ def dynamics(
     message = "" if result.success else f"{result.status.replace('_', ' ')}: {result.advice}"
     ending = early or (ExitStatus.DONE if result.success else ExitStatus.NOT_CONVERGED)
 
-    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
+    def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         own = result.to_json()
         status = own["status"] if word in (ExitStatus.DONE.word, ending.word) else word
         return {**own, "status": status, "file": None if path is None else str(path)}
 
-    return save_result_and_report(result.save, file, result.table(), _json_with_status, message, early)
+    return save_result_and_report(result.save, file, result.table(), _result_json_with_status, message, early)
 
 
-def _printed_result_outcome(problem: Any, found: Any) -> CommandOutcome:
-    """Return the outcome of a result that is no trajectory and is not written to a file."""
+def _outcome_without_output_file(problem: Any, found: Any) -> CommandOutcome:
+    """Return the outcome of the command for a result that is printed only, not written to a file."""
     from ..report.contract import problem_json
 
     return CommandOutcome(
@@ -113,10 +113,12 @@ def _printed_result_outcome(problem: Any, found: Any) -> CommandOutcome:
 
 
 def _parse_time_interval(text: str) -> tuple[float, float, int | None]:
-    """Return begin, end and number of times of `0:40`, `0:40:81` or `40`."""
+    """Parse the option --time, `0:40`, `0:40:81` or `40`, into begin, end and number of times."""
     parts = text.split(":") if ":" in text else ["0", text]
     form = "BEGIN:END or BEGIN:END:N is expected, as 0:40 or 0:40:81"
-    begin, end, *count = options.convert_option_parts("--time", text, form, parts, *(float, float, int)[: len(parts)])
+    begin, end, *count = options.convert_parts_of_option(
+        "--time", text, form, parts, *(float, float, int)[: len(parts)]
+    )
     if not 0 <= begin < end < float("inf"):
         raise InputError(f"--time {text}: 0 <= BEGIN < END is expected")
     if count and not 2 <= count[0] <= 100_000:
@@ -128,6 +130,6 @@ def _parse_watched_overlaps(items: list[str] | None) -> dict[str, float]:
     form = "OVERLAP=VALUE is expected, as theta_1=0.1"
     texts = options.parse_name_value_pairs("--watch", items, form)
     return {
-        name: options.convert_option_parts("--watch", f"{name}={text}", form, [text], float)[0]
+        name: options.convert_parts_of_option("--watch", f"{name}={text}", form, [text], float)[0]
         for name, text in texts.items()
     }

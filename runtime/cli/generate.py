@@ -21,22 +21,23 @@ def generate(
     origin: str | None = None,
     sizes: list[str] | None = None,
 ) -> CommandOutcome:
-    """Derive and write the Numba solvers; --check compares them with what is there.
+    """Derive and write the Numba solvers; with --check compare them with the existing files.
 
     Args:
         model ([MODEL]): A catalogue name or a model file; default, the whole catalogue.
         out (DIR): Where to write: DIR/MODEL/SIZES/; default, saddleforge's own tree.
-        check: Write nothing; fail if a file is stale.
+        check: Write nothing; fail if an existing file is out of date.
         force: With MODEL and --out: write over files that were not generated.
         origin (FILE:LINE): Show where a line of a generated file comes from.
     """
+    from ..base.environment import processor_count
     from ..base.progress import print_message
     from ..problems.catalogue import model_catalogue
 
     if origin is not None:
         if model is not None or out is not None or check or force or sizes:
             raise InputError("--origin FILE:LINE cannot be combined with other options or a MODEL")
-        return _line_origin_outcome(origin)
+        return _describe_origin_of_line(origin)
     chosen = options.parse_structural_sizes(sizes)
     if model is None and chosen:
         raise InputError("--set needs a MODEL; without one the whole catalogue is generated at its default sizes")
@@ -57,21 +58,21 @@ def generate(
     print_message(f"deriving and generating {model if names else 'the catalogue'} (some seconds a model)")
     if check:
         with interrupt_at_time_limit():
-            found = find_tree_differences(root, names)
+            found = find_tree_differences(root, names, processor_count())
         wanted, here = sympy_version_of_tree(root) if found else None, version("sympy")
         if wanted and wanted != here:
             fix = f"pip install sympy=={wanted}` first (it was written with it, this is {here}), then `{fix}"
-        return _stale_file_outcome(root, {"folder": str(root)}, found, fix)
+        return _outcome_of_staleness_check(root, {"folder": str(root)}, found, fix)
     with interrupt_at_time_limit():  # written files are complete; the next run writes the rest
-        touched = write_generated_tree(root, names)
+        touched = write_generated_tree(root, names, processor_count())
     text = [f"{root}: " + ("nothing to do, it is up to date" if not touched else f"{len(touched)} files changed")]
     return CommandOutcome(
         "\n".join([*text, *(f"  {path}" for path in touched)]), {"folder": str(root), "changed": touched}
     )
 
 
-def _stale_file_outcome(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> CommandOutcome:
-    """Return the outcome of --check for a folder: the stale files, and the command that updates them."""
+def _outcome_of_staleness_check(folder: Path, data: dict[str, Any], found: list[str], fix: str) -> CommandOutcome:
+    """Return the outcome of `generate --check`: the stale files in a folder, and the command that updates them."""
     data = {**data, "status": "stale" if found else "fresh", "differences": found}
     if not found:
         return CommandOutcome(f"{folder} is up to date", data)
@@ -80,8 +81,8 @@ def _stale_file_outcome(folder: Path, data: dict[str, Any], found: list[str], fi
     )
 
 
-def _line_origin_outcome(place: str) -> CommandOutcome:
-    """Return the outcome of --origin: template and formulas that a line of a generated file comes from."""
+def _describe_origin_of_line(place: str) -> CommandOutcome:
+    """Return the outcome of `generate --origin`: the template and the formulas that a generated line comes from."""
     from ..derive.emit.line_origins import find_line_origin
     from ..problems.catalogue import GENERATED, resolve_shared_file
 
@@ -110,7 +111,7 @@ def _line_origin_outcome(place: str) -> CommandOutcome:
 
 
 def _solver_tree_folder(out: Path | None) -> tuple[Path, str]:
-    """Return the folder of the generated tree, and the command that rewrites it."""
+    """Return the folder in which generated solvers are written, and the command that rewrites it."""
     if out is not None:
         from ..base.files import absolute_path
 
@@ -121,7 +122,7 @@ def _solver_tree_folder(out: Path | None) -> tuple[Path, str]:
 
 
 def _check_solver_tree_folder(root: Path) -> None:
-    """Raise InputError for site-packages, a folder that is no tree of solvers, or one that cannot be written."""
+    """Check that generated solvers may be written to a folder; raise InputError if it contains anything else."""
     from ..base.files import check_output_folder
 
     if {"site-packages", "dist-packages"} & set(root.absolute().parts):
@@ -134,7 +135,7 @@ def _check_solver_tree_folder(root: Path) -> None:
 
 
 def _is_generated_file(path: Path) -> bool:
-    """Return whether the generator wrote a file, by its first line."""
+    """Return whether the first line of a file says that the generator wrote it."""
     try:
         return b"Generated by saddleforge" in path.read_bytes().partition(b"\n")[0]
     except OSError:
@@ -144,7 +145,7 @@ def _is_generated_file(path: Path) -> bool:
 def _generate_solver_of_model(
     name: str, sizes: dict[str, int], out: Path | None, check: bool, force: bool
 ) -> CommandOutcome:
-    """Write the solver of one model at one structure into the user's cache or a folder, or check it."""
+    """Write the solver of one model at given sizes into the user's cache or a folder, or check the one there."""
     from ..base.files import absolute_path, check_output_folder, file_exists_error, write_atomically
     from ..base.progress import print_message
     from ..problems.model_file import load_symbolic_model, parse_model_path
@@ -177,7 +178,7 @@ def _generate_solver_of_model(
     if check:
         found = [f"{shown / file} is {'stale' if (folder / file).exists() else 'missing'}" for file in stale]
         chosen = "".join(f" --set {key}={value}" for key, value in sizes.items())
-        return _stale_file_outcome(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
+        return _outcome_of_staleness_check(shown, data, found, f"saddleforge generate {name}{chosen} --out {given}")
     for file in stale:
         if not force and (folder / file).exists() and not _is_generated_file(folder / file):
             raise file_exists_error(shown / file, "the file exists, and saddleforge did not generate it")

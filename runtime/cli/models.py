@@ -17,19 +17,19 @@ from .outcome import CommandOutcome, command_with_options
 
 @command_with_options("json")
 def models() -> CommandOutcome:
-    """List the catalogue: name, sizes, what it is, source."""
+    """List the catalogue of models: name, sizes, description and source of each."""
     from ..problems.catalogue import STRUCTURAL, model_catalogue
 
     entries = model_catalogue()
     width = max(len(name) for name in entries)
 
-    def format_default_size(spec: tuple[int, int, int | None]) -> str:
+    def format_structural_size(spec: tuple[int, int, int | None]) -> str:
         default, low, high = spec
         return f"{default}" if low == high else f"{default}*"
 
     lines = [f"{'name':<{width}}   L    s    t    summary and source"]
     for name, entry in entries.items():
-        sizes = "".join(f"{format_default_size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
+        sizes = "".join(f"{format_structural_size(entry['sizes'][key]):<5}" for key in STRUCTURAL[:3])
         lines += [f"{name:<{width}}   {sizes}{entry['summary']}", f"{'':<{width + 18}}{entry['source']}"]
     lines += [
         "",
@@ -67,11 +67,11 @@ def derive(
     """Print the free entropy, the saddle-point equations, the proximal objective and the stability operator.
 
     Args:
-        format (text|latex): text, or a LaTeX document; default, by the ending of -o.
-        steps: With the replica calculation, its checks carried out.
-        rsb (0|1|2): How often --steps breaks replica symmetry.
-        dynamics: The equations of one-pass stochastic gradient descent, their checks carried out.
-        output (FILE): Write it to a file.
+        format (text|latex): text, or a LaTeX document; default: by the ending of -o.
+        steps: Show and check the steps of the replica calculation.
+        rsb (0|1|2): Steps of replica symmetry breaking in --steps.
+        dynamics: Show and check the equations of one-pass stochastic gradient descent.
+        output (FILE): Write the derivation to a file.
     """
     from ..base.files import write_atomically
     from ..problems.model_file import load_symbolic_model
@@ -84,7 +84,7 @@ def derive(
     if rsb and not steps:
         raise InputError(f"--rsb {rsb} breaks replica symmetry in the steps of the derivation: give --steps, too")
     if dynamics and steps:
-        raise InputError("--steps is of the static theory, --dynamics has checks of its own: give one of them")
+        raise InputError("--steps is for the static theory, --dynamics has its own checks: give one of them")
     file = options.check_output_option(output, force)
     chosen = options.parse_structural_sizes(sizes)
     loaded = load_symbolic_model(model)
@@ -115,7 +115,7 @@ def derive(
 
 
 def _terminal_text_width() -> int:
-    """Return the columns of text for the terminal, 80 to 100; 100 if the output is no terminal."""
+    """Return the width in characters of text for the terminal, 80 to 100; 100 if the output is no terminal."""
     return min(100, max(80, get_terminal_size().columns)) if sys.stdout.isatty() else 100
 
 

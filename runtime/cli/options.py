@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-def convert_option_parts(
+def convert_parts_of_option(
     option: str, text: str, form: str, parts: Sequence[str], *kinds: Callable[[str], Any]
 ) -> tuple[Any, ...]:
-    """Return the parts of an option's value, each converted by its kind (for example float).
+    """Convert the parts of the value of an option, each by its own function (for example float).
 
     Args:
-        option: name of the option, for messages.
-        text: the value as it was typed.
-        form: the expected form, a sentence.
-        parts: the parts of the value, as strings.
-        *kinds: conversion of each part.
+        option: name of the option, for error messages.
+        text: value of the option, as typed.
+        form: sentence that describes the expected form, for error messages.
+        parts: parts of the value, as strings.
+        *kinds: function that converts each part.
 
     Raises:
         InputError: a part cannot be converted, or the number of parts is wrong.
@@ -41,15 +41,15 @@ def convert_option_parts(
 
 
 def parse_name_value_pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
-    """Return the NAME=VALUE items of an option that repeats, by name.
+    """Parse an option that may be repeated, with values NAME=VALUE, into a dictionary.
 
     Args:
-        option: name of the option, for messages.
-        items: the values as they were typed.
-        form: the expected form, a sentence.
+        option: name of the option, for error messages.
+        items: values of the option, as typed.
+        form: sentence that describes the expected form, for error messages.
 
     Raises:
-        InputError: an item has another form, or a name is given twice.
+        InputError: a value has another form, or a name is given twice.
     """
     values: dict[str, str] = {}
     for item in items or []:
@@ -63,16 +63,16 @@ def parse_name_value_pairs(option: str, items: list[str] | None, form: str) -> d
 
 
 def parse_set_options(items: list[str] | None) -> dict[str, Any]:
-    """Return `--set` items as values: numbers or nested lists of numbers.
+    """Parse the values NAME=VALUE of --set into a dictionary of numbers or nested lists of numbers.
 
     Raises:
-        InputError: an item has another form, or a name is given twice.
+        InputError: a value has another form, or a name is given twice.
     """
     texts = parse_name_value_pairs("--set", items, "NAME=VALUE is expected, as alpha=1.5")
-    return {name: _parse_set_value(name, text) for name, text in texts.items()}
+    return {name: _parse_value_of_set_option(name, text) for name, text in texts.items()}
 
 
-def _parse_set_value(name: str, text: str) -> Any:
+def _parse_value_of_set_option(name: str, text: str) -> Any:
     from ..problems.interpolation import Between
 
     try:
@@ -83,7 +83,7 @@ def _parse_set_value(name: str, text: str) -> Any:
         return value
     ends = text.split(":")
     if len(ends) == 2 and all(end.strip().startswith("[") for end in ends):
-        return Between(*(_parse_set_value(name, end.strip()) for end in ends))
+        return Between(*(_parse_value_of_set_option(name, end.strip()) for end in ends))
     if "=" in text:
         instead = "repeat --set, as --set alpha=2 --set lambda=0.1"
     elif ":" in text and "[" not in text:
@@ -104,35 +104,35 @@ def _is_number_or_nested_list(value: Any) -> bool:
 
 
 def parse_rename_options(items: list[str] | None) -> dict[str, str]:
-    """Return `--rename` items as a dictionary.
+    """Parse the values NAME=SYMBOL of --rename into a dictionary.
 
     Raises:
-        InputError: see `parse_name_value_pairs`.
+        InputError: a value has another form, or a name is given twice.
     """
     return parse_name_value_pairs("--rename", items, "NAME=SYMBOL is expected, such as theta=T")
 
 
 def parse_user_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
-    """Return `--rename` items of a command that prints tables of a problem.
+    """Parse the values NAME=SYMBOL of --rename and check that a table of the problem can use the symbols.
 
     Args:
         problem: the problem.
-        pairs: the items.
+        pairs: values of --rename, as typed.
 
     Raises:
-        InputError: see `parse_rename_options`; a name is unknown, or a symbol would stand for two things.
+        InputError: a value has another form, a name is unknown, or a symbol would stand for two quantities.
     """
-    from ..problems.symbols import symbols_in_tables
+    from ..problems.symbols import symbols_of_table_columns
 
-    symbols_in_tables(problem, names := parse_rename_options(pairs))
+    symbols_of_table_columns(problem, names := parse_rename_options(pairs))
     return names
 
 
 def parse_structural_sizes(items: list[str] | None) -> dict[str, int]:
-    """Return `--set` items of a command that takes structural sizes only.
+    """Parse the values NAME=VALUE of --set for a command that takes only structural sizes (tokens, ranks, clusters).
 
     Raises:
-        InputError: another name, or not a whole number.
+        InputError: a name is no structural size, or a value is not a whole number.
     """
     from ..problems.catalogue import STRUCTURAL
 
@@ -153,15 +153,15 @@ def build_problem_from_options(
     inverse_temperature: float | None = None,
     metric: str | None = None,
 ) -> Problem:
-    """Return the problem that a command line describes, after checking the cache folder.
+    """Return the problem that the options of a command describe, after checking the cache folder.
 
     Args:
         model: name in the catalogue, or path of a model file.
         items: values of --set.
-        varied: a parameter that the command varies by an option, which --set must not give.
-        by: the option that varies it.
-        inverse_temperature: inverse temperature of the Gibbs measure; None: zero temperature.
-        metric: name of the metric of the test error; None: the first one.
+        varied: name of a parameter that another option varies and that --set must not fix.
+        by: name of that other option.
+        inverse_temperature: inverse temperature of the Gibbs measure; None: temperature zero.
+        metric: name of the metric of the test error; None: the first metric of the model.
 
     Raises:
         InputError: an unknown model, metric or parameter, a value out of range, or an unsafe cache folder.
@@ -171,52 +171,52 @@ def build_problem_from_options(
 
     cache_folder()
     values = parse_set_options(items)
-    refuse_set_and_varied_parameter(items, varied, by)
+    refuse_parameter_set_and_varied(items, varied, by)
     if "inverse_temperature" in values:
         raise InputError("--set inverse_temperature: give it as --inverse-temperature")
     described = problem(model, inverse_temperature=inverse_temperature, **values)
     return described if metric is None else described.with_metric(metric)
 
 
-def refuse_set_and_varied_parameter(items: list[str] | None, name: str | None, option: str) -> None:
-    """Raise InputError if --set gives a parameter that another option varies.
+def refuse_parameter_set_and_varied(items: list[str] | None, name: str | None, option: str) -> None:
+    """Raise InputError if --set fixes a parameter that another option varies.
 
     Args:
         items: values of --set.
         name: name of the varied parameter.
-        option: the option that varies it.
+        option: name of the option that varies the parameter.
     """
     if name in parse_set_options(items):
         raise InputError(f"{name} is fixed by --set and varied by {option}; leave one out")
 
 
 def parse_start_names(text: str | None) -> list[str] | None:
-    """Return named starts from `informed,uninformed`; None if the option was not given."""
+    """Parse a list of starts like `informed,uninformed` into names; None if the option was not given."""
     return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def options_that_were_given(**options: Any) -> dict[str, Any]:
-    """Return the options that are not None; functions have their own defaults for the others."""
+    """Return the keyword arguments that are not None, so that a function uses its own defaults for the others."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def select_start(problem: Problem, start: str | None) -> str:
-    """Return the requested start or the default one by `find_start`, which is imported when a command needs it."""
-    from ..saddle_point.starts import find_start
+    """Return the name that the model has for the requested start, or for its default start."""
+    from ..saddle_point.starts import find_start_name
 
-    return find_start(problem, start)
+    return find_start_name(problem, start)
 
 
 def load_initial_point(problem: Problem, start: str | None, path: Path | None) -> str | Overlaps:
-    """Return the initial point: the overlaps of the file of --from, else a named start.
+    """Return the start of a solve: overlaps from the file of --from, otherwise the name of a start.
 
     Args:
         problem: the problem.
-        start: as it was typed.
+        start: name of the start, as typed, or None.
         path: file of --from, or None.
 
     Raises:
-        InputError: see `report.starting.load_initial_overlaps` and `select_start`.
+        InputError: the file cannot be read or does not fit the problem, or the start is unknown.
     """
     if path is None:
         return select_start(problem, start)
@@ -226,48 +226,50 @@ def load_initial_point(problem: Problem, start: str | None, path: Path | None) -
 
 
 def parse_name_list(option: str, text: str | None, what: str) -> list[str] | None:
-    """Return the names of an option like `alpha,lambda`; None if it was not given.
+    """Parse a list of names like `alpha,lambda`; return None if the option was not given.
 
     Args:
-        option: name of the option, for messages.
-        text: as it was typed.
-        what: the kind of names, for the message.
+        option: name of the option, for error messages.
+        text: value of the option, as typed.
+        what: noun for the names, for the error message.
 
     Raises:
-        InputError: an empty name.
+        InputError: a name is empty.
     """
     if text is None:
         return None
     found = [name.strip() for name in text.split(",")]
     if not all(found):
-        raise InputError(f"{option} {text}: names of {what}")
+        raise InputError(f"{option} {text}: names of {what}, separated by commas, are expected")
     return found
 
 
 def parse_parameter_grid(text: str, option: str = "--over") -> tuple[str, np.ndarray]:
-    """Return name and points, (N,), of `alpha=LO:HI:N`, `lambda=LO:HI:N:log` or `alpha=0.5,1,2`.
+    """Parse a grid like `alpha=LO:HI:N`, `lambda=LO:HI:N:log` or `alpha=0.5,1,2` into name and values.
 
-    Points are equally spaced, in equal ratios with `log`, or listed in ascending or descending order.
+    Values are equally spaced, in equal ratios with `log`, or listed in ascending or descending order.
 
     Args:
-        text: as it was typed.
-        option: name of the option, for messages.
+        text: value of the option, as typed.
+        option: name of the option, for error messages.
 
     Raises:
-        InputError: another form.
+        InputError: the text has another form.
     """
     import numpy as np
 
     form = (
         "NAME=LO:HI:N, NAME=LO:HI:N:log or a list is expected, as alpha=0.1:2:40, lambda=1e-4:1:9:log or alpha=0.5,1,2"
     )
-    name, span, form = _split_parameter_values(option, text, form, ":11")
+    name, span, form = _split_name_from_values(option, text, form, ":11")
     by_ratio = span.endswith(":log")
     if listed := ":" not in span:
         parts = span.split(",")
-        numbers, count = convert_option_parts(option, text, form, parts, *[float] * len(parts)), len(parts)
+        numbers, count = convert_parts_of_option(option, text, form, parts, *[float] * len(parts)), len(parts)
     else:
-        *ends, count = convert_option_parts(option, text, form, span.removesuffix(":log").split(":"), float, float, int)
+        *ends, count = convert_parts_of_option(
+            option, text, form, span.removesuffix(":log").split(":"), float, float, int
+        )
         numbers = tuple(ends)
     if not 1 <= count <= 100_000:
         raise InputError(f"{option} {text}: the number of points must be 1 to 100000")
@@ -285,29 +287,29 @@ def parse_parameter_grid(text: str, option: str = "--over") -> tuple[str, np.nda
 
 
 def parse_parameter_interval(text: str, option: str = "--over") -> tuple[str, tuple[float, float] | None]:
-    """Return name and ends of `alpha=LO:HI`; None for the ends of `alpha`.
+    """Parse an interval like `alpha=LO:HI` into name and ends; for `alpha` alone the ends are None.
 
     Args:
-        text: as it was typed.
-        option: name of the option, for messages.
+        text: value of the option, as typed.
+        option: name of the option, for error messages.
 
     Raises:
-        InputError: another form, or ends that are not in order.
+        InputError: the text has another form, or LO is not below HI.
     """
     if "=" not in text and text.strip():
         return text.strip(), None
-    name, span, form = _split_parameter_values(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
-    low, high = convert_option_parts(option, text, form, span.split(":"), float, float)
+    name, span, form = _split_name_from_values(option, text, "NAME=LO:HI is expected, as alpha=0.5:2")
+    low, high = convert_parts_of_option(option, text, form, span.split(":"), float, float)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"{option} {text}: LO must be below HI")
     return name, (low, high)
 
 
-def _split_parameter_values(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
-    """Return name, values and expected form of `alpha=VALUES`, also for the position on a line of arrays.
+def _split_name_from_values(option: str, text: str, form: str, points: str = "") -> tuple[str, str, str]:
+    """Split `alpha=VALUES` into name and values; return with them the expected form, for error messages.
 
     Raises:
-        InputError: there is no name.
+        InputError: there is no name before the equals sign.
     """
     name, _, span = (part.strip() for part in text.partition("="))
     if not name:
@@ -319,17 +321,17 @@ def _split_parameter_values(option: str, text: str, form: str, points: str = "")
 
 
 def parse_parameter_endpoints(text: str, option: str = "--over") -> tuple[str, tuple[float, float]]:
-    """Return name and ends of `alpha=FROM:TO`, in either order.
+    """Parse endpoints like `alpha=FROM:TO`, in either order, into name and ends.
 
     Args:
-        text: as it was typed.
-        option: name of the option, for messages.
+        text: value of the option, as typed.
+        option: name of the option, for error messages.
 
     Raises:
-        InputError: another form, or equal ends.
+        InputError: the text has another form, or both ends are equal.
     """
     name, _, span = (part.strip() for part in text.partition("="))
-    first, last = convert_option_parts(
+    first, last = convert_parts_of_option(
         option, text, "NAME=FROM:TO is expected, as alpha=2:0.2", span.split(":"), float, float
     )
     if not name or not (math.isfinite(first) and math.isfinite(last)) or first == last:
@@ -339,18 +341,18 @@ def parse_parameter_endpoints(text: str, option: str = "--over") -> tuple[str, t
 
 @dataclass(frozen=True)
 class OutputFile:
-    """The output file of -o.
+    """The output file that a user named with the option -o.
 
     Attributes:
-        path: absolute path, independent of the working directory.
-        name: path as the user typed it.
+        path: absolute path.
+        name: path as typed, for messages.
     """
 
     path: Path
     name: Path
 
     def file_for_partial_result(self) -> OutputFile:
-        """Return the file that a command that ended early writes: next to one that may be complete."""
+        """Return the file for the result of a command that ended early, next to the one for a complete result."""
         if not self.path.exists():
             return self
         suffix = f".interrupted{self.path.suffix}"
@@ -358,10 +360,10 @@ class OutputFile:
 
 
 def check_output_option(output: Path | None, force: bool) -> OutputFile | None:
-    """Check before a computation where its result is to be written (see `files.check_output_file`); None without -o.
+    """Check, before a computation, that its result can be written to the file of -o; None without that option.
 
     Args:
-        output: of -o.
+        output: value of -o, or None.
         force: whether an existing file may be overwritten.
 
     Raises:
@@ -373,15 +375,15 @@ def check_output_option(output: Path | None, force: bool) -> OutputFile | None:
 
 
 def check_netcdf_output_option(output: Path | None, what: str, force: bool) -> OutputFile | None:
-    """Return `check_output_option` of a result that is written as netCDF.
+    """Check, before a computation, that its result can be written to the file of -o as netCDF; None without it.
 
     Args:
-        output: of -o.
-        what: the kind of result, for the message.
+        output: value of -o, or None.
+        what: noun for the result, for the error message.
         force: whether an existing file may be overwritten.
 
     Raises:
-        InputError: see `check_output_option`; or the name has another suffix.
+        InputError: the file exists, cannot be written, or does not end in .nc.
     """
     if output is not None and output.suffix != ".nc":
         raise InputError(
@@ -392,14 +394,14 @@ def check_netcdf_output_option(output: Path | None, what: str, force: bool) -> O
 
 
 def check_file_can_be_continued(file: OutputFile, what: str) -> None:
-    """Raise InputError unless an existing file was written by this command (sweep or phases) with its records.
+    """Raise InputError if a file exists that the command (sweep or phases) did not write and cannot continue.
 
     Args:
         file: the output file, or None.
-        what: the command.
+        what: name of the command.
 
     Raises:
-        InputError: the file is foreign.
+        InputError: the file exists and has no records of this command.
     """
     if not file.path.exists():
         return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from ..base.errors import InputError, NotConvergedError, TimeLimitError, describe_exception
 from ..base.interrupts import ignore_interrupts, restore_default_signals, was_interrupted
-from .signatures import command_signature, run_with_limits
+from .signatures import apply_command_limits, command_signature
 from .streams import print_error_line, redirect_stream_to_null, reserve_output_stream
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class ExitStatus(Enum):
-    """The exit status of a command; that of an iteration is `saddle_point.iteration.Status`.
+    """The status with which a command ends.
 
     Attributes:
         code: exit status of the process.
-        word: `status` in the JSON object.
+        word: entry `status` of the JSON object.
     """
 
     DONE = 0, "done"
@@ -51,13 +51,13 @@ class ExitStatus(Enum):
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """The result of a command, as it is printed.
+    """What a command prints, and the status with which it ends.
 
     Attributes:
-        text: printed on stdout without --json; a function is called only if it is printed.
-        data: JSON object, printed on stdout with --json; a function is called only then.
-        message: one sentence on stderr, for example why the command failed.
-        status: how the command ended; default: not converged if there is a message, else done.
+        text: text that is printed on stdout without --json (or a function that returns it, called if needed).
+        data: JSON object that is printed on stdout with --json (or a function that returns it, called if needed).
+        message: sentence that is printed on stderr, for example why the command failed.
+        status: exit status; by default not converged if there is a message, otherwise done.
     """
 
     text: str | Callable[[], str] = ""
@@ -66,12 +66,12 @@ class CommandOutcome:
     status: ExitStatus | None = None
 
     @property
-    def final_status(self) -> ExitStatus:
-        """Exit status of the command: the given one, else by whether there is a message."""
+    def exit_status_of_command(self) -> ExitStatus:
+        """Return the exit status: the given one; by default not converged if there is a message, otherwise done."""
         return self.status or (ExitStatus.NOT_CONVERGED if self.message else ExitStatus.DONE)
 
     def printed_text(self) -> str:
-        """Return the text that the command prints on stdout."""
+        """Return the text that the command prints on stdout without --json."""
         return self.text() if callable(self.text) else self.text
 
     def json_object(self) -> dict[str, Any]:
@@ -88,24 +88,24 @@ EARLY_EXIT_MESSAGES = {
 
 
 def early_exit_status(interrupted: bool, out_of_time: bool) -> ExitStatus | None:
-    """Return the exit status of a command that ended early, else None, and ignore interrupts from now on.
+    """Return the exit status of a command that ended early, otherwise None; ignore further interrupts.
 
     Args:
-        interrupted: whether Ctrl-C ended it.
-        out_of_time: whether the time limit ended it.
+        interrupted: whether Ctrl-C ended the command.
+        out_of_time: whether the time limit ended the command.
     """
     ignore_interrupts()
     return ExitStatus.INTERRUPTED if interrupted else ExitStatus.TIME_LIMIT if out_of_time else None
 
 
 def describe_finished_points(early: ExitStatus, finished: int, wanted: int | None, file: OutputFile | None) -> str:
-    """Return a sentence on how many points a command finished before it ended early.
+    """Return a sentence that says how many points a command finished before it ended early.
 
     Args:
-        early: how it ended.
+        early: exit status with which the command ended early.
         finished: number of finished points.
         wanted: number of requested points; None if unknown.
-        file: the file that holds them, or None.
+        file: file with the finished points, or None.
     """
     why, of = EARLY_EXIT_MESSAGES[early], f" of {wanted}" if wanted is not None else ""
     if not finished:
@@ -117,7 +117,7 @@ def describe_finished_points(early: ExitStatus, finished: int, wanted: int | Non
 
 
 def explain_solution_failure(solution: Solution | PreciseSolution | BrokenSolution) -> str:
-    """Return why a solution failed, and what to try next; empty for a converged solution."""
+    """Return a message that says why a solve failed and what to try next; empty for a converged solution."""
     if solution.success:
         return ""
     evidence = getattr(solution, "evidence", {})
@@ -134,18 +134,18 @@ def save_result_and_report(
     early: ExitStatus | None = None,
     points: tuple[int, int | None] | None = None,
 ) -> CommandOutcome:
-    """Write a result to the file of -o and return the outcome; interrupts are ignored in between.
+    """Save a result to the file of -o and return the outcome of the command; interrupts are ignored meanwhile.
 
-    If the file cannot be written (for example because the disk is full), that is the outcome, and the result is printed
-    all the same.
+    If the file cannot be written (for example because the disk is full), the outcome says so, and the result is printed
+    nevertheless.
 
     Args:
         save: function that writes the result to a path.
         file: the output file; None if there is none, or no result.
-        text: see `CommandOutcome`.
-        data: function of the word for `status` and the written file that returns the JSON object.
-        message: why the command failed, if the file can be written.
-        early: how a command that was stopped ended.
+        text: text for stdout, as in `CommandOutcome`.
+        data: function of the status word and the path of the saved file (or None) that returns the JSON object.
+        message: sentence for stderr if the file can be written.
+        early: exit status of a command that was stopped; None if it was not.
         points: number of finished points, and of requested points if known. Given by a command that cannot continue
             from them: if it ended early, it writes another file, and its message gives the number.
     """
@@ -165,18 +165,19 @@ def save_result_and_report(
             return CommandOutcome(text, lambda: data(word, None), str(error), ExitStatus.WRONG_INPUT)
         text += f"\nwrote {file.name}"
     return replace(
-        outcome, text=text, data=lambda: data(outcome.final_status.word, file.name if file is not None else None)
+        outcome,
+        text=text,
+        data=lambda: data(outcome.exit_status_of_command.word, file.name if file is not None else None),
     )
 
 
 def command_with_options(*shared: str) -> Callable[[Callable[..., CommandOutcome]], Callable[..., int]]:
-    """Return a decorator: the command prints the Outcome that the function returns, and returns the exit status.
+    """Return a decorator that makes a command of a function: it prints the returned `CommandOutcome`.
 
-    With `json=True` among its arguments, all other output of it or a model file goes to stderr. A time limit counts
-    from here on.
+    The command returns the exit status. With `json=True` among its arguments, all other output goes to stderr.
 
     Args:
-        *shared: options of `signatures.run_with_limits` that the command has; they need not be among its parameters.
+        *shared: names of shared options (--seed, --time-limit, ...) that the command has in addition to its parameters.
     """
 
     def wrap_command_function(function: Callable[..., CommandOutcome]) -> Callable[..., int]:
@@ -187,7 +188,7 @@ def command_with_options(*shared: str) -> Callable[[Callable[..., CommandOutcome
             as_json = bool(arguments.get("json", False))
             with reserve_output_stream(sys.stdout, as_json) as stdout:
                 try:
-                    with run_with_limits(name, **{option: arguments[option] for option in shared}):
+                    with apply_command_limits(name, **{option: arguments[option] for option in shared}):
                         given = inspect.BoundArguments(
                             own, OrderedDict((each, arguments[each]) for each in own.parameters)
                         )
@@ -222,7 +223,7 @@ _EXHAUSTED_RESOURCES = {
 
 
 def _outcome_of_exception(error: BaseException, arguments: dict[str, Any]) -> CommandOutcome:
-    """Return the outcome of a command that raised an exception."""
+    """Convert an exception that a command raised into an outcome: message and exit status."""
     known = isinstance(error, InputError | NotConvergedError | TimeLimitError | MemoryError | SystemExit)
     if isinstance(error, KeyboardInterrupt) or (was_interrupted() and not known and not _is_model_error(error)):
         return _error_outcome(ExitStatus.INTERRUPTED, "interrupted before there was a result")
@@ -246,10 +247,17 @@ def _outcome_of_exception(error: BaseException, arguments: dict[str, Any]) -> Co
 
 
 def _replace_argument_by_option_name(sentence: str, arguments: dict[str, Any]) -> str:
-    """Return a message about an argument, as `accuracy = 0`, with its option, `--accuracy 0`, in place of its name."""
+    """Return an error message with names of arguments replaced by options: `accuracy = 0` by `--accuracy 0`."""
     name, equals, rest = sentence.partition(" = ")
     assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
-    return f"--{name.replace('_', '-')} {rest}" if equals and name in arguments and name not in assigned else sentence
+    if equals and name in arguments and name not in assigned:
+        sentence = f"{name} {rest}" if "_" in name else f"--{name} {rest}"
+    with_underscore = "|".join(name for name in arguments if "_" in name.strip("_") and name not in assigned)
+    return re.sub(rf"(?<![\w'`-])({with_underscore or '(?!)'})(?![\w'`])", _option_of_argument, sentence)
+
+
+def _option_of_argument(name: re.Match[str]) -> str:
+    return "--" + name[0].replace("_", "-")
 
 
 def _error_outcome(status: ExitStatus, sentence: str) -> CommandOutcome:
@@ -257,13 +265,13 @@ def _error_outcome(status: ExitStatus, sentence: str) -> CommandOutcome:
 
 
 def _is_model_error(error: BaseException) -> bool:
-    """Return whether the model file caused an exception, without importing `derive`."""
+    """Return whether an exception is a `ModelError` (a mistake in a model file), without importing `derive`."""
     errors = sys.modules.get("saddleforge.derive.errors")
     return errors is not None and isinstance(error, errors.ModelError)
 
 
 def _log_traceback(error: BaseException) -> str:
-    """Write the traceback of a bug to a log file, and return the message for the user."""
+    """Write the traceback of an unexpected exception to a log file and return a message for the user."""
     import platform
     import tempfile
     from datetime import datetime
@@ -295,7 +303,7 @@ def _log_traceback(error: BaseException) -> str:
 
 
 def report_interrupt(as_json: bool) -> int:
-    """Report that the program was interrupted outside of a command, unless already reported; return the exit status."""
+    """Report on stderr that Ctrl-C ended the program, unless already reported; return the exit status."""
     ignore_interrupts()
     if _printed_outcomes:
         return ExitStatus.INTERRUPTED.code
@@ -309,7 +317,7 @@ _printed_outcomes: list[CommandOutcome] = []  # outcomes printed by this process
 
 def _print_outcome(outcome: CommandOutcome, as_json: bool, stdout: TextIO) -> int:
     _printed_outcomes.append(outcome)
-    code = outcome.final_status.code
+    code = outcome.exit_status_of_command.code
     try:
         if as_json:
             from ..report.contract import json_text_with_schema
@@ -341,11 +349,11 @@ _FOREIGN_OPTION_NAMES = {
 
 
 def report_usage_error(error: Any, first: str, as_json: bool) -> int:
-    """Report an error of Typer about the arguments in one sentence; return the exit status.
+    """Report a wrong command line in one sentence on stderr (with --json as JSON); return the exit status.
 
     Args:
-        error: Typer's exception.
-        first: the first argument.
+        error: exception that Typer raised.
+        first: first argument of the command line.
         as_json: whether --json was given.
     """
     context = getattr(error, "ctx", None)
@@ -369,7 +377,7 @@ def report_usage_error(error: Any, first: str, as_json: bool) -> int:
 
 
 def exit_process(status: int) -> NoReturn:
-    """End the process with a status, without an error if stdout is closed or Ctrl-C is pressed again."""
+    """End the process with a status, even if stdout is closed or Ctrl-C is pressed again."""
     ignore_interrupts()
     _printed_outcomes.clear()
     if status == ExitStatus.BROKEN_PIPE.code:

@@ -34,16 +34,16 @@ def phases(
     force: bool = False,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Find the solution of lowest training loss in a plane, and locate crossings, ends and instabilities.
+    """Find the solution of lowest training loss in a plane of two parameters; locate crossings, ends, instabilities.
 
     Args:
-        over (NAME=LO:HI): Twice: both parameters; rows run along the first one.
+        over (NAME=LO:HI): A parameter and its interval; give the option twice. Rows run along the first parameter.
         start (NAME,...): Named starts (default: all that lead to solutions).
-        grid (NxM): Points along both parameters (9x5; with averages over more than four dimensions 5x3).
-        refinements: How often rows are halved where boundaries differ or bend (once; never there).
-        accuracy: Largest error bar of overlaps, relative to their block (1e-3; 1e-2 there).
-        boundary_accuracy: Largest error bar of boundaries, in the first parameter (3e-3; 3e-2 there).
-        stability: Judge replica symmetry at every point (yes; no there).
+        grid (NxM): Points along both parameters (default 9x5; 5x3 if averages have more than four dimensions).
+        refinements: How often the distance of rows is halved where boundaries bend (default 1; 0 if as above).
+        accuracy: Largest error bar of overlaps, relative to the size of their block (default 1e-3; 1e-2 if as above).
+        boundary_accuracy: Largest error bar of boundaries, in the first parameter (default 3e-3; 3e-2 if as above).
+        stability: Judge the stability of replica symmetry at every point (default yes; no if as above).
         force: Overwrite an existing file and its records.
     """
     spans: dict[str, tuple[float, float]] = {}
@@ -89,17 +89,17 @@ def phases(
     elif rough:
         message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; ask for a larger one"
 
-    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
+    def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if path is None else str(path)}
 
     shown = diagram.table() if diagram.rows else ""
     return save_result_and_report(
-        diagram.save, file if diagram.rows else None, shown, _json_with_status, message, early
+        diagram.save, file if diagram.rows else None, shown, _result_json_with_status, message, early
     )
 
 
 def _parse_grid_size(text: str) -> tuple[int, int]:
-    one, other = options.convert_option_parts("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
+    one, other = options.convert_parts_of_option("--grid", text, "NxM is expected, as 9x5", text.split("x"), int, int)
     if min(one, other) < 2:
         raise InputError(f"--grid {text}: at least 2 points along both parameters are expected")
     return one, other

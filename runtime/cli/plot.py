@@ -15,17 +15,17 @@ from .outcome import CommandOutcome, command_with_options
 def plot(
     file: Path, /, output: Path | None = None, overlay: list[Path] | None = None, force: bool = False
 ) -> CommandOutcome:
-    """Draw a branch, overlaps along a parameter or in time, a critical line, seeds of a simulation, a sweep or phases.
+    """Draw the result of another command: a branch, a critical line, dynamics, a simulation, a sweep or phases.
 
-    A picture that it drew from the same table is drawn again; another file is overwritten with --force only.
+    A picture of the same table is replaced; any other existing file is overwritten only with --force.
 
     Args:
-        file (FILE.nc): What `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`, `phases` or
-            `dynamics` wrote.
-        output (FILE.png): Default: the same name, ending in .png.
-        overlay (OTHER.nc): Another critical line, for the same picture.
+        file (FILE.nc): File written by `curve`, `follow`, `threshold --along`, `bayes --along`, `simulate`, `sweep`,
+            `phases` or `dynamics`.
+        output (FILE.png): File of the picture; default: the name of the table, ending in .png.
+        overlay (OTHER.nc): Another critical line to draw in the same picture.
     """
-    from ..base.files import check_output_file, require_readable_to_end
+    from ..base.files import check_output_file, require_readable_file
 
     output = output or file.with_suffix(".png")
     if output == file:
@@ -35,7 +35,7 @@ def plot(
         )
     for one in (file, *(overlay or [])):
         try:
-            with require_readable_to_end(one, again=True).open("rb"):
+            with require_readable_file(one, again=True).open("rb"):
                 pass
         except OSError as error:
             raise InputError(
@@ -49,10 +49,10 @@ def plot(
     figure_file_format(output)
     source = Path(os.path.relpath(file, output.parent)).as_posix()
 
-    def explain_file_not_drawn_here(path: Path) -> str:
+    def explain_refused_overwrite(path: Path) -> str:
         return "" if is_picture_of_table(path, source) else f"the file exists, and was not drawn from {file}"
 
-    target = check_output_file(output, force, explain_file_not_drawn_here)
+    target = check_output_file(output, force, explain_refused_overwrite)
     dataset = load_netcdf_dataset(file)
     others = [load_netcdf_dataset(one) for one in overlay or []]
     if not all("special" in one.attrs for one in ([dataset, *others] if others else [])):

@@ -60,7 +60,7 @@ class SharedOptionTexts:
 
 
 @contextmanager
-def run_with_limits(
+def apply_command_limits(
     name: str | None,
     time_limit: float | None = None,
     memory_limit: float | None = None,
@@ -69,19 +69,19 @@ def run_with_limits(
     seed: int = 0,
     quiet: bool = False,
 ) -> Iterator[None]:
-    """Run a command within its limits, on the given number of threads; the parameters are options of commands.
+    """Return a context in which a command runs with limits of time, memory and threads; parameters are its options.
 
     Args:
-        name: name of the progress step; None for a quick command.
-        time_limit: seconds, or None.
-        memory_limit: gigabytes, or None.
+        name: name of the command in progress reports; None for a quick command.
+        time_limit: time limit in seconds, or None.
+        memory_limit: memory limit in gigabytes, or None.
         json: whether --json was given.
         threads: number of threads, or None.
-        seed: seed of the sampled rules.
-        quiet: whether progress is off.
+        seed: seed of the sampled quadrature rules.
+        quiet: whether progress reports are off.
 
     Raises:
-        InputError: an invalid limit, too many threads, or a negative seed.
+        InputError: a limit is invalid, there are too many threads, or the seed is negative.
     """
     environment.check_thread_and_memory_settings()
     with (
@@ -107,14 +107,14 @@ _ARGS_ENTRY = re.compile(r"^    (\w+)(?: \((.+?)\))?: (.+(?:\n {8}.+)*)", re.MUL
 
 
 def command_signature(function: Callable[..., object], shared: Sequence[str]) -> inspect.Signature:
-    """Return the signature that Typer reads: a function's own options, and shared ones of `run_with_limits`.
+    """Return the signature from which Typer takes the options of a command: its own and shared ones.
 
     Args:
-        function: the command.
+        function: function of the command.
         shared: names of the shared options.
     """
     every = dict(inspect.signature(function, eval_str=True).parameters)
-    common = inspect.signature(run_with_limits, eval_str=True).parameters
+    common = inspect.signature(apply_command_limits, eval_str=True).parameters
     for name in common:  # last, in this order
         if name in every or name in shared:
             every[name] = every.pop(name, common[name])
@@ -128,7 +128,7 @@ def command_signature(function: Callable[..., object], shared: Sequence[str]) ->
 
 
 def _typer_parameter(parameter: inspect.Parameter, metavar: str | None, text: str | None) -> inspect.Parameter:
-    """Return a parameter of a command with the annotation that makes it an option of Typer."""
+    """Return a parameter of a command, annotated so that Typer makes an option or argument of it."""
     kind, *more = (
         get_args(parameter.annotation) if hasattr(parameter.annotation, "__metadata__") else [parameter.annotation]
     )
@@ -150,7 +150,7 @@ def _list_quadrature_rules() -> str:
     return f"{', '.join(others)} or {last}"
 
 
-def _list_units_of_rule_sizes() -> str:
+def _describe_units_of_rule_sizes() -> str:
     from ..integration import FAMILIES, Rule
 
     other = (f"{family.unit} ({name})" for name, family in FAMILIES.items() if family.unit != Rule.unit)
@@ -168,11 +168,11 @@ def _describe_simulation_methods() -> str:
 
     special = (f"{name} {method.summary}" for name, method in METHODS.items() if method.summary)
     cornered, bent = exact_training_method(loss_corners=True), exact_training_method(penalty_corners=True)
-    auto = f"{exact_training_method()}, where the loss has corners {cornered}, where only the penalty has {bent}"
+    auto = f"{exact_training_method()}, where the loss has kinks {cornered}, where only the penalty has {bent}"
     return f"{'; '.join(special)}; auto: {auto}"
 
 
-def _describe_rates_of_simulation_methods() -> str:
+def _describe_learning_rates_by_method() -> str:
     from ..extensions.simulation.methods import METHODS
 
     return "; ".join(f"{name}: {method.rate}" for name, method in METHODS.items() if method.rate)
@@ -180,19 +180,19 @@ def _describe_rates_of_simulation_methods() -> str:
 
 _LISTS = {
     "rules": _list_quadrature_rules,
-    "units": _list_units_of_rule_sizes,
+    "units": _describe_units_of_rule_sizes,
     "methods": _list_simulation_methods,
     "trainings": _describe_simulation_methods,
-    "rates": _describe_rates_of_simulation_methods,
+    "rates": _describe_learning_rates_by_method,
 }
 """Functions that compose the lists named in braces, from the descriptions of rules and methods."""
 
 
 class CommandWithComposedHelp(TyperCommand):
-    """A command whose help contains lists composed when it is shown, since their content loads NumPy."""
+    """A command whose help text has lists that are composed only when it is shown, since that imports NumPy."""
 
     def format_help(self, *page: Any) -> None:
-        """Write the help with the names in braces replaced by their lists."""
+        """Write the help text, with each placeholder in braces replaced by its list."""
         for option in self.params:
             for attribute in ("help", "metavar"):
                 text = getattr(option, attribute) or ""

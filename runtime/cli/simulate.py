@@ -103,7 +103,7 @@ def simulate(
     kept = {run.seed: run for run in known}
     unwritten: InputError | None = None
 
-    def save_finished_run(run: SeedRun) -> None:
+    def save_finished_simulation_run(run: SeedRun) -> None:
         nonlocal unwritten
         every = {**kept, run.seed: run}
         if file is not None:
@@ -125,7 +125,7 @@ def simulate(
             method=method,
             threads=threads,
             known=known,
-            on_run=save_finished_run,
+            on_run=save_finished_simulation_run,
             **chosen,
         )
         if theory and one_pass and not (simulation.interrupted or simulation.out_of_time):
@@ -155,9 +155,9 @@ def simulate(
     if followed is not None:
         if file is not None and simulation.runs:
             from ..base import presenting
-            from ..report.simulation_tables import add_theory_dynamics
+            from ..report.simulation_tables import add_dynamics_at_infinite_d
 
-            presenting.save(add_theory_dynamics(simulation, followed), file.path)
+            presenting.save(add_dynamics_at_infinite_d(simulation, followed), file.path)
         text += f"\n\nof infinite d\n{followed.table()}"
         data |= {"theory": followed.to_json()}
     if unwritten is not None:
@@ -190,7 +190,7 @@ def simulate(
 
 
 def _parse_learning_rate(text: str | None, method: str) -> float | None:
-    """Return the learning rate as a number, or None."""
+    """Parse the learning rate of a simulation method that takes a number; None if it was not given."""
     if text is None:
         return None
-    return options.convert_option_parts("--rate", text, f"{method} takes a number", [text], float)[0]
+    return options.convert_parts_of_option("--rate", text, f"{method} takes a number", [text], float)[0]

@@ -53,14 +53,14 @@ def solve(
 
     Args:
         all_branches: Solve from every start and rank what is found by training loss.
-        deflate: With --all-branches: further attempts, by deflation of known solutions.
+        deflate: With --all-branches: number of further attempts, by deflation of known solutions.
         output (FILE): Write the JSON object to a file as well.
-        sensitivities (NAME,NAME|all): Add the derivatives of everything reported with respect to these parameters, as
-            alpha,lambda.
-        verify: Solve with a second, different rule: error bars hold if either's do.
-        stability: Judge whether the solution is stable; scans may leave it out.
-        explain: Explain the choice of rule: dimensions, kinks and jumps of the averages, what was tried.
-        parisi (Y): With --rsb 1: y, in place of that of the lowest states.
+        sensitivities (NAME,NAME|all): Add derivatives of overlaps, losses and errors with respect to these parameters,
+            as alpha,lambda.
+        verify: Verify the error bars by solving again with a different quadrature rule.
+        stability: Judge whether the solution is stable (--no-stability saves time).
+        explain: Explain the choice of the quadrature rule: dimensions, kinks and jumps of the averages, rules tried.
+        parisi (Y): With --rsb 1: Parisi parameter y, instead of that of the states of lowest energy.
     """
     from ..base.files import absolute_path, write_atomically
     from ..extensions.digits import DOUBLES
@@ -89,7 +89,7 @@ def solve(
             f"--explain needs a single start and an --accuracy of {DOUBLES:g} or above, without --rsb and --proof"
         )
     if deflate and not all_branches:
-        raise InputError("--deflate needs --all-branches")
+        raise InputError("--deflate needs --all-branches: deflation searches further branches")
     if wanted is not None:
         from ..responses.direction import parameter_directions
 
@@ -130,7 +130,7 @@ def solve(
 def _solution_outcome(
     solution: Solution | PreciseSolution, wanted: list[str] | None, symbols: dict[str, str]
 ) -> CommandOutcome:
-    """Return the outcome of a solution, with sensitivities to the named parameters (an empty list: to all)."""
+    """Return the outcome of `solve` for a solution, with derivatives in the named parameters (empty list: in all)."""
     from ..solving.solution import Solution as InDoubles
 
     outcome = CommandOutcome(
@@ -156,7 +156,7 @@ def _solution_outcome(
 
 
 def _add_quadrature_explanation(outcome: CommandOutcome, solution: Solution) -> CommandOutcome:
-    """Add the reasons for the quadrature rule to an outcome: below the text, or as `explanation` in the object."""
+    """Add the explanation of the quadrature rule to an outcome: below the text, and to the JSON object."""
     from ..report.solution import quadrature_explanation_lines
 
     return replace(
@@ -167,10 +167,10 @@ def _add_quadrature_explanation(outcome: CommandOutcome, solution: Solution) -> 
 
 
 def _failed_proof_outcome(error: NotProvedError, symbols: dict[str, str]) -> CommandOutcome:
-    """Return the outcome of a failed proof: the estimate in double precision, and the reason.
+    """Return the outcome of `solve --proof` if the proof failed: the estimate in double precision, and why.
 
     Raises:
-        NotProvedError: there is no estimate either.
+        NotProvedError: there is no estimate, either.
     """
     from ..solving.solution import Solution
 
@@ -187,12 +187,12 @@ def _failed_proof_outcome(error: NotProvedError, symbols: dict[str, str]) -> Com
 def _solve_from_start(
     problem: Problem, begin: str | Overlaps, chosen: dict[str, Any], verify: bool, proof: bool
 ) -> Solution | PreciseSolution:
-    """Solve in double precision, or beyond it (and verified) if the accuracy or a proof require it.
+    """Solve in double precision, or more precisely if the accuracy or a proof require it; return the solution.
 
     If a time limit comes first, return the solution in double precision.
 
     Raises:
-        InputError: an integrator is chosen at an accuracy beyond double precision.
+        InputError: an integrator is given with an accuracy beyond double precision.
     """
     from ..extensions.digits import DOUBLES
     from ..saddle_point.iteration import Status
@@ -220,7 +220,7 @@ def _solve_from_start(
 
 
 def _solution_with_optional_verdict(solution: Solution | PreciseSolution, judge: bool) -> Any:
-    """Return the solution, without a verdict on its stability if `judge` is false."""
+    """Return the solution, for which no stability verdict is computed if `judge` is false."""
     from ..solving.solution import Solution
 
     return replace(solution, judge=False) if isinstance(solution, Solution) and not judge else solution
@@ -241,7 +241,9 @@ def _all_branches_outcome(
         for found in solutions(problem, on_failure=failed.append, **chosen)
     ]
     if not ranked and all(s.status is failed[0].status for s in failed):
-        raise NotConvergedError(f"every start of {problem.solver.name}: {failed[0].status.words}; {failed[0].advice}")
+        raise NotConvergedError(
+            f"no start of {problem.solver.name} led to a solution: {failed[0].status.words}; {failed[0].advice}"
+        )
     if not ranked:
         raise NotConvergedError(
             f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
@@ -278,9 +280,9 @@ def stability(
     rsb: int = 0,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Solve, then print spectrum, replicon, proximal jumps and the loss of self-overlap, with their meaning."""
+    """Solve, then print the stability of the solution: spectrum, replicon, proximal jumps, drop of self-overlap."""
     from ..base.files import absolute_path
-    from ..extensions.breaking.solve import break_replica_symmetry, check_breaking_steps
+    from ..extensions.breaking.solve import break_replica_symmetry, check_number_of_breaking_steps
     from ..report.contract import problem_json
     from ..report.stability import stability_table
     from ..solving.solve import solve as solve_from
@@ -291,7 +293,7 @@ def stability(
     problem = options.build_problem_from_options(model, set_)
     begin = options.load_initial_point(problem, start, from_)
     if rsb:
-        check_breaking_steps(rsb, problem)
+        check_number_of_breaking_steps(rsb, problem)
     solution = solve_from(problem, begin, accuracy=accuracy, integrator=integrator, points=points, seed=seed)
     verdict = solution.stability
     data = {

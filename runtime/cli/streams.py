@@ -10,9 +10,9 @@ from typing import TextIO
 
 
 def repair_standard_streams() -> None:
-    """Open closed standard streams on the null device, and escape characters that a stream cannot encode.
+    """Open closed standard streams on the null device, and make streams escape characters that they cannot encode.
 
-    Files opened later then never take the descriptor of a standard stream.
+    Files opened later then never get the descriptor of a standard stream.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
@@ -26,7 +26,7 @@ def repair_standard_streams() -> None:
 
 
 def print_error_line(sentence: str) -> None:
-    """Print a message on stderr, if possible, in one line and without control characters."""
+    """Print a message on stderr as one line without control characters; do nothing if stderr is closed."""
     plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
     with suppress(OSError, ValueError):
         print(plain, file=sys.stderr, flush=True)
@@ -34,11 +34,11 @@ def print_error_line(sentence: str) -> None:
 
 @contextmanager
 def reserve_output_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
-    """Yield a stream for the result of a command: standard output itself or a duplicate of it.
+    """Yield the stream for the result of a command: standard output or a duplicate of it.
 
     Args:
-        result: the stream.
-        alone: whether nothing else may be printed there (--json): other output, also to its descriptor, goes to stderr.
+        result: standard output.
+        alone: whether everything else that is written to standard output goes to stderr, as --json requires.
     """
     if not alone:
         with redirect_stdout(result):
@@ -63,6 +63,6 @@ def reserve_output_stream(result: TextIO, alone: bool) -> Iterator[TextIO]:
 
 
 def redirect_stream_to_null(stream: TextIO) -> None:
-    """Redirect a stream that cannot be written to the null device, so that flushing it raises no second error."""
+    """Redirect a stream that cannot be written to the null device, so that flushing it raises no error again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -44,18 +44,18 @@ def sweep(
     threads: Annotated[int, {"min": 1}] = 1,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Solve over a grid or a table of parameters, from several starts, in parallel; the same command continues.
+    """Solve over a grid or a table of parameters, from several starts, in parallel; call it again to continue.
 
     Args:
         over (NAME=LO:HI:N): A parameter and its values in order, alpha=3:0.5:40, lambda=1e-4:1:9:log or alpha=3,2,1.
-            Repeats; solutions are continued along the first one.
-        points (TABLE.csv): Rows of parameters in place of --over; arrays as JSON.
+            May be repeated; solutions are continued along the first parameter.
+        points (TABLE.csv): Table of parameters, one point per row, instead of --over; arrays as JSON.
         start (NAME,...): Named starts (default: informed; semantic with several tokens).
-        ask (solve|stability|simulate): What is computed at a point; stability adds the verdict.
-        both_ways: Continue back along every line, too.
-        d: --ask simulate: dimension of the embeddings.
-        seeds: --ask simulate: draws of the data a point.
-        method: --ask simulate: how the risk is minimised, see `simulate`.
+        ask (solve|stability|simulate): What is computed at each point; stability also judges each solution.
+        both_ways: Continue every line of points also in the opposite direction.
+        d: With --ask simulate: dimension of the embeddings.
+        seeds: With --ask simulate: number of draws of the data per point.
+        method: With --ask simulate: how the risk is minimised, see `simulate`.
         output (FILE.nc): Write netCDF; finished points are kept in FILE.records, and the same command continues from
             them.
         scheduler (tcp://HOST:PORT): Connect to a running Dask scheduler.
@@ -103,11 +103,11 @@ def sweep(
 
 @command_with_options("json", "quiet")
 def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> CommandOutcome:
-    """Join the records of the shards of a sweep into one file; nothing is computed.
+    """Join the records of the shards (separately computed parts) of a sweep into one file, without computing anything.
 
     Args:
-        folders (FOLDER...): Folders NAME.records of a sweep or of its shards.
-        output (FILE.nc): Where to write netCDF.
+        folders (FOLDER...): Folders NAME.records of the shards.
+        output (FILE.nc): File to write, as netCDF.
     """
     from ..extensions.sweeping.sweep import collect as join
 
@@ -116,7 +116,7 @@ def collect(folders: list[Path], /, *, output: Path, force: bool = False) -> Com
 
 
 def _sweep_outcome(result: Sweep, file: options.OutputFile | None) -> CommandOutcome:
-    """Return the outcome of a command, after writing the file; a shard has records only."""
+    """Write the file of a sweep and return the outcome of the command; a shard writes records only."""
     early = early_exit_status(result.interrupted, result.out_of_time)
     from ..report.sweeps import describe_point_counts_by_status
 
@@ -138,10 +138,10 @@ def _sweep_outcome(result: Sweep, file: options.OutputFile | None) -> CommandOut
         text += f"\nshard {i} of {n} is kept{where}; `saddleforge collect` joins the shards"
         file = None
 
-    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
+    def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return {**result.to_json(), "status": word, "file": None if path is None else str(path)}
 
-    return save_result_and_report(result.save, file, text, _json_with_status, message, early)
+    return save_result_and_report(result.save, file, text, _result_json_with_status, message, early)
 
 
 def _describe_points_without_result(weak: dict[str, int]) -> str:
@@ -150,15 +150,17 @@ def _describe_points_without_result(weak: dict[str, int]) -> str:
 
 
 def _parse_shard(text: str) -> tuple[int, int]:
-    first, last = options.convert_option_parts("--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int)
+    first, last = options.convert_parts_of_option(
+        "--shard", text, "I/N is expected, as 3/16", text.split("/"), int, int
+    )
     return first, last
 
 
 def _parse_sweep_axes(items: list[str]) -> dict[str, list[float]]:
-    """Return the items of `--over` as axes.
+    """Parse the values NAME=LO:HI:N of --over into the axes of the grid.
 
     Raises:
-        InputError: another form, or a name given twice.
+        InputError: a value has another form, or a name is given twice.
     """
     axes = [options.parse_parameter_grid(item) for item in items]
     if twice := {name for name, _ in axes if sum(name == other for other, _ in axes) > 1}:
@@ -167,18 +169,18 @@ def _parse_sweep_axes(items: list[str]) -> dict[str, list[float]]:
 
 
 def _read_parameter_table(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table whose header names parameters.
+    """Read a CSV table with parameter names as header; return its rows as dictionaries.
 
     Raises:
-        InputError: it cannot be read, is empty, or a cell is no value.
+        InputError: the file cannot be read or is empty, or a cell is neither a number nor an array.
     """
     import csv
 
     from ..base.budget import interrupt_at_time_limit
-    from ..base.files import require_readable_to_end
+    from ..base.files import require_readable_file
 
     try:
-        with interrupt_at_time_limit(), require_readable_to_end(path).open(newline="", encoding="utf-8-sig") as stream:
+        with interrupt_at_time_limit(), require_readable_file(path).open(newline="", encoding="utf-8-sig") as stream:
             head, *lines = [row for row in csv.reader(stream, skipinitialspace=True) if row] or [[]]
     except TimeLimitError:  # it is a subclass of OSError
         raise

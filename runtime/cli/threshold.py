@@ -35,7 +35,7 @@ def threshold(
     force: bool = False,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Locate a phase transition: the value of a parameter, with an error bar that includes the integration error.
+    """Locate a phase transition: the parameter value, with an error bar that includes the integration error.
 
     Args:
         kind (crossing|where|at|spinodal|instability): crossing: two branches have equal training loss; where: a
@@ -47,14 +47,14 @@ def threshold(
             entry|), their entries as tables name them, trained numbers, replicon, parameters.
         over (NAME[=LO:HI]): The parameter, and where to look for the threshold.
         accuracy: Largest error bar of the threshold; below 1e-12, --kind where of models of one token.
-        verify: Confirm it by a rule of another family (default: where the accuracy is below 1e-6).
-        along (NAME=FROM:TO): Follow it in a second parameter: a critical line.
+        verify: Confirm it by another family of quadrature rules (default: if the accuracy is below 1e-6).
+        along (NAME=FROM:TO): Continue it in a second parameter, as a critical line.
         output (FILE.nc): Write the critical line, for `plot`.
     """
     kind = kind or ("where" if where is not None else "crossing")
     require_known_name("value", kind, _KINDS, "--kind")
     name, bracket = options.parse_parameter_interval(over)
-    names = _threshold_branches(kind, between, on, where)
+    names = _branches_required_by_kind(kind, between, on, where)
     second = options.parse_parameter_endpoints(along, "--along") if along is not None else None
     if proof and (kind != "where" or second is not None):
         raise InputError("--proof needs --kind where, without --along")
@@ -67,7 +67,7 @@ def threshold(
 
     from ..extensions import digits
     from ..extensions.breaking.crossing import crossing
-    from ..report.contract import located_value_json
+    from ..report.contract import located_parameter_value_json
     from ..thresholds.along_branch import almeida_thouless
 
     branches = {"between": names} if kind == "crossing" else {"on": names[0]}
@@ -91,7 +91,7 @@ def threshold(
         status = ExitStatus.TIME_LIMIT.word if isinstance(error, TimeLimitError) else "not_found"
         shown = f"where {where}" if kind == "where" else kind
         data = {
-            **located_value_json(problem, shown, name, None, None, status, None),
+            **located_parameter_value_json(problem, shown, name, None, None, status, None),
             "branches": list(names),
             "rs_verdict": None,
             "evidence": {"reason": str(error)},
@@ -119,7 +119,7 @@ def _critical_line_outcome(
     how: dict[str, Any],
     file: options.OutputFile | None,
 ) -> CommandOutcome:
-    """Locate a threshold along a second parameter; -o writes the line."""
+    """Continue a threshold in a second parameter and return the outcome of the command; -o writes the line."""
     from ..following.critical import critical_line
     from ..report.branches import critical_line_json, critical_line_table
     from ..saddle_point.iteration import Status
@@ -134,21 +134,21 @@ def _critical_line_outcome(
             f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
         )
 
-    def _json_with_status(word: str, path: Path | None) -> dict[str, Any]:
+    def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         # A complete line has the status words of a threshold.
         own = {ExitStatus.DONE.word: Status.CONVERGED, ExitStatus.NOT_CONVERGED.word: Status.ACCURACY_NOT_REACHED}
         return critical_line_json(line, own[word].value if word in own else word, path)
 
     return save_result_and_report(
-        line.save, file, critical_line_table(line), _json_with_status, message, early, (len(line.values), None)
+        line.save, file, critical_line_table(line), _result_json_with_status, message, early, (len(line.values), None)
     )
 
 
-def _threshold_branches(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
-    """Return the branches of a kind of threshold, after checking that the options fit the kind.
+def _branches_required_by_kind(kind: str, between: str | None, on: str | None, where: str | None) -> tuple[str, ...]:
+    """Return the branches that a kind of threshold needs, after checking that the options fit the kind.
 
     Raises:
-        InputError: an option is missing, belongs to another kind, or has a condition that cannot be parsed.
+        InputError: an option is missing or belongs to another kind, or the condition cannot be parsed.
     """
     if kind == "crossing":
         if where is not None or on is not None:

@@ -38,17 +38,17 @@ def tune(
     force: bool = False,
     seed: int = 0,
 ) -> CommandOutcome:
-    """Find where an observable is least on a branch (or most, --minimise=-NAME).
+    """Find the parameter value at which an observable is least on a branch (or most: --minimise=-NAME).
 
-    The parameter is the regularisation, for the least test error, or any other one.
+    For example the strength of the regulariser with the least test error.
 
     Args:
-        over (NAME[=LO:HI]): The parameter to tune, and where, as lambda=1e-3:10; repeat it to tune several together.
-        minimise (OBSERVABLE): As test_error, one of several metrics by name, theta, training_loss. With a minus it is
-            maximised: --minimise=-theta.
-        along (NAME=LO:HI:N): Tune at every value of another parameter: lambda*(alpha).
-        accuracy: Largest error bar of the parameter, relative to it where it must be positive.
-        output (FILE): With --along the curve as netCDF; of several parameters the object of --json.
+        over (NAME[=LO:HI]): The parameter to tune and its interval, as lambda=1e-3:10; repeat it to tune several.
+        minimise (OBSERVABLE): Observable, as test_error, theta, training_loss or the name of a metric. With a minus
+        sign it is maximised: --minimise=-theta.
+        along (NAME=LO:HI:N): Tune at every value of another parameter, as for lambda*(alpha).
+        accuracy: Largest error bar of the parameter, relative to its value if it must be positive.
+        output (FILE): File to write: with --along the curve as netCDF, with several parameters the object of --json.
     """
     spans = [options.parse_parameter_interval(item) for item in over]
     name, bracket = spans[0]
@@ -83,7 +83,7 @@ def tune(
     from ..report.responses import tuned_curve_json
 
     second, values = options.parse_parameter_grid(along, "--along")
-    options.refuse_set_and_varied_parameter(set_, second, "--along")
+    options.refuse_parameter_set_and_varied(set_, second, "--along")
     curve = tuned_curve(
         problem,
         name,
@@ -111,7 +111,7 @@ def _joint_optimum_outcome(
     chosen: dict[str, Any],
     file: options.OutputFile | None,
 ) -> CommandOutcome:
-    """Tune several parameters together; results before a limit or Ctrl-C are kept."""
+    """Tune several parameters together and return the outcome of the command, also after a time limit or Ctrl-C."""
     from ..base.files import write_atomically
     from ..report.contract import json_text
     from ..responses.tuning import tune as tune_together

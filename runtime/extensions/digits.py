@@ -29,7 +29,7 @@ DOUBLES = 1e-12  # the finest accuracy in double precision
 def check_ball_arithmetic_installed() -> None:
     """Raise InputError if python-flint, which only proofs need, is not installed."""
     if find_spec("flint") is None:
-        raise InputError("a proof needs ball arithmetic: pip install 'saddleforge[proof]' (python-flint)")
+        raise InputError("a proof needs python-flint, which is not installed: pip install 'saddleforge[proof]'")
 
 
 def where(
@@ -45,20 +45,21 @@ def where(
     verify: bool | None = None,
     proof: bool = False,
 ) -> Threshold:
-    """Locate the value at which a condition on a branch's observables holds, as `test_error = baseline_error`.
+    """Locate the value of a parameter at which observables of a branch satisfy an equation.
 
     Args:
         problem: the problem.
-        condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
-        parameter: the parameter.
-        on: the branch.
+        condition: the equation, such as `test_error = baseline_error`: two expressions joined by =, in names of
+            observables and parameters, numbers and + - * / **.
+        parameter: name of the parameter.
+        on: name of the branch.
         bracket: interval to search.
         accuracy: required error bar; below 1e-12 solution and condition are solved together in mpmath.
-        seed: of the scramblings of sampled rules.
-        branch: a replica symmetric branch to reuse, with its solutions.
+        seed: seed of the random shifts of sampled quadrature rules.
+        branch: a replica symmetric branch whose solutions are reused.
         verify: as for `crossing`.
-        proof: prove it in ball arithmetic, for models that high precision supports (needs python-flint). If that fails
-            the status is `not_proved`, the result is verified by two rules, and the evidence has the reason.
+        proof: whether to prove the result in ball arithmetic (needs python-flint). If the proof fails the status is
+            `not_proved`, the result is verified by two quadrature rules, and the evidence has the reason.
 
     Raises:
         InputError: the condition cannot be parsed, or the accuracy is not available for the model.
@@ -88,17 +89,17 @@ def where(
 def refine_threshold(
     rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None, *, proof: bool = False
 ) -> Threshold:
-    """Refine a threshold in double precision to any accuracy.
+    """Refine a threshold from double precision to any accuracy.
 
     Args:
-        rough: the threshold.
-        condition: its condition.
+        rough: the threshold in double precision.
+        condition: equation between observables that holds at the threshold.
         accuracy: required error bar.
-        problem: in place of that of the rough threshold, one nearby, as with a hinge more sharply rounded.
-        proof: as for `where`; an unconfirmed threshold is returned unchanged, with the status `not_proved`.
+        problem: problem of the refined threshold, which may differ slightly; by default that of the rough threshold.
+        proof: as for `where`; a threshold that cannot be confirmed is returned with the status `not_proved`.
 
     Raises:
-        InputError: the model is not supported, or minima of the Moreau objective compete.
+        InputError: the model is not supported, or the Moreau objective has several minima.
         NotConvergedError: the iteration left the domain of the overlaps.
     """
     from .reference.thresholds import check_high_precision_threshold, verified_threshold
@@ -129,27 +130,27 @@ def solve_precisely(
     accuracy: float = 1e-30,
     proof: bool = False,
 ) -> PreciseSolution:
-    """Solve the saddle point of a model of one token, s = t = 1, with a ridge, to any accuracy.
+    """Solve the saddle point to any accuracy, for models of one token with one student column and a ridge.
 
-    Decimals of parameters are taken as the numbers they print as.
+    A parameter given as a float stands for the decimal number that it is printed as.
 
     Args:
         problem: the problem.
-        start: as for `saddleforge.solve`; a solution may be of a problem nearby, as of a hinge less sharply rounded.
+        start: as for `saddleforge.solve`; a solution may be one of a problem with slightly different parameters.
         accuracy: required error bar of every overlap, relative to the size of its block; no less than 1e-200.
-        proof: prove it in ball arithmetic (needs python-flint). If that fails the status is `not_proved`, the result is
-            verified by two rules, and the evidence has the reason.
+        proof: whether to prove the solution in ball arithmetic (needs python-flint). If the proof fails the status is
+            `not_proved`, the result is verified by two quadrature rules, and the evidence has the reason.
 
     Raises:
-        InputError: the model is not supported (the message has the reason), or minima of the Moreau objective compete.
+        InputError: the model is not supported (the message says why), or the Moreau objective has several minima.
         NotConvergedError: no solution was found in double precision, or the iteration diverged from it.
         TimeLimitError: the time limit ended the search; `point` is the solution in double precision.
         NotProvedError: neither a proof nor two rules could confirm it; `estimate` is the one in double precision.
 
     Example:
         >>> found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-20)
-        >>> value, half_width = found.observables["training_loss"]
-        >>> str(value)[:12], bool(half_width < 1e-20)
+        >>> value, error_bar = found.observables["training_loss"]
+        >>> str(value)[:12], bool(error_bar < 1e-20)
         ('0.5715894692', True)
     """
     from .reference.channel import check_high_precision_supported
@@ -181,7 +182,11 @@ def solve_precisely(
 
 
 def _solve_with_proof(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return a proved solution, else one verified by two rules; else raise the error with the estimate in doubles."""
+    """Return a solution with proved error bars, or one verified by two quadrature rules if the proof fails.
+
+    Raises:
+        NotProvedError: neither confirms the solution in double precision, which is the error's `estimate`.
+    """
     from .proof.results import proved_solution
 
     try:

@@ -12,7 +12,7 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import print_message
 from ..branches.branch_map import BranchMap, orthogonal_complement, smallest_symmetry_sector
 from ..branches.continuation import CurveContinuation, CurvePoint, correct_predicted_point, step_along_curve
-from ..branches.equations import BranchEquations, SingularEquations
+from ..branches.equations import BranchEquations, SingularJacobianEquations
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..problems.overlaps import Overlaps, block_scales
 from ..problems.problem import Problem
@@ -20,7 +20,7 @@ from ..problems.symmetry import SignedPermutation, StateSymmetry, symmetries_of_
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution
 from ..solving.solve import solve
-from ..solving.strategies import finer_rules_of_all_families
+from ..solving.strategies import finer_quadrature_rules
 from ..thresholds.threshold import Threshold
 from .events import DetectedEvent, SolvedContinuationPoint, locate_event, solution_from_branch_unknowns
 
@@ -31,12 +31,12 @@ MOST_POINTS = 400
 class BranchMergerOptions(AlgorithmOptions):
     """Options of recognising that a branch merges with a more symmetric one.
 
-    Sizes are those of the part of a state that breaks a symmetry, in block scales.
+    Size means the largest entry of the part of a state that breaks the symmetry, relative to the size of its block.
 
     Attributes:
-        max_size: near a turn; a larger part is a fold without a merger.
-        noise_size: size below which the part may be noise.
-        vanished_ratio: factor by which one step reduces the part if it led onto the more symmetric branch.
+        max_size: size above which a turn of the branch is a fold, not a merger.
+        noise_size: size that integration noise may have.
+        vanished_ratio: ratio of the sizes after and before a step below which the step led onto the symmetric branch.
     """
 
     max_size: float = 0.2
@@ -51,9 +51,9 @@ class BranchContinuation:
         problem: the problem at any value of the parameter.
         start: named start, or a solution at the first value.
         parameter: name of the parameter.
-        between: the value to start at, and the one to continue to.
-        accuracy: error bar of the overlaps, in block scales.
-        seed: seed of sampled rules.
+        between: parameter values at which the continuation starts and ends.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
+        seed: seed of the sampled quadrature rules.
     """
 
     def __init__(
@@ -98,23 +98,23 @@ class BranchContinuation:
         self.end_continuation = self.line.end_continuation
 
     @property
-    def reason_of_ending(self) -> str:
-        """Return the reason why the continuation ended; empty before."""
+    def reason_of_continuation_end(self) -> str:
+        """Return the reason why the continuation ended; empty while it goes on."""
         return self.line.ending
 
     @property
     def corrector_tolerance(self) -> float:
-        """Return the largest residual of the corrector, by the accuracy and the present rule of the branch."""
+        """Return the largest residual at which a point counts as solved, given the present quadrature rule."""
         return self.branch.rule.newton_tolerance(self.accuracy)
 
     def continuation_points(self, most: int) -> Iterator[SolvedContinuationPoint]:
-        """Yield points until the end of the interval, a failure, `most` points, or a call of `end_continuation`."""
+        """Yield at most `most` solved points of the branch, until the interval ends, a step fails, or it is stopped."""
         return map(self._append_solved_point, self.line.continuation_points(most))
 
     def _append_solved_point(self, point: CurvePoint) -> SolvedContinuationPoint:
-        solution = self._solution_at_point(point)
-        while solution.status is Status.ACCURACY_NOT_REACHED and self._is_rule_too_coarse(point):
-            finer = finer_rules_of_all_families(self.branch.problem, self.branch.rule)
+        solution = self._solution_of_curve_point(point)
+        while solution.status is Status.ACCURACY_NOT_REACHED and self._is_quadrature_too_coarse(point):
+            finer = finer_quadrature_rules(self.branch.problem, self.branch.rule)
             if not finer or self.branch.rule.replicated:
                 break
             self.branch.rule = finer[0]
@@ -124,14 +124,16 @@ class BranchContinuation:
             if again is None:
                 break
             point = replace(point, z=again[0], residual=again[2])
-            solution = self._solution_at_point(point)
+            solution = self._solution_of_curve_point(point)
         self.line.point = point
-        followed = SolvedContinuationPoint(point, solution, float(point.z[-1]), self._transverse_eigenvalues(point))
+        followed = SolvedContinuationPoint(
+            point, solution, float(point.z[-1]), self._symmetry_breaking_eigenvalues(point)
+        )
         self.points_so_far.append(followed)
         return followed
 
-    def _is_rule_too_coarse(self, point: CurvePoint) -> bool:
-        """Return whether a finer quadrature rule changes the map by more than the accuracy."""
+    def _is_quadrature_too_coarse(self, point: CurvePoint) -> bool:
+        """Return whether a finer quadrature rule changes the saddle-point map by more than the accuracy."""
         x, values = self.equations.split_coordinates_and_parameters(point.z)
         try:
             moved = self.branch.residuals_by_replicate(
@@ -141,15 +143,15 @@ class BranchContinuation:
             return True
         return bool(DIFFERENCE_SAFETY * np.max(np.abs(moved)) > self.accuracy)
 
-    def _solution_at_point(self, point: CurvePoint) -> Solution:
+    def _solution_of_curve_point(self, point: CurvePoint) -> Solution:
         return solution_from_branch_unknowns(
             self.branch, point.z, point.matrix, point.residual, self.name, self.accuracy
         )
 
-    def _transverse_eigenvalues(self, point: CurvePoint) -> np.ndarray:
+    def _symmetry_breaking_eigenvalues(self, point: CurvePoint) -> np.ndarray:
         try:
             return np.linalg.eigvals(
-                self.branch.transverse_jacobian(*self.equations.split_coordinates_and_parameters(point.z))
+                self.branch.symmetry_breaking_jacobian(*self.equations.split_coordinates_and_parameters(point.z))
             )
         except DomainError:
             return np.full(1, np.nan)
@@ -165,7 +167,7 @@ class BranchContinuation:
         return (two - one) * (three - two) < 0
 
     def detect_events(self) -> list[DetectedEvent]:
-        """Return the events detected between the last two points."""
+        """Return the bifurcations (folds, mergers, instabilities) detected between the last two points."""
         before, after = self.points_so_far[-2:]
         detected_events = []
         if before.point.tangent[-1] * after.point.tangent[-1] < 0:
@@ -182,10 +184,10 @@ class BranchContinuation:
     def _detect_fold_or_merger(
         self, before: SolvedContinuationPoint, after: SolvedContinuationPoint
     ) -> DetectedEvent | None:
-        """Return the event where the branch turns back: a fold, or the end in a branch of higher symmetry."""
+        """Return the event at a turn of the parameter: a fold, or a merger with a more symmetric branch."""
         length = after.point.arclength - before.point.arclength
 
-        def tangent_parameter_component(step: float) -> float:
+        def parameter_component_of_tangent(step: float) -> float:
             point = step_along_curve(self.equations, before.point, step, self.corrector_tolerance)
             if point is None:
                 raise ArithmeticError
@@ -196,8 +198,8 @@ class BranchContinuation:
 
         nearest: list[CurvePoint] = []
         try:
-            if tangent_parameter_component(length) * before.point.tangent[-1] < 0:
-                brentq(tangent_parameter_component, 0.0, length, xtol=2e-2 * length, maxiter=6, disp=False)
+            if parameter_component_of_tangent(length) * before.point.tangent[-1] < 0:
+                brentq(parameter_component_of_tangent, 0.0, length, xtol=2e-2 * length, maxiter=6, disp=False)
         except (ArithmeticError, ValueError):
             pass
         point = min([before.point, after.point, *nearest], key=lambda p: abs(p.tangent[-1]))
@@ -207,14 +209,14 @@ class BranchContinuation:
         if reduced is None:
             sector = self.branch.basis / np.sqrt(self.branch.norms)[:, None]
             return DetectedEvent(
-                "spinodal", float(point.z[-1]), SingularEquations(self.branch, sector), point.z, False, between
+                "spinodal", float(point.z[-1]), SingularJacobianEquations(self.branch, sector), point.z, False, between
             )
         return self._branch_merger_event(u, float(point.z[-1]), reduced, between)
 
     def _detect_branch_merger(
         self, before: SolvedContinuationPoint, after: SolvedContinuationPoint
     ) -> DetectedEvent | None:
-        """Return the event where the branch ends in a more symmetric branch, on which the last point lies."""
+        """Return the event where the branch merged with a more symmetric one, on which the last point lies."""
         reduced = self._symmetry_restored_at_merger(self.branch.state_from_coordinates(after.point.z[:-1]))
         if reduced is None:
             return None
@@ -224,25 +226,25 @@ class BranchContinuation:
     def _branch_merger_event(
         self, u: np.ndarray, value: float, reduced: StateSymmetry, between: tuple[float, float]
     ) -> DetectedEvent:
-        """Return the event near a state where the branch ends in a branch of higher symmetry."""
+        """Return the event, near a given state, where the branch merges with a more symmetric one."""
         branch = BranchMap(self.branch.problem, (self.parameter,), list(self.branch.span), reduced, self.branch.rule)
         z = np.append(branch.coordinates_of_state(u), value)
         sector = smallest_symmetry_sector(
             (u - branch.state_from_coordinates(z[:-1])) / block_scales(u, branch.sizes), branch
         )
-        return DetectedEvent("spinodal", value, SingularEquations(branch, sector), z, True, between)
+        return DetectedEvent("spinodal", value, SingularJacobianEquations(branch, sector), z, True, between)
 
     def _symmetry_restored_at_merger(self, u: np.ndarray) -> StateSymmetry | None:
-        """Return the symmetry of a state whose asymmetric part nearly vanishes; None if no part does.
+        """Return the symmetry that a state nearly has and the branch has not; None if there is none.
 
-        Along a branch that ends in a more symmetric one, the part that breaks the symmetry goes through zero.
+        Where a branch merges with a more symmetric one, the part of the state that breaks the symmetry vanishes.
         """
         problem, sizes = self.branch.problem, self.branch.sizes
         largest = max(
-            (max(self._symmetry_breaking_sizes_at_point(s.point).values(), default=0.0) for s in self.points_so_far),
+            (max(self._symmetry_breaking_at_point(s.point).values(), default=0.0) for s in self.points_so_far),
             default=1.0,
         )
-        for exchange, part in self._symmetry_breaking_sizes(u).items():
+        for exchange, part in self._amounts_of_symmetry_breaking(u).items():
             if part < BranchMergerOptions.current().max_size * min(1.0, largest):
                 image = exchange.permute_overlaps(Overlaps.unpack(u, sizes), problem.clusters).pack()
                 projected = Overlaps.unpack((u + image) / 2, sizes)
@@ -251,22 +253,22 @@ class BranchContinuation:
                 )
         return None
 
-    def _symmetry_breaking_sizes(self, u: np.ndarray) -> dict[SignedPermutation, float]:
-        """Return the exchanges that the branch does not keep, with the size of the part of a state that breaks each."""
+    def _amounts_of_symmetry_breaking(self, u: np.ndarray) -> dict[SignedPermutation, float]:
+        """Return the exchanges that are no symmetries of the branch, each with how much a state breaks it."""
         overlaps, clusters = Overlaps.unpack(u, self.branch.sizes), self.branch.problem.clusters
         others = [e for e in symmetries_of_problem(self.branch.problem) if e not in self.branch.symmetry.exchanges]
         gaps = {e: np.abs(u - e.permute_overlaps(overlaps, clusters).pack()) for e in others}
         return {e: float(np.max(gap / overlaps.block_scales)) / 2 for e, gap in gaps.items()}
 
-    def _symmetry_breaking_sizes_at_point(self, point: CurvePoint) -> dict[SignedPermutation, float]:
-        return self._symmetry_breaking_sizes(self.branch.state_from_coordinates(point.z[:-1]))
+    def _symmetry_breaking_at_point(self, point: CurvePoint) -> dict[SignedPermutation, float]:
+        return self._amounts_of_symmetry_breaking(self.branch.state_from_coordinates(point.z[:-1]))
 
     def _has_regained_symmetry(self, before: SolvedContinuationPoint, after: SolvedContinuationPoint) -> bool:
         """Return whether the part of the state that breaks a symmetry vanished in one step."""
         options = BranchMergerOptions.current()
         ahead, behind = (
-            self._symmetry_breaking_sizes_at_point(after.point),
-            self._symmetry_breaking_sizes_at_point(before.point),
+            self._symmetry_breaking_at_point(after.point),
+            self._symmetry_breaking_at_point(before.point),
         )
         present = max(options.noise_size, self.corrector_tolerance)
         ratio = options.vanished_ratio
@@ -277,14 +279,14 @@ class BranchContinuation:
         fraction = gaps[0] / (gaps[0] + gaps[1])
         z = before.point.z + fraction * (after.point.z - before.point.z)
         values, vectors = np.linalg.eig(
-            self.branch.transverse_jacobian(*self.equations.split_coordinates_and_parameters(z))
+            self.branch.symmetry_breaking_jacobian(*self.equations.split_coordinates_and_parameters(z))
         )
         growing = vectors[:, np.argmin(np.abs(values - 1))].real @ orthogonal_complement(self.branch.basis)
-        equations = SingularEquations(self.branch, smallest_symmetry_sector(growing, self.branch))
+        equations = SingularJacobianEquations(self.branch, smallest_symmetry_sector(growing, self.branch))
         return DetectedEvent("instability", float(z[-1]), equations, z, False, (before.value, after.value))
 
     def locate_detected_event(self, detected: DetectedEvent, accuracy: float) -> Threshold | None:
-        """Return a detected event as a threshold; None, with a message, if its equations do not converge.
+        """Locate a detected event as a threshold; report failure on stderr and return None if it does not converge.
 
         Args:
             detected: the detected event.

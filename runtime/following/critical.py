@@ -27,7 +27,7 @@ from ..branches.equations import (
     BranchEquations,
     ConditionEquations,
     CrossingEquations,
-    SingularEquations,
+    SingularJacobianEquations,
     branching_coefficient,
 )
 from ..integration.rule import Rule
@@ -57,7 +57,7 @@ class CriticalLineOptions(AlgorithmOptions):
     """Options of the continuation of an event in a second parameter.
 
     Attributes:
-        max_points: largest number of points of the line; more continue it further.
+        max_points: largest number of points of the line; with more points it is continued further.
     """
 
     max_points: int = 200
@@ -65,13 +65,16 @@ class CriticalLineOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class CriticalLine(DatasetResult):
-    """An event along a second parameter.
+    """The line of an event (crossing, spinodal, instability, condition) in a plane of two parameters.
 
     Attributes:
-        kind, parameter, over: kind of the event, the parameter in which it is located, and the second one.
-        values, errors: of the event in `parameter`, (N,); over_values: the second parameter, (N,), in the order of the
-            continuation: it may turn back.
-        special: points of codimension 2 on the line: `kind` (cusp, tricritical), and the two parameters.
+        kind: kind of the event.
+        parameter: name of the parameter in which the event is located.
+        over: name of the second parameter.
+        values: value of `parameter` at the event, for every point of the line.
+        errors: error bars of `values`.
+        over_values: second parameter of every point, in the order of the continuation, which may turn back.
+        special: points of codimension 2 on the line: `kind` (cusp, tricritical) and values of both parameters.
         ending: the reason why the continuation ended.
         first: the event from which the line was continued.
         interrupted: whether the user ended it; finished points are kept.
@@ -79,7 +82,7 @@ class CriticalLine(DatasetResult):
     Example:
         >>> kind = {"kind": "where", "condition": "test_error = 0.4", "on": "semantic", "bracket": (1, 6)}
         >>> line = sf.critical_line(sf.problem("ridge_regression"), over=("Delta", 0.25, 0.3), **kind)
-        >>> alpha, half_width = line.at(0.275)
+        >>> alpha, error_bar = line.at(0.275)
         >>> round(alpha, 3)
         2.956
     """
@@ -97,18 +100,18 @@ class CriticalLine(DatasetResult):
 
     @property
     def out_of_time(self) -> bool:
-        """Return whether a time limit ended the line; finished points are kept."""
+        """Return whether a time limit ended the continuation of the line; finished points are kept."""
         return self.ending == OUT_OF_TIME
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return value and error along `over`, with special points (JSON) and the ending among the attributes."""
+        """Return an xarray Dataset of the event's parameter value and error bar along the second parameter."""
         return presenting.to_dataset(self)
 
     def at(self, value: float) -> tuple[float, float]:
-        """Return the value of the event and its error bar at a value of `over`, by cubic interpolation.
+        """Return the event's parameter value and error bar at a value of the second parameter, by cubic interpolation.
 
         Raises:
-            InputError: the line does not reach there, or turns back.
+            InputError: the line does not reach that value, or turns back.
         """
         steps = np.diff(self.over_values)
         if not (np.all(steps > 0) or np.all(steps < 0)):
@@ -145,21 +148,21 @@ def critical_line(
     largest: float = LARGEST_STEP,
     on_point: Callable[[float, float, float], None] | None = None,
 ) -> CriticalLine:
-    """Return the line of an event in a second parameter, by continuation.
+    """Return the line of an event in the plane of two parameters, by continuation in the second one.
 
     Args:
         problem: the problem at any values of both parameters.
         kind: crossing, spinodal, instability or where.
         parameter: name of the parameter in which the event is located.
-        over: the second parameter, the value to start at, and the one to continue to.
+        over: name of the second parameter, the value to start at, and the value to continue to.
         between: the branches of a crossing.
-        on: the branch of other kinds.
-        condition: the condition, for kind where.
+        on: the branch of spinodal, instability and where.
+        condition: the condition that holds on the line if `kind` is where.
         bracket: interval of `parameter` that is searched for the first event.
         accuracy: error bar of the event in `parameter`.
-        seed: seed of sampled rules.
-        largest: longest step, in units of the interval of `over`, of the parameter's own and of the block scales.
-        on_point: called with (over, value, error) of every point.
+        seed: seed of the sampled quadrature rules.
+        largest: longest step, relative to the intervals of both parameters and to the block scales of the overlaps.
+        on_point: called for every point with the second parameter, the event's value and its error bar.
 
     Raises:
         InputError: an unknown kind or parameter, or arguments of another kind.
@@ -205,16 +208,16 @@ def continue_event_in_second_parameter(
     largest: float = LARGEST_STEP,
     on_point: Callable[[float, float, float], None] | None = None,
 ) -> CriticalLine:
-    """Return the line through a located event, by continuation (see `critical_line`).
+    """Return the line through a located event, by continuation in a second parameter (see `critical_line`).
 
     Args:
         event: the event.
         kind: crossing, spinodal, instability or where.
-        over: the second parameter, its value at the event, and the one to continue to.
-        condition: the condition, for kind where.
+        over: name of the second parameter, its value at the event, and the value to continue to.
+        condition: the condition that holds on the line if `kind` is where.
         accuracy: error bar of the event in its own parameter.
-        largest: longest step, as of `critical_line`.
-        on_point: called with (over, value, error) of every point.
+        largest: longest step, in the units of `critical_line`.
+        on_point: called for every point with the second parameter, the event's value and its error bar.
 
     Raises:
         NotConvergedError: the extended system does not converge at the event.
@@ -248,7 +251,7 @@ def continue_event_in_second_parameter(
             points.append((value, second, error))
             if on_point:
                 on_point(second, value, error)
-            task.advance(f"{kind} line at {second:.4g}: {format_value_with_error(value, error)}")
+            task.count_finished_step(f"{kind} line at {second:.4g}: {format_value_with_error(value, error)}")
     values, over_values, errors = np.array(points).T
     return CriticalLine(
         kind,
@@ -267,7 +270,7 @@ def continue_event_in_second_parameter(
 def _event_equations_in_two_parameters(
     event: Threshold, kind: str, names: tuple[str, str], span: tuple[float, float], second: float, condition: str | None
 ) -> tuple[Any, np.ndarray]:
-    """Return the equations of an event with both parameters as unknowns, and the unknowns at the event."""
+    """Return the equations of an event in which both parameters are unknowns, and the unknowns at the event."""
     if kind in ("spinodal", "instability"):
         return extended_system_of_event(event, names, span, (second,))
     maps = [BranchMap.from_solution(solution, names, span) for solution in event.solutions]
@@ -282,25 +285,25 @@ def _event_equations_in_two_parameters(
         difference = parse_condition(condition, event.solutions[0].problem)
         scale = max(abs(event.solutions[0].training_loss), 1e-12)
 
-        def _condition_difference(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
+        def _difference_of_condition_sides(problem: Problem, overlaps: Overlaps, rule: Rule) -> float:
             return difference(solution_without_error_bars(problem, overlaps, rule, difference.needs_channel_averages))[
                 0
             ]
 
-        equations = ConditionEquations(maps[0], _condition_difference, scale)
+        equations = ConditionEquations(maps[0], _difference_of_condition_sides, scale)
     return equations, np.concatenate([*states, parameters])
 
 
 def solution_without_error_bars(
     problem: Problem, overlaps: Overlaps, rule: Rule, needs_channel_averages: bool
 ) -> Solution:
-    """Return given overlaps as a solution without error bars, at which a condition can be evaluated.
+    """Return a solution with given overlaps and without error bars, at which a condition can be evaluated.
 
     Args:
         problem: the problem.
-        overlaps: the overlaps.
+        overlaps: overlaps of the solution.
         rule: quadrature rule of the averages.
-        needs_channel_averages: whether the condition depends on averages over the channel, which are then computed.
+        needs_channel_averages: whether channel averages are computed, since the condition depends on them.
     """
     averages = rule.averages(problem, overlaps) if needs_channel_averages else None
     hats = SaddlePointMap(problem, rule).conjugates_at_overlaps(overlaps, averages.means) if averages else None
@@ -323,7 +326,10 @@ def solution_without_error_bars(
 def _codimension_2_points(
     one: CurvePoint, one_coefficient: float, other: CurvePoint, other_coefficient: float
 ) -> list[dict[str, Any]]:
-    """Return points of codimension 2 between two points of a line and their branching coefficients."""
+    """Return cusps and tricritical points between two neighbouring points of a line.
+
+    A tricritical point is a change of sign of the branching coefficient.
+    """
     found: list[tuple[str, np.ndarray]] = []
     if one_coefficient * other_coefficient < 0:
         fraction = one_coefficient / (one_coefficient - other_coefficient)
@@ -337,9 +343,9 @@ def _codimension_2_points(
 def _refine_point_to_accuracy(
     equations: BranchEquations, point: CurvePoint, accuracy: float, tolerance: float
 ) -> tuple[CurvePoint, float]:
-    """Return a point of the line and its error bar, by finer quadrature rules until the accuracy is met."""
+    """Refine a point of the line by finer quadrature rules until the accuracy is met; return it with its error bar."""
     error = _parameter_error_bar(equations, point)
-    while not error <= accuracy and _switch_to_finer_rules(equations):
+    while not error <= accuracy and _switch_to_finer_quadrature(equations):
         again = first_curve_point(equations, point.z, tolerance, point.tangent)
         if again is None:
             break
@@ -348,10 +354,10 @@ def _refine_point_to_accuracy(
     return point, error
 
 
-def _switch_to_finer_rules(equations: BranchEquations) -> bool:
+def _switch_to_finer_quadrature(equations: BranchEquations) -> bool:
     """Switch to the next finer quadrature rules; return False if there are none.
 
-    Phi is stationary: errors of the overlaps enter to second order, those of E[M] to first (docs/theory.md section 15).
+    The free entropy is stationary: errors of the overlaps enter to second order only (docs/theory.md section 15).
     """
     refined = False
     for branch in equations.branches:
@@ -365,13 +371,13 @@ def _switch_to_finer_rules(equations: BranchEquations) -> bool:
 
 
 def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
-    """Return the two last unknowns at a cusp between two points of a line; None without one.
+    """Return the values of both parameters at a cusp between two points of a line; None without a cusp.
 
-    At a cusp both unknowns reverse their direction, while the other unknowns move on.
+    At a cusp both parameters reverse their direction along the line.
 
     Args:
         one: a point of the line.
-        other: the next one.
+        other: the next point of the line.
     """
     before, after = one.tangent[-2:], other.tangent[-2:]
     if before @ after > -0.5 * np.linalg.norm(before) * np.linalg.norm(after):
@@ -384,13 +390,16 @@ def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
 
 def _branching_coefficient_on_line(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
     """Return the branching coefficient at a point of an instability line; nan on other kinds of lines."""
-    if not isinstance(equations, SingularEquations) or len(equations.sector) == equations.branch.coordinate_count:
+    if (
+        not isinstance(equations, SingularJacobianEquations)
+        or len(equations.sector) == equations.branch.dimension_of_invariant_states
+    ):
         return np.nan
     return branching_coefficient(equations, point.z, tolerance)
 
 
 def _parameter_error_bar(equations: BranchEquations, point: CurvePoint) -> float:
-    """Return the error bar of the first parameter at a fixed second one, jumps included."""
+    """Return the error bar of the event's parameter at a fixed second parameter."""
     square = np.delete(point.matrix, -1, axis=1)
     try:
         return float(integration_error_bars_of_unknowns(equations, point.z, square)[-1])

@@ -13,7 +13,7 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import progress_bar
 from ..branches.branch_map import BranchMap, orthogonal_complement, smallest_symmetry_sector
 from ..branches.continuation import CurvePoint, correct_predicted_point
-from ..branches.equations import BranchEquations, SingularEquations, branching_coefficient
+from ..branches.equations import BranchEquations, SingularJacobianEquations, branching_coefficient
 from ..integration.estimates import (
     RuleChange,
     RuleComparison,
@@ -28,9 +28,13 @@ from ..saddle_point.iteration import FixedPoint, Status
 from ..solving.error_bars import solution_with_error_bars
 from ..solving.settings import SolveSettings
 from ..solving.solution import Solution
-from ..solving.strategies import finer_rules_of_all_families
+from ..solving.strategies import finer_quadrature_rules
 from ..stability.assess import describe_eigenmodes
-from ..thresholds.independent_check import compare_thresholds, differences_by_second_rules, error_bar_with_second_rule
+from ..thresholds.independent_check import (
+    compare_thresholds,
+    error_bar_after_independent_check,
+    evaluate_difference_by_second_rules,
+)
 from ..thresholds.threshold import Threshold
 
 FOLD, PITCHFORK = "fold", "pitchfork"
@@ -38,13 +42,13 @@ FOLD, PITCHFORK = "fold", "pitchfork"
 
 @dataclass(frozen=True)
 class EventOptions(AlgorithmOptions):
-    """Options of locating an event by its extended system.
+    """Options of locating a bifurcation by its extended system (saddle-point equations and event equation).
 
     Attributes:
-        min_span: smallest unit of a parameter.
-        max_refinements: evaluations that refine the root after Newton's method has converged.
-        residual_share: fraction of the accuracy in the parameter at which refinement stops; smaller leaves more of the
-            error bar to integration, and takes longer.
+        min_span: smallest unit in which steps of a parameter are measured.
+        max_refinements: largest number of evaluations that refine the root after Newton's method has converged.
+        residual_share: fraction of the accuracy at which refinement stops; smaller leaves more of the error bar to
+            integration errors, and takes longer.
     """
 
     min_span: float = 0.1
@@ -54,7 +58,11 @@ class EventOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SolvedContinuationPoint:
-    """A continuation point with its solution; `odd`: eigenvalues of dG/du that break the symmetry."""
+    """A continuation point with its solution.
+
+    Attributes:
+        odd: eigenvalues of dG/du in directions that break the symmetry.
+    """
 
     point: CurvePoint
     solution: Solution
@@ -67,14 +75,17 @@ class DetectedEvent:
     """A bifurcation detected between two continuation points, not yet located.
 
     Attributes:
-        kind: spinodal or instability; merges: whether the branch ends there in a more symmetric one.
-        near: value of the parameter near it; between: at the two points.
-        equations, z: extended system and a guess of its unknowns.
+        kind: spinodal or instability.
+        merges: whether the branch ends there in a more symmetric branch.
+        near: estimate of the parameter value at the bifurcation.
+        between: parameter values of the two continuation points.
+        equations: extended system of the bifurcation.
+        z: guess of the unknowns of the extended system.
     """
 
     kind: str
     near: float
-    equations: SingularEquations
+    equations: SingularJacobianEquations
     z: np.ndarray
     merges: bool
     between: tuple[float, float]
@@ -83,17 +94,17 @@ class DetectedEvent:
 def solution_from_branch_unknowns(
     branch: BranchMap, z: np.ndarray, matrix: np.ndarray, residual: float, name: str, accuracy: float
 ) -> Solution:
-    """Return the solution at a continuation point, with observables and error bars as from `solve`.
+    """Return the solution at a continuation point, with the observables and error bars that `solve` would give.
 
     Args:
         branch: the branch.
-        z: coordinates, then the parameters.
-        matrix: slopes of the branch's equations, (k, k + 1), in units of the block scales.
+        z: unknowns: coordinates of the branch, then the parameters.
+        matrix: Jacobian of the branch's equations at z, relative to the sizes of q, V, m, ...
         residual: residual of these equations.
         name: name of the branch.
-        accuracy: error bar of the overlaps, in block scales.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
     """
-    k = branch.coordinate_count
+    k = branch.dimension_of_invariant_states
     x, values = z[:k], z[k:]
     units = branch.coordinate_units(x)
     small = matrix[:k, :k] * units[:, None] + np.eye(k)
@@ -106,14 +117,14 @@ def solution_from_branch_unknowns(
 def locate_event(
     detected: DetectedEvent, name: str, accuracy: float, overlap_accuracy: float, verify: bool = False
 ) -> Threshold:
-    """Return a detected bifurcation as a threshold, by solving its extended system to the accuracy.
+    """Return the threshold at a detected bifurcation, by solving its extended system to the accuracy.
 
     Args:
         detected: the detected event.
         name: name of the branch.
         accuracy: error bar of the parameter.
-        overlap_accuracy: error bar of the overlaps, in block scales.
-        verify: whether a rule of another family confirms the result.
+        overlap_accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
+        verify: whether a quadrature rule of another family confirms the result.
 
     Raises:
         NotConvergedError: Newton's method does not converge.
@@ -123,8 +134,8 @@ def locate_event(
     z = detected.z
     while True:
         z, matrix, residual = solve_extended_system(equations, z, branch.rule, overlap_accuracy)
-        z, residual, root = refine_extended_system_root(equations, z, matrix, accuracy)
-        matrix_branch = matrix[: branch.coordinate_count]
+        z, residual, root = refine_root_of_extended_system(equations, z, matrix, accuracy)
+        matrix_branch = matrix[: branch.dimension_of_invariant_states]
         solution = solution_from_branch_unknowns(branch, z, matrix_branch, residual, name, overlap_accuracy)
         bistable = solution.averages.bistable if solution.averages is not None else 0.0
         integration = max(
@@ -136,7 +147,7 @@ def locate_event(
         elif not fold:
             root += float(np.abs(np.linalg.inv(matrix)[-1, -1])) * equations.event_equation_error(z)
         error = float(integration) + root
-        finer = finer_rules_of_all_families(branch.problem, branch.rule)
+        finer = finer_quadrature_rules(branch.problem, branch.rule)
         if error <= accuracy or not finer:
             break
         branch.rule = finer[0]
@@ -151,14 +162,14 @@ def locate_event(
         "bracket": sorted(detected.between),
         "integrators": [branch.rule.rule_description()],
         "residuals": [residual],
-        "bistable_shares": [bistable],
+        "bistable_fractions": [bistable],
         "slopes": sorted(branch.slopes_by),
     }
     agreed = None
     if verify:
         own = equations.replicate_residuals(z).mean(axis=0)
 
-        def parameter_shift_by_rule(rule: Rule) -> tuple[float, float]:
+        def parameter_shift_by_quadrature_rule(rule: Rule) -> tuple[float, float]:
             gap = equations.replicate_residuals(z, lambda _: rule).mean(axis=0) - own
             return -float(np.linalg.solve(matrix, gap)[-1]), 0.0
 
@@ -166,12 +177,14 @@ def locate_event(
         enough = max(error, accuracy / 2)
         with progress_bar(f"{detected.kind}: verifying", None) as task:
             agreed = compare_thresholds(
-                differences_by_second_rules([solution], parameter_shift_by_rule, task.advance),
+                evaluate_difference_by_second_rules(
+                    [solution], parameter_shift_by_quadrature_rule, task.count_finished_step
+                ),
                 value,
                 lambda shift: value + shift,
                 enough,
             )
-    error_kind, error, second_part = error_bar_with_second_rule(agreed, error)
+    error_kind, error, second_part = error_bar_after_independent_check(agreed, error)
     evidence |= {**second_part, "second_rule": agreed.evidence if agreed else None}
     return Threshold(
         kind=detected.kind,
@@ -189,38 +202,38 @@ def locate_event(
 
 def extended_system_of_event(
     event: Threshold, parameters: Sequence[str], span: Sequence[float], others: Sequence[float] = ()
-) -> tuple[SingularEquations, np.ndarray]:
+) -> tuple[SingularJacobianEquations, np.ndarray]:
     """Return the extended system of a located spinodal or instability, and its unknowns at the event.
 
     Args:
         event: the event.
-        parameters: free ones, that of the event first.
-        span: the unit of each.
+        parameters: names of the parameters that are unknowns, that of the event first.
+        span: unit of each parameter.
         others: values of the parameters after the first.
     """
     (solution,) = event.solutions
     branch = BranchMap.from_solution(solution, parameters, span)
     z = np.concatenate([branch.coordinates_of_state(solution.overlaps.pack()), [event.value, *others]])
     if event.evidence["type"] == FOLD:
-        return SingularEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None]), z
-    whole = SingularEquations(branch, orthogonal_complement(branch.basis))
+        return SingularJacobianEquations(branch, branch.basis / np.sqrt(branch.norms)[:, None]), z
+    whole = SingularJacobianEquations(branch, orthogonal_complement(branch.basis))
     whole.update_bordering_vectors(z)
-    return SingularEquations(branch, smallest_symmetry_sector(whole.null_direction(z), branch)), z
+    return SingularJacobianEquations(branch, smallest_symmetry_sector(whole.null_direction(z), branch)), z
 
 
 def relocate_event_for_nearby_problem(
     event: Threshold, problem: Problem, accuracy: float, overlap_accuracy: float
 ) -> Threshold:
-    """Return an event of a problem nearby, by Newton's method from a located one.
+    """Return an event of a neighbouring problem, by Newton's method from a located event.
 
     Args:
         event: the located event.
-        problem: the problem nearby.
+        problem: the neighbouring problem.
         accuracy: error bar of the parameter.
-        overlap_accuracy: error bar of the overlaps, in block scales.
+        overlap_accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
 
     Raises:
-        NotConvergedError: it is not found, or the null direction or the sign of the branching coefficient differs.
+        NotConvergedError: no event is found, or one with another null direction or sign of the branching coefficient.
     """
     (name,), (solution,) = event.branches, event.solutions
     moved = replace(problem.with_(**{event.parameter: event.value}), search=solution.problem.search)
@@ -237,24 +250,25 @@ def relocate_event_for_nearby_problem(
     before, after = (one.evidence["branching"] for one in (event, found))
     if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
         raise NotConvergedError(
-            f"the {event.kind} near {event.parameter} = {event.value:.4g} is another event at this accuracy"
+            f"the {event.kind} near {event.parameter} = {event.value:.4g} is another event at this accuracy; "
+            "try a finer accuracy"
         )
     return found
 
 
 def solve_extended_system(
-    equations: SingularEquations, z: np.ndarray, rule: Rule, accuracy: float
+    equations: SingularJacobianEquations, z: np.ndarray, rule: Rule, accuracy: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return unknowns, Jacobian and residual of an extended system, by Newton's method.
+    """Solve an extended system by Newton's method; return its unknowns, Jacobian and residual.
 
     Args:
-        equations: the system.
+        equations: the extended system.
         z: guess of the unknowns.
         rule: quadrature rule of the branch, which sets the tolerance.
-        accuracy: error bar of the overlaps, in block scales.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
 
     Raises:
-        NotConvergedError: it does not converge.
+        NotConvergedError: Newton's method does not converge.
     """
     tolerance = rule.newton_tolerance(accuracy)
     free = np.zeros(len(z))
@@ -274,18 +288,18 @@ def solve_extended_system(
     raise NotConvergedError("Newton's method on the extended system does not converge")
 
 
-def refine_extended_system_root(
-    equations: SingularEquations, z: np.ndarray, matrix: np.ndarray, accuracy: float
+def refine_root_of_extended_system(
+    equations: SingularJacobianEquations, z: np.ndarray, matrix: np.ndarray, accuracy: float
 ) -> tuple[np.ndarray, float, float]:
-    """Return refined unknowns, the residual, and the error that the residual leaves in the parameter.
+    """Refine the root of an extended system; return unknowns, residual, and the error of the parameter due to it.
 
-    At a fold the parameter is stationary along the branch: errors of g by differences change it to second order only
-    (`SingularEquations.fold_parameter_error`).
+    At a fold the parameter is stationary along the branch, so that errors of the event equation change it to second
+    order only (`SingularJacobianEquations.fold_parameter_error`).
 
     Args:
         equations: the extended system.
         z: unknowns after Newton's method.
-        matrix: square slopes there.
+        matrix: square Jacobian at these unknowns.
         accuracy: error bar of the parameter.
     """
     options = EventOptions.current()
@@ -305,22 +319,22 @@ def refine_extended_system_root(
 
 
 def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return error bars of all unknowns, from other quadrature rules or from replicates of the rule.
+    """Return the integration errors of all unknowns, from other quadrature rules or from replicates of the rule.
 
     Args:
-        equations: equations of the event.
+        equations: extended system of the event.
         z: unknowns of these equations.
-        matrix: square slopes at z.
+        matrix: square Jacobian at z.
 
     Raises:
-        DomainError: averages of finer rules leave the domain of the equations.
+        DomainError: by finer quadrature rules the unknowns leave the domain of the equations.
     """
     here = equations.replicate_residuals(z)
     if len(here) > 1:
         return replicate_error_bar(np.linalg.solve(matrix, here.T).T)
     units = equations.units_of_unknowns(z)[: len(matrix)]
 
-    def _compare_with_changed_rule(change: RuleChange) -> RuleComparison:
+    def _compare_with_changed_quadrature(change: RuleChange) -> RuleComparison:
         gap = (equations.replicate_residuals(z, change) - here).mean(axis=0)
         return RuleComparison((np.linalg.solve(matrix, gap) / units,), equations.channel_averages(z, change))
 
@@ -328,7 +342,7 @@ def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray
         compare_rules(
             equations.rules_of_branches,
             equations.channel_averages(z),
-            _compare_with_changed_rule,
+            _compare_with_changed_quadrature,
             equations.depend_on_slopes,
         ),
         0,
@@ -336,9 +350,9 @@ def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray
 
 
 def _parameter_shift_by_finer_rules(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
-    """Return the shift of the parameter by much finer rules if the loss has one field; otherwise 0.
+    """Return how much quadrature rules two sizes finer shift the parameter if the loss has one field; otherwise 0.
 
-    Rules two sizes finer are compared: rules one size finer may miss the same kink. 0 also outside the domain.
+    Rules one size finer may miss the same kink of the averages. Also 0 if finer rules leave the domain of definition.
     """
     (branch,) = equations.branches
     if branch.rule.replicated or reduce_to_fields_of_loss(branch.problem).solver.channel.FIELDS > 1:
@@ -353,14 +367,14 @@ def _parameter_shift_by_finer_rules(equations: BranchEquations, z: np.ndarray, m
 
 
 def describe_overlap_direction(direction: np.ndarray, branch: BranchMap, z: np.ndarray) -> str:
-    """Return a direction of the overlaps in words, as "toward theta, tokens alike".
+    """Return a direction of the overlaps in words, for example "toward theta, tokens alike".
 
     Args:
-        direction: packed, (n,), in block scales.
+        direction: a change of the packed overlaps, relative to the sizes of q, V, m, ...
         branch: the branch.
-        z: coordinates, then the parameters.
+        z: unknowns: coordinates of the branch, then the parameters.
     """
-    overlaps = branch.overlaps_from_coordinates(z[: branch.coordinate_count])
+    overlaps = branch.overlaps_from_coordinates(z[: branch.dimension_of_invariant_states])
     scales = overlaps.block_scales
     matrix = np.outer(direction * scales, direction / scales)
     return describe_eigenmodes(matrix, overlaps)[1][0]

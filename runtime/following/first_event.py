@@ -21,7 +21,7 @@ def spinodal(
     seed: int = 0,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate the end of a branch: a fold, or a merger with a more symmetric branch (evidence: type).
+    """Locate the end of a branch: a fold, or a merger with a more symmetric branch (`evidence["type"]` says which).
 
     Args:
         problem: the problem at any value of the parameter.
@@ -29,11 +29,11 @@ def spinodal(
         on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the parameter.
-        seed: seed of sampled rules.
-        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
+        seed: seed of the sampled quadrature rules.
+        verify: whether another family of quadrature rules confirms the result; default: if the accuracy is below 1e-6.
 
     Raises:
-        InputError: no such start, or no interval.
+        InputError: the model has no such start, or no interval is given.
         NotConvergedError: the branch is found nowhere, or has no end in the interval.
 
     Example:
@@ -55,7 +55,7 @@ def instability(
     seed: int = 0,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate where a longitudinal eigenvalue of a branch passes 1 toward states of broken symmetry (evidence: toward).
+    """Locate where a branch loses stability toward states of broken symmetry: a longitudinal eigenvalue passes 1.
 
     Args:
         problem: the problem at any value of the parameter.
@@ -63,11 +63,11 @@ def instability(
         on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the parameter.
-        seed: seed of sampled rules.
-        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
+        seed: seed of the sampled quadrature rules.
+        verify: whether another family of quadrature rules confirms the result; default: if the accuracy is below 1e-6.
 
     Raises:
-        InputError: no such start, or no interval.
+        InputError: the model has no such start, or no interval is given.
         NotConvergedError: the branch is found nowhere, or has no such event in the interval.
 
     Example:
@@ -82,9 +82,9 @@ def instability(
 
 
 def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
-    """Locate the first event by continuation from the upper end, the lower end, or the middle of an interval."""
+    """Locate the first event on a branch, by continuation from the upper end, lower end or middle of an interval."""
     kind, problem, parameter, (on,) = search.kind, search.problem, search.parameter, search.branches
-    low, high = search.interval_to_search
+    low, high = search.search_interval_ends
     middle = (low + high) / 2
     endings = []
     problem.require_zero_temperature("branches are followed through folds")
@@ -97,7 +97,7 @@ def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
             event = first_event_on_branch(continuation, search)
             if event is not None:
                 return event
-            endings.append(f"from {begin_at:g}: {continuation.reason_of_ending}")
+            endings.append(f"from {begin_at:g}: {continuation.reason_of_continuation_end}")
         else:
             break
     if not endings:
@@ -106,7 +106,8 @@ def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
             f"{parameter} = {low:g} to {high:g}; try another interval"
         )
     raise NotConvergedError(
-        f"{kind}: none on the {on} branch for {parameter} in [{low:g}, {high:g}] ({'; '.join(endings)})"
+        f"no {kind} on the {on} branch for {parameter} in [{low:g}, {high:g}]; try another interval "
+        f"({'; '.join(endings)})"
     )
 
 
@@ -119,13 +120,17 @@ def first_event_on_branch(continuation: BranchContinuation, search: ThresholdSea
     """
     with progress_bar(f"{search.kind} of the {continuation.name} branch", None) as task:
         for point in continuation.continuation_points(MOST_POINTS):
-            task.advance(f"{continuation.name} branch, {continuation.parameter} = {point.value:.4g}")
+            task.count_finished_step(f"{continuation.name} branch, {continuation.parameter} = {point.value:.4g}")
             if len(continuation.points_so_far) < 2:
                 continue
             for detected in continuation.detect_events():
                 if detected.kind == search.kind:
                     return locate_event(
-                        detected, continuation.name, search.accuracy, continuation.accuracy, search.requires_second_rule
+                        detected,
+                        continuation.name,
+                        search.accuracy,
+                        continuation.accuracy,
+                        search.requires_independent_check,
                     )
                 if detected.merges:
                     continuation.end_continuation(

@@ -19,7 +19,7 @@ from ..base.interrupts import keep_partial_results
 from ..base.progress import progress_bar
 from ..branches.curve_results import BranchResults
 from ..problems.problem import Problem, require_problem
-from ..saddle_point.starts import find_start
+from ..saddle_point.starts import find_start_name
 from ..solving.solution import Solution
 from ..thresholds.threshold import Threshold
 from .branch_continuation import MOST_POINTS, BranchContinuation
@@ -31,11 +31,12 @@ class Followed(BranchResults[Solution]):
 
     Attributes:
         solutions: solutions in the order of the arclength; the parameter may go back and forth.
-        arclength: arclength of each, (N,), in units of the block scales and of the parameter's interval.
-        events: spinodals and instabilities, in the same order.
+        arclength: arclength at each solution, with q, V, m, ... relative to their sizes, the parameter to its interval.
+        events: spinodals and instabilities, in the order of the arclength.
         ending: the reason why the continuation ended.
-        interrupted, out_of_time: whether the user or a time limit ended it; finished points are kept.
-        slopes_by: methods by which dG/du was computed: printed derivatives, or differences and why.
+        interrupted: whether the user ended it; finished points are kept.
+        out_of_time: whether a time limit ended it; finished points are kept.
+        slopes_by: methods by which the Jacobian dG/du was computed: generated formulas, or differences and why.
 
     Example:
         >>> found = sf.follow(sf.problem("ridge_regression"), between=(3, 1), events=False)
@@ -63,11 +64,11 @@ class Followed(BranchResults[Solution]):
         return f"{self.name} branch followed from {span}, {len(self.solutions)} points; {ending}"
 
     def save(self, path: str | Path, stability: bool = True) -> None:
-        """Write netCDF atomically; an existing file is replaced.
+        """Save the branch to a netCDF file; an existing file is replaced only when the new one is complete.
 
         Args:
             path: path of the file.
-            stability: whether verdicts are included, which are computed if they are missing.
+            stability: whether stability verdicts are saved, too (computed if missing).
         """
         presenting.save(self.to_xarray(stability), path)
 
@@ -93,18 +94,18 @@ def follow(
     Args:
         problem: the problem at any value of the parameter.
         start: named start of the model, or a solution at the first value.
-        over: the parameter.
-        between: the value to start at, and the one to continue to.
-        accuracy: error bar of the overlaps, as for `solve`; finer rules are used where it requires them.
-        event_accuracy: error bar of every event, in the parameter.
-        seed: seed of the scramblings; all points share the same nodes.
-        most: largest number of points.
+        over: name of the parameter.
+        between: parameter values at which the continuation starts and ends.
+        accuracy: error bar of the overlaps, as for `solve`; quadrature rules are refined where it requires that.
+        event_accuracy: error bar of the parameter value of every event.
+        seed: seed of the sampled quadrature rules; all points share the same nodes.
+        most: largest number of continuation points.
         events: whether spinodals and instabilities are detected and located.
         on_point: called with every solution, as it is found.
 
     Raises:
         InputError: an unknown parameter or start, or an empty interval.
-        NotConvergedError: no solution at the first value.
+        NotConvergedError: there is no solution at the first parameter value.
 
     Example:
         >>> found = sf.follow(sf.problem("ridge_regression"), between=(3, 1), events=False)
@@ -114,18 +115,18 @@ def follow(
     require_problem(problem)
     problem.require_zero_temperature("branches are followed through folds")
     require_in_interval("event_accuracy", event_accuracy, "(0, inf)")
-    begin = start if isinstance(start, Solution) else find_start(problem, start)
+    begin = start if isinstance(start, Solution) else find_start_name(problem, start)
     continuation = BranchContinuation(problem, begin, over, between, accuracy, seed)
     located: list[Threshold] = []
     with keep_partial_results() as early, progress_bar(f"following the {continuation.name} branch", None) as task:
         for point in continuation.continuation_points(most):
             if on_point:
                 on_point(point.solution)
-            task.advance(f"{continuation.name} branch, {over} = {point.value:.4g}")
+            task.count_finished_step(f"{continuation.name} branch, {over} = {point.value:.4g}")
             if not events or len(continuation.points_so_far) < 2:
                 continue
             for detected in continuation.detect_events():
-                task.describe(
+                task.set_description(
                     f"{continuation.name} branch: locating the {detected.kind} near {over} = {detected.near:.4g}"
                 )
                 event = continuation.locate_detected_event(detected, event_accuracy)
@@ -144,7 +145,7 @@ def follow(
         tuple(point.solution for point in continuation.points_so_far),
         np.array([point.point.arclength for point in continuation.points_so_far]),
         tuple(located),
-        continuation.reason_of_ending,
+        continuation.reason_of_continuation_end,
         early.interrupted,
         early.out_of_time,
         tuple(sorted(continuation.branch.slopes_by)),

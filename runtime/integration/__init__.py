@@ -37,15 +37,15 @@ def rule_by_name(name: str, points: int | None = None, seed: int = 0) -> Rule:
 
 
 def choose_field_jacobian_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-    """Return the rules for averages of the field's Jacobian dg/domega, which decide the stability of a solution.
+    """Return the rules for averages of the Jacobian dg/domega of the field g, which decide stability.
 
-    For one student field these rules are panels that resolve (dg/domega)^2 next to cusps. In three dimensions and more
-    a smooth integrand is integrated on a grid in X, as 1 / (1 + V l'') in place of its square.
+    They are panels that resolve (dg/domega)^2 next to cusps if the loss depends on one student field, except for smooth
+    integrands in three or more dimensions; otherwise they are chosen by the family of the rule.
 
     Args:
         rule: rule that gave the solution.
         problem: problem that was solved.
-        bistable: fraction of the measure on which the proximal map may jump.
+        bistable: probability of fields at which the proximal map may jump.
     """
     smooth = rule.in_x and bistable <= NEGLIGIBLE_JUMPS and reduce_to_fields_of_loss(problem).dimension > 2
     if problem.inverse_temperature is None and not rule.resolves_squares and not smooth:

@@ -28,18 +28,18 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class CellOptions(AlgorithmOptions):
+class AdaptiveCellOptions(AlgorithmOptions):
     """Options of adaptive quadrature on cells.
 
     Attributes:
-        first_cut: distance from zero of the two first cuts of an axis that no plane cuts.
-        plane_reach: multiple of the reach of the measure up to which a plane still bounds cells.
+        first_cut: distance from zero of the two cuts with which an axis starts if no hyperplane cuts it.
+        plane_reach: multiple of the reach of the normal measure up to which a hyperplane still bounds cells.
         points: Gauss-Legendre nodes per axis of a cell, for the coarser of two rules; more nodes need fewer cells.
-        max_change: largest change within a cell of an argument of the loss, or of the logarithm of a base; smaller
-            values take more cells.
+        max_change: largest change, within a cell, of an argument of a nonlinear function of the loss; smaller values
+            take more cells.
         negligible_measure: measure below which a cell is not halved.
         max_nodes: largest number of nodes at which arguments are evaluated; beyond it no cells are used.
-        remaining_share: fraction of the requested error that is left to cells that are not halved; larger values halve
+        remaining_share: fraction of the requested error that cells which are not halved may have; larger values halve
             fewer cells at a time, and take more steps.
         min_cancellation: ratio of an average to the average of its modulus, below which the relative error refers to
             the modulus.
@@ -47,7 +47,7 @@ class CellOptions(AlgorithmOptions):
         test_lines: number of random lines along which arguments are evaluated to detect narrow features.
         test_places: number of points on each of these lines.
         test_reach: half the length of each line, in standard deviations.
-        narrow_change: change of an argument between neighbouring points above which it counts as narrow.
+        narrow_change: change of an argument between neighbouring test points above which a loss counts as narrow.
     """
 
     first_cut: float = 3.0
@@ -70,9 +70,9 @@ class QuadratureCells:
     """A set of quadrature cells in rotated coordinates y, with z = turn @ y.
 
     Attributes:
-        turn: orthogonal matrix, (n, n).
-        low, high: bounds of each coordinate, (C, n, n + 1): coefficients of the previous coordinates (zero for all
-            others), and a constant.
+        turn: orthogonal matrix from rotated to standard normal coordinates.
+        low, high: lower and upper bounds of each coordinate of each cell, shape (cells, coordinates, coordinates + 1):
+            a bound is an affine function of the previous coordinates, given by its coefficients and a constant.
     """
 
     turn: np.ndarray
@@ -84,11 +84,12 @@ class QuadratureCells:
         """Return the cells between hyperplanes a . z + b = 0, all within the reach of the normal measure.
 
         Args:
-            planes: coefficients (a, b) of the hyperplanes, (K, n + 1).
-            dimension: number of coordinates, n.
+            planes: coefficients a and constant b of one hyperplane per row.
+            dimension: number of coordinates z.
         """
         split = HyperplaneSplit.split_on_planes(planes, dimension)
-        cells, cut = cls(split.turn, *np.zeros((2, 1, dimension, dimension + 1))), CellOptions.current().first_cut
+        cells = cls(split.turn, *np.zeros((2, 1, dimension, dimension + 1)))
+        cut = AdaptiveCellOptions.current().first_cut
         for axis, at in enumerate(split.planes):
             ends = np.zeros((len(at), dimension + 1))
             for row, (coefficients, b) in zip(ends, at, strict=True):
@@ -100,11 +101,11 @@ class QuadratureCells:
         return cells
 
     def _cut_cells_along_axis(self, axis: int, ends: np.ndarray) -> QuadratureCells:
-        """Return the cells cut along an axis at affine bounds (K, n + 1) and at the reach of the measure."""
+        """Return the cells cut along an axis at given affine bounds and at the reach of the normal measure."""
         corners = self._points_from_unit_cube(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
-        within = (nearest < REACH) & (np.abs(places).max(axis=1) < CellOptions.current().plane_reach * REACH)
+        within = (nearest < REACH) & (np.abs(places).max(axis=1) < AdaptiveCellOptions.current().plane_reach * REACH)
         outer = np.outer([-REACH, REACH], np.eye(self.low.shape[2])[-1])
         parts = []
         for cell, (middle, kept) in enumerate(zip(places.mean(axis=1), within, strict=True)):
@@ -122,15 +123,15 @@ class QuadratureCells:
 
     @property
     def dimension(self) -> int:
-        """The number of coordinates."""
+        """The number of coordinates of the space that the cells cover."""
         return len(self.turn)
 
     def _points_from_unit_cube(self, t: np.ndarray) -> np.ndarray:
-        """Return the leading coordinates y (C, P, k) of points t (P, k) of the unit cube in every cell."""
+        """Return the images of points of the unit cube in every cell, shape (cells, points, leading coordinates)."""
         return self._map_from_unit_cube(t)[0]
 
     def _map_from_unit_cube(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the leading coordinates y (C, P, k) of points t of the unit cube, and dy/dt (C, P) there."""
+        """Return the images of points of the unit cube in every cell, and the determinants of this map there."""
         count = t.shape[1]
         y, volume = np.zeros((len(self), len(t), count)), np.ones((len(self), len(t)))
         for axis in range(count):
@@ -143,7 +144,14 @@ class QuadratureCells:
         return y, volume
 
     def gauss_legendre_rule(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return Gauss-Legendre nodes (C, P, n) in z, `points` per axis of a cell, and weights (C, P) for N(0, 1)."""
+        """Return Gauss-Legendre nodes in every cell, and their weights for the standard normal measure.
+
+        Args:
+            points: number of nodes per axis of a cell.
+
+        Returns:
+            nodes of shape (cells, nodes per cell, coordinates), weights of shape (cells, nodes per cell).
+        """
         t, w = gauss_legendre(points)
         places, shares = tensor_product_rule([((1 + t) / 2, w / 2)] * self.dimension)
         y, volume = self._map_from_unit_cube(places)
@@ -155,7 +163,7 @@ class QuadratureCells:
         return replace(self, low=self.low[which], high=self.high[which])
 
     def halve_cells(self, axes: np.ndarray) -> QuadratureCells:
-        """Return both halves of every cell along a given axis per cell, the lower halves first."""
+        """Return the two halves of every cell, halved along a given axis; all lower halves come first."""
         every = np.arange(len(self))
         middle = (self.low[every, axes] + self.high[every, axes]) / 2
         low, high = np.concatenate([self.low, self.low]), np.concatenate([self.high, self.high])
@@ -163,21 +171,24 @@ class QuadratureCells:
         return replace(self, low=low, high=high)
 
     def union_with(self, other: QuadratureCells) -> QuadratureCells:
-        """Return the union of these cells and other ones."""
+        """Return a set that contains these cells and those of another set."""
         return replace(self, low=np.concatenate([self.low, other.low]), high=np.concatenate([self.high, other.high]))
 
     @cached_property
     def cell_edges(self) -> np.ndarray:
-        """The ends of the cells, ascending, where there is a single coordinate."""
+        """The end points of the cells in ascending order, if there is a single coordinate."""
         return np.unique(np.concatenate([self.low[:, 0, -1], self.high[:, 0, -1]]) * self.turn[0, 0])
 
     def refine_until_smooth(self, scales: Function) -> QuadratureCells | None:
-        """Return cells halved until no value of `scales` changes by much more than one within any cell.
+        """Return cells halved until no value of `scales` changes by more than about one within any cell.
+
+        Args:
+            scales: function of the nodes, such as the arguments of the nonlinear functions of a loss.
 
         Returns:
-            The cells; None if there would be too many.
+            the cells; None if there would be too many.
         """
-        options, done, open_ = CellOptions.current(), self.select_cells(np.zeros(0, int)), self
+        options, done, open_ = AdaptiveCellOptions.current(), self.select_cells(np.zeros(0, int)), self
         while (len(done) + len(open_)) * options.points**self.dimension <= options.max_nodes:
             nodes, weights = open_.gauss_legendre_rule(options.points)
             shape = (len(open_), *[options.points] * self.dimension, -1)
@@ -196,18 +207,20 @@ class QuadratureCells:
 
     def integrate_adaptively(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray], relative: float,
                              absolute: float, most: float) -> tuple[float, float, float]:  # fmt: skip
-        """Return the average of a function over N(0, 1), its error, and the scale of the relative error.
+        """Return the average of a function over the standard normal measure, with an error estimate.
 
-        The scale is the modulus of the average, or a thousandth of the average modulus if that is larger. The error of
-        a cell is the difference of two rules without common nodes; cells of the largest error are halved.
+        The error of a cell is the difference between two Gauss-Legendre rules; cells of the largest error are halved.
 
         Args:
-            integrand: nodes (N, n) and weights (N,) -> weight times value, (N,).
+            integrand: function of nodes (one per row) and weights; returns weight times value for each node.
             relative: requested error relative to the scale.
             absolute: requested error in the units of the function.
             most: largest number of nodes.
+
+        Returns:
+            average, error, scale: the modulus of the average, or a thousandth of the average modulus if larger.
         """
-        options, cells, known = CellOptions.current(), self, self._integrate_cells(integrand)
+        options, cells, known = AdaptiveCellOptions.current(), self, self._integrate_cells(integrand)
         visited = 0.0
         while True:
             visited += len(known[0]) * (options.points**self.dimension + (options.points + 1) ** self.dimension)
@@ -225,8 +238,8 @@ class QuadratureCells:
             known = np.concatenate([known[:, rest], halves._integrate_cells(integrand)], axis=1)
 
     def _integrate_cells(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return for every cell its integral, integral of the modulus, difference of two rules, and axis to halve."""
-        options = CellOptions.current()
+        """Return a table with one column per cell: integral, integral of the modulus, error estimate, axis to halve."""
+        options = AdaptiveCellOptions.current()
         step = max(1, int(options.nodes_at_once / (options.points + 1) ** self.dimension))
         parts = [
             self.select_cells(np.arange(first, min(first + step, len(self)))) for first in range(0, len(self), step)
@@ -234,7 +247,7 @@ class QuadratureCells:
         return np.concatenate([part._integrate_cell_batch(integrand) for part in parts], axis=1)
 
     def _integrate_cell_batch(self, integrand: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
-        sums, points = [], CellOptions.current().points + 1
+        sums, points = [], AdaptiveCellOptions.current().points + 1
         for size in (points - 1, points):
             nodes, weights = self.gauss_legendre_rule(size)
             values = integrand(nodes.reshape(-1, self.dimension), weights.ravel()).reshape(weights.shape)
@@ -251,17 +264,18 @@ class QuadratureCells:
 
 
 def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Function | None:
-    """Return the arguments of the nonlinear functions in an integrand, as a function of the nodes.
+    """Return a function of the nodes whose values are the arguments of the nonlinear functions in an integrand.
 
-    An integrand changes little wherever all its arguments do.
+    An integrand changes little wherever all these arguments change little.
 
     Args:
-        problem: problem that gives the integrand.
+        problem: problem that defines the integrand.
         fields: law of the fields.
-        of: "teacher" for the part of the loss without X, at (z_Y, noise); "metric" at (z_Y, z_h, noise).
+        of: "teacher" for the part of the loss without the student fields, with nodes in (z_Y, noise); "metric" for the
+            test error, with nodes in (z_Y, z_h, noise).
 
     Returns:
-        The function; None if the integrand has no such arguments.
+        the function; None if the integrand has no such arguments.
     """
     rows = fields.planes_in_normal_coordinates(np.eye(problem.dimension + 1)[:-1], problem.noise_scale)
     inner = slice(problem.tokens * problem.teacher_rank, problem.tokens * (problem.teacher_rank + problem.student_rank))
@@ -271,7 +285,7 @@ def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Funct
     if not any(model.scales(rows, constants)[of].values()):
         return None
 
-    def _arguments_at_nodes(nodes: np.ndarray) -> np.ndarray:
+    def _nonlinearity_arguments_at_nodes(nodes: np.ndarray) -> np.ndarray:
         v = rows[:, :-1] @ nodes.T + rows[:, -1:]
         with np.errstate(all="ignore"):
             found = model.scales(v, constants)[of]
@@ -279,19 +293,19 @@ def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Funct
         every = np.stack([np.broadcast_to(value, len(nodes)) for value in values], axis=1)
         return np.clip(np.nan_to_num(every), -_MAX_ARGUMENT, _MAX_ARGUMENT)
 
-    return _arguments_at_nodes
+    return _nonlinearity_arguments_at_nodes
 
 
 def has_narrow_features(scales: Function | None, dimension: int) -> bool:
-    """Return whether an argument changes faster than a product rule resolves, tested along random lines.
+    """Return whether an integrand is too narrow for a product rule, tested along random lines.
 
     Args:
-        scales: function from `nonlinearity_arguments`; None without arguments.
-        dimension: number of coordinates.
+        scales: arguments of its nonlinear functions, from `nonlinearity_arguments`; None if it has none.
+        dimension: number of coordinates of a node.
     """
     if scales is None or dimension == 0:
         return False
-    options, generator = CellOptions.current(), np.random.default_rng(11)
+    options, generator = AdaptiveCellOptions.current(), np.random.default_rng(11)
     through, along = generator.standard_normal((2, options.test_lines, dimension))
     along /= np.linalg.norm(along, axis=1, keepdims=True)
     places = np.linspace(-options.test_reach, options.test_reach, options.test_places)

@@ -17,7 +17,7 @@ class DurationOptions(AlgorithmOptions):
     """Options of the predicted duration of one evaluation of an integration rule.
 
     Attributes:
-        max_evaluations: number of latest evaluations of a family that count; fewer follow the machine's load faster.
+        max_evaluations: number of latest evaluations from which a prediction is made; fewer adapt faster to the load.
     """
 
     max_evaluations: int = 8
@@ -37,9 +37,9 @@ def record_evaluation_duration(problem: Problem, rule: Rule, seconds: float) -> 
 
 
 def predicted_evaluation_seconds(problem: Problem, rule: Rule) -> float:
-    """Return the predicted duration of one evaluation of a rule in seconds; 0 if none was recorded.
+    """Return the predicted duration of one evaluation of a rule in seconds; 0 if it cannot be predicted.
 
-    The first evaluation of a family may include compilation: a single one predicts nothing.
+    At least two recorded evaluations are needed, since the first one may include compilation.
 
     Args:
         problem: problem whose fields are integrated over.

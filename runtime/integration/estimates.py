@@ -34,13 +34,11 @@ class ErrorEstimateOptions(AlgorithmOptions):
 
 
 def replicate_error_bar(samples: np.ndarray) -> np.ndarray:
-    """Return the error bar of the mean of independent replicates.
+    """Return the error bar of the mean of independent replicates, which run along the first axis.
 
-    The replicates run along the first axis, (R, ...). The coverage of the error bar is meant to be that of two standard
-    errors of a normal variable, 95.45 %. With R replicates the standard error is itself an estimate: Student's t gives
-    the factor (2.18 for R = 16). Replicates of even averages are skewed, since the outermost cells of a Sobol set
-    represent tails by one point each: Johnson's correction (J. Am. Stat. Assoc. 73 (1978) 536) widens the interval by
-    the excess of the skewness over its standard error.
+    The coverage is that of two standard errors of a normal variable, 95.45 %. Since the standard error is an estimate,
+    Student's t gives the factor (2.18 for 16 replicates). For skewed replicates Johnson's correction (J. Am. Stat.
+    Assoc. 73 (1978) 536) widens the interval by the excess of the skewness over its standard error.
     """
     from scipy.special import ndtr, stdtrit
 
@@ -53,15 +51,14 @@ def replicate_error_bar(samples: np.ndarray) -> np.ndarray:
     return widened * spread / np.sqrt(count - 1)
 
 
-def convergence_rate_factors(
+def error_bar_factors_from_rate(
     fine: np.ndarray, *coarser: np.ndarray, max_rate: float | None = None
 ) -> tuple[float, float]:
     """Return the factors by which an error bar multiplies the differences to the next finer and coarser rule.
 
-    If errors fall by a rate r from each rule to the next, the difference to the finer rule is (1 - r) times the error
-    and that to the coarser one (1 - r) / r times; if they fall like a power of the number of steps, twice that is left
-    where r is close to 1. The largest entries, and the slowest of two steps, give the rate; the coarser rule guards
-    each entry against a chance agreement with the finer one.
+    The rate r by which errors fall from rule to rule is estimated from the largest entries of successive differences
+    (the slower of two rates counts). The factors are 1.5 (1 + r) / (1 - r) for the finer rule, and r times as large for
+    the coarser one, which guards against a chance agreement with the finer rule.
 
     Args:
         fine: differences to the finer rule, relative to one scale.
@@ -85,8 +82,8 @@ class RuleComparison:
     """A comparison of quantities computed by the rules in use with the same quantities computed by other rules.
 
     Attributes:
-        differences: one array per quantity, the value by the other rules minus the value by the rules in use, in units
-            in which an error of the averages of size e is of the order of e.
+        differences: one array per quantity: its value by the other rules minus its value by the rules in use, scaled so
+            that it is of the order of the difference of the averages.
         averages: averages by each of the other rules.
     """
 
@@ -108,12 +105,12 @@ def compare_rules(
     Args:
         rules: rules in use, most often one.
         own: averages by these rules.
-        evaluate: function that compares with the rules by which a change replaces those in use.
-        derivative: whether quantities contain derivatives of the averages, see `Rule.minimum_difference_factors`.
-        finer: comparison with the next finer rules, if it is known.
+        evaluate: function from a change of rule (such as `finer_rule`) to the comparison with the changed rules.
+        derivative: whether quantities contain derivatives of the averages, see `Rule.smallest_error_bar_factors`.
+        finer: comparison with the next finer rules, if already computed.
 
     Raises:
-        DomainError: the finer rules' averages leave the domain of the equations.
+        DomainError: averages by the finer rules are outside the domain of the equations.
     """
     known = [finer or evaluate(lambda rule: rule.finer_rule())]
     for number in range(max(len(rule.comparison_rules()) for rule in rules)):
@@ -127,7 +124,7 @@ def compare_rules(
     counts = []
     for quantity in range(len(known[0].differences)):
         each_rule = [
-            rule_difference_factors(
+            error_bar_factors_of_rule(
                 rule,
                 [step[quantity] for step in steps],
                 [own[n], *(other.averages[n] for other in known)],
@@ -140,56 +137,56 @@ def compare_rules(
 
 
 def error_bar_from_comparisons(known: Sequence[tuple[RuleComparison, tuple[float, ...]]], quantity: int) -> np.ndarray:
-    """Return the error bar of one of the quantities that rules were compared for, in the units of the quantity.
+    """Return the error bar of one quantity from its differences between rules.
 
     Args:
         known: comparisons and their factors, from `compare_rules`.
-        quantity: number of the quantity.
+        quantity: index of the quantity in the comparisons.
     """
     return np.max([counts[quantity] * np.abs(other.differences[quantity]) for other, counts in known], axis=0)
 
 
-def rule_difference_factors(
+def error_bar_factors_of_rule(
     rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages], derivative: bool
 ) -> list[float]:
     """Return the factors by which the error bar of one rule multiplies its differences to other rules.
 
     Args:
         rule: rule in use.
-        steps: differences to the other rules, see `Rule.minimum_difference_factors`.
+        steps: differences of a quantity between this rule and the others, see `Rule.smallest_error_bar_factors`.
         averages: averages by the rule in use, then by the other rules.
         derivative: whether the quantity contains derivatives of the averages.
     """
     bistable = largest_bistable_fraction(averages)
-    rated = convergence_rate_factors(*steps) if rule.has_convergence_rate(bistable) else (DIFFERENCE_SAFETY,)
-    least = rule.minimum_difference_factors(steps, averages, derivative)
+    rated = error_bar_factors_from_rate(*steps) if rule.has_convergence_rate(bistable) else (DIFFERENCE_SAFETY,)
+    least = rule.smallest_error_bar_factors(steps, averages, derivative)
     return [max(pair) for pair in zip_longest(rated[: len(steps)], least, fillvalue=0.0)]
 
 
-def finest_rule_error(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages]) -> float:
-    """Return the error bar of a value by the finest of a sequence of rules.
+def error_bar_of_finest_rule(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages]) -> float:
+    """Return the error bar of a value by the finest of a sequence of rules, from the properties of this rule.
 
     Args:
         rule: finest rule.
         steps: differences between successive rules of the sequence, the last difference first.
         averages: averages by these rules, the finest first.
     """
-    least = rule.minimum_difference_factors(steps, averages, False)
-    return rule_sequence_error(steps, least, rule.has_convergence_rate(largest_bistable_fraction(averages)))
+    least = rule.smallest_error_bar_factors(steps, averages, False)
+    return error_bar_of_rule_sequence(steps, least, rule.has_convergence_rate(largest_bistable_fraction(averages)))
 
 
-def rule_sequence_error(
+def error_bar_of_rule_sequence(
     steps: Sequence[np.ndarray], least: Sequence[float], has_convergence_rate: bool = True
 ) -> float:
-    """Return the error bar of a value by the finest of a sequence of rules, with given minimum factors.
+    """Return the error bar of a value by the finest of a sequence of rules, from differences between the rules.
 
     Args:
         steps: differences between successive rules of the sequence, the last difference first.
-        least: minimum factors of the differences.
-        has_convergence_rate: whether the differences show a rate of convergence.
+        least: lower bounds on the factors by which the error bar multiplies these differences.
+        has_convergence_rate: whether errors fall by a constant factor from rule to rule.
     """
     # The finer rule is the one used: the difference counts as that to a coarser one does.
-    counted = convergence_rate_factors(*steps)[1] if has_convergence_rate else 1.0
+    counted = error_bar_factors_from_rate(*steps)[1] if has_convergence_rate else 1.0
     sizes = [float(np.max(np.abs(step))) for step in steps]
     # Errors that oscillate agree by chance: the step before, reduced by the rate over two steps, counts, too.
     steady = sizes[1] * math.sqrt(sizes[0] / sizes[2]) if len(sizes) > 2 and sizes[2] > 0 else 0.0
@@ -199,14 +196,16 @@ def rule_sequence_error(
 def _add_finer_rules_while_differences_grow(
     evaluate: Callable[[RuleChange], RuleComparison], known: Sequence[RuleComparison]
 ) -> tuple[RuleComparison, list[tuple[np.ndarray, ...]]]:
-    """Evaluate finer rules while the differences between successive rules grow; return the last and all differences.
+    """Evaluate finer rules while the differences between successive rules grow.
 
-    Rules that are all too coarse to resolve a kink agree with each other, and differ the more the finer they are:
-    finer rules are evaluated as long as the differences of the first quantity grow from rule to rule.
+    Rules that are too coarse to resolve a kink agree with each other by chance, and differ the more the finer they are.
 
     Args:
-        evaluate: function that compares with the rules by which a change replaces those in use.
+        evaluate: function from a change of rule (such as `finer_rule`) to the comparison with the changed rules.
         known: comparisons with the finer rules, then with the coarser ones.
+
+    Returns:
+        comparison with the finest rules, differences between successive rules (the last difference first).
     """
     steps = [other.differences for other in known]
     fine, times = known[0], 1

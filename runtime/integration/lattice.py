@@ -29,24 +29,25 @@ from .sampled import (
     MAX_PRODUCT_NODES,
     Integrand,
     NodeBasedRule,
+    NodeRuleOptions,
     NodeSets,
-    SampledOptions,
     is_proximal_map_smooth,
 )
 
 
 @dataclass(frozen=True)
 class LatticeOptions(AlgorithmOptions):
-    """Options of sums over lattices.
+    """Options of lattice rules, which are sums over lattice points.
 
     Attributes:
-        strip_width: width of the strip about the real axes in which integrands are assumed analytic (attention on two
-            and three tokens is); wider strips space the points farther apart.
-        prefactor_digits: decimal digits by which integrands are assumed larger at the edge of the strip.
+        strip_width: width of the complex strip about the real axes in which integrands are assumed analytic; wider
+            strips space the points farther apart.
+        prefactor_digits: decimal digits by which integrands are assumed larger at the edge of the strip than on the
+            real axes.
         growth_power: power of the distance with which integrands are assumed to grow; larger powers take a larger ball.
-        digit_step: digits from one size to the next.
+        digit_step: decimal digits of accuracy from one rule to the next finer one.
         cusp_digit_gain: digits gained where the proximal map jumps, relative to those gained by a smooth average.
-        max_points: largest number of points in memory at a time.
+        max_points: largest number of lattice points that a rule may have.
     """
 
     strip_width: float = 1.5
@@ -63,12 +64,14 @@ class LatticeRule(NodeBasedRule):
 
     The dual of the lattice has the densest sphere packing known in its dimension.
 
-    An integrand that is analytic in a strip of width a about the real axes leaves an error of the order of
-    exp(-2 pi a k / h), with the spacing h and the shortest vectors k of the dual (docs/theory.md (11.18)). Spacing and
-    radius are those of an error of 10^-digits where a is 1.5; the error of averages is estimated from the next sizes.
+    For an integrand that is analytic in a strip of width a about the real axes the error is of the order of
+    exp(-2 pi a k / h), where h is the spacing and k the length of the shortest vectors of the dual lattice
+    (docs/theory.md (11.18)). Spacing and radius are chosen for an error of 10^-digits at a = 1.5.
 
     Args:
-        digits: decimal digits aimed at.
+        digits: number of decimal digits aimed at.
+        starts: search for proximal points (`Problem.search`); None for the problem's own setting.
+        inner: refinement factor of the integral over the student fields at a finite temperature.
     """
 
     digits: float = 4.0
@@ -86,28 +89,28 @@ class LatticeRule(NodeBasedRule):
 
         Args:
             points: size given by `--points`; None for the default.
-            seed: seed given by `--seed`; a rule without replicates ignores it.
+            seed: seed given by `--seed`; rules without replicates ignore it.
         """
         return cls(float(points or 4))
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name and size as in JSON output: `points` are the digits aimed at, the seed is null."""
+        """Return a dict with the rule's name, the digits aimed at as `points`, and no seed, as in the JSON output."""
         return {"rule": self.name, "points": self.digits, "seed": None}
 
     @property
     def size_in_words(self) -> str:
-        """The size of the rule in words: the digits that it aims at."""
+        """The size of the rule in words: the number of decimal digits that it aims at."""
         return f"{self.digits:g} digits aimed at"
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return the exchanges of tokens under which the law of the fields is invariant.
+        """Return the symmetries of the loss and of the law of the fields.
 
         Args:
-            problem: problem whose loss must be invariant, too.
+            problem: problem whose loss must be invariant.
             fields: law of the fields.
             labels: label of every token.
         """
-        return SymmetryReduction.from_field_law(problem, fields, labels)
+        return SymmetryReduction.symmetries_of_field_law(problem, fields, labels)
 
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
@@ -117,8 +120,8 @@ class LatticeRule(NodeBasedRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average, see `NodeBasedRule`.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         if not self.is_applicable(problem):
             raise InputError("the integrator lattice is for smooth losses in 12 dimensions or less; use sobol")
@@ -126,13 +129,13 @@ class LatticeRule(NodeBasedRule):
         if not count <= LatticeOptions.current().max_points:
             aim = f"{self.digits:g} digits in {problem.dimension} dimensions"
             raise InputError(f"the integrator lattice would need {count:.1e} nodes for {aim}; use sobol")
-        kept = reduction.subgroup(lambda exchange: _is_symmetry_of_lattice(exchange, problem))
+        kept = reduction.subgroup_satisfying(lambda exchange: _is_symmetry_of_lattice(exchange, problem))
         ranks = problem.teacher_rank, problem.student_rank
         radius, spacing = _ball_radius(problem.dimension, self.digits), _lattice_spacing(problem.dimension, self.digits)
         return [_orbit_representatives(kept, problem.dimension, ranks, radius, spacing)]
 
     def node_count(self, problem: Problem) -> float:
-        """Return the approximate number of points in the ball, before symmetries."""
+        """Return the approximate number of lattice points in the ball; symmetries reduce the number of nodes."""
         n = reduce_to_fields_of_loss(problem).dimension
         if n > MAX_DIMENSIONS:
             return np.inf
@@ -141,7 +144,7 @@ class LatticeRule(NodeBasedRule):
 
     @classmethod
     def rules_coarse_to_fine(cls, problem: Problem) -> tuple[LatticeRule, ...]:
-        """Return the lattice rules that have few enough nodes, coarse to fine; none if the loss is not smooth."""
+        """Return the lattice rules with few enough nodes, coarse to fine; none if the loss is not smooth."""
         return (
             tuple(size for size in _SIZES if size.node_count(problem) <= MAX_PRODUCT_NODES)
             if cls.is_applicable(problem)
@@ -149,29 +152,30 @@ class LatticeRule(NodeBasedRule):
         )
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return two lattice rules of few digits, for averages of the field's Jacobian.
+        """Return two lattice rules that aim at few digits, for averages of the Jacobian dg/domega of the field g.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         few = replace(self, digits=min(self.digits, 4.0))
         return few, few.finer_rule()
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return a rule of few digits, just accurate enough for a numerical Jacobian of the saddle-point map.
+        """Return a lattice rule that aims at two digits or fewer, for a numerical Jacobian of the saddle-point map.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
         return replace(self, digits=min(self.digits, 2.0)), 1e-4, False
 
     def predict_refinement_steps(self, error: float, accuracy: float) -> int:
-        """Return by how many sizes to refine until the error is expected to reach the accuracy.
+        """Return by how many sizes to refine the rule until its error is expected to reach an accuracy.
 
         Args:
             error: error of this rule.
@@ -187,24 +191,24 @@ class LatticeRule(NodeBasedRule):
             problem: problem whose fields are integrated over.
             error: error of the rule at this size.
             accuracy: requested accuracy.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         per_digit = 1.0 if bistable <= NEGLIGIBLE_JUMPS else LatticeOptions.current().cusp_digit_gain
         return replace(self, digits=self.digits + float(np.log10(error / accuracy)) / per_digit).node_count(problem)
 
     def newton_tolerance(self, accuracy: float) -> float:
-        """Return the residual asked of Newton's method: a thousandth of the accuracy."""
+        """Return the residual at which Newton's method stops: a thousandth of the accuracy of the solution."""
         return max(2e-14, min(1e-6, 1e-3 * accuracy))
 
     @classmethod
     def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[LatticeRule, ...]:
-        """Return the lattice rules for a cross-check where the proximal map is smooth and dimensions are many.
+        """Return the lattice rules for a cross-check in many dimensions, if the proximal map is smooth.
 
-        In few dimensions a product rule has more digits.
+        In few dimensions a product rule is more accurate.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         few = reduce_to_fields_of_loss(problem).dimension <= MAX_PRODUCT_DIMENSION
         return cls.rules_coarse_to_fine(problem) if is_proximal_map_smooth(problem, bistable) and not few else ()
@@ -213,17 +217,17 @@ class LatticeRule(NodeBasedRule):
     def is_applicable(cls, problem: Problem) -> bool:
         """Return whether lattice rules apply: the loss is smooth, in few enough dimensions."""
         part = reduce_to_fields_of_loss(problem)
-        kinks = (len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
+        kinks = (len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_probabilities)
         return part.dimension <= MAX_DIMENSIONS and not part.solver.model.CURVED["loss"] and not any(kinks)
 
     def finer_rule(self) -> LatticeRule:
-        """Return the rule that aims at half a digit more, with more nodes of X at a finite temperature."""
-        step, ratio = LatticeOptions.current().digit_step, SampledOptions.current().thermal_ratio
+        """Return the rule that aims at half a digit more, with more nodes per field at a finite temperature."""
+        step, ratio = LatticeOptions.current().digit_step, NodeRuleOptions.current().thermal_ratio
         return replace(self, digits=self.digits + step, inner=ratio * self.inner)
 
     def coarser_rule(self) -> LatticeRule:
-        """Return the rule that aims at half a digit less, with fewer nodes of X at a finite temperature."""
-        step, ratio = LatticeOptions.current().digit_step, SampledOptions.current().thermal_ratio
+        """Return the rule that aims at half a digit less, with fewer nodes per field at a finite temperature."""
+        step, ratio = LatticeOptions.current().digit_step, NodeRuleOptions.current().thermal_ratio
         return replace(self, digits=max(step, self.digits - step), inner=self.inner / ratio)
 
 
@@ -231,14 +235,14 @@ _SIZES = tuple(LatticeRule(1.5 + LatticeOptions.digit_step * number) for number 
 
 
 def _ball_radius(dimension: int, digits: float) -> float:
-    """Return the radius outside which lies a fraction 10^-digits of the normal measure times a power of the radius."""
+    """Return the radius of the ball that the lattice points fill, for an error of 10^-digits."""
     from scipy.special import gammainccinv
 
     return float(np.sqrt(2 * gammainccinv((dimension + LatticeOptions.current().growth_power) / 2, 10.0**-digits)))
 
 
 def _lattice_spacing(dimension: int, digits: float) -> float:
-    """Return the spacing of a lattice whose sums have an error of 10^-digits."""
+    """Return the factor that scales a lattice of determinant one so that its sums have an error of 10^-digits."""
     options = LatticeOptions.current()
     return (
         2
@@ -261,7 +265,7 @@ def _is_symmetry_of_lattice(exchange: SignedPermutation, problem: Problem) -> bo
 def _orbit_representatives(
     reduction: SymmetryReduction, dimension: int, ranks: tuple[int, int], radius: float, spacing: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights: one lattice point of every orbit of the exchanges, with the weight of the orbit."""
+    """Return nodes and weights: one lattice point per orbit of the symmetry group, with the weight of its orbit."""
     nodes = spacing * lattice_points_in_ball(sampling_lattice_basis(dimension), radius / spacing)
     orbits = reduction.orbit_sizes(nodes, *ranks)
     nodes, orbits = nodes[orbits > 0], orbits[orbits > 0]

@@ -13,7 +13,7 @@ from ..base.options import AlgorithmOptions
 from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw
 from ..channel.nodes import gauss_legendre, highest_legendre_coefficient_matrix
-from ..channel.points import noise_values, proximal_points_at_nodes
+from ..channel.points import noise_value_indices, proximal_points_at_nodes
 from ..problems.compiled import load_compiled_loops
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
@@ -38,21 +38,20 @@ _STEEP = np.array([-7.5, -5.0, -2.5, 0.0, 2.5, 5.0, 7.5])
 
 
 @dataclass(frozen=True)
-class PiecesOptions(AlgorithmOptions):
-    """Options of panels between jumps and bends of the proximal map.
+class SmoothPiecesOptions(AlgorithmOptions):
+    """Options of the rule of panels between jumps and bends of the proximal map, for one student field.
 
     Attributes:
-        line_cells: initial intervals of a line, at whose ends proximal points are evaluated; more of them find more
-            jumps.
-        points_per_digit: nodes of a panel for every digit of X on it; more nodes per digit take shorter panels.
-        cusp_tolerance_factor: ratio of the relative error of averages of (dg/domega)^2 to that of X.
-        sum_square_tolerance: relative error of averages of (dg/domega)^2 over a sum of Y and noise: the search for
-            proximal points is slow close to a cusp.
+        line_cells: number of initial intervals of a line, at whose ends proximal points are computed; more intervals
+            find more jumps.
+        points_per_digit: nodes of a panel per decimal digit of the proximal point; larger values take shorter panels.
+        cusp_tolerance_factor: ratio of the relative error of averages of (dg/domega)^2 to that of the proximal point.
+        sum_square_tolerance: relative error of averages of (dg/domega)^2 if the noise is added to a function of the
+            teacher field: the search for proximal points is slow close to a cusp.
         outer_ratio: nodes per axis of Y and noise for every node of a panel.
-        max_lines: largest number of lines; the rule refuses more.
+        max_lines: largest number of lines of the student field omega; the rule raises an error if it needs more.
         max_panels: number of panels of Y beyond which none is halved.
-        min_half_panel: half the length of the shortest panel of Y: next to a cusp the error falls like the square root
-            of the length.
+        min_half_panel: half the length of the shortest panel of Y.
         cross_check_points: nodes per panel of the rules that cross-check other families.
         min_free_points: nodes per panel where there are no nodes in Y or noise, so that more nodes cost nothing.
         negligible_weight: weight of a negligible node, relative to the heaviest one.
@@ -73,11 +72,11 @@ class PiecesOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SmoothPiecesRule(PointsPerAxisRule):
-    """A rule of Gauss-Legendre panels of omega between jumps and bends of the proximal map, at nodes in Y and noise.
+    """A rule of Gauss-Legendre panels along the student field between jumps and bends of the proximal map.
 
-    The points where two minima exchange their order are solved for; proximal points reach an edge of a smooth piece of
-    the loss, and leave it, at x + V l'(x) on either side (docs/theory.md (11.12), (11.13)). If the loss depends on a
-    teacher field through a step function, such as its sign, the average over Y has a closed form (11.14).
+    The positions of jumps (where two minima exchange their order) and of bends (where the proximal point reaches a kink
+    of the loss) are computed exactly (docs/theory.md (11.12), (11.13)). If the loss depends on a teacher field through
+    a step function, such as its sign, the average over this field has a closed form (11.14).
 
     Args:
         points: nodes per panel, 4 or more.
@@ -92,87 +91,89 @@ class SmoothPiecesRule(PointsPerAxisRule):
     at_temperature: ClassVar[bool] = False
 
     def line_count(self, problem: Problem) -> float:
-        """Return the number of lines of omega: one for each node in Y and noise and label assignment."""
+        """Return the number of lines along the student field: one per node of teacher fields and noise, and label."""
         part = reduce_to_fields_of_loss(problem)
         if self.has_no_teacher_nodes(problem):
-            return 2.0 * len(part.label_choices)
+            return 2.0 * len(part.label_probabilities)
         axes = 1.0 if part.solver.proximal.SUM >= 0 else part.dimension - 1.0
-        return self.teacher_axis_points**axes * len(part.label_choices)
+        return self.teacher_axis_points**axes * len(part.label_probabilities)
 
     def node_count(self, problem: Problem) -> float:
-        """Return the approximate number of nodes, taking six panels per line."""
+        """Return the approximate number of nodes, for about six panels per line of the student field omega."""
         return 6 * self.points * self.line_count(problem)
 
     def evaluation_cost(self, problem: Problem) -> float:
-        """Return the evaluation cost in nodes of a grid in X: that of two proximal points per node."""
+        """Return the cost of an evaluation; the unit is the cost of one grid node of `ProxSpaceRule`."""
         return 2e2 * self.node_count(problem)
 
     def comparison_rules(self) -> tuple[SmoothPiecesRule, ...]:
-        """Return the coarser rule, the only one besides the finer rule that errors are estimated from."""
+        """Return the next coarser rule, which is compared with this rule to estimate the error."""
         return (self.coarser_rule(),)
 
     @classmethod
     def rules_coarse_to_fine(cls, problem: Problem) -> tuple[SmoothPiecesRule, ...]:
-        """Return the rules PANELS through which a problem is solved, coarse to fine."""
+        """Return the rules with which a problem is solved one after the other, coarse to fine."""
         return PANELS
 
-    def trial_order(self, problem: Problem) -> float:
-        """Return the position of the rule in the order in which rules are tried.
+    def position_in_trial_order(self, problem: Problem) -> float:
+        """Return the rank of this rule in the order in which the integrator `auto` tries rules.
 
-        It is first where there are no nodes in Y or noise, since nodes on lines cost nothing; else it comes after small
-        grids in X, which need many nodes where kinks move with Y, or X bends.
+        It is the first if teacher field and noise need no nodes, which makes it the fastest; otherwise it comes after
+        small grids of proximal points. Infinity means that it is not tried.
         """
         if self.has_no_teacher_nodes(problem):
-            return 0 if self.points >= PiecesOptions.current().min_free_points else np.inf
+            return 0 if self.points >= SmoothPiecesOptions.current().min_free_points else np.inf
         return 2 if self.is_applicable(problem) else np.inf
 
     @classmethod
     def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SmoothPiecesRule, ...]:
-        """Return the affordable rules for a cross-check where the loss depends on one student field.
+        """Return the rules that can cross-check another family, coarse to fine; none for several student fields.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
-        options = PiecesOptions.current()
+        options = SmoothPiecesOptions.current()
         levels = (cls(points) for points in options.cross_check_points if cls.is_applicable(problem))
         return tuple(level for level in levels if level.line_count(problem) <= options.max_lines)
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return whether the rule applies: the loss depends on one student field, and lines are few enough."""
+        """Return whether the rule applies: the loss depends on one student field, and few lines of omega are needed."""
         part = reduce_to_fields_of_loss(problem)
-        return part.solver.channel.FIELDS == 1 and cls().line_count(problem) <= PiecesOptions.current().max_lines / 10
+        max_lines = SmoothPiecesOptions.current().max_lines / 10
+        return part.solver.channel.FIELDS == 1 and cls().line_count(problem) <= max_lines
 
     @classmethod
     def has_no_teacher_nodes(cls, problem: Problem) -> bool:
-        """Return whether one student field is left and Y and noise need no nodes, which makes the rule fastest."""
+        """Return whether the integral over teacher field and noise needs no nodes, for a single student field."""
         part = reduce_to_fields_of_loss(problem)
         channel = part.solver.proximal
         return channel.FIELDS == 1 and (part.dimension == 1 or channel.TEACHER_STEPS)
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return this rule with one-sided steps, for a numerical Jacobian of the saddle-point map.
+        """Return this rule and a one-sided step, for a numerical Jacobian of the saddle-point map.
 
-        Averages are smooth up to the tolerance of the panels, which limits how short steps can be.
+        Averages are smooth only up to the tolerance of the panels, so that the step must not be too short.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
         return self, float(np.sqrt(self.coefficient_tolerance)), True
 
     def newton_tolerance(self, accuracy: float) -> float:
-        """Return the residual asked of Newton's method: far below the accuracy, since evaluations are cheap."""
+        """Return the residual at which Newton's method stops: far below the accuracy, since evaluations are cheap."""
         return min(1e-12, super().newton_tolerance(accuracy))
 
     @property
     def teacher_axis_points(self) -> int:
-        """The number of nodes per axis of Y and noise."""
-        return round(PiecesOptions.current().outer_ratio * self.points)
+        """The number of nodes per axis of the teacher field Y and noise."""
+        return round(SmoothPiecesOptions.current().outer_ratio * self.points)
 
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
@@ -182,8 +183,8 @@ class SmoothPiecesRule(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average, see `NodeBasedRule`.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         if integrand == "slopes" and not self.squares:
             return replace(self, squares=True).nodes_and_weights_by_replicate(problem, fields, reduction, integrand)
@@ -195,14 +196,14 @@ class SmoothPiecesRule(PointsPerAxisRule):
             )
         if channel.TEACHER_STEPS:
             return [self._nodes_between_teacher_steps(problem, fields, moments)]  # averages are affine in Y
-        if self.line_count(problem) > PiecesOptions.current().max_lines:
+        if self.line_count(problem) > SmoothPiecesOptions.current().max_lines:
             raise InputError(f"the integrator {self.name} would need {self.line_count(problem):.1e} lines; use sobol")
         if problem.dimension == 2:
             edges = teacher_panel_edges(problem, fields, REACH, LONGEST)
             return [self._refine_nodes_on_panels(problem, fields, edges, self._nodes_on_field_lines)]
         # Y and noise enter the loss by a sum, and nothing narrow in it asks for cells of both.
         if channel.SUM >= 0 and cells_resolving_narrow_loss(problem, fields) is None:
-            return [self._nodes_for_teacher_noise_sum(problem, fields, moments)]
+            return [self._nodes_for_additive_noise(problem, fields, moments)]
         nodes, weights = TeacherFieldRule.teacher_rule_for_loss(
             problem, fields, self.teacher_axis_points, equidistant=True
         ).nodes_and_weights
@@ -213,20 +214,19 @@ class SmoothPiecesRule(PointsPerAxisRule):
     def _refine_nodes_on_panels(
         self, problem: Problem, fields: FieldLaw, edges: np.ndarray, lines: LineNodes, normal: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights on panels of one coordinate besides omega, halved until averages are polynomials.
+        """Return nodes and weights on panels of the teacher field or noise, and on lines of the student field there.
 
-        Panels are short where averages over omega depend strongly on the coordinate. The first panels give the scale of
-        averages over Y in which tails may dominate.
+        Panels are halved until averages over the student field are polynomials on each panel.
 
         Args:
-            problem: problem of one field.
+            problem: problem with one student field.
             fields: law of the fields.
             edges: edges of the first panels.
-            lines: function that returns nodes along omega at values (N, 1) of the coordinate, with their line numbers
-                and weights.
-            normal: whether the coordinate is a standard normal one; else the weights of `lines` contain its density.
+            lines: function from values of the coordinate (one per row) and their weights to nodes on lines, line
+                numbers and weights.
+            normal: whether the coordinate is standard normal; if not, the weights of `lines` contain its density.
         """
-        options = PiecesOptions.current()
+        options = SmoothPiecesOptions.current()
         per_cusp = options.cusp_tolerance_factor
         if not normal:
             per_cusp = max(per_cusp, options.sum_square_tolerance / self.coefficient_tolerance)
@@ -238,11 +238,11 @@ class SmoothPiecesRule(PointsPerAxisRule):
             nodes, row, weights = lines(problem, fields, z[:, None], share)
             sums = np.zeros((len(z), 5 if self.squares else 4))  # 1, X, X^2, the Moreau objective, (dg/domega)^2
             if self.squares:
-                _, each, slopes = self._field_jacobians_at(problem, fields, nodes, weights)
+                _, each, slopes = self._field_jacobians_at_nodes(problem, fields, nodes, weights)
                 squares = (each * slopes[:, 0, 0] ** 2).reshape(len(nodes), -1).sum(axis=1)
                 sums[:, 4] = np.bincount(row, squares / share[row], len(z))
                 averages[1] = averages[1] or float(share @ sums[:, 4])
-            for choice in noise_values(problem):
+            for choice in noise_value_indices(problem):
                 points = proximal_points_at_nodes(problem, fields, nodes, choice=choice)
                 x = points.x[:, 0, 0]
                 each = np.column_stack([np.ones(len(x)), x, x**2, points.value])
@@ -269,44 +269,47 @@ class SmoothPiecesRule(PointsPerAxisRule):
         nodes, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.ascontiguousarray(nodes), np.ascontiguousarray(weights)
 
-    def _nodes_for_teacher_noise_sum(
+    def _nodes_for_additive_noise(
         self, problem: Problem, fields: FieldLaw, count: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights if Y and noise enter the loss as a sum S = h(Y) + c u (docs/theory.md (11.19)).
+        """Return nodes and weights if the loss depends on teacher field Y and noise u through S = h(Y) + c u only.
 
-        The proximal map depends on omega and S: there are panels of S, lines of omega, and `count` nodes of Y given S
-        and omega.
+        There are panels of S, lines of the student field at each S, and `count` nodes of Y at each node of both
+        (docs/theory.md (11.19)).
         """
         mean, factor, feature = fields.teacher_mean[0], fields.teacher_factor[0, 0], problem.solver.proximal.SUM
 
-        def _teacher_noise_sum(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
-            """Return the sum S of Y and noise at standard normal coordinates z of Y.
+        def _noisy_teacher_output(z: np.ndarray, noise: float = 0.0) -> np.ndarray:
+            """Return the sum S = h(Y) + c u through which the loss depends on the teacher field Y and the noise u.
 
             Args:
-                z: coordinates of Y, (N,).
-                noise: value of the noise.
+                z: standard normal coordinate of Y, one per node.
+                noise: value of u.
             """
             y = mean + z[:, None] * factor
-            return np.asarray(loss_features_at(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
+            return np.asarray(loss_features(problem, fields, y, np.full((len(z), 1), noise))[:, 0, feature])
 
-        at_mean, above = (float(_teacher_noise_sum(np.zeros(1), noise)[0]) for noise in (0.0, 1.0))
+        at_mean, above = (float(_noisy_teacher_output(np.zeros(1), noise)[0]) for noise in (0.0, 1.0))
         slope = above - at_mean
         spread = abs(slope) * float(problem.noise_scale[0])
-        z, share, edges = self._teacher_nodes_for_sum(problem, fields, _teacher_noise_sum, spread)
-        at, on_teacher = _teacher_noise_sum(z), float(fields.field_from_teacher[0, 0, 0])
-        lightest = PiecesOptions.current().negligible_weight * (share.max() / spread)
+        z, share, edges = self._teacher_nodes_for_additive_noise(problem, fields, _noisy_teacher_output, spread)
+        at, on_teacher = _noisy_teacher_output(z), float(fields.field_from_teacher[0, 0, 0])
+        lightest = SmoothPiecesOptions.current().negligible_weight * (share.max() / spread)
         centre, width = float(fields.field_mean[0, 0]), float(fields.field_factor[0, 0, 0])
 
-        def _nodes_on_lines_at_sums(
+        def _nodes_at_noisy_teacher_outputs(
             problem: Problem, fields: FieldLaw, values: np.ndarray, weights: np.ndarray
         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            """Return nodes on lines of omega at given values of the sum S, their line numbers, and weights.
+            """Return nodes on lines of the student field at given values of the sum S of teacher output and noise.
 
             Args:
-                problem: problem of one field.
+                problem: problem with one student field.
                 fields: law of the fields.
-                values: values of S, (N, 1).
-                weights: weights of these values, (N,).
+                values: values of S, one per row.
+                weights: weight of each value.
+
+            Returns:
+                nodes (one per row), line number and weight of each node.
             """
             density = share * np.exp(-(((values - at) / spread) ** 2) / 2) / (np.sqrt(2 * np.pi) * spread)
             density[density < lightest] = 0.0
@@ -314,7 +317,7 @@ class SmoothPiecesRule(PointsPerAxisRule):
             values, density = values[kept], density[kept]
             ends = [np.where(density > 0, on_teacher * z, empty) for empty in (np.inf, -np.inf)]
             low, high = centre + ends[0].min(axis=1) - REACH * width, centre + ends[1].max(axis=1) + REACH * width
-            known = loss_features_at(problem, fields, np.broadcast_to(mean, values.shape), (values - at_mean) / slope)
+            known = loss_features(problem, fields, np.broadcast_to(mean, values.shape), (values - at_mean) / slope)
             reach = (high - low) / 2
             row, place, measure = self.panel_nodes(
                 problem, fields, known, (low + high) / 2, reach, longest=LONGEST * width / reach, reach=1.0
@@ -326,23 +329,26 @@ class SmoothPiecesRule(PointsPerAxisRule):
                 *arrays, count
             )
             row = row[whose]
-            noise = (values[row, 0] - _teacher_noise_sum(found[:, 0])) / spread * np.sign(slope)
+            noise = (values[row, 0] - _noisy_teacher_output(found[:, 0])) / spread * np.sign(slope)
             return np.column_stack([found, noise]), kept[row], weights[kept[row]] * weight
 
-        return self._refine_nodes_on_panels(problem, fields, edges, _nodes_on_lines_at_sums, normal=False)
+        return self._refine_nodes_on_panels(problem, fields, edges, _nodes_at_noisy_teacher_outputs, normal=False)
 
-    def _teacher_nodes_for_sum(
+    def _teacher_nodes_for_additive_noise(
         self, problem: Problem, fields: FieldLaw, sums: Callable[[np.ndarray], np.ndarray], spread: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return nodes and weights of Y that resolve the density of the sum S, and first panels of S.
+        """Return nodes and weights of Y that resolve the density of the sum S of teacher output and noise.
 
         Args:
-            problem: problem of one field.
+            problem: problem with one student field.
             fields: law of the fields.
-            sums: function from standard normal coordinates of Y to S without noise.
+            sums: function from standard normal coordinates of Y to the teacher output (S without noise).
             spread: standard deviation of the contribution of the noise to S.
+
+        Returns:
+            standard normal coordinates of Y, their weights, edges of the first panels of S.
         """
-        options, parts = PiecesOptions.current(), []
+        options, parts = SmoothPiecesOptions.current(), []
         panels = QuadraturePanels.panels_between_edges(np.arange(-np.ceil(REACH), np.ceil(REACH) + 1))
         while len(panels):
             z, lengths = panels.gauss_legendre_nodes(self.points)
@@ -367,15 +373,15 @@ class SmoothPiecesRule(PointsPerAxisRule):
     def _nodes_on_field_lines(
         self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return nodes on lines of omega through given nodes of Y and noise, with their line numbers and weights."""
+        """Return the nodes, line numbers and weights on lines of the student field through given nodes."""
         spread = np.full(len(nodes), fields.field_factor[0, 0, 0])
-        row, z, share = self.panel_nodes(problem, fields, *features_and_field_means(problem, fields, nodes), spread)
+        row, z, share = self.panel_nodes(problem, fields, *loss_features_and_means(problem, fields, nodes), spread)
         return np.insert(nodes[row], problem.teacher_rank, z, axis=1), row, weights[row] * share
 
     @property
     def coefficient_tolerance(self) -> float:
-        """The size of the two highest Legendre coefficients below which a panel is short enough."""
-        return max(10.0 ** (-self.points / PiecesOptions.current().points_per_digit), _ROUNDING)
+        """The relative size of the two highest Legendre coefficients below which a panel is not halved."""
+        return max(10.0 ** (-self.points / SmoothPiecesOptions.current().points_per_digit), _ROUNDING)
 
     def panel_nodes(
         self,
@@ -388,21 +394,24 @@ class SmoothPiecesRule(PointsPerAxisRule):
         longest: np.ndarray | float = LONGEST,
         reach: float = REACH,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the nodes on panels of lines of omega: line numbers, positions in units of `spread`, weights.
+        """Return Gauss-Legendre nodes on lines of the student field, on panels between jumps of the proximal map.
 
         Args:
-            problem: problem of one field.
+            problem: problem with one student field.
             fields: law of the fields.
-            known: features of the loss on every line, see `loss_features_at`.
-            centre: mean of omega, (N,).
-            spread: standard deviation of omega, (N,).
-            steep: positions at which the integrand is steep, (K,).
+            known: features of the loss on every line, see `loss_features`.
+            centre: mean of the student field on every line.
+            spread: standard deviation of the student field on every line.
+            steep: positions, in units of `spread`, at which the integrand is steep.
             longest: length of the longest panel, in units of `spread`.
             reach: half the length of a line, in units of `spread`.
+
+        Returns:
+            line number, position in units of `spread` (from `centre`), and weight of each node.
         """
         lines = known, np.ascontiguousarray(centre), spread, np.zeros(0) if steep is None else steep
         rule = (
-            PiecesOptions.current().line_cells,
+            SmoothPiecesOptions.current().line_cells,
             *gauss_legendre(self.points),
             highest_legendre_coefficient_matrix(self.points),
         )
@@ -415,9 +424,10 @@ class SmoothPiecesRule(PointsPerAxisRule):
     def _nodes_between_teacher_steps(
         self, problem: Problem, fields: FieldLaw, nodes: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights if the loss depends on Y through step functions (docs/theory.md (11.14)).
+        """Return nodes and weights if the loss depends on the teacher field through step functions only.
 
-        Each node of omega has one node of Y at the conditional mean, or two with the first three moments.
+        At each node of the student field and interval between steps the teacher field has one node, its conditional
+        mean, or two nodes that reproduce its first three moments (docs/theory.md (11.14)).
         """
         places, inside = intervals_between_teacher_steps(problem, fields)
         y = fields.teacher_mean[0] + inside[:, None] * fields.teacher_factor[0, 0, 0]
@@ -427,7 +437,7 @@ class SmoothPiecesRule(PointsPerAxisRule):
         shared, width = slope / whole, own / whole
         steep = (places[1:-1, None] + _STEEP * width).ravel() / shared if width < abs(shared) else None
         centre, spread = np.repeat(fields.field_mean[0], len(inside)), np.full(len(inside), whole)
-        known = loss_features_at(problem, fields, y, np.zeros((len(inside), 0)))
+        known = loss_features(problem, fields, y, np.zeros((len(inside), 0)))
         row, z, weight = self.panel_nodes(problem, fields, known, centre, spread, steep)
         return load_compiled_loops("truncated_normal").conditional_teacher_nodes(
             row, z, weight, places, shared, width, nodes
@@ -435,7 +445,7 @@ class SmoothPiecesRule(PointsPerAxisRule):
 
 
 def intervals_between_teacher_steps(problem: Problem, fields: FieldLaw) -> tuple[np.ndarray, np.ndarray]:
-    """Return the steps of the loss in the teacher field Y, (K + 1,), and a point (K,) well inside each interval.
+    """Return the intervals of the teacher field Y between the steps of the loss: their edges, and a point inside each.
 
     Both are standardised by the mean and the standard deviation of Y; the first and last edges are infinite.
 
@@ -453,18 +463,21 @@ def intervals_between_teacher_steps(problem: Problem, fields: FieldLaw) -> tuple
     return places, np.clip(0.0, low + margin, high - margin)
 
 
-def loss_features_at(problem: Problem, fields: FieldLaw, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Return the features of the loss, (N, values of the labelled noise, F), at teacher fields and noise.
+def loss_features(problem: Problem, fields: FieldLaw, y: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Return the features of the loss: the quantities through which it depends on teacher fields and noise.
 
     Args:
-        problem: problem whose loss has such features.
+        problem: problem that defines the loss.
         fields: law of the fields.
-        y: teacher fields, (N, t).
-        noise: Gaussian noise, (N, U).
+        y: teacher fields, one node per row.
+        noise: Gaussian noise, one node per row.
+
+    Returns:
+        shape (nodes, values of the discrete noise, features).
     """
-    channel, gaussian = problem.solver.proximal, problem.is_gaussian
+    channel, gaussian = problem.solver.proximal, problem.is_gaussian_noise
     found = []
-    for choice in noise_values(problem):
+    for choice in noise_value_indices(problem):
         u = np.zeros((len(y), len(gaussian)))
         u[:, gaussian] = noise
         if channel.LABELLED_NOISE:
@@ -473,20 +486,20 @@ def loss_features_at(problem: Problem, fields: FieldLaw, y: np.ndarray, noise: n
     return found[0][:, None] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def features_and_field_means(problem: Problem, fields: FieldLaw, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the features of the loss and E[omega | Y] at nodes in Y and noise.
+def loss_features_and_means(problem: Problem, fields: FieldLaw, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the features of the loss and the conditional means E[omega | Y] at nodes of the teacher field Y and noise.
 
     Args:
-        problem: problem of one field.
+        problem: problem with one student field.
         fields: law of the fields.
-        nodes: standard normal coordinates, (N, t + U).
+        nodes: standard normal coordinates of Y and noise, one node per row.
 
     Returns:
-        Features, (N, values of the labelled noise, F), and conditional means, (N,).
+        features of shape (nodes, values of the discrete noise, features), one conditional mean per node.
     """
     y, noise = np.split(nodes, [problem.teacher_rank], axis=1)
     teachers = fields.teacher_mean[0] + y @ fields.teacher_factor[0].T
-    features = loss_features_at(problem, fields, teachers, noise * problem.noise_scale)
+    features = loss_features(problem, fields, teachers, noise * problem.noise_scale)
     return features, fields.field_mean[0, 0] + y @ fields.field_from_teacher[0, 0]
 
 

@@ -11,10 +11,11 @@ from ..channel.nodes import gauss_legendre
 
 @dataclass(frozen=True)
 class QuadraturePanels:
-    """A set of quadrature panels: intervals on lines.
+    """A set of quadrature panels: intervals on numbered lines.
 
     Attributes:
-        line: number of the line of each panel, (P,); low, high: ends of the panels, (P,).
+        line: line number of each panel.
+        low, high: lower and upper end of each panel.
     """
 
     line: np.ndarray
@@ -26,7 +27,7 @@ class QuadraturePanels:
         """Return the panels between ascending edges, the same on every line.
 
         Args:
-            edges: edges of the panels, ascending, (E,).
+            edges: edges of the panels, ascending.
             lines: number of lines.
         """
         low, high = np.tile(edges[:-1], lines), np.tile(edges[1:], lines)
@@ -42,17 +43,17 @@ class QuadraturePanels:
 
     @property
     def max_normal_density(self) -> np.ndarray:
-        """The largest standard normal density on every panel, relative to the density at zero."""
+        """The largest value of the standard normal density on every panel, relative to its value at zero."""
         nearest = np.clip(0.0, self.low, self.high)
         return np.exp(-nearest * nearest / 2)
 
     def gauss_legendre_nodes(self, points: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the Gauss-Legendre nodes of every panel and their quadrature weights, (P, points)."""
+        """Return the Gauss-Legendre nodes and quadrature weights of every panel, one panel per row."""
         t, w = gauss_legendre(points)
         return ((self.low + self.high) / 2)[:, None] + self.half_lengths[:, None] * t, self.half_lengths[:, None] * w
 
     def halve_panels(self, which: np.ndarray) -> QuadraturePanels:
-        """Return the lower halves of the selected panels, then their upper halves."""
+        """Return both halves of the selected panels, the lower halves first."""
         line, low, high = self.line[which], self.low[which], self.high[which]
         middle = (low + high) / 2
         return QuadraturePanels(np.tile(line, 2), np.concatenate([low, middle]), np.concatenate([middle, high]))

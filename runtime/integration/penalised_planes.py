@@ -29,14 +29,14 @@ _LENGTH = (
 
 @dataclass(frozen=True)
 class PlaneAverageOptions(AlgorithmOptions):
-    """Options of averages over rows of two columns with replica symmetry broken.
+    """Options of averages over a row of a two-column W with replica symmetry broken.
 
     Attributes:
         extra_reach: standard deviations added to the reach of the channel's grids.
-        bend_ratio: grid points per standard deviation of b, relative to those of the narrowest law: w(b) bends at
-            corners.
-        far_factor: distance from the centre at which N is taken for quadratic, in units of the reach.
-        far_directions: number of directions over which the quadratic form is averaged there.
+        bend_ratio: number of grid steps per standard deviation of the field b, per unit of grid density: the minimiser
+            w(b) bends at corners of the penalty.
+        far_factor: distance from the centre, in units of the reach, at which N(b) is assumed to be quadratic.
+        far_directions: number of directions over which the quadratic form is averaged at this distance.
     """
 
     extra_reach: float = 2.0
@@ -49,26 +49,26 @@ def two_column_row_averages(
     minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variance: np.ndarray, y: float,
     rule: TiltedGridRule, listed: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> SpectralAtomAverages:  # fmt: skip
-    """Return the averages over a row of W of two columns with one step of replica symmetry breaking.
+    """Return the averages over a row of a two-column W with one step of replica symmetry breaking.
 
     Args:
         minimiser: function that returns the minimising w at fields b.
-        covariance: covariance of (pi, b^0), pi being the averaged teacher variables, (GIVEN + 2, GIVEN + 2).
-        cross: covariance of (pi, b^0) with z, (GIVEN + 2, C + t).
-        variance: D, (2, 2).
+        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the mean field of a state.
+        cross: covariance of (pi, b^0) with the coordinates of class means and teacher.
+        variance: covariance of the field b within a state, shape (2, 2).
         y: Parisi parameter.
-        rule: nodes and grids.
-        listed: probabilities and values of pi if it takes few values.
+        rule: rule that defines nodes and grids.
+        listed: probabilities and values of pi if it takes few values; None for a normal pi.
 
     Raises:
-        DomainError: the averages do not exist, or their grids would be too large.
+        DomainError: a variance is not positive, the averages diverge, or grids would be too large.
     """
     options, count = PlaneAverageOptions.current(), len(covariance) - _COLUMNS
     factor = np.empty_like(covariance)
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     root = factor[count:, count:]
     if not (np.diagonal(root).min() > 0 and np.linalg.eigvalsh(variance)[0] > 0):
-        raise DomainError("the fields b of the rows of W do not vary within states, or not between states")
+        raise DomainError("fields on rows of W have no variance within or between states; both must be positive")
     spread = root @ root.T
     zeta, weight = teacher_weight_nodes(factor, count, rule.points, listed)
     reach = rule.reach + options.extra_reach
@@ -81,7 +81,8 @@ def two_column_row_averages(
     stiffness = np.linalg.inv(variance) - y * squared
     if not np.linalg.eigvalsh(stiffness)[0] > 0:
         raise DomainError(
-            "averages over rows of W diverge: r(w) + (G - y D) w^2 / 2, G = sum gamma V~^, is not strictly convex"
+            "averages over rows of W diverge: the Parisi parameter times the variance of fields within a state exceeds "
+            "the curvature of the regularised row energy; use a smaller y"
         )
     wider = np.linalg.inv(stiffness)
     A = wider @ np.linalg.inv(variance)
@@ -104,7 +105,7 @@ def two_column_row_averages(
         least = minimiser(b, known[at][which])
         costs = np.einsum("ni,ij,nj->n", b, squared, b) / 2 - least.value
         if y * float(np.ptp(costs)) > MAX_EXPONENT:
-            raise DomainError(f"exp(y N) of a row of W overflows: y N varies by more than {MAX_EXPONENT:g}")
+            raise DomainError(f"Parisi parameter too large: y times the energy of rows varies by over {MAX_EXPONENT:g}")
         products = np.einsum("nab,nef->nabef", least.response, least.response).reshape(len(b), -1)
         more = np.column_stack([least.penalty, least.value, products])
         out = np.zeros((len(batch.nodes), _LENGTH))
@@ -142,7 +143,7 @@ def two_column_row_averages(
 
 
 def _asymptotic_response(minimiser: Minimiser, known: np.ndarray, centres: np.ndarray, reach: float) -> np.ndarray:
-    """Return the mean response S = J of the minimising row far from every centre, (2, 2)."""
+    """Return the mean Jacobian dw/db of the minimising row w at large fields b, shape (2, 2)."""
     directions = PlaneAverageOptions.current().far_directions
     angles = 2 * np.pi * (np.arange(directions) + 0.5) / directions
     ends = centres[:, None] + reach * np.stack([np.cos(angles), np.sin(angles)], axis=1)

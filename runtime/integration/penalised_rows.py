@@ -23,23 +23,23 @@ from .panels import QuadraturePanels
 from .tilted import (
     BreakingLevelNodes,
     RunningMaximum,
-    TiltedOptions,
-    average_to_outer_level,
-    refine_panels,
-    tilted_averages_at,
+    TiltedPanelOptions,
+    averages_on_panels,
+    nodes_of_outer_breaking_level,
+    tilted_averages_at_fields,
 )
 
 
 @dataclass(frozen=True)
 class RowAverageOptions(AlgorithmOptions):
-    """Options of averages over rows with replica symmetry broken.
+    """Options of averages over a row of W of one column with replica symmetry broken.
 
     Attributes:
-        max_bisections: largest number of bisections of a panel of b: w(b) bends at corners.
-        max_doublings: largest number of doublings of the line of b until its ends have no weight.
-        min_first_panel: smallest length of the first panels of b^0, in its standard deviations: <w> bends near corners
-            only.
-        negligible_weight: weight of a negligible node of the teacher's row.
+        max_bisections: largest number of bisections of a panel of the field b: the minimiser w(b) bends at corners.
+        max_doublings: largest number of doublings of the interval of b until its ends have negligible weight.
+        min_first_panel: smallest length of the first panels of b^0 (the part of b common to a state), in its standard
+            deviations.
+        negligible_weight: weight of a negligible quadrature node of the teacher's row.
     """
 
     max_bisections: int = 40
@@ -49,7 +49,14 @@ class RowAverageOptions(AlgorithmOptions):
 
 
 class WeightRowMinimum(NamedTuple):
-    """The minimising rows of W at fields b (N, s): w (N, s), r(w) (N,), J = dw/db (N, s, s), N(b) (N,)."""
+    """The minimising rows of W at given fields b; the first axis of each array runs over the fields.
+
+    Attributes:
+        w: minimising row.
+        penalty: penalty r(w).
+        response: Jacobian J = dw/db.
+        value: N(b), the maximum over w of w^T b - w^T G w / 2 - r(w).
+    """
 
     w: np.ndarray
     penalty: np.ndarray
@@ -58,19 +65,22 @@ class WeightRowMinimum(NamedTuple):
 
 
 Minimiser = Callable[[np.ndarray, np.ndarray], WeightRowMinimum]
-"""A function of fields b (N, s), and of the teacher's coordinates in the penalty (N, KNOWN)."""
+"""A function of fields b, one per row, and of the teacher's coordinates on which the penalty depends."""
 
 
 @dataclass(frozen=True)
 class SpectralAtomAverages:
-    """A set of averages over a row of W of one spectral atom, with K levels of replica symmetry breaking.
+    """The averages over a row w of W with replica symmetry broken, for one atom of the spectral law of the data.
+
+    <.> is the average within a state, R = d<w>/db^0 and J = dw/db are the responses to the field of a state and a row.
 
     Attributes:
-        overlaps: E[<w><w>^T], then <w><w>^T of one level after the other down to E[<w w^T>], (K + 1, s, s).
-        slope: E[d<w>/db^0], (s, s); with_fields: E[<w> z^T], z = (tau, pi), (s, C + t).
-        free: E[(1 / y) log E_z exp(y N)], the same averages of the inner levels, and E[<N>] last, (K + 1,).
-        penalty: E[<r>]; squares: E[R (x) R] of R = d<w>/db^0, and E[<J (x) J>], axes a, b, e, f of R_ab R_ef,
-            (2, s, s, s, s).
+        overlaps: averages of w w^T of every level, from E[<w><w>^T] to E[<w w^T>], shape (levels + 1, s, s).
+        slope: E[R], shape (s, s).
+        with_fields: E[<w> z^T] with z = (tau, pi), the coordinates of class means and teacher.
+        free: free energy (1 / y) log E exp(y N) of every level, the outermost first, then E[<N>].
+        penalty: average of the penalty r(w).
+        squares: E[R_ab R_ef] and E[<J_ab J_ef>], shape (2, s, s, s, s).
     """
 
     overlaps: np.ndarray
@@ -85,27 +95,27 @@ def one_column_row_averages(
     minimiser: Minimiser, covariance: np.ndarray, cross: np.ndarray, variances: np.ndarray, rates: np.ndarray,
     rule: SmoothPiecesRule, listed: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> SpectralAtomAverages:  # fmt: skip
-    """Return the averages over a row of W of one column with replica symmetry broken.
+    """Return the averages over a row of a single-column W with replica symmetry broken.
 
     Args:
         minimiser: function that returns the minimising w at fields b.
-        covariance: covariance of (pi, b^0), pi being the averaged teacher variables, (GIVEN + 1, GIVEN + 1).
-        cross: covariance of (pi, b^0) with z, (GIVEN + 1, C + t).
-        variances: D of every level, (K,).
-        rates: Parisi parameters y, (K,).
-        rule: nodes and panels.
-        listed: probabilities and values of pi if it takes few values.
+        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the mean field of a state.
+        cross: covariance of (pi, b^0) with the coordinates of class means and teacher.
+        variances: variance of the field b within a state, for each level.
+        rates: Parisi parameter y of each level.
+        rule: rule that defines nodes and panels.
+        listed: probabilities and values of pi if it takes few values; None for a normal pi.
 
     Raises:
-        DomainError: the averages do not exist.
+        DomainError: a variance is not positive, or the averages diverge.
     """
     factor = np.empty_like(covariance)
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and np.all(variances > 0)):
-        raise DomainError("the fields b of the rows of W do not vary within states, or not between states")
+        raise DomainError("fields on rows of W have no variance within or between states; both must be positive")
     zeta, weight = teacher_weight_nodes(factor, count, rule.teacher_axis_points, listed)
-    options, max_panel = RowAverageOptions.current(), TiltedOptions.current().max_panel
+    options, max_panel = RowAverageOptions.current(), TiltedPanelOptions.current().max_panel
     heavy_nodes = weight > options.negligible_weight
     zeta, weight = zeta[heavy_nodes], weight[heavy_nodes]
     known, centre = zeta @ factor[:-1, :-1].T, zeta @ factor[-1, :-1]
@@ -117,12 +127,12 @@ def one_column_row_averages(
         averages = partial(_tilted_weight_averages, level, softest, float(rates[k]), float(variances[k]))
         longest = max_panel * float(np.sqrt(variances[k - 1])) / float(reach[k - 1])
         softest /= 1 - float(rates[k] * variances[k]) * softest
-        level = average_to_outer_level(averages, centre, float(reach[k - 1]), longest, rule, RunningMaximum())
+        level = nodes_of_outer_breaking_level(averages, centre, float(reach[k - 1]), longest, rule, RunningMaximum())
     averages = partial(_tilted_weight_averages, level, softest, float(rates[0]), float(variances[0]))
     levels = len(rates)
     sums, own = np.zeros(4 + 2 * levels + 2), np.zeros(count + 1)
     longest = max(max_panel * float(np.sqrt(variances[0])) / spread, options.min_first_panel)
-    for which, z, share, out in refine_panels(averages, centre, spread, longest, rule, RunningMaximum()):
+    for which, z, share, out in averages_on_panels(averages, centre, spread, longest, rule, RunningMaximum()):
         mean, free, drift, with_w, _, *linear = np.moveaxis(out, -1, 0)
         heavy = share * weight[which][:, None]
         slope = (with_w - drift * mean) / variances[0]  # z counted from elsewhere has the same covariance
@@ -141,13 +151,13 @@ def one_column_row_averages(
 def teacher_weight_nodes(
     factor: np.ndarray, count: int, points: int, listed: tuple[np.ndarray, np.ndarray] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard normal coordinates (N, count) of the teacher's row, and their weights (N,).
+    """Return quadrature nodes for the teacher's row in standard normal coordinates, one per row, and their weights.
 
     Args:
-        factor: lower triangular factor of the covariance of (pi, b^0).
+        factor: lower triangular factor of the covariance of the teacher variables pi and the field b^0.
         count: number of coordinates of the teacher's row.
         points: nodes per axis.
-        listed: probabilities and values of pi if it takes few values.
+        listed: probabilities and values of pi if it takes few values; None for a normal pi.
     """
     if listed is None or not count:
         return tensor_product_rule([trapezoid_rule(points)] * count)
@@ -155,7 +165,7 @@ def teacher_weight_nodes(
 
 
 def _minimise_weight_at_fields(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> WeightRowMinimum:
-    """Return the minimising weights of one column at fields b (N,), all arrays of shape (N,)."""
+    """Return the minimising weights of a single-column W, with one scalar per field b in each array."""
     least = minimiser(b[:, None], known)
     return least._replace(w=least.w[:, 0], response=least.response[:, 0, 0])
 
@@ -163,10 +173,13 @@ def _minimise_weight_at_fields(minimiser: Minimiser, b: np.ndarray, known: np.nd
 def _tilted_weight_averages(
     level: BreakingLevelNodes, softest: float, rate: float, variance: float, which: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
-    """Return tilted averages with the part softest b^2 / 2 of f included in the normal law."""
+    """Return the averages of `tilted_averages_at_fields` for weights, with softest b^2 / 2 moved to the normal law.
+
+    The free energy of the level grows as softest b^2 / 2 at large b; the rest varies near the nodes only.
+    """
     wider = 1 / (1 - rate * variance * softest)
     costs = softest * level.omega**2 / 2 - level.columns[:, 2]
-    out = tilted_averages_at(level, costs, rate, variance * wider, which, wider * places)
+    out = tilted_averages_at_fields(level, costs, rate, variance * wider, which, wider * places)
     out[..., 1] += wider * softest * places**2 / 2 + np.log(wider) / (2 * rate)
     return out
 
@@ -175,18 +188,19 @@ def _tabulate_weight_minima(
     minimiser: Minimiser, known: np.ndarray, centre: np.ndarray, spread: float, variances: np.ndarray,
     rates: np.ndarray, rule: SmoothPiecesRule,
 ) -> tuple[BreakingLevelNodes, np.ndarray]:  # fmt: skip
-    """Return nodes of b with w, w^2, N, r and J^2 there, and the widths of the fields of intermediate levels.
+    """Return quadrature nodes of the field b with the minimising weights there, and widths of intermediate levels.
 
-    The widths are (K - 1,). Panels are halved until w(b) is a polynomial: it bends where w reaches a corner.
+    The columns are w, w^2, N, penalty r and (dw/db)^2. Panels are halved until w(b) is a polynomial on each; one
+    width of the field is returned for each level between the outermost and b.
     """
-    options, max_panel = RowAverageOptions.current(), TiltedOptions.current().max_panel
+    options, max_panel = RowAverageOptions.current(), TiltedPanelOptions.current().max_panel
     reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
 
-    def _field_without_tilt_shift(b: np.ndarray) -> np.ndarray:
-        """Return the field b^0 = b - sum y D w(b) whose tilted law is centred at b."""
+    def _field_before_tilt_shift(b: np.ndarray) -> np.ndarray:
+        """Return the field b^0 of a state for which the law of b, tilted by exp(y N), is centred at given b."""
         return b - drag * _minimise_weight_at_fields(minimiser, b, known).w
 
-    far = [_locate_field_line_end(_field_without_tilt_shift, centre, side, reach) for side in (-1.0, 1.0)]
+    far = [_locate_field_line_end(_field_before_tilt_shift, centre, side, reach) for side in (-1.0, 1.0)]
     # Where b of a level has weight, those of the levels outside have it at the places before the shift by the tilt.
     moved = np.cumsum((rates * variances)[:0:-1])[::-1]
     between = [
@@ -219,21 +233,22 @@ def _tabulate_weight_minima(
 
 
 def _locate_field_line_end(
-    _field_without_tilt_shift: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float
+    _field_before_tilt_shift: Callable[[np.ndarray], np.ndarray], centre: np.ndarray, side: float, reach: float
 ) -> np.ndarray:
-    """Return the end of the line of fields b beyond which b has no weight for any b^0, (R,).
+    """Return for each line the end of the interval of fields b beyond which b has negligible weight.
 
-    The tilt moves the centre of the law of b to the solution of b - sum y D w(b) = b^0.
+    The tilt by exp(y N) moves the centre of the law of b from b^0 to the solution of b - sum y D w(b) = b^0.
 
     Raises:
-        DomainError: the tilt grows faster than the law of z falls: r(w) + (G - y D) w^2 / 2 is not strictly convex.
+        DomainError: the averages diverge, since the tilt grows faster than the normal law falls.
     """
     end = centre + side * reach
     for _ in range(RowAverageOptions.current().max_doublings):
-        short = side * (_field_without_tilt_shift(end) - centre) < reach
+        short = side * (_field_before_tilt_shift(end) - centre) < reach
         if not short.any():
             return end
         end = np.where(short, centre + 2 * (end - centre), end)
     raise DomainError(
-        "averages over rows of W diverge: r(w) + (G - y D) w^2 / 2, G = sum gamma V~^, is not strictly convex"
+        "averages over rows of W diverge: the Parisi parameter y times the variance of fields within a state exceeds "
+        "the curvature of the regularised row energy; use a smaller y"
     )

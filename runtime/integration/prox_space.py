@@ -14,8 +14,8 @@ from ..base.threads import run_loop_in_threads
 from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw, field_law
 from ..channel.nodes import gauss_legendre_on_panels, sobol_normal_points, tensor_product_rule
-from ..channel.points import noise_values, proximal_points_at_nodes
-from ..channel.shared import CHUNKS, sum_loop_in_chunks
+from ..channel.points import noise_value_indices, proximal_points_at_nodes
+from ..channel.shared import CHUNKS, sum_nodes_in_chunks
 from ..channel.tangents import field_law_derivatives
 from ..problems.overlaps import Overlaps, UnitOverlaps
 from ..problems.problem import Problem
@@ -33,12 +33,11 @@ class ProxSpaceOptions(AlgorithmOptions):
     """Options of quadrature in proximal space.
 
     Attributes:
-        loss_blur: grid steps over which jumps are smoothed for a training loss; wider smoothing costs conjugates
-            accuracy on coarse grids, and improves the Moreau envelope on fine ones.
-        coarser_weight: factor of the difference to a coarser grid in an error bar where the proximal map jumps. The
-            error falls like the step cubed, with changing sign: the factor guards against a chance agreement with the
-            finer grid.
-        max_first_points: points per axis of X up to which grids are tried before panels of a single field.
+        loss_blur: number of grid steps over which jumps are smoothed for a training loss; wider smoothing makes the
+            Moreau envelope more accurate on fine grids, and other averages less accurate on coarse ones.
+        coarser_weight: factor of the difference to a coarser grid in an error bar where the proximal map jumps: it
+            guards against a chance agreement with the finer grid.
+        max_first_points: points per student field up to which grids are tried before panels of a single field.
         max_neglected_weight: bound on the weight of saddles that are not corrected.
     """
 
@@ -55,19 +54,18 @@ _Arguments = tuple[_Array, _Array, _Array, _Array, _Array, _Array, _Array, _Arra
 
 @dataclass(frozen=True)
 class ProxSpaceRule(Rule):
-    """A trapezoid rule in X and in the coordinates of Y, without a proximal map (docs/theory.md section 11).
+    """A trapezoid rule in the proximal points X and the teacher fields Y (docs/theory.md section 11).
 
-    The rule sums over all critical points with the sign of det(I + V H), which is exact where the minimum is unique.
-    Where there are two minima, the rule descends from every saddle to both and subtracts the higher one. The order of
-    the two changes on the surface where the proximal map jumps. The step there is smoothed in X over `blur` grid steps
-    by a kernel of sixth order: the sum converges fast there, too, and stays smooth in the overlaps.
+    The rule sums over all critical points with the sign of det(I + V H), H being the Hessian of the loss; this is exact
+    where the minimum is unique.
+    Where there are two minima, the rule descends from every saddle to both and subtracts the higher one. The
+    discontinuity where the two minima exchange their order, and the proximal map jumps, is smoothed over `blur` steps.
 
     Args:
-        points: trapezoid points per axis of X.
+        points: trapezoid points per axis of the student field X.
         teacher: nodes per axis of Y and of Gaussian noise (per panel at a kink).
-        neglected: bound on the summed weight of the saddles that are too light to be corrected (infinity: none is
-            corrected, and the error is about ten times the bistable weight).
-        blur: grid steps over which the step at jumps is smoothed; 0 keeps it sharp.
+        neglected: bound on the total weight of the saddles for which no minimum is subtracted (infinity: for none).
+        blur: number of grid steps over which jumps are smoothed; 0 for no smoothing.
     """
 
     points: int = 80
@@ -80,62 +78,59 @@ class ProxSpaceRule(Rule):
 
     @classmethod
     def rule_of_size(cls, points: int | None, seed: int) -> ProxSpaceRule:
-        """Return the rule with a number of points per axis of X, and half as many per axis of Y.
+        """Return the rule with a given number of points per student field X, and half as many per teacher field Y.
 
         Args:
             points: size given by `--points`; None for the default.
-            seed: seed given by `--seed`; a rule without replicates ignores it.
+            seed: seed given by `--seed`; rules without replicates ignore it.
         """
         return cls(points or 80, max(16, (points or 80) // 2))
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name and size as in JSON output: points per axis of X and of Y; the seed is null."""
+        """Return a dict with the rule's name, points per student and per teacher field, and no seed (JSON output)."""
         return {"rule": self.name, "points": [self.points, self.teacher], "seed": None}
 
     @property
     def can_include_jump_derivatives(self) -> bool:
-        """Return whether derivatives can include jumps: the step at a jump is smoothed, and has a derivative."""
+        """Return whether `moment_derivatives` can include jumps, which takes smoothed jumps."""
         return self.blur > 0
 
     def node_count(self, problem: Problem) -> float:
-        """Return the approximate number of nodes: those of X times those of at most two axes of Y and noise."""
+        """Return the approximate number of nodes: those of student fields times those of teacher fields and noise."""
         part = reduce_to_fields_of_loss(problem)
         fields = part.tokens * part.student_rank
         return float(self.points**fields * self.teacher ** min(part.dimension - fields, 2))
 
     def evaluation_cost(self, problem: Problem) -> float:
-        """Return the evaluation cost, whose unit is a node of a grid in X."""
+        """Return the cost of an evaluation; the unit is the cost of one grid node of `ProxSpaceRule`."""
         return self.node_count(problem)
 
     def comparison_rules(self) -> tuple[ProxSpaceRule, ...]:
-        """Return the coarser rule, the only one besides the finer rule that errors are estimated from.
+        """Return the next coarser rule, which is compared with this rule to estimate the error.
 
-        Nodes in X resolve the competition of minima, and the total weight is a better check than a third grid.
+        One is enough, since the exact value 1 of the total weight is an additional check.
         """
         return (self.coarser_rule(),)
 
     def has_convergence_rate(self, bistable: float) -> bool:
-        """Return whether errors fall at a constant rate from grid to grid: jumps of the proximal map are negligible.
+        """Return whether errors fall by a constant factor from grid to grid: only if jumps are negligible.
 
         Args:
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return bistable <= NEGLIGIBLE_JUMPS
 
-    def minimum_difference_factors(
+    def smallest_error_bar_factors(
         self, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages], derivative: bool
     ) -> tuple[float, ...]:
-        """Return the minimum factors of the differences to other rules in an error bar.
+        """Return lower bounds on the factors by which an error bar multiplies the differences to other grids.
 
-        Where the proximal map jumps, the difference to the coarser grid counts. The error of an average is at most the
-        bistable fraction; that of a derivative is its square root (next to a cusp, where it is largest, a surface of
-        jumps of length l costs l^(3/2), and encloses l^(5/2)), a useful bound only where the fraction is negligible.
-
-        Elsewhere the factor comes from the total weight, whose exact value is known. Kinks of the loss leave steps in
-        |det(I + V H)|, so that the total weight converges as slowly and irregularly as the averages do.
+        Where the proximal map jumps, the difference to the coarser grid counts; the error of an average is at most the
+        probability `bistable`, that of a derivative at most about its square root. Without jumps the factor is the
+        error of the total weight, whose exact value is 1, relative to its differences to other grids.
 
         Args:
-            steps: differences to the finer rule and to those of `comparison_rules`, in units of the quantity.
+            steps: differences of a quantity between this rule and the finer rule, then the `comparison_rules`.
             averages: averages by this rule, then by the other rules in the same order.
             derivative: whether the quantity contains derivatives of the averages.
         """
@@ -152,50 +147,54 @@ class ProxSpaceRule(Rule):
 
     @classmethod
     def rules_coarse_to_fine(cls, problem: Problem) -> tuple[ProxSpaceRule, ...]:
-        """Return the grids through which a problem is solved, coarse to fine, for one student field or several."""
+        """Return the grids with which a problem is solved one after the other, coarse to fine."""
         return PLANE_GRIDS if reduce_to_fields_of_loss(problem).solver.channel.FIELDS > 1 else LINE_GRIDS
 
-    def trial_order(self, problem: Problem) -> float:
-        """Return the position in the order of trials: small grids before panels of a single field, large ones after."""
+    def position_in_trial_order(self, problem: Problem) -> float:
+        """Return the rank in the order in which the integrator `auto` tries rules: small grids first, large ones last.
+
+        The rules of panels of a single student field come in between.
+        """
         if not reduce_to_fields_of_loss(problem).solver.proximal.HAS_PROX_SPACE:
             return np.inf
         return 1 if self.points <= ProxSpaceOptions.current().max_first_points else 3
 
     def rule_for_accuracy(self, accuracy: float) -> ProxSpaceRule:
-        """Return the grid that leaves saddles uncorrected as far as an accuracy of the overlaps allows.
+        """Return the grid that neglects as many saddles as an accuracy of the overlaps allows.
 
-        Their error is about ten times their weight, and a comparison with a finer grid does not show it.
+        The error is about ten times the weight of the neglected saddles; a finer grid does not show it.
         """
         return replace(self, neglected=min(ProxSpaceOptions.current().max_neglected_weight, 1e-2 * accuracy))
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return the rules for averages of the field's Jacobian: this grid and the next, or Sobol sets at jumps.
+        """Return the rules for averages of the Jacobian dg/domega of the field g: two grids, or Sobol sets at jumps.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return (Sobol(12),) if bistable > NEGLIGIBLE_JUMPS else (self, self.finer_rule())
 
     def rule_for_training_loss(self, bistable: float) -> ProxSpaceRule:
         """Return the grid with enough smoothing of jumps for an accurate training loss.
 
-        Half a grid step of smoothing leaves an aliasing error of third order from the kink of M at a jump.
+        With less smoothing the kink of the Moreau envelope at a jump causes a larger error.
 
         Args:
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return replace(self, blur=max(self.blur, ProxSpaceOptions.current().loss_blur)) if bistable > 0 else self
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return a small grid for a numerical Jacobian in several fields, which is accurate enough for Newton's method.
+        """Return a grid for a numerical Jacobian of the saddle-point map; a small one for several student fields.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
         if reduce_to_fields_of_loss(problem).solver.channel.FIELDS > 1:
             return min(self, PLANE_GRIDS[1], key=lambda r: r.points), 1e-6, True
@@ -203,11 +202,11 @@ class ProxSpaceRule(Rule):
 
     @classmethod
     def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[ProxSpaceRule, ...]:
-        """Return the grids in X for a cross-check of another family's averages, coarse to fine.
+        """Return the grids that can cross-check averages by another family of rules, coarse to fine.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return PLANE_GRIDS[1:-1] if cls.is_applicable(problem) else ()
 
@@ -218,19 +217,19 @@ class ProxSpaceRule(Rule):
         return channel.HAS_PROX_SPACE and channel.FIELDS <= 2
 
     def finer_rule(self) -> ProxSpaceRule:
-        """Return the grid with 7/5 of the nodes per axis, of X and of Y."""
+        """Return the grid with 7/5 of the nodes per axis of student and teacher fields."""
         return replace(self, points=self.points * 7 // 5, teacher=self.teacher * 7 // 5)
 
     def coarser_rule(self) -> ProxSpaceRule:
-        """Return the grid with 5/7 of the nodes per axis, of X and of Y."""
+        """Return the grid with 5/7 of the nodes per axis of student and teacher fields."""
         return replace(self, points=self.points * 5 // 7, teacher=self.teacher * 5 // 7)
 
     def _prox_space_loop_arguments(
         self, problem: Problem, fields: FieldLaw, labels: Labels
     ) -> tuple[_Arguments, np.ndarray, SymmetryReduction]:
-        """Return the arguments of the generated prox-space loops, the smoothing lengths, and the token exchanges.
+        """Return the arguments of the compiled loops over grid points, the smoothing lengths, and the symmetry group.
 
-        The arguments begin after the number of chunks; each node of Y represents an orbit of the exchanges.
+        Each node of the teacher field Y stands for its orbit under the symmetry group.
         """
         problem.require_zero_temperature("the integrator prox-space works")
         channel = problem.solver.proximal
@@ -252,9 +251,9 @@ class ProxSpaceRule(Rule):
         else:
             known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.teacher, equidistant=True)
         nodes, weights = known.nodes_and_weights
-        reduction = SymmetryReduction.from_rule_nodes(problem, fields, labels, known.axes)
+        reduction = SymmetryReduction.symmetries_of_law_and_nodes(problem, fields, labels, known.axes)
         edges = largest_proximal_points(problem, fields, labels, nodes[weights > _BOX_WEIGHT] if known.narrow else None)
-        grid, volumes = tensor_product_rule(proximal_axis_rules(problem, fields, edges, self.points))
+        grid, volumes = tensor_product_rule(rule_for_each_proximal_field(problem, fields, edges, self.points))
         orbits = reduction.orbit_sizes(nodes, problem.teacher_rank)
         keep = (weights > 1e-14 * weights.max()) & (orbits > 0)
         tables = problem.solver.proximal
@@ -278,19 +277,19 @@ class ProxSpaceRule(Rule):
         return arguments, blur, reduction
 
     def _averages_given_labels(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
-        """Return the averages given the labels by docs/theory.md (11.4), in the layout of `Rule`.
+        """Return the channel averages given the labels, as a single row (docs/theory.md (11.4)).
 
-        `bistable` is the weight (11.5) of the saddles, `gap` is nan.
+        `bistable` is the weight of the saddles (11.5); `gap` is not computed (nan).
 
         Raises:
-            DomainError: overlaps outside their domain.
+            DomainError: the overlaps are outside their domain.
             InputError: more fields or grid points than the rule handles, or a finite temperature.
         """
         channel, cut = problem.solver.channel, problem.tokens * problem.solver.channel.ROW
         arguments, blur, reduction = self._prox_space_loop_arguments(
             problem, field_law(problem, overlaps, labels), labels
         )
-        out = sum_loop_in_chunks(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
+        out = sum_nodes_in_chunks(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
         moreau, loss, bistable, mass, unconverged = out[cut:]
         rows = reduction.average_moments_over_group(out[:cut], channel.ROW, channel.MOMENTS)
         return np.append(rows, [moreau, loss, bistable, np.nan, unconverged, mass])[None]
@@ -298,7 +297,7 @@ class ProxSpaceRule(Rule):
     def _jacobian_averages_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the averages of the field's Jacobian given the labels; wrong where the proximal map jumps."""
+        """Return the averages of the Jacobian dg/domega of the field g, and of its square; valid without jumps."""
         (slope, square, _), reduction = self._jacobian_averages_by_labels(problem, overlaps)[labels]
         return reduction.average_jacobian_over_group(slope.sum(axis=0))[
             None
@@ -307,15 +306,15 @@ class ProxSpaceRule(Rule):
     def _jacobian_averages_by_labels(
         self, problem: Problem, overlaps: Overlaps
     ) -> dict[Labels, tuple[tuple[_Array, ...], SymmetryReduction]]:
-        """Return averages of the field's Jacobian and derivatives of the moments for every label assignment.
+        """Return the averages of the Jacobian dg/domega of the field g, of its square, and of moment derivatives.
 
-        For every chunk, they are E[G_ll], E[G_ll' (x) G_ll'] and derivatives in the law of the fields. One loop
-        computes all of them, and they are used one after the other: the latest result is cached.
+        They are sums per chunk of nodes, with the symmetry group, for every label assignment. The derivatives are with
+        respect to the parameters of the law of the fields. The latest result is cached.
         """
-        kept, key = problem.compute_once(_empty_field_jacobian_cache), (self, overlaps.pack().tobytes())
+        kept, key = problem.cached_result_of(_empty_field_jacobian_cache), (self, overlaps.pack().tobytes())
         if key not in kept:
             channel, L, s, found = problem.solver.proximal, problem.tokens, problem.student_rank, {}
-            for labels, _ in problem.label_choices:
+            for labels, _ in problem.label_probabilities:
                 fields = field_law(problem, overlaps, labels)
                 arguments, _, reduction = self._prox_space_loop_arguments(problem, fields, labels)
                 sizes = (L, s, s), (L, L, s, s, s, s), (L * channel.ROW, channel.LAW)
@@ -329,7 +328,7 @@ class ProxSpaceRule(Rule):
     def _moment_derivatives_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels, units: UnitOverlaps, jumps: bool
     ) -> np.ndarray:
-        """Return the derivatives of the moments given the labels, with the correction at jumps if asked for."""
+        """Return the derivatives of the moments with respect to the packed overlaps, given the labels."""
         channel = problem.solver.channel
         (*_, tangents), reduction = self._jacobian_averages_by_labels(problem, overlaps)[labels]
         if jumps:
@@ -342,25 +341,25 @@ class ProxSpaceRule(Rule):
 
 
 def _empty_field_jacobian_cache(problem: Problem) -> dict[tuple[ProxSpaceRule, bytes], Any]:
-    """Return an empty cache of averages of the field's Jacobian, by grid and packed overlaps."""
+    """Return an empty cache: (grid, packed overlaps) -> averages of the Jacobian dg/domega of the field g."""
     return {}
 
 
-def proximal_axis_rules(
+def rule_for_each_proximal_field(
     problem: Problem, fields: FieldLaw, edges: list[float], points: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return nodes and weights for each proximal field X_la on [-edge, edge].
+    """Return quadrature nodes and weights for each student field X.
 
     Nodes are equidistant, or Gauss-Legendre nodes on panels if the loss has a kink in the field.
 
     Args:
-        problem: problem that gives the kinks.
+        problem: problem that defines the loss.
         fields: law of the fields.
-        edges: largest value of every field.
+        edges: half the length of the interval of each field, which is centred at zero.
         points: nodes per axis, or per panel.
     """
     breaks: dict[int, list[float]] = {}
-    for place, value in problem.single_field_kinks(fields.constants):
+    for place, value in problem.kinks_along_single_fields(fields.constants):
         breaks.setdefault(place, []).append(value)
     axes = []
     for field, edge in enumerate(edges):
@@ -375,15 +374,15 @@ def proximal_axis_rules(
 def largest_proximal_points(
     problem: Problem, fields: FieldLaw, labels: Labels, known: np.ndarray | None = None
 ) -> list[float]:
-    """Return the largest |X_prox| of each field over all omega and Y but for a measure of 1e-13.
+    """Return an upper bound on each proximal field |X|, exceeded with a probability of about 1e-13.
 
-    It is taken over proximal points on spheres in standard normal coordinates, with a safety margin.
+    It is the maximum over proximal points on spheres in standard normal coordinates, with a safety margin.
 
     Args:
         problem: problem with a proximal map.
         fields: law of the fields.
         labels: label of every token.
-        known: coordinates of Y and noise, (N, .), at which X may be large with little of the measure.
+        known: additional nodes of teacher fields and noise (one per row), for losses narrow there; None for none.
     """
     count = problem.tokens * (problem.teacher_rank + problem.student_rank)
     directions = sobol_normal_points(count + len(problem.noise_scale), 7, 77, (tuple(range(count)),))
@@ -397,13 +396,13 @@ def largest_proximal_points(
         inner = (far[:, None, None] * ways).reshape(-1, count)
         nodes = np.concatenate([nodes, np.concatenate([rows[:, :outer], inner, rows[:, outer:]], axis=1)])
     points = np.concatenate(
-        [proximal_points_at_nodes(problem, fields, nodes, 0, choice).x for choice in noise_values(problem)]
+        [proximal_points_at_nodes(problem, fields, nodes, 0, choice).x for choice in noise_value_indices(problem)]
     )
     points = points[np.isfinite(points).all(axis=(1, 2))]
     edges = 1.06 * np.abs(points).max(axis=0) + 1e-9
     # The same for tokens that the loss does not distinguish, whatever their fields: the grid has to change smoothly.
     for exchange in loss_symmetries(problem)[labels]:
-        edges = np.maximum(edges, edges[exchange.token_order])
+        edges = np.maximum(edges, edges[exchange.source_token_indices])
     return [float(edge) for edge in edges.ravel()]
 
 

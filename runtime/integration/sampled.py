@@ -36,16 +36,15 @@ MAX_PRODUCT_DIMENSION = 3  # up to which a product rule is more accurate than li
 
 
 @dataclass(frozen=True)
-class SampledOptions(AlgorithmOptions):
-    """Options of the rules whose nodes are points in the fields.
+class NodeRuleOptions(AlgorithmOptions):
+    """Options of integration rules whose nodes are values of the fields and the noise.
 
     Attributes:
-        thermal_ratio: ratio of the nodes per axis of X at a finite temperature from one rule to the next; larger ratios
-            show errors better, at a higher cost.
-        cusp_determinant: det(I + V H) below which averages of squared Jacobians are extrapolated; larger values are
-            less noisy, but farther from the asymptotic law at a cusp.
-        max_cusp_excess: largest ratio of the nodes below this determinant to those expected at a cusp, for which
-            averages are extrapolated (between the powers 5/2 and 3/2).
+        thermal_ratio: ratio of the nodes per student field at a finite temperature from one rule to the next; larger
+            ratios show errors better, at a higher cost.
+        cusp_determinant: value of det(I + V H) below which averages of squared Jacobians are extrapolated to a cusp, H
+            being the Hessian of the loss; larger values are less noisy, but farther from the law at a cusp.
+        max_cusp_excess: largest ratio of the number of nodes below this value to the number expected at a cusp.
         cross_check_points: nodes per axis of the products that cross-check other rules.
         density_scale: standard deviations over which a normal density changes by order one.
         min_cell_points: smallest number of nodes per axis of a cell.
@@ -69,17 +68,20 @@ class SampledOptions(AlgorithmOptions):
 
 
 def split_at_teacher_kinks(problem: Problem, fields: FieldLaw) -> HyperplaneSplit:
-    """Return the split of the space of Y and noise at the planes on which the loss has kinks for every X.
+    """Return the split of the space of teacher fields and noise at kinks of the loss independent of student fields.
 
     Args:
-        problem: problem that gives the planes.
+        problem: problem that defines the loss.
         fields: law of the fields.
     """
     return HyperplaneSplit.split_on_planes(*_teacher_kink_planes(problem, fields, "loss"))
 
 
 def _teacher_kink_planes(problem: Problem, fields: FieldLaw, *of: str) -> tuple[np.ndarray, int]:
-    """Return the kink planes in standard normal coordinates of Y and noise, and the number of coordinates."""
+    """Return the kink planes of the loss that do not depend on student fields, and the number of other coordinates.
+
+    A plane is a row: coefficients of the standard normal coordinates of teacher fields and noise, and a constant.
+    """
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     planes = np.concatenate([problem.kink_planes(name, fields.constants) for name in of])
     known = fields.planes_in_normal_coordinates(planes[~planes[:, :inner].any(axis=1)], problem.noise_scale)
@@ -87,14 +89,14 @@ def _teacher_kink_planes(problem: Problem, fields: FieldLaw, *of: str) -> tuple[
 
 
 def cells_resolving_narrow_loss(problem: Problem, fields: FieldLaw) -> QuadratureCells | None:
-    """Return quadrature cells in Y and Gaussian noise that resolve the narrow features of the loss for every X.
+    """Return quadrature cells that resolve narrow features of the loss in the teacher fields Y and Gaussian noise.
 
     Args:
-        problem: problem that gives the loss.
+        problem: problem that defines the loss.
         fields: law of the fields.
 
     Returns:
-        The cells; None if no feature is narrow, or if there would be too many cells.
+        the cells; None if no feature is narrow, or if there would be too many cells.
     """
     scales, dimension = (
         nonlinearity_arguments(problem, fields, "teacher"),
@@ -102,23 +104,23 @@ def cells_resolving_narrow_loss(problem: Problem, fields: FieldLaw) -> Quadratur
     )
     if scales is None or dimension > MAX_AXES or not has_narrow_features(scales, dimension):
         return None
-    known, width = scales, SampledOptions.current().density_scale
+    known, width = scales, NodeRuleOptions.current().density_scale
 
-    def _arguments_and_density(nodes: np.ndarray) -> np.ndarray:
+    def _loss_arguments_and_coordinates(nodes: np.ndarray) -> np.ndarray:
         return np.concatenate([known(nodes), nodes / width], axis=1)
 
     return QuadratureCells.cells_between_planes(
         *_teacher_kink_planes(problem, fields, "loss", "teacher_places")
-    ).refine_until_smooth(_arguments_and_density)
+    ).refine_until_smooth(_loss_arguments_and_coordinates)
 
 
 def teacher_panel_edges(problem: Problem, fields: FieldLaw, reach: float, longest: float) -> np.ndarray:
-    """Return the edges of panels of the only coordinate of Y or noise, ascending.
+    """Return the edges of quadrature panels between the kinks of the loss, in ascending order.
 
-    The panels lie between the kinks of the loss and resolve its narrow features.
+    They are panels of the teacher field Y or the noise, of which there is only one coordinate.
 
     Args:
-        problem: problem that gives the loss.
+        problem: problem that defines the loss.
         fields: law of the fields.
         reach: end of the outermost panels, in standard deviations.
         longest: length of the longest panel.
@@ -134,7 +136,7 @@ def teacher_panel_edges(problem: Problem, fields: FieldLaw, reach: float, longes
 
 @dataclass(frozen=True)
 class TeacherFieldRule:
-    """An integration rule for the coordinates of Y and Gaussian noise, on panels or cells if the loss is narrow there.
+    """An integration rule for the teacher fields Y and Gaussian noise; panels or cells resolve narrow losses.
 
     Attributes:
         axes: nodes and weights of each coordinate if the rule is a product, else None.
@@ -150,12 +152,12 @@ class TeacherFieldRule:
     def teacher_rule_for_loss(
         cls, problem: Problem, fields: FieldLaw, points: int, equidistant: bool = False
     ) -> TeacherFieldRule:
-        """Return the rule on panels between the planes of Y and noise on which the loss has kinks for every X.
+        """Return the rule on panels between those kinks of the loss that do not depend on the student fields X.
 
-        Without such planes the rule has Gauss-Hermite or equidistant nodes.
+        Without such kinks the rule has Gauss-Hermite or equidistant nodes.
 
         Args:
-            problem: problem that gives the loss.
+            problem: problem that defines the loss.
             fields: law of the fields.
             points: nodes per axis or per panel.
             equidistant: whether smooth axes have equidistant nodes.
@@ -164,30 +166,33 @@ class TeacherFieldRule:
             return cls((), partial(tensor_product_rule, []))
         cells = cells_resolving_narrow_loss(problem, fields)
         if cells is not None:
-            options = SampledOptions.current()
+            options = NodeRuleOptions.current()
             per_axis = options.min_cell_points + points // options.points_per_cell_point
             nodes, weights = (each.reshape(-1, *each.shape[2:]) for each in cells.gauss_legendre_rule(per_axis))
             axes: tuple[Nodes, ...] | None = ((nodes[:, 0], weights),) if cells.dimension == 1 else None
             return cls(axes, lambda: (nodes, weights), narrow=True)
         split = split_at_teacher_kinks(problem, fields)
         if split.is_product_rule:
-            axes = tuple(split.axis_rules(points, equidistant))
+            axes = tuple(split.rule_for_each_axis(points, equidistant))
             return cls(axes, partial(tensor_product_rule, list(axes)))
         return cls(None, partial(split.nodes_and_weights, points, equidistant))
 
     @cached_property
     def nodes_and_weights(self) -> Nodes:
-        """The nodes (N, L t + U) and weights (N,)."""
+        """The nodes (standard normal coordinates of teacher fields and noise, one per row) and their weights."""
         return self.make()
 
 
-def product_with_field_axes(rule: Nodes, axes: list[Nodes], outer: int) -> Nodes:
-    """Return the product of a rule in (z_Y, noise) with axes of z_omega: nodes in (z_Y, z_omega, noise), weights.
+def add_student_field_axes(rule: Nodes, axes: list[Nodes], outer: int) -> Nodes:
+    """Return the product of a rule in teacher fields and noise with one-dimensional rules in the student fields.
 
     Args:
-        rule: nodes and weights in (z_Y, noise).
-        axes: nodes and weights of each coordinate of z_omega.
-        outer: number of coordinates of z_Y.
+        rule: nodes and weights of teacher fields and noise.
+        axes: nodes and weights of each student field.
+        outer: number of teacher fields.
+
+    Returns:
+        nodes of teacher fields, student fields and noise (one per row), and their weights.
     """
     (nodes, weights), (inner, shares) = rule, tensor_product_rule(axes)
     known = np.repeat(nodes, len(inner), axis=0)
@@ -196,12 +201,13 @@ def product_with_field_axes(rule: Nodes, axes: list[Nodes], outer: int) -> Nodes
 
 
 class NodeBasedRule(Rule):
-    """A base class of rules that solve for the proximal point at nodes in (Y, noise, omega).
+    """A base class of rules that solve for the proximal point at nodes in teacher fields, student fields and noise.
 
-    At a finite temperature such rules average over the Boltzmann law of the fields instead.
+    At a finite temperature such rules average over the Boltzmann law of the student fields instead.
 
     Attributes:
-        inner: refinement factor of the integral over the fields at a finite temperature.
+        starts: search for proximal points (`Problem.search`); None for the problem's own setting.
+        inner: refinement factor of the integral over the student fields at a finite temperature.
     """
 
     starts: int | None
@@ -209,10 +215,10 @@ class NodeBasedRule(Rule):
     at_temperature: ClassVar[bool] = True
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: Labels) -> SymmetryReduction:
-        """Return the exchanges of tokens under which the fields and the nodes are invariant.
+        """Return the symmetries of the law of the fields under which the quadrature nodes are invariant.
 
         Args:
-            problem: problem whose loss decides.
+            problem: problem whose loss must be invariant.
             fields: law of the fields.
             labels: label of every token.
         """
@@ -221,14 +227,16 @@ class NodeBasedRule(Rule):
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
     ) -> NodeSets:
-        """Return nodes in (z_Y, z_omega, noise), (N, L (t + s) + U), and weights, one pair per replicate.
+        """Return one pair (nodes, weights) per replicate.
+
+        A node is a row of standard normal coordinates of teacher fields, student fields and noise.
 
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average: "averages"; "tangents", polynomials in the law of the fields, too; "slopes",
-                (dg/domega)^2, which is steep where 1 + V l'' nearly vanishes.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: "averages" for the moments of the saddle point, "tangents" for their derivatives, "slopes" for
+                squares of the Jacobian dg/domega of the field g, which is large where 1 + V loss'' nearly vanishes.
         """
         raise NotImplementedError
 
@@ -240,7 +248,7 @@ class NodeBasedRule(Rule):
         return fields, reduction, self.nodes_and_weights_by_replicate(problem, fields, reduction, integrand)
 
     def _averages_given_labels(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
-        """Return the averages given the labels, one replicate per set of nodes, in the layout of `Rule`."""
+        """Return the channel averages given the labels, one row per replicate."""
         channel, cut, found = problem.solver.channel, problem.tokens * problem.solver.channel.ROW, []
         fields, reduction, sets = self._field_law_and_nodes(problem, overlaps, labels, "averages")
         for nodes, weights in sets:
@@ -259,10 +267,13 @@ class NodeBasedRule(Rule):
         search = problem.search if self.starts is None else self.starts
         return channel_moment_sums(channel, channel.sample, nodes, weights, *law, search)
 
-    def _field_jacobians_at(
+    def _field_jacobians_at_nodes(
         self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return det(I + V H) (1 at a finite temperature), weights, and the Jacobians G = dg/domega at the nodes."""
+        """Return det(I + V H), weights and Jacobians dg/domega of the field g at nodes; H is the loss Hessian.
+
+        The determinants are 1 at a finite temperature.
+        """
         if problem.inverse_temperature is not None:
             shares, matrices = boltzmann.boltzmann_response_jacobians(problem, fields, nodes, weights, self.inner)
             return np.ones(len(shares)), shares, matrices
@@ -271,11 +282,14 @@ class NodeBasedRule(Rule):
     def _jacobian_averages_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the averages of the field's Jacobian given the labels; near cusps by docs/theory.md (11.6)."""
-        near = -np.inf if self.resolves_squares else SampledOptions.current().cusp_determinant
+        """Return the averages of the Jacobian dg/domega of the field g, and of its square, given the labels.
+
+        Squares are extrapolated to cusps (docs/theory.md (11.6)).
+        """
+        near = -np.inf if self.resolves_squares else NodeRuleOptions.current().cusp_determinant
         shape = [problem.tokens, problem.student_rank] * 2
         fields, reduction, sets = self._field_law_and_nodes(problem, overlaps, labels, "slopes")
-        found = (self._field_jacobians_at(problem, fields, nodes, weights) for nodes, weights in sets)
+        found = (self._field_jacobians_at_nodes(problem, fields, nodes, weights) for nodes, weights in sets)
         parts = [_jacobian_averages_with_cusps(det, shares, G.reshape(-1, *shape), near) for det, shares, G in found]
         slopes, squares = zip(*parts, strict=True)
         return np.stack([*map(reduction.average_jacobian_over_group, slopes)]), np.stack(
@@ -298,10 +312,11 @@ class NodeBasedRule(Rule):
 
 @dataclass(frozen=True)
 class PointsPerAxisRule(NodeBasedRule):
-    """A rule with a number of nodes per axis or per panel, larger by half in the next size.
+    """An integration rule with a given number of nodes per axis or per panel; the next finer rule has 3/2 as many.
 
     Args:
-        starts: starts of the search for proximal points; None for those of the problem.
+        points: number of nodes per axis or per panel.
+        starts: search for proximal points (`Problem.search`); None for the problem's own setting.
     """
 
     points: int = 16
@@ -314,12 +329,12 @@ class PointsPerAxisRule(NodeBasedRule):
 
         Args:
             points: size given by `--points`; None for the default.
-            seed: seed given by `--seed`; a rule without replicates ignores it.
+            seed: seed given by `--seed`; rules without replicates ignore it.
         """
         return cls() if points is None else cls(points)
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name and points as in JSON output; the seed is null."""
+        """Return a dict with the rule's name, nodes per axis, and no seed, as in the JSON output."""
         return {"rule": self.name, "points": self.points, "seed": None}
 
     def finer_rule(self) -> Self:
@@ -334,13 +349,13 @@ class PointsPerAxisRule(NodeBasedRule):
 def _jacobian_averages_with_cusps(
     determinants: np.ndarray, weights: np.ndarray, matrices: np.ndarray, cusp: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the averages E[G_ll] and E[G_ll' (x) G_ll'] of Jacobians at nodes, extrapolated to cusps.
+    """Return the averages of Jacobians G = dg/domega of the field g, and of their squares extrapolated to cusps.
 
     Args:
-        determinants: det(I + V H), (N,).
-        weights: weights of the nodes, (N,).
-        matrices: G, (N, L, s, L, s).
-        cusp: det(I + V H) below which nodes are too few to average over.
+        determinants: det(I + V H) at each node, H being the Hessian of the loss.
+        weights: weight of each node.
+        matrices: G at each node, shape (nodes, L, s, L, s).
+        cusp: value of det(I + V H) below which nodes are too few to average over.
     """
     slope = np.einsum("n,nlalb->lab", weights, matrices)
     near = determinants < cusp
@@ -359,10 +374,10 @@ def extrapolate_squares_to_cusps(
 ) -> np.ndarray:
     """Return E[G (x) G] from the contributions of nodes away from cusps, in a shell around cusps, and near cusps.
 
-    At a cusp, where jumps begin, det = det(I + V H) vanishes and G like 1 / det. Few nodes come near: det < e
-    has a measure of order e^(5/2), so that E[G (x) G; det < e] = E[G (x) G; e < det < 2 e] / (2^(1/2) - 1). This
-    extrapolation is used where the numbers of nodes agree with that law: without a cusp no determinant is small, and
-    where det nearly vanishes along a line the measure is of order e^(3/2).
+    At a cusp of the Moreau envelope, where jumps begin, det = det(I + V H) vanishes (H is the Hessian of the loss) and
+    the Jacobian G = dg/domega of the field g diverges as 1 / det. The probability of det < e is of order e^(5/2), so
+    that E[G (x) G; det < e] = E[G (x) G; e < det < 2 e] / (2^(1/2) - 1). This is used where numbers of nodes agree
+    with that law; otherwise the three contributions are added.
 
     Args:
         away: contribution of nodes with det above 2 e.
@@ -372,7 +387,7 @@ def extrapolate_squares_to_cusps(
         near_weight: total weight of the nodes with det below e.
     """
     ratio = near_weight * (2**2.5 - 1) / max(shell_weight, 1e-300)
-    if 1 / 3 < ratio < SampledOptions.current().max_cusp_excess:
+    if 1 / 3 < ratio < NodeRuleOptions.current().max_cusp_excess:
         near = shell / (np.sqrt(2) - 1)
     return away + shell + near
 
@@ -382,7 +397,7 @@ def is_proximal_map_smooth(problem: Problem, bistable: float) -> bool:
 
     Args:
         problem: problem whose fields are integrated over.
-        bistable: fraction of the measure on which the proximal map may jump.
+        bistable: probability of fields at which the proximal map may jump.
     """
     part = reduce_to_fields_of_loss(problem).solver
     bends = problem.inverse_temperature is None and part.channel.FIELDS > 1 and part.proximal.CORNERS
@@ -391,9 +406,10 @@ def is_proximal_map_smooth(problem: Problem, bistable: float) -> bool:
 
 @dataclass(frozen=True)
 class GaussHermite(PointsPerAxisRule):
-    """A Gauss-Hermite product rule, split at the kinks of the loss in Y and noise.
+    """A Gauss-Hermite product rule, split at the kinks of the loss in the teacher field Y and noise.
 
     Args:
+        points: number of nodes per axis.
         starts: None to search for the global minimum as the problem specifies; 0 to descend from a single start, as
             simple solvers do.
     """
@@ -404,14 +420,14 @@ class GaussHermite(PointsPerAxisRule):
     inner: float = 1.0
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: Labels) -> SymmetryReduction:
-        """Return the exchanges of tokens under which fields and nodes are invariant.
+        """Return the symmetries of the law of the fields under which the quadrature nodes are invariant.
 
         Args:
-            problem: problem whose loss decides.
+            problem: problem whose loss must be invariant.
             fields: law of the fields.
             labels: label of every token.
         """
-        return SymmetryReduction.from_rule_nodes(
+        return SymmetryReduction.symmetries_of_law_and_nodes(
             problem, fields, labels, TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points).axes
         )
 
@@ -423,8 +439,8 @@ class GaussHermite(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average, see `NodeBasedRule`.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         fields_of_student = problem.tokens * problem.student_rank
         count = float(self.points) ** problem.dimension
@@ -436,41 +452,47 @@ class GaussHermite(PointsPerAxisRule):
         orbits = reduction.orbit_sizes(nodes, problem.teacher_rank)
         kept = nodes[orbits > 0], (weights * orbits)[orbits > 0]
         axes = [gauss_hermite(self.points)] * fields_of_student
-        return [product_with_field_axes(kept, axes, problem.tokens * problem.teacher_rank)]
+        return [add_student_field_axes(kept, axes, problem.tokens * problem.teacher_rank)]
 
     def node_count(self, problem: Problem) -> float:
-        """Return the number of nodes of the full product in the fields that the loss depends on."""
+        """Return the number of nodes of the product rule in the fields that the loss depends on, before symmetries."""
         return float(self.points) ** reduce_to_fields_of_loss(problem).dimension
 
-    def is_affordable_at_temperature(self, problem: Problem) -> bool:
-        """Return whether the rule needs few enough evaluations of the loss at a finite temperature."""
+    def is_affordable_at_finite_temperature(self, problem: Problem) -> bool:
+        """Return whether the rule is affordable at a finite temperature: it evaluates the loss few enough times."""
         part = reduce_to_fields_of_loss(problem)
         inner = float(boltzmann.boltzmann_node_count(part, self.inner)) ** part.solver.thermal_channel.FIELDS
-        return self.node_count(part) * len(part.label_choices) * inner <= SampledOptions.current().max_thermal_losses
+        return (
+            self.node_count(part) * len(part.label_probabilities) * inner
+            <= NodeRuleOptions.current().max_thermal_losses
+        )
 
     @classmethod
     def rules_coarse_to_fine(cls, problem: Problem) -> tuple[GaussHermite, ...]:
-        """Return the Gauss-Hermite products through which a problem is solved, coarse to fine."""
+        """Return the Gauss-Hermite rules with which a problem is solved one after the other, coarse to fine."""
         return PRODUCTS
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return the rules for averages of the field's Jacobian: two products, or a Sobol set if they are too large.
+        """Return two Gauss-Hermite rules, or a Sobol rule, for averages of the Jacobian dg/domega of the field g.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return (Sobol(12),) if self.finer_rule().node_count(problem) > MAX_PRODUCT_NODES else (self, self.finer_rule())
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return the product for a numerical Jacobian: a small one at a finite temperature, where nodes are costly.
+        """Return the Gauss-Hermite rule for a numerical Jacobian of the saddle-point map.
+
+        At a finite temperature, where nodes are costly, it is a small one.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
         if problem.inverse_temperature is not None and reduce_to_fields_of_loss(problem).dimension > 2:
             return min(self, WARM_PRODUCTS[1], key=lambda r: r.points), 1e-5, True
@@ -478,26 +500,26 @@ class GaussHermite(PointsPerAxisRule):
 
     @classmethod
     def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
-        """Return the products for a cross-check in few dimensions, if the proximal map is smooth.
+        """Return Gauss-Hermite rules for a cross-check in few dimensions, if the proximal map is smooth.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         smooth = reduce_to_fields_of_loss(problem).dimension <= MAX_PRODUCT_DIMENSION and is_proximal_map_smooth(
             problem, bistable
         )
-        levels = (cls(points) for points in SampledOptions.current().cross_check_points if smooth)
+        levels = (cls(points) for points in NodeRuleOptions.current().cross_check_points if smooth)
         return tuple(level for level in levels if level.node_count(problem) <= MAX_PRODUCT_NODES)
 
     def finer_rule(self) -> GaussHermite:
-        """Return the product with 3/2 of the nodes per axis, with more nodes of X at a finite temperature."""
-        ratio = SampledOptions.current().thermal_ratio
+        """Return the rule with 3/2 of the nodes per axis, with more nodes per field at a finite temperature."""
+        ratio = NodeRuleOptions.current().thermal_ratio
         return replace(self, points=max(self.points + 2, self.points * 3 // 2), inner=ratio * self.inner)
 
     def coarser_rule(self) -> GaussHermite:
-        """Return the product with 2/3 of the nodes per axis, with fewer nodes of X at a finite temperature."""
-        ratio = SampledOptions.current().thermal_ratio
+        """Return the rule with 2/3 of the nodes per axis, with fewer nodes per field at a finite temperature."""
+        ratio = NodeRuleOptions.current().thermal_ratio
         return replace(self, points=max(2, min(self.points - 2, self.points * 2 // 3)), inner=self.inner / ratio)
 
 
@@ -510,11 +532,12 @@ WARM_PRODUCTS = tuple(GaussHermite(points) for points in (8, 12, 18, 28, 42, 64,
 class Sobol(NodeBasedRule):
     """A rule of independently scrambled Sobol sets of 2^log2 points each, symmetrised by sign flips.
 
-    The proximal map is taken at every point. The spread over scramblings is the error estimate. Teacher and student
-    coordinates are flipped separately.
+    The proximal point is computed at every point. The spread over scramblings is the error estimate. Teacher and
+    student coordinates are flipped separately.
 
     Args:
-        first: number of the first scrambling; each of `replicates` has one scrambling.
+        scramblings: number of scrambled sets.
+        first: number of the first scrambling; scramblings with the same number and seed are equal.
     """
 
     log2: int = 12
@@ -534,12 +557,12 @@ class Sobol(NodeBasedRule):
 
         Args:
             points: size given by `--points`; None for the default.
-            seed: seed given by `--seed`; a rule without replicates ignores it.
+            seed: seed given by `--seed`; rules without replicates ignore it.
         """
         return cls(points or 13, seed=seed)
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name, points and seed as in JSON output: points of all scramblings without sign flips."""
+        """Return a dict with the rule's name, number of points of all scramblings (before sign flips) and seed."""
         return {"rule": self.name, "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
     def nodes_and_weights_by_replicate(
@@ -550,8 +573,8 @@ class Sobol(NodeBasedRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average, see `NodeBasedRule`.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
         student = tuple(range(len(teacher), len(teacher) + problem.tokens * problem.student_rank))
@@ -563,12 +586,12 @@ class Sobol(NodeBasedRule):
         return sets
 
     def node_count(self, problem: Problem) -> float:
-        """Return the number of nodes of all Sobol sets together."""
+        """Return the total number of points of all Sobol sets."""
         return float(self.scramblings * 2**self.log2)
 
     @classmethod
     def rules_coarse_to_fine(cls, problem: Problem) -> tuple[Sobol, ...]:
-        """Return the Sobol rules through which a problem is solved, coarse to fine."""
+        """Return the Sobol rules with which a problem is solved one after the other, coarse to fine."""
         return SAMPLES
 
     def finer_rules(self, problem: Problem) -> list[Sobol]:
@@ -576,49 +599,50 @@ class Sobol(NodeBasedRule):
         return [size.with_seed(self.seed) for size in super().finer_rules(problem)]
 
     def predict_refinement_steps(self, error: float, accuracy: float) -> int:
-        """Return by how many sizes to refine until the error is expected to reach the accuracy.
+        """Return by how many sizes to refine the rule until its error is expected to reach an accuracy.
 
         Args:
             error: error of this rule.
             accuracy: requested accuracy.
         """
-        return max(1, round(float(np.log2(error / accuracy)) / SampledOptions.current().sobol_gain))
+        return max(1, round(float(np.log2(error / accuracy)) / NodeRuleOptions.current().sobol_gain))
 
     def predict_node_count(self, problem: Problem, error: float, accuracy: float, bistable: float) -> float:
-        """Return the predicted number of nodes at which the error reaches the accuracy.
+        """Return the predicted number of nodes with which the error reaches an accuracy.
 
         Args:
             problem: problem whose fields are integrated over.
             error: error of the rule at this size.
             accuracy: requested accuracy.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
-        options = SampledOptions.current()
+        options = NodeRuleOptions.current()
         return options.sobol_copies * self.node_count(problem) * max(1.0, error / accuracy) ** (1 / options.sobol_gain)
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return one Sobol rule for averages of the field's Jacobian, of at most 2^12 points per set.
+        """Return one Sobol rule of at most 2^12 points per set, for averages of the Jacobian dg/domega of the field g.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return (replace(self, log2=min(self.log2, 12)),)
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return the Sobol rule `sample` with steps so wide that many nodes change their minimum.
+        """Return the rule `sample` and no step: sampled averages jump, so that a Jacobian needs wide steps.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
         return sample.with_seed(self.seed), None, False
 
     def newton_tolerance(self, accuracy: float) -> float:
-        """Return the residual asked of Newton's method: a fiftieth of the accuracy."""
+        """Return the residual at which Newton's method stops: a fiftieth of the accuracy of the solution."""
         return max(1e-9, 0.02 * accuracy)
 
     @classmethod
@@ -629,13 +653,13 @@ class Sobol(NodeBasedRule):
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
         return () if is_proximal_map_smooth(problem, bistable) else (cls(13), cls(15))
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
-        """Return True: replicates show the error of any integrand."""
+        """Return whether Sobol rules can cross-check a solution: always, since replicates show their error."""
         return True
 
     def with_seed(self, seed: int) -> Sobol:
@@ -644,7 +668,7 @@ class Sobol(NodeBasedRule):
 
     @property
     def replicates(self) -> tuple[Sobol, ...]:
-        """The rules of the single scramblings."""
+        """The rules that use one scrambling each."""
         return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
     def finer_rule(self) -> Sobol:

@@ -21,30 +21,30 @@ from ..channel.field_lines import (
 )
 from ..channel.fields import FieldLaw
 from ..channel.nodes import gauss_legendre, highest_legendre_coefficient_matrix, trapezoid_rule
-from ..channel.points import noise_values, proximal_points_at_nodes
+from ..channel.points import noise_value_indices, proximal_points_at_nodes
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from .panels import subdivide_edges
 from .rule import Rule
-from .sampled import Integrand, NodeSets, PointsPerAxisRule, TeacherFieldRule, product_with_field_axes
+from .sampled import Integrand, NodeSets, PointsPerAxisRule, TeacherFieldRule, add_student_field_axes
 
 _ROUNDING = 1e-10  # of X, which no panel resolves further
 
 
 @dataclass(frozen=True)
-class LinesOptions(AlgorithmOptions):
-    """Options of the rule of lines through the fields.
+class SplitLinesOptions(AlgorithmOptions):
+    """Options of the rule of quadrature along lines of the student field omega that are split at jumps.
 
     Attributes:
         reach: half the length of a line, in standard deviations.
         max_bisections: largest number of bisections of an interval in which X may jump.
         crossing_tolerance: tolerance of the point where X crosses a kink; averages are stationary there.
-        max_crossing_steps: largest number of steps of the root finder of these points.
-        steep_ratio: ratio to the median step of X on a line above which a step is bisected; smaller ratios find smaller
-            jumps.
-        points_per_panel_point: nodes per axis for every Gauss-Legendre node of a panel.
+        max_crossing_steps: largest number of steps of the root finder for such points.
+        steep_ratio: ratio of a change of the proximal point X between positions to the median change above which an
+            interval is bisected; smaller ratios find smaller jumps.
+        points_per_panel_point: number of equidistant nodes per axis for each Gauss-Legendre node of a panel.
         max_panel: length of the longest panel, in standard deviations.
-        points_per_digit: nodes per axis for every digit asked of X on a panel.
+        points_per_digit: nodes per axis for each decimal digit required of X on a panel.
         min_half_panel: half the length of the shortest panel.
         max_panels: largest number of panels halved at a time; more are left as they are.
         min_rate: smallest assumed rate of convergence when equidistant nodes are doubled: two numbers of nodes may
@@ -52,9 +52,8 @@ class LinesOptions(AlgorithmOptions):
         max_intervals: largest number of intervals of a line in which jumps are searched.
         default_points: nodes per axis for which a line has its default number of intervals.
         slope_points: largest number of nodes per axis for a numerical Jacobian.
-        max_lines: largest number of lines; the rule refuses more.
-        cross_check_points: nodes per axis of the rules that cross-check others; the last are about the most that three
-            other axes allow.
+        max_lines: largest number of lines; the rule raises an error if it needs more.
+        cross_check_points: nodes per axis of the rules that cross-check others.
     """
 
     reach: float = 7.5
@@ -77,11 +76,11 @@ class LinesOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class KinkPlanes:
-    """A set of kink planes of the loss in (X, Y, noise) that depend on X.
+    """A set of planes in student fields X, teacher fields and noise on which the loss has kinks, and which depend on X.
 
     Attributes:
-        in_fields: coefficients of X, (K, fields).
-        in_nodes: coefficients of the standard normal coordinates of Y and noise, and a constant, (K, dimension + 1).
+        in_fields: coefficients of X, one plane per row.
+        in_nodes: coefficients of the standard normal coordinates of the nodes, and a constant, one plane per row.
     """
 
     in_fields: np.ndarray
@@ -89,10 +88,10 @@ class KinkPlanes:
 
     @classmethod
     def kink_planes_of_loss(cls, problem: Problem, fields: FieldLaw) -> KinkPlanes:
-        """Return the kink planes of the loss that depend on X, in the coordinates of the nodes.
+        """Return the planes on which the loss has kinks, and which depend on the student fields.
 
         Args:
-            problem: problem that gives the planes.
+            problem: problem that defines the loss.
             fields: law of the fields.
         """
         planes = problem.kink_planes("loss", fields.constants)
@@ -102,22 +101,22 @@ class KinkPlanes:
         return cls(planes[:, :count], fields.planes_in_normal_coordinates(elsewhere, problem.noise_scale))
 
     def distances_from_planes(self, x: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """Return the signed distances of X from every kink plane, up to a factor, (N, K).
+        """Return the signed distances of proximal points X from every kink plane, up to a factor per plane.
 
         Args:
-            x: proximal points X, (N, L, s).
-            nodes: standard normal coordinates, (N, dimension).
+            x: proximal points X, shape (nodes, L, s).
+            nodes: standard normal coordinates, one node per row.
         """
         return flatten_fields(x) @ self.in_fields.T + nodes @ self.in_nodes[:, :-1].T + self.in_nodes[:, -1]
 
 
 @dataclass(frozen=True)
 class SplitLinesRule(PointsPerAxisRule):
-    """A rule of lines along the last coordinate of omega, split at jumps, and equidistant nodes in all others.
+    """A rule of lines along one student field, split at jumps, with equidistant nodes in all other coordinates.
 
-    On every line the points where X changes fastest are located by bisection. They are the edges of Gauss-Legendre
-    panels, which are halved until they resolve X. Lines without such points have equidistant nodes. The treatment of
-    jumps has nothing in common with the prox-space rule, though both use equidistant nodes in Y and the same descents.
+    On every line the points where the proximal point X changes fastest are located by bisection. They are the edges of
+    Gauss-Legendre panels, which are halved until they resolve X. Lines without such points have equidistant nodes.
+    Jumps are treated independently of the prox-space rule.
 
     Args:
         points: nodes per axis (per panel, at a kink of the model), 16 or more.
@@ -131,39 +130,40 @@ class SplitLinesRule(PointsPerAxisRule):
     fewest: ClassVar[int] = 16
 
     def line_count(self, problem: Problem) -> float:
-        """Return the approximate number of lines of omega."""
+        """Return the approximate number of lines of the student field omega."""
         part = reduce_to_fields_of_loss(problem)
-        return float(self.points) ** (part.dimension - 1) * len(part.label_choices)
+        return float(self.points) ** (part.dimension - 1) * len(part.label_probabilities)
 
     def node_count(self, problem: Problem) -> float:
-        """Return the approximate number of nodes, taking no line as split."""
+        """Return the approximate number of nodes, if no line is split."""
         return float(self.points) ** reduce_to_fields_of_loss(problem).dimension
 
     def evaluation_cost(self, problem: Problem) -> float:
-        """Return the evaluation cost in nodes of a grid in X: hundreds of proximal points per line."""
+        """Return the cost of an evaluation; the unit is the cost of one grid node of `ProxSpaceRule`."""
         return 4e4 * self.line_count(problem)
 
     def rule_for_numerical_jacobian(self, problem: Problem, sample: Rule) -> tuple[Rule, float | None, bool]:
-        """Return the rule with few nodes per axis, accurate enough for a numerical Jacobian.
+        """Return the rule with few nodes per axis for a numerical Jacobian of the saddle-point map.
 
         Args:
-            problem: problem whose map is differentiated.
-            sample: rule to use in place of a replicated rule.
+            problem: problem whose saddle-point map is differentiated.
+            sample: rule that takes the place of a rule with replicates.
 
         Returns:
-            The rule, the step in block scales (None for wide steps), whether one-sided differences suffice.
+            the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
+            for sampled averages); whether one-sided differences suffice.
         """
-        return replace(self, points=min(self.points, LinesOptions.current().slope_points)), 1e-4, True
+        return replace(self, points=min(self.points, SplitLinesOptions.current().slope_points)), 1e-4, True
 
     @classmethod
     def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SplitLinesRule, ...]:
-        """Return the affordable rules for a cross-check where the loss depends on at most two student fields.
+        """Return the rules that can cross-check another family, coarse to fine; none for three or more student fields.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: fraction of the measure on which the proximal map may jump.
+            bistable: probability of fields at which the proximal map may jump.
         """
-        part, options = reduce_to_fields_of_loss(problem), LinesOptions.current()
+        part, options = reduce_to_fields_of_loss(problem), SplitLinesOptions.current()
         few, axes = part.solver.channel.FIELDS <= 2, part.dimension - 1
         return tuple(cls(n) for n in options.cross_check_points if few and n**axes <= options.max_lines)
 
@@ -174,15 +174,15 @@ class SplitLinesRule(PointsPerAxisRule):
         return solver.channel.FIELDS <= 2 and not solver.model.CURVED["loss"]
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return the exchanges of tokens under which fields and nodes are invariant.
+        """Return the symmetries of the law of the fields under which the quadrature nodes are invariant.
 
         Args:
-            problem: problem whose loss must be invariant, too.
+            problem: problem whose loss must be invariant.
             fields: law of the fields.
             labels: label of every token.
         """
         known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points, equidistant=True)
-        return SymmetryReduction.from_rule_nodes(problem, fields, labels, known.axes)
+        return SymmetryReduction.symmetries_of_law_and_nodes(problem, fields, labels, known.axes)
 
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"
@@ -192,8 +192,8 @@ class SplitLinesRule(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            integrand: kind of average, see `NodeBasedRule`.
+            reduction: symmetry group, from `symmetry_reduction`.
+            integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         teachers = problem.tokens * problem.teacher_rank
         inner = [trapezoid_rule(self.points)] * (problem.tokens * problem.student_rank - 1)
@@ -201,10 +201,9 @@ class SplitLinesRule(PointsPerAxisRule):
             raise InputError(f"the integrator lines needs at least {self.fewest} points per axis, not {self.points}")
 
         def _require_few_lines(lines: float) -> None:
-            if lines > LinesOptions.current().max_lines:
-                count = problem.dimension - 1
+            if lines > SplitLinesOptions.current().max_lines:
                 raise InputError(
-                    f"the integrator lines would need {lines:.1e} lines in {count + 1} dimensions; use sobol"
+                    f"the integrator lines would need {lines:.1e} lines in {problem.dimension} dimensions; use sobol"
                 )
 
         _require_few_lines(float(self.points) ** (problem.dimension - 1))  # before a node is made
@@ -213,7 +212,7 @@ class SplitLinesRule(PointsPerAxisRule):
         ).nodes_and_weights
         _require_few_lines(float(len(nodes)) * float(self.points) ** len(inner))
         weights = weights * reduction.orbit_sizes(nodes, problem.teacher_rank)
-        nodes, weights = product_with_field_axes((nodes, weights), inner, teachers)
+        nodes, weights = add_student_field_axes((nodes, weights), inner, teachers)
         keep = weights > 1e-14 * weights.max()
         axis = teachers + len(inner)
         nodes, weights = np.insert(nodes[keep], axis, 0.0, axis=1), weights[keep]
@@ -227,12 +226,14 @@ class SplitLinesRule(PointsPerAxisRule):
 def _nodes_on_split_lines(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, axis: int, points: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a rule for N(0, 1) along one axis on the line through every node, split where X jumps or bends.
+    """Return quadrature nodes for N(0, 1) on the line through every given node, split where proximal points jump.
+
+    The lines run along the coordinate with number `axis`.
 
     Returns:
-        Line number, position and weight of every node.
+        line number, position and weight of each quadrature node.
     """
-    options = LinesOptions.current()
+    options = SplitLinesOptions.current()
     # Steps of omega no longer than half the width over which minima compete.
     last = fields.field_factor[-1, -1, -1] / np.sqrt(fields.variance[-1, -1, -1])
     wanted = max(4 * options.reach * last * points / options.default_points, 32, points)
@@ -251,7 +252,7 @@ def _nodes_on_split_lines(
         ]
 
     tolerance = max(10.0 ** (-points / options.points_per_digit), _ROUNDING)
-    for choice in noise_values(problem):
+    for choice in noise_value_indices(problem):
         x, minima = proximal_points_on_lines(problem, fields, nodes, axes, ends, choice)
         rough |= _select_unresolved_lines(x, step * density, tolerance)
         two = minima > 1
@@ -286,7 +287,7 @@ def _nodes_on_split_lines(
             at = replace_coordinate(
                 np.repeat(nodes[row], z.shape[1], axis=0), np.repeat(axes[row], z.shape[1]), z.ravel()
             )
-            for choice in noise_values(problem):
+            for choice in noise_value_indices(problem):
                 yield flatten_fields(proximal_points_at_nodes(problem, fields, at, choice=choice).x).reshape(
                     *z.shape, -1
                 )
@@ -298,14 +299,13 @@ def _nodes_on_split_lines(
 
 
 def _select_unresolved_lines(x: np.ndarray, weights: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return a mask (N,) of the lines on which equidistant nodes do not resolve the average of X to a tolerance.
+    """Return for each line whether equidistant nodes do not resolve the average of the student field X to a tolerance.
 
-    The error is estimated from sums over a half and a quarter of the nodes: the digits double with the nodes, or grow
-    by a constant where X bends within a step.
+    The error is estimated from the sums over all nodes, half of them and a quarter of them.
     """
     sums = [every * np.einsum("e,nef->nf", weights[::every], x[:, ::every]) for every in (1, 2, 4)]
     one, two = (np.abs(finer - coarser).max(axis=1) for finer, coarser in pairwise(sums))
-    rate = np.clip(one / np.maximum(two, 1e-300), LinesOptions.current().min_rate, 1.0)
+    rate = np.clip(one / np.maximum(two, 1e-300), SplitLinesOptions.current().min_rate, 1.0)
     return one * rate > tolerance * np.abs(x).max()
 
 
@@ -315,21 +315,21 @@ def _refine_panels_until_resolved(
     order: int,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Gauss-Legendre nodes on panels that are halved until X is a polynomial on each.
+    """Return Gauss-Legendre nodes on panels that are halved until they resolve the proximal point X.
 
-    X counts as a polynomial if its last two Legendre coefficients are below a tolerance.
+    A panel resolves X if the two highest Legendre coefficients of X are below a tolerance.
 
     Args:
-        x_at: function from line numbers (P,) and positions (P, order) to X there, (P, order, fields) for every value
-            of the labelled noise.
+        x_at: function from line numbers (one per panel) and positions (one row per panel) to X there, an array of shape
+            (panels, order, student fields) for each value of the discrete noise.
         panels: line number, lower and upper end of each panel.
         order: nodes per panel.
         tolerance: tolerance relative to the largest X.
 
     Returns:
-        Line number, position and weight for N(0, 1) of every node.
+        line number, position and weight for N(0, 1) of each node.
     """
-    options, (t, w) = LinesOptions.current(), gauss_legendre(order)
+    options, (t, w) = SplitLinesOptions.current(), gauss_legendre(order)
     row, low, high = panels
     resolved = []
     while len(row):
@@ -363,13 +363,13 @@ def _locate_kink_crossings(
     The method is regula falsi in the Illinois variant, with bisections where that is slow.
 
     Args:
-        distances: function from points of the intervals to the distances of X from the plane.
+        distances: function from points of the intervals to the distances of the student field X from the plane.
         low: lower ends of the intervals.
         high: upper ends of the intervals.
         at_low: distances at the lower ends.
         at_high: distances at the upper ends.
     """
-    options, place = LinesOptions.current(), (low + high) / 2
+    options, place = SplitLinesOptions.current(), (low + high) / 2
     tolerance, open_ = options.crossing_tolerance, np.ones(len(place), bool)
     for step in range(options.max_crossing_steps):
         if not open_.any():
@@ -386,7 +386,7 @@ def _locate_kink_crossings(
 
 
 def _group_positions_by_line(places: list[tuple[np.ndarray, np.ndarray]], lines: int) -> list[np.ndarray]:
-    """Return the positions on every line, ascending, from line numbers and positions in any order."""
+    """Return one ascending array of positions per line, from pairs (line numbers, positions) in any order."""
     row, place = (np.concatenate(each) for each in zip(*places, strict=True))
     order = np.lexsort((place, row))
     return np.split(place[order], np.cumsum(np.bincount(row, minlength=lines))[:-1])
@@ -397,6 +397,6 @@ def _normal_density(z: np.ndarray) -> np.ndarray:
 
 
 def _panel_edges(breaks: np.ndarray) -> np.ndarray:
-    """Return the edges of panels, ascending: at the breaks, with no panel longer than the longest one allowed."""
-    options = LinesOptions.current()
+    """Return the ascending edges of panels between given breaks, with further edges if panels would be too long."""
+    options = SplitLinesOptions.current()
     return subdivide_edges(np.unique([-options.reach, *breaks, options.reach]), options.max_panel)

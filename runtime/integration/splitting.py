@@ -19,36 +19,36 @@ from ..problems.compiled import load_compiled_loops
 
 Axis = tuple[np.ndarray, np.ndarray]
 Plane = tuple[np.ndarray, float, int]  # coefficients, constant, one of the following kinds
-_REAL, _CENTRE, _SHELL = 2, 1, 0  # a plane; the middle of a steep stretch of a break, and its surroundings
+_REAL, _CENTRE, _NEIGHBOURHOOD = 2, 1, 0  # a plane; the middle of a steep stretch of a break, and its surroundings
 _PARALLEL = 1e-9  # rounding of unit normals: planes closer than that are parallel
 
 
 @dataclass(frozen=True)
-class SplitOptions(AlgorithmOptions):
+class HyperplaneSplitOptions(AlgorithmOptions):
     """Options of product rules that are split on hyperplanes.
 
     Attributes:
-        max_planes: number of planes beyond which intersections are no longer split; more planes are exact at a higher
-            cost.
-        steep_slope: derivative of a break in the previous axes above which the integral over its axis is steep, and
-            split there.
-        shells: edges of panels around such a steep point, in standard deviations of the axis.
+        max_planes: number of hyperplanes beyond which the rule is not split at their intersections; larger values are
+            more accurate at a higher cost.
+        steep_slope: derivative of a break (position of a hyperplane on an axis) with respect to the previous axes above
+            which the rule is split around it in these axes.
+        panel_edges: edges of panels around such a steep break, in standard deviations of the axis.
         negligible_weight: weight of a negligible node, relative to the heaviest one.
     """
 
     max_planes: int = 48
     steep_slope: float = 2.0
-    shells: tuple[float, ...] = (-6.0, -2.0, 2.0, 6.0)
+    panel_edges: tuple[float, ...] = (-6.0, -2.0, 2.0, 6.0)
     negligible_weight: float = 1e-22
 
 
 @dataclass(frozen=True)
 class HyperplaneSplit:
-    """A set of hyperplanes in standard normal coordinates, between which integrands are smooth.
+    """A split of the space of standard normal coordinates z by hyperplanes, between which integrands are smooth.
 
     Attributes:
-        turn: orthogonal matrix, (n, n): z = turn @ y, y being the rotated coordinates.
-        planes: planes that break each axis of y: coefficients of y up to that axis, and a constant.
+        turn: orthogonal matrix with z = turn @ y, y being rotated coordinates.
+        planes: for each axis of y the hyperplanes that cut it: coefficients of y up to that axis, and a constant.
     """
 
     turn: np.ndarray
@@ -56,12 +56,12 @@ class HyperplaneSplit:
 
     @classmethod
     def split_on_planes(cls, planes: np.ndarray, dimension: int) -> HyperplaneSplit:
-        """Return the split of the space on hyperplanes a . z + b = 0.
+        """Return the split of the space of coordinates z by hyperplanes a . z + b = 0.
 
         Args:
-            planes: coefficients (a, b) of the planes, (K, n + 1). Planes outside the reach of the normal measure are
-                left out.
-            dimension: number of coordinates, n.
+            planes: coefficients a and constant b of one hyperplane per row; those beyond the reach of the normal
+                measure are left out.
+            dimension: number of coordinates z.
         """
         planes = np.asarray(planes, float).reshape(-1, dimension + 1)
         if not len(planes):
@@ -79,23 +79,23 @@ class HyperplaneSplit:
         return cls(turn, tuple(tuple((row[: axis + 1], b) for row, b, _ in at) for axis, at in enumerate(known)))
 
     @property
-    def cut_axis_count(self) -> int:
-        """The number of leading axes of y up to the last one that a plane cuts."""
+    def number_of_cut_axes(self) -> int:
+        """The number of rotated axes y up to the last one that a hyperplane cuts."""
         return max((axis + 1 for axis, at in enumerate(self.planes) if at), default=0)
 
     @property
     def is_product_rule(self) -> bool:
-        """Return whether the rule is a product: every plane is perpendicular to an axis of z."""
+        """Return whether a quadrature rule is a product: every hyperplane is perpendicular to a coordinate axis."""
         axes = np.all((self.turn == 0) | (np.abs(self.turn) == 1))
         return bool(axes) and all(not np.any(row[:-1]) for at in self.planes for row, _ in at)
 
     def cut_positions(self, reach: float) -> list[float]:
-        """Return the positions at which the planes cut a single axis, ascending, within a reach."""
+        """Return the ascending positions in [-reach, reach] at which hyperplanes cut the axis; for a single axis."""
         found = sorted(-b / row[0] * self.turn[0, 0] for row, b in self.planes[0])
         return [float(place) for place in found if abs(place) < reach]
 
-    def axis_rules(self, points: int, equidistant: bool = False) -> list[Axis]:
-        """Return nodes and weights of each coordinate of z, if the rule is a product.
+    def rule_for_each_axis(self, points: int, equidistant: bool = False) -> list[Axis]:
+        """Return quadrature nodes and weights of each coordinate; only if every hyperplane is perpendicular to an axis.
 
         Args:
             points: nodes per panel and per smooth axis.
@@ -113,17 +113,17 @@ class HyperplaneSplit:
     def node_batches(
         self, points: int, equidistant: bool = False, most: float = 1e6, steps: bool = False
     ) -> Iterator[Axis]:
-        """Yield nodes (N, n) in z and weights (N,), in batches of about `most` nodes.
+        """Yield quadrature nodes (one per row) and weights, in batches of about `most` nodes.
 
         Args:
             points: nodes per panel and per smooth axis.
             equidistant: whether smooth axes have equidistant nodes.
             most: nodes per batch.
-            steps: whether the integrand is constant between the planes: each interval of the last axis that is cut then
-                has one node, and so has each later axis.
+            steps: whether the integrand is constant between the hyperplanes: each interval of the last axis that is cut
+                then has one node, and so has each later axis.
         """
-        negligible, nodes, weights = SplitOptions.current().negligible_weight, np.zeros((1, 0)), np.ones(1)
-        for axis in range(self.cut_axis_count):
+        negligible, nodes, weights = HyperplaneSplitOptions.current().negligible_weight, np.zeros((1, 0)), np.ones(1)
+        for axis in range(self.number_of_cut_axes):
             at = self.planes[axis]
             if not at:
                 z, w = _smooth_axis_rule(points, equidistant)
@@ -131,7 +131,7 @@ class HyperplaneSplit:
                 weights = (weights[:, None] * w).ravel()
             else:
                 breaks = np.stack([-(nodes @ row[:-1] + b) / row[-1] for row, b in at], axis=1)
-                last = steps and axis == self.cut_axis_count - 1
+                last = steps and axis == self.number_of_cut_axes - 1
                 rows, along, shares = (
                     _normal_measures_between_breaks(breaks) if last else _gauss_legendre_between_breaks(breaks, points)
                 )
@@ -140,19 +140,19 @@ class HyperplaneSplit:
             heavy = weights > negligible * weights.max()
             nodes, weights = nodes[heavy], weights[heavy]
         smooth = (np.zeros(1), np.ones(1)) if steps else _smooth_axis_rule(points, equidistant)
-        rest = [smooth] * (len(self.turn) - self.cut_axis_count)
+        rest = [smooth] * (len(self.turn) - self.number_of_cut_axes)
         for others, shares in _product_rule_in_batches(rest, max(most / len(nodes), 1.0)):
             step = max(1, int(min(most, 1e12) / len(others)))
             for begin in range(0, len(nodes), step):
                 own = nodes[begin : begin + step]
                 y = np.concatenate([np.repeat(own, len(others), axis=0), np.tile(others, (len(own), 1))], axis=1)
                 yield (
-                    y if self.cut_axis_count == 0 else y @ self.turn.T,
+                    y if self.number_of_cut_axes == 0 else y @ self.turn.T,
                     np.multiply.outer(weights[begin : begin + step], shares).ravel(),
                 )
 
     def nodes_and_weights(self, points: int, equidistant: bool = False) -> Axis:
-        """Return all nodes (N, n) and weights (N,) of the rule.
+        """Return all quadrature nodes (one per row) and weights.
 
         Args:
             points: nodes per panel and per smooth axis.
@@ -163,9 +163,9 @@ class HyperplaneSplit:
 
 
 def _orthonormal_basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray, int]:
-    """Return an orthonormal basis (n, n) whose first columns successively span the normals, and their number.
+    """Return an orthonormal basis whose first columns span the normals of hyperplanes, and the number of these columns.
 
-    Coordinate axes are basis vectors where possible.
+    The first k normals depend on the first k columns only. Other basis vectors are coordinate axes where possible.
     """
     if dimension == 0:
         return np.zeros((0, 0)), 0
@@ -190,8 +190,8 @@ def _orthonormal_basis(normals: np.ndarray, dimension: int) -> tuple[np.ndarray,
 
 
 def _add_cutting_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
-    """Add planes to the lists of the last axis that each of them cuts, except known ones and those out of reach."""
-    max_planes = SplitOptions.current().max_planes
+    """Add each new hyperplane to the list of the last axis that it cuts, unless it is known or out of reach."""
+    max_planes = HyperplaneSplitOptions.current().max_planes
     for row, b, kind in new:
         size = np.linalg.norm(row)
         if size < _PARALLEL or abs(b) > REACH * size or sum(map(len, planes)) >= max_planes:
@@ -206,7 +206,7 @@ def _add_cutting_planes(planes: list[list[Plane]], new: list[Plane]) -> None:
 
 
 def _plane_intersections(planes: list[Plane], axis: int) -> list[Plane]:
-    """Return the intersections of planes that break one axis, as planes in the previous axes."""
+    """Return the intersections of hyperplanes that cut an axis, as hyperplanes in the previous axes."""
     found = []
     for (one, b, kind), (other, c, its) in combinations(planes, 2):
         if kind == its == _REAL:
@@ -217,16 +217,16 @@ def _plane_intersections(planes: list[Plane], axis: int) -> list[Plane]:
 
 
 def _planes_around_steep_breaks(planes: list[Plane], axis: int) -> list[Plane]:
-    """Return planes in the previous axes around the point where a break crosses the bulk of its axis steeply.
+    """Return hyperplanes in the previous axes around the points where a steep break is near the centre of its axis.
 
-    A break is steep if it crosses the bulk within a fraction of a standard deviation of the previous axes.
+    A break is the position at which a hyperplane cuts the axis; it is steep if it changes fast with the previous axes.
     """
-    options, found = SplitOptions.current(), []
+    options, found = HyperplaneSplitOptions.current(), []
     for row, b, kind in planes:
         before = np.where(np.arange(len(row)) == axis, 0.0, row)
-        if kind != _SHELL and np.linalg.norm(before) > options.steep_slope * abs(row[axis]):
+        if kind != _NEIGHBOURHOOD and np.linalg.norm(before) > options.steep_slope * abs(row[axis]):
             found.append((before, b, _CENTRE))
-            found += [(before, b + shell * row[axis], _SHELL) for shell in options.shells]
+            found += [(before, b + edge * row[axis], _NEIGHBOURHOOD) for edge in options.panel_edges]
     return found
 
 
@@ -235,7 +235,11 @@ def _smooth_axis_rule(points: int, equidistant: bool) -> Axis:
 
 
 def _gauss_legendre_between_breaks(breaks: np.ndarray, points: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Gauss-Legendre nodes for N(0, 1) on panels between breaks (N, k): row number, node and weight."""
+    """Return Gauss-Legendre nodes for N(0, 1) on the panels between the breaks in each row of a table.
+
+    Returns:
+        row number, position and weight of each node.
+    """
     inner = np.sort(np.clip(breaks, -REACH, REACH), axis=1)
     edges = np.pad(inner, ((0, 0), (1, 1)), constant_values=(-REACH, REACH))
     x, w = gauss_legendre(points)
@@ -248,17 +252,21 @@ def _gauss_legendre_between_breaks(breaks: np.ndarray, points: int) -> tuple[np.
 
 
 def _normal_measures_between_breaks(breaks: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the intervals between breaks (N, k): row number, an inner point, and the measure of N(0, 1)."""
+    """Return the intervals between the breaks in each row of a table.
+
+    Returns:
+        row number, inner point and probability under N(0, 1) of each interval.
+    """
     inner = np.sort(breaks, axis=1)
     edge = np.full((len(breaks), 1), np.inf)
     low, high = np.hstack([-edge, inner]), np.hstack([inner, edge])
     places = np.clip(0.0, low + np.minimum(1.0, (high - low) / 2), high - np.minimum(1.0, (high - low) / 2))
-    measures = load_compiled_loops("truncated_normal").normal_interval_measures(low.ravel(), high.ravel())
+    measures = load_compiled_loops("truncated_normal").normal_measures_of_intervals(low.ravel(), high.ravel())
     return np.repeat(np.arange(len(breaks)), low.shape[1]), places.ravel(), measures
 
 
 def _product_rule_in_batches(axes: list[Axis], most: float) -> Iterator[Axis]:
-    """Yield the product of axes in batches of at most `most` nodes, one for each node of the leading axes."""
+    """Yield nodes and weights of the product of one-dimensional rules, in batches of at most `most` nodes."""
     leading = 0
     while np.prod([float(len(nodes)) for nodes, _ in axes[leading:]]) > most:
         leading += 1

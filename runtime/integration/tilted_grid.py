@@ -19,14 +19,14 @@ from ..base.options import AlgorithmOptions
 from ..base.threads import run_loop_in_threads
 from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw, block_diagonal, diagonal_blocks, field_law
-from ..channel.points import noise_values, proximal_points_at_nodes, response_jacobians_at_minima
+from ..channel.points import noise_value_indices, proximal_points_at_nodes, response_jacobians_at_minima
 from ..problems.compiled import load_compiled_loops
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from .rule import Labels
 from .sampled import TeacherFieldRule
-from .tilted_sums import SumsGivenLabels, TiltedRule, TiltedState
+from .tilted_sums import BrokenSymmetryState, TiltedRule, TiltedSumsGivenLabels
 
 MAX_EXPONENT = 600.0  # of the tilt: beyond, doubles overflow
 _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid against the one before, in steps
@@ -34,12 +34,13 @@ _SHIFTS = np.array([0.7548776662466927, 0.5698402909980532])  # of a grid agains
 
 @dataclass(frozen=True)
 class TiltedGridOptions(AlgorithmOptions):
-    """Options of averages with replica symmetry broken on grids of omega.
+    """Options of averages with replica symmetry broken on grids of the student field omega.
 
     Attributes:
-        max_width_ratio: largest ratio of the narrowest width that a grid was made for to that of the state.
-        margin_factor: factor on the margin of a grid, for states near the one that it was made for.
-        max_grid_points: largest number of points of one grid; Delta is too small if it needs more.
+        max_width_ratio: largest ratio of the narrowest width of the integrand for which a grid was constructed to the
+            narrowest width at the state for which it is used.
+        margin_factor: factor on the margin of a grid, for states near the one for which it was constructed.
+        max_grid_points: largest number of points of one grid; if Delta needs more, an error is raised.
         points_at_once: largest number of points in memory at a time.
         max_cached_points: largest number of points whose proximal points are cached.
         difference_step: step of second derivatives by finite differences, in standard deviations of a field.
@@ -53,34 +54,37 @@ class TiltedGridOptions(AlgorithmOptions):
     difference_step: float = 1e-4
 
 
-def grid_widths_to_resolve(problem: Problem, state: TiltedState, labels: Labels) -> np.ndarray:
-    """Return the narrowest width that a grid has to resolve along every student field, (L s,).
+def widths_resolved_by_grid(problem: Problem, state: BrokenSymmetryState, labels: Labels) -> np.ndarray:
+    """Return the narrowest width of the integrand along every student field, which a grid of fields has to resolve.
 
-    The widths are those of z of every level, of omega_0 and of the transition between two minima.
+    The widths are the standard deviations of the fields of all levels and the width of the transition between minima.
 
     Args:
-        problem: problem that is integrated over.
-        state: state with replica symmetry broken.
+        problem: problem whose fields are integrated over.
+        state: order parameters with replica symmetry broken.
         labels: label of every token.
 
     Raises:
-        DomainError: the state is outside the domain.
+        DomainError: V, a covariance of fields or a Delta is not positive definite.
     """
     fields = field_law(problem, state.overlaps, labels)
     own = fields.field_factor @ fields.field_factor.transpose(0, 2, 1)
-    blocks = (*state.distances[:, problem.context_indices(labels)], own, fields.variance / state.rates.max())
+    blocks = (*state.distances[:, problem.token_cluster_indices(labels)], own, fields.variance / state.rates.max())
     narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
     if not narrow.min() > 0:
-        raise DomainError("Delta, the variance of omega within a state, is not positive definite")
+        raise DomainError("q within states minus q between states must be positive definite")
     return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
 class GridLayout(NamedTuple):
-    """A set of grids of omega, one for every node of Y and noise, with the points corner + steps (i, j).
+    """A set of rectangular grids of the student field omega, one grid for every node of the teacher field Y and noise.
 
     Attributes:
-        nodes: nodes of Y and noise, (P, L t + U); weights: their weights, (P,); steps: grid spacings, (D,); corners,
-            counts: first points and numbers of points per axis of every grid, (P, D).
+        nodes: standard normal coordinates of Y and noise, one grid per row.
+        weights: weight of each node of Y and noise.
+        steps: spacing along each field, the same for all grids.
+        corners: first point of each grid.
+        counts: number of points per axis of each grid.
     """
 
     nodes: np.ndarray
@@ -96,18 +100,19 @@ class GridLayout(NamedTuple):
         """Return grids around centres, each shifted by a different fraction of a step.
 
         Args:
-            nodes: nodes of Y and noise, (P, L t + U).
-            weights: weights of these nodes, (P,).
-            centres: centres of the grids, (P, D).
-            half: reach of the grids to either side, (P, D).
-            steps: grid spacings, (D,).
+            nodes: standard normal coordinates of the teacher field Y and noise, one node per row.
+            weights: weight of each node.
+            centres: centre of the grid of each node.
+            half: half the length of each grid along each field.
+            steps: spacing along each field.
 
         Raises:
             DomainError: a grid would be too large.
         """
         counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
         if counts.prod(axis=1).max() > TiltedGridOptions.current().max_grid_points:
-            raise DomainError(f"Delta is too small: a grid of omega would need {counts.prod(axis=1).max():.0e} points")
+            points = counts.prod(axis=1).max()
+            raise DomainError(f"the overlap difference Delta is too small: a grid of fields needs {points:.0e} points")
         shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
         return cls(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
 
@@ -122,12 +127,15 @@ class GridLayout(NamedTuple):
 
 
 class _GridProximalPoints(NamedTuple):
-    """The proximal points at all points of a batch of grids, grid by grid.
+    """The proximal points at all points of a batch of grids of the student field omega, grid by grid.
 
     Attributes:
-        starts: first point of each grid, and the number of points, (P + 1,); costs: Moreau envelope, (N,); g: (N, D).
-        bistable: whether a second minimum was found, (N,); features: features of the loss, (P, F); chance: probability
-            of the value of the labelled noise, (P,).
+        starts: index of the first point of each grid, then the number of points.
+        costs: Moreau envelope at each point.
+        g: V^{-1} (X - omega) at each point.
+        bistable: whether a second minimum was found at each point.
+        features: features of the loss that depend on teacher and noise, one grid per row.
+        chance: probability of the value of the discrete noise, one per grid.
     """
 
     starts: np.ndarray
@@ -140,14 +148,17 @@ class _GridProximalPoints(NamedTuple):
 
 @dataclass(frozen=True)
 class TiltedGridRule(TiltedRule):
-    """A rule that tabulates the Moreau envelope on grids of omega, at equidistant nodes of Y and noise.
+    """A rule that tabulates the Moreau envelope on grids of the student fields omega, for broken replica symmetry.
+
+    The teacher fields Y and the noise have equidistant nodes; there is one grid per node.
 
     Args:
         points: equidistant nodes per axis of Y and noise.
-        density: grid points per narrowest width to resolve.
-        reach: largest distance of (Y, noise, omega_0) from the mean, in standard deviations.
-        frame: state whose grids are used for other states nearby, so that derivatives contain no grid error; None to
-            use the grids of each state.
+        density: number of grid points per narrowest width of the integrand (`widths_resolved_by_grid`).
+        reach: largest distance of teacher fields, noise and the mean field omega_0 of a state from their means, in
+            standard deviations.
+        frame: state whose grids are used for all states nearby, so that derivatives contain no grid error; None for new
+            grids at each state.
         kept: cached proximal points.
     """
 
@@ -158,32 +169,32 @@ class TiltedGridRule(TiltedRule):
     points: int = 24
     density: float = 1.3
     reach: float = 6.0
-    frame: TiltedState | None = None
+    frame: BrokenSymmetryState | None = None
     kept: dict[Any, list[_GridProximalPoints]] = field(default_factory=dict, compare=False, repr=False)
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name and points per axis of Y as in JSON output; the seed is null."""
+        """Return a dict with the rule's name, nodes per teacher field, and no seed, as in the JSON output."""
         return {"rule": "grids", "points": self.points, "seed": None}
 
     def finer_rule(self) -> TiltedGridRule:
-        """Return the rule with more nodes per axis of Y, denser grids, and a larger reach."""
+        """Return the rule with more nodes per teacher field Y, and denser and larger grids of student fields."""
         return replace(
             self, points=round(self.points * 4 / 3), density=self.density * 1.15, reach=self.reach + 0.25, kept={}
         )
 
     def coarser_rule(self) -> TiltedGridRule:
-        """Return the rule with fewer nodes per axis of Y, and coarser grids."""
+        """Return the rule with fewer nodes per teacher field Y, and coarser grids of the student field omega."""
         return replace(self, points=round(self.points * 3 / 4), density=self.density / 1.15, kept={})
 
     def with_grids_of_state(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> TiltedGridRule:
         """Return the rule that uses the grids of a given state for all states nearby.
 
         Args:
-            overlaps: q_0, V, m, theta.
-            distances: Delta of every level, (K, C, s, s).
-            rates: Parisi parameters y, (K,).
+            overlaps: overlaps q_0 (of different states), V, m, theta.
+            distances: differences Delta of overlaps of successive levels, shape (levels, (token, cluster) pairs, s, s).
+            rates: Parisi parameter y of each level.
         """
-        return replace(self, frame=TiltedState(overlaps, distances, rates), kept={})
+        return replace(self, frame=BrokenSymmetryState(overlaps, distances, rates), kept={})
 
     @classmethod
     def is_applicable(cls, problem: Problem) -> bool:
@@ -191,43 +202,49 @@ class TiltedGridRule(TiltedRule):
         part = reduce_to_fields_of_loss(problem).solver
         return part.channel.FIELDS <= 2 and not part.proximal.CORNERS
 
-    def breaking_search_effort(self, cost: float) -> float:
-        """Return the effort of the search for one step of breaking, in replica symmetric averages of a given cost."""
+    def cost_of_symmetry_breaking_search(self, cost: float) -> float:
+        """Return the cost of a search for one-step symmetry breaking, in evaluations of replica symmetric averages.
+
+        Args:
+            cost: cost of such an evaluation, see `Rule.evaluation_cost`.
+        """
         return 5e9 / cost
 
     def _tilted_sums_given_labels(
-        self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool
-    ) -> SumsGivenLabels:
-        """Return the tilted sums given the labels.
+        self, problem: Problem, state: BrokenSymmetryState, labels: Labels, slopes: bool
+    ) -> TiltedSumsGivenLabels:
+        """Return the channel averages with replica symmetry broken, given the labels.
 
         Raises:
-            DomainError: the state is too far from the state of the grids, or grids would be too large.
+            DomainError: the grids were constructed for a state too far from this one, or would be too large.
         """
         frame = self.frame.state_on_reduced_problem(problem) if self.frame else state
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
-        allowed = TiltedGridOptions.current().max_width_ratio * grid_widths_to_resolve(problem, state, labels)
-        if np.any(grid_widths_to_resolve(problem, frame, labels) > allowed):
-            raise DomainError("Delta became too small for the grid of omega, which was made for another state")
+        allowed = TiltedGridOptions.current().max_width_ratio * widths_resolved_by_grid(problem, state, labels)
+        if np.any(widths_resolved_by_grid(problem, frame, labels) > allowed):
+            raise DomainError("the overlap difference Delta is too small for a grid constructed at another state")
         fields, K = field_law(problem, state.overlaps, labels), len(state.rates)
         known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points, equidistant=True)
-        reduction = SymmetryReduction.from_rule_nodes(problem, fields, labels, known.axes)
+        reduction = SymmetryReduction.symmetries_of_law_and_nodes(problem, fields, labels, known.axes)
         layout = self._grids_around_state(problem, frame, labels, reduction)
         spreads = np.stack(
             [
                 _pad_matrix_to_two_fields(block_diagonal(each))
-                for each in state.distances[:, problem.context_indices(labels)]
+                for each in state.distances[:, problem.token_cluster_indices(labels)]
             ]
         )
         conditional = block_diagonal(fields.field_factor @ fields.field_factor.transpose(0, 2, 1))
         precision = _pad_matrix_to_two_fields(np.linalg.inv(conditional))
         norm = 1 / np.sqrt(np.linalg.det(2 * np.pi * conditional))
-        sums, with_teacher = np.zeros(_grid_sums_length(D, K, slopes)), np.zeros((L, s, t))
-        for choice in noise_values(problem):
+        sums, with_teacher = np.zeros(_number_of_tilted_sums(D, K, slopes)), np.zeros((L, s, t))
+        for choice in noise_value_indices(problem):
             places_of_batches = self._cached_grid_proximal_points(problem, fields, labels, reduction, layout, choice)
             for batch, places in zip(layout.grid_batches(), places_of_batches, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > MAX_EXPONENT:
-                    raise DomainError(f"exp(-y M) overflows: y M varies by more than {MAX_EXPONENT:g}")
-                out = np.zeros((len(batch.nodes), _grid_sums_length(D, K, slopes)))
+                    raise DomainError(
+                        f"Parisi parameter too large: y times Moreau envelope varies by over {MAX_EXPONENT:g}"
+                    )
+                out = np.zeros((len(batch.nodes), _number_of_tilted_sums(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
                 run_loop_in_threads(
                     load_compiled_loops("tilted_grid").fill_tilted_sums_on_grids, len(out), places.starts,
@@ -247,8 +264,8 @@ class TiltedGridRule(TiltedRule):
         mean, matrices = sums[K + 2 : K + 2 + D], sums[K + 2 + D : end].reshape(K + 2, D, D)
         along, *products = (diagonal_blocks(one, L, s) for one in matrices)
         bistable, *rest = sums[end:]
-        loss = costs[-1] - 0.5 * float(np.sum(state.overlaps.V[problem.context_indices(labels)] * products[-1]))
-        return SumsGivenLabels(
+        loss = costs[-1] - 0.5 * float(np.sum(state.overlaps.V[problem.token_cluster_indices(labels)] * products[-1]))
+        return TiltedSumsGivenLabels(
             known={"g": mean, "g*dY.T": with_teacher, "g*domega.T": along},
             products=np.array(products),
             totals=np.array([*(-cost for cost in costs[:-1]), costs[-1], loss, bistable, mass]),
@@ -257,9 +274,9 @@ class TiltedGridRule(TiltedRule):
         )
 
     def _grids_around_state(
-        self, problem: Problem, frame: TiltedState, labels: Labels, reduction: SymmetryReduction
+        self, problem: Problem, frame: BrokenSymmetryState, labels: Labels, reduction: SymmetryReduction
     ) -> GridLayout:
-        """Return the grids of omega for a state.
+        """Return the grids of student fields for given order parameters, one for each node of teacher fields and noise.
 
         Raises:
             DomainError: a grid would be too large.
@@ -273,11 +290,10 @@ class TiltedGridRule(TiltedRule):
         left = self.reach**2 - (nodes**2).sum(axis=1)
         kept = (weights > 0) & (left > 0)
         nodes, weights, left = nodes[kept], weights[kept], left[kept]
-        steps = grid_widths_to_resolve(problem, frame, labels) / self.density
+        steps = widths_resolved_by_grid(problem, frame, labels) / self.density
         own = np.linalg.norm(block_diagonal(fields.field_factor), axis=1)
-        widths = sum(
-            np.sqrt(np.diagonal(block_diagonal(each))) for each in frame.distances[:, problem.context_indices(labels)]
-        )  # fmt: skip
+        distances = frame.distances[:, problem.token_cluster_indices(labels)]
+        widths = sum(np.sqrt(np.diagonal(block_diagonal(each))) for each in distances)
         slack = TiltedGridOptions.current().margin_factor
         half = (
             np.sqrt(np.maximum(left, 1.0))[:, None] * own
@@ -296,7 +312,7 @@ class TiltedGridRule(TiltedRule):
         layout: GridLayout,
         choice: int,
     ) -> Iterator[_GridProximalPoints]:
-        """Yield the proximal points on the grids, batch by batch, from the cache if V and the grids are the same."""
+        """Yield the proximal points at the grid points, batch by batch; cached for equal V and grids."""
         key = (labels, choice, reduction.exchanges, fields.variance.tobytes(), fields.constants.tobytes())
         if key in self.kept:
             yield from self.kept[key]
@@ -312,32 +328,37 @@ class TiltedGridRule(TiltedRule):
             self.kept[key] = found
 
 
-def _grid_sums_length(fields: int, levels: int, slopes: bool) -> int:
-    """Return the number of tilted sums per grid."""
+def _number_of_tilted_sums(fields: int, levels: int, slopes: bool) -> int:
+    """Return the number of sums that the compiled loop computes for each grid."""
     return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
 
 
 def _pad_matrix_to_two_fields(matrix: np.ndarray) -> np.ndarray:
-    """Return the matrix of one or two fields as (2, 2); a single field becomes the second one."""
+    """Return the matrix of one or two fields with shape (2, 2); a single field becomes the second one."""
     out = np.zeros((2, 2))
     out[2 - len(matrix) :, 2 - len(matrix) :] = matrix
     return out
 
 
 def _pad_to_two_fields(values: np.ndarray, fill: float) -> np.ndarray:
-    """Return the values of one or two fields as (..., 2); a single field becomes the second one."""
+    """Return the values of one or two fields with a last axis of length 2; a single field becomes the second one."""
     if values.shape[-1] == 2:
         return np.ascontiguousarray(values)
     return np.concatenate([np.full_like(values, fill), values], axis=-1)
 
 
 def _conditional_field_means(fields: FieldLaw, y: np.ndarray) -> np.ndarray:
-    """Return the conditional means E[omega_0 | Y], (P, D), at coordinates (P, L, t) of Y."""
+    """Return the conditional means E[omega_0 | Y], one grid per row.
+
+    Args:
+        fields: law of the fields.
+        y: standard normal coordinates of the teacher field Y, shape (grids, L, t).
+    """
     return (fields.field_mean + np.einsum("lat,plt->pla", fields.field_from_teacher, y)).reshape(len(y), -1)
 
 
 def grid_point_coordinates(batch: GridLayout) -> tuple[np.ndarray, np.ndarray]:
-    """Return for every point of a batch of grids its grid number, (N,), and its coordinates omega, (N, D)."""
+    """Return the grid number and the field omega of every point of a batch of grids."""
     sizes = batch.counts.prod(axis=1)
     which = np.repeat(np.arange(len(sizes)), sizes)
     place = np.arange(len(which)) - (np.cumsum(sizes) - sizes)[which]
@@ -348,7 +369,7 @@ def grid_point_coordinates(batch: GridLayout) -> tuple[np.ndarray, np.ndarray]:
 def _proximal_points_on_grids(
     problem: Problem, fields: FieldLaw, batch: GridLayout, choice: int
 ) -> _GridProximalPoints:
-    """Return the proximal points at all points of a batch of grids."""
+    """Return the proximal points at all points of a batch of grids of student fields."""
     L, t = problem.tokens, problem.teacher_rank
     starts = np.concatenate([[0], np.cumsum(batch.counts.prod(axis=1))])
     which, omega = grid_point_coordinates(batch)
@@ -364,7 +385,10 @@ def _proximal_points_on_grids(
 def _bistability_and_jacobian_columns(
     problem: Problem, fields: FieldLaw, batch: GridLayout, places: _GridProximalPoints, slopes: bool
 ) -> np.ndarray:
-    """Return columns to average: whether a second minimum was found, and if asked for G_ab G_ef of G = dg/domega."""
+    """Return a table with one grid point per row: whether a second minimum was found, then products of Jacobians.
+
+    The products are G_ab G_ef of G = dg/domega; they are left out unless `slopes` is true.
+    """
     bistable = places.bistable[:, None].astype(float)
     if not slopes:
         return bistable

@@ -17,12 +17,12 @@ from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..channel.fields import FieldLaw, block_diagonal, diagonal_blocks, field_law
 from ..channel.nodes import sobol_normal_points
-from ..channel.points import ProximalPoints, noise_values, proximal_points_at_nodes, response_jacobians_at_minima
+from ..channel.points import ProximalPoints, noise_value_indices, proximal_points_at_nodes, response_jacobians_at_minima
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from .rule import Labels
-from .sampled import SampledOptions, Sobol, extrapolate_squares_to_cusps
-from .tilted_sums import SumsGivenLabels, TiltedRule, TiltedState
+from .sampled import NodeRuleOptions, Sobol, extrapolate_squares_to_cusps
+from .tilted_sums import BrokenSymmetryState, TiltedRule, TiltedSumsGivenLabels
 
 _NODES_AT_ONCE = 2**13  # outer nodes, which bounds the memory
 _TOTALS = "free", "moreau", "loss", "bistable", "mass", "drift"
@@ -36,11 +36,13 @@ class TiltedSampleOptions(AlgorithmOptions):
 
     Attributes:
         max_minima: largest number of minima of the Moreau objective in a mixture; more minima need more samples.
-        negligible_log_weight: logarithm of the ratio of weights beyond which a minimum is left out.
-        min_precision: lower bound on the precision of a law of zeta; lower values allow wider laws.
+        negligible_log_weight: logarithm of the ratio of the largest weight to that of a minimum above which the minimum
+            is left out.
+        min_precision: lower bound on the inverse variance of a component of a mixture; lower values allow wider
+            components.
         same_minimum_distance: relative distance up to which two minima count as one.
-        log2_larger: logarithm to base 2 of the ratio of the larger sets, over which the quadratic approximation is
-            averaged, to the outer sets.
+        log2_larger: logarithm to base 2 of the ratio of sizes of the larger Sobol sets, over which a quadratic
+            approximation is averaged, to the outer sets.
         min_log2: logarithm to base 2 of the fewest points of a set.
         difference_step: step of second derivatives by finite differences, in standard deviations of a field.
     """
@@ -54,10 +56,14 @@ class TiltedSampleOptions(AlgorithmOptions):
     difference_step: float = 1e-4
 
 
-class _NestedSamplingSetting(NamedTuple):
-    """The quantities common to all nodes of nested sampling given the labels.
+class _NestedSamplingParameters(NamedTuple):
+    """The parameters that are common to all nodes of nested sampling, given the labels.
 
-    Among them are Delta = root root^T and the Parisi parameter y.
+    Attributes:
+        problem: problem whose fields are integrated over.
+        fields: law of the fields.
+        root: Cholesky factor of Delta, the variance of the student field omega within a state.
+        y: Parisi parameter.
     """
 
     problem: Problem
@@ -67,16 +73,21 @@ class _NestedSamplingSetting(NamedTuple):
 
 
 class _NormalMixtures(NamedTuple):
-    """The mixtures of normal laws of zeta at outer nodes omega_0, one law per local minimum of the Moreau objective.
+    """The normal mixtures from which student fields omega are sampled, one mixture per outer node omega_0.
 
-        omega = omega_0 + Delta^(1/2) zeta,    -y M = height + pull^T zeta - 1/2 zeta^T bend zeta
+    A mixture has one normal component per local minimum of the Moreau objective. Around a minimum, in terms of zeta
+    with omega = omega_0 + Delta^(1/2) zeta,
 
-    around a minimum, so that the standard normal law of zeta times exp(-y M) is exp(weight) times a normal law.
+        -y M = height + pull^T zeta - 1/2 zeta^T bend zeta,
+
+    so that exp(-y M) times the standard normal density of zeta is exp(weight) times a normal density.
 
     Attributes:
-        minima: number of minima in the mixture, (N,); height, weight: values of the minima, lowest first, (N, W), -inf
-            for missing ones.
-        pull, centre: (N, W, D); bend: (N, W, D, D); precision_root: upper triangular U, precision U^T U, (N, W, D, D).
+        minima: number of components of each mixture.
+        height, weight: the constants above, shape (outer nodes, components), -inf for missing components.
+        pull, bend: the vector and matrix above for each component.
+        centre: mean of each component.
+        precision_root: upper triangular U of each component; its precision matrix is U^T U.
     """
 
     minima: np.ndarray
@@ -87,17 +98,17 @@ class _NormalMixtures(NamedTuple):
     centre: np.ndarray
     precision_root: np.ndarray
 
-    def select_laws(self, at: np.ndarray, count: int) -> _NormalMixtures:
-        """Return the first `count` laws of the mixtures at some nodes.
+    def select_components(self, at: np.ndarray, count: int) -> _NormalMixtures:
+        """Return the first components of the mixtures at some of the outer nodes.
 
         Args:
-            at: numbers of the nodes.
-            count: number of laws.
+            at: indices of the outer nodes.
+            count: number of components of each mixture.
         """
         return _NormalMixtures(self.minima[at], *(each[at, :count] for each in self[1:]))
 
-    def with_untilted_law(self) -> _NormalMixtures:
-        """Return mixtures of the first law and the standard normal law of zeta, which has no tilt."""
+    def add_standard_normal_component(self) -> _NormalMixtures:
+        """Return mixtures of two components: the first component of each mixture and the standard normal law."""
         out = _NormalMixtures(
             np.full_like(self.minima, 2), *(np.concatenate([each[:, :1]] * 2, axis=1) for each in self[1:])
         )
@@ -106,19 +117,23 @@ class _NormalMixtures(NamedTuple):
 
     @property
     def log_determinants(self) -> np.ndarray:
-        """The logarithms of the determinants of the precision roots U, (N, W)."""
+        """The logarithm of det U of each component, where U^T U is its precision matrix."""
         return np.log(np.diagonal(self.precision_root, axis1=2, axis2=3)).sum(axis=-1)
 
 
 class _TiltedFieldAverages(NamedTuple):
-    """The tilted averages over omega at outer nodes omega_0.
+    """The averages <.> over the student field omega within a state, tilted by exp(-y M), for each outer node omega_0.
 
     Attributes:
-        free, moreau, bistable, drift: f_1, <M>, probability of a second minimum, <z g> - <z> <g>, (N,).
-        g, square: <g> (N, D), <g g^T> (N, D, D).
-        response: d<g>/domega_0 (N, D, D) if asked for; slopes: <G_ab G_ef> away from cusps, in a shell around cusps and
-            near cusps (N, 3, D, D, D, D); cusps: weights of the shell and of the points near cusps (N, 2).
-        uneven: deviation of y M from quadratic at the samples, infinite where the proximal map may jump, (N,).
+        free: (1/y) log E exp(-y M).
+        moreau: average of the Moreau envelope M.
+        bistable: probability of a second minimum.
+        drift: <z g> - <z> <g>, z = omega - omega_0.
+        g, square: <g> and <g g^T>.
+        response: d<g>/domega_0, if requested.
+        slopes: averages of G_ab G_ef, G = dg/domega: away from cusps, in a shell around cusps, and near cusps.
+        cusps: weight of the shell around cusps, weight of the points near cusps.
+        uneven: deviation of y M from a quadratic function at the samples; infinite where the proximal map may jump.
     """
 
     free: np.ndarray
@@ -133,13 +148,13 @@ class _TiltedFieldAverages(NamedTuple):
     uneven: np.ndarray
 
     @classmethod
-    def zero_averages(cls, count: int, D: int, slopes: bool) -> _TiltedFieldAverages:
-        """Return averages whose arrays are zero, to be filled.
+    def allocate_averages(cls, count: int, D: int, slopes: bool) -> _TiltedFieldAverages:
+        """Return averages with zero arrays, to be filled.
 
         Args:
             count: number of outer nodes.
-            D: number of fields.
-            slopes: whether averages of the field's Jacobian are asked for.
+            D: number of student fields.
+            slopes: whether averages of the Jacobian dg/domega of the field g are requested.
         """
         asked = [(D,) * 2, (3, *(D,) * 4), (2,)] if slopes else [()] * 3
         sizes = [(), (), (), (), (D,), (D, D), *asked, ()]
@@ -148,12 +163,12 @@ class _TiltedFieldAverages(NamedTuple):
 
 @dataclass(frozen=True)
 class NestedSobolRule(TiltedRule):
-    """A rule of nested Sobol sets: outer sets of (Y, noise, omega_0), and samples of omega at each outer node.
+    """A rule of nested Sobol sets: nodes of teacher fields, noise and mean fields of states, samples within states.
 
     Args:
-        log2, scramblings, seed, first: outer sets, see `Sobol`.
-        inner: samples of omega at an outer node near which y M is not smooth.
-        uneven: largest deviation of y M from a quadratic function at all other outer nodes.
+        log2, scramblings, seed, first: parameters of the outer sets, see `Sobol`.
+        inner: number of samples of omega at an outer node near which the Moreau envelope M is not smooth.
+        uneven: deviation of y M from a quadratic function (y the Parisi parameter) above which a node counts as such.
     """
 
     replicated: ClassVar[bool] = True
@@ -170,12 +185,12 @@ class NestedSobolRule(TiltedRule):
     uneven: float = 1.0
 
     def rule_description(self) -> dict[str, Any]:
-        """Return the rule's name, points of all scramblings, and seed as in JSON output."""
+        """Return a dict with the rule's name, number of points of all scramblings, and seed, as in the JSON output."""
         return {"rule": "nested-sobol", "points": self.scramblings * 2**self.log2, "seed": self.seed}
 
     @property
     def replicates(self) -> tuple[NestedSobolRule, ...]:
-        """The rules of the single scramblings."""
+        """The rules that use one scrambling each."""
         return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
     def with_fewer_points(self) -> NestedSobolRule:
@@ -183,11 +198,11 @@ class NestedSobolRule(TiltedRule):
         return replace(self, log2=max(self.log2 - 2, TiltedSampleOptions.current().min_log2))
 
     def with_more_samples(self) -> NestedSobolRule:
-        """Return the rule with twice as many samples of omega per outer node, on the same outer sets."""
+        """Return the rule with twice as many samples of student fields per outer node, on the same outer sets."""
         return replace(self, inner=2 * self.inner, uneven=self.uneven / 4)
 
     def replica_symmetric_rule(self) -> Sobol:
-        """Return the replica symmetric rule on the larger Sobol sets."""
+        """Return the rule for replica symmetric averages on the larger Sobol sets."""
         return Sobol(
             self.log2 + TiltedSampleOptions.current().log2_larger, self.scramblings, self.seed, first=self.first
         )
@@ -197,30 +212,34 @@ class NestedSobolRule(TiltedRule):
         """Return whether the rule applies: the loss has no corners in the student fields."""
         return not reduce_to_fields_of_loss(problem).solver.proximal.CORNERS
 
-    def breaking_search_effort(self, cost: float) -> float:
-        """Return the effort of the search for one step of breaking, in replica symmetric averages of a given cost."""
+    def cost_of_symmetry_breaking_search(self, cost: float) -> float:
+        """Return the cost of a search for one-step symmetry breaking, in evaluations of replica symmetric averages.
+
+        Args:
+            cost: cost of such an evaluation, see `Rule.evaluation_cost`.
+        """
         return 2e10 / cost
 
     def _tilted_sums_given_labels(
-        self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool
-    ) -> SumsGivenLabels:
-        """Return the tilted sums given the labels, for one step of breaking.
+        self, problem: Problem, state: BrokenSymmetryState, labels: Labels, slopes: bool
+    ) -> TiltedSumsGivenLabels:
+        """Return the channel averages with one step of replica symmetry breaking, given the labels.
 
-        For every outer set, the difference between samples and the quadratic approximation is added to the average of
-        the quadratic approximation over a larger set.
+        The average of a quadratic approximation over a larger set is corrected by the difference between sampled and
+        approximate averages over the outer set.
         """
         (y,), (apart,) = state.rates, state.distances
         fields = field_law(problem, state.overlaps, labels)
         try:
-            root = np.linalg.cholesky(block_diagonal(apart[problem.context_indices(labels)]))
+            root = np.linalg.cholesky(block_diagonal(apart[problem.token_cluster_indices(labels)]))
         except np.linalg.LinAlgError:
-            raise DomainError("Delta, the variance of omega within a state, is not positive definite") from None
+            raise DomainError("q within states minus q between states must be positive definite") from None
         sums: dict[str, Any] = {}
         for number in range(self.first, self.first + self.scramblings):
-            for part in self._sums_over_sobol_set(_NestedSamplingSetting(problem, fields, root, y), number, slopes):
+            for part in self._sums_over_sobol_set(_NestedSamplingParameters(problem, fields, root, y), number, slopes):
                 for name, value in part.items():
                     sums[name] = sums.get(name, 0.0) + value / self.scramblings
-        return SumsGivenLabels(
+        return TiltedSumsGivenLabels(
             known=sums,
             products=np.array([sums["between"], sums["within"]]),
             totals=np.array([sums[name] for name in _TOTALS]),
@@ -228,9 +247,9 @@ class NestedSobolRule(TiltedRule):
         )
 
     def _sums_over_sobol_set(
-        self, setting: _NestedSamplingSetting, number: int, slopes: bool
+        self, setting: _NestedSamplingParameters, number: int, slopes: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield contributions to the tilted sums from one outer Sobol set and the larger set of the same number."""
+        """Yield the contributions of one outer Sobol set, and of the larger set of the same number, to the averages."""
         problem, fields, *_ = setting
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
@@ -239,14 +258,14 @@ class NestedSobolRule(TiltedRule):
             shifts = np.random.default_rng((_STREAM, self.seed, number)).random((0 if more else len(nodes), L * s))
             for begin in range(0, len(nodes), _NODES_AT_ONCE):
                 at = slice(begin, begin + _NODES_AT_ONCE)
-                for choice in noise_values(problem):
+                for choice in noise_value_indices(problem):
                     points = proximal_points_at_nodes(problem, fields, nodes[at], choice=choice)
                     laws, weight = _normal_mixtures_of_minima(setting, points), points.weight / len(nodes)
                     expected = _averages_of_quadratic_minima(setting, laws)
                     sign = 1.0 if more else -1.0
                     yield _sum_over_outer_nodes(fields, nodes[at], points, sign * weight, expected)
                     if not more:
-                        found = self._averages_by_samples(setting, nodes[at], shifts[at], laws, choice, slopes)
+                        found = self._sampled_averages(setting, nodes[at], shifts[at], laws, choice, slopes)
                         yield _sum_over_outer_nodes(fields, nodes[at], points, weight, found)
                         yield {"bistable": weight @ found.bistable, "mass": weight @ (points.minima > 0)}
                         if slopes:
@@ -256,24 +275,24 @@ class NestedSobolRule(TiltedRule):
                                 "cusps": weight @ found.cusps,
                             }
 
-    def _averages_by_samples(
+    def _sampled_averages(
         self,
-        setting: _NestedSamplingSetting,
+        setting: _NestedSamplingParameters,
         nodes: np.ndarray,
         shifts: np.ndarray,
         laws: _NormalMixtures,
         choice: int,
         slopes: bool,
     ) -> _TiltedFieldAverages:
-        """Return the tilted averages over omega at outer nodes, by importance sampling."""
+        """Return the averages over student fields within a state at outer nodes, by importance sampling."""
         D = len(setting.root)
-        found = _TiltedFieldAverages.zero_averages(len(nodes), D, slopes)
+        found = _TiltedFieldAverages.allocate_averages(len(nodes), D, slopes)
 
         def _fill_averages(at: np.ndarray, own: _NormalMixtures, normal: np.ndarray, shares: np.ndarray) -> None:
-            """Fill in the averages at some outer nodes.
+            """Compute the averages at some of the outer nodes, and store them in `found`.
 
             Args:
-                at: numbers of the nodes.
+                at: indices of the outer nodes.
                 own: mixtures at these nodes.
                 normal: standard normal samples.
                 shares: weights of the samples.
@@ -284,18 +303,18 @@ class NestedSobolRule(TiltedRule):
                     out[at] = values
 
         alone = np.flatnonzero(laws.minima == 1)
-        _fill_averages(alone, laws.select_laws(alone, 1), *_normal_rule_of_degree_five(D))
+        _fill_averages(alone, laws.select_components(alone, 1), *_normal_rule_of_degree_five(D))
         # A minimum that is absent at omega_0 may be the lowest nearby.
         beyond = alone[found.uneven[alone] > self.uneven]
         _fill_averages(
             beyond,
-            laws.select_laws(beyond, 1).with_untilted_law(),
+            laws.select_components(beyond, 1).add_standard_normal_component(),
             *_kronecker_normal_samples(self.inner // 4, shifts[beyond]),
         )
         for count in range(2, TiltedSampleOptions.current().max_minima + 1):
             at = np.flatnonzero(laws.minima == count)
             _fill_averages(
-                at, laws.select_laws(at, count), *_kronecker_normal_samples(self.inner // (2 * count), shifts[at])
+                at, laws.select_components(at, count), *_kronecker_normal_samples(self.inner // (2 * count), shifts[at])
             )
         return found
 
@@ -303,7 +322,7 @@ class NestedSobolRule(TiltedRule):
 def _sum_over_outer_nodes(
     fields: FieldLaw, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _TiltedFieldAverages
 ) -> dict[str, np.ndarray | float]:
-    """Return sums over outer nodes with weights (N,), of averages over omega at each."""
+    """Return the weighted sums, over outer nodes, of the averages over student fields within a state."""
     N, L, s = points.omega.shape
     t = fields.teacher_factor.shape[1]
     g, away = found.g.reshape(N, L, s), points.omega - fields.field_mean
@@ -322,8 +341,8 @@ def _sum_over_outer_nodes(
     }
 
 
-def _normal_mixtures_of_minima(setting: _NestedSamplingSetting, points: ProximalPoints) -> _NormalMixtures:
-    """Return the mixtures of normal laws around the minima of the Moreau objective at omega_0."""
+def _normal_mixtures_of_minima(setting: _NestedSamplingParameters, points: ProximalPoints) -> _NormalMixtures:
+    """Return the normal mixtures with one component per local minimum of the Moreau objective at outer nodes."""
     problem, fields, root, _ = setting
     N, D = len(points.value), len(root)
     omega, x = points.omega.reshape(N, D), points.x.reshape(N, D)
@@ -357,12 +376,15 @@ def _normal_mixtures_of_minima(setting: _NestedSamplingSetting, points: Proximal
 
 
 def _normal_laws_around_minima(
-    setting: _NestedSamplingSetting, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
+    setting: _NestedSamplingParameters, omega: np.ndarray, x: np.ndarray, value: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """Return the normal laws around minima x (N, D) at omega, in the order of the fields of `_NormalMixtures`."""
+    """Return the normal mixture components around given minima of the Moreau objective, one minimum per row.
+
+    The arrays are in the order of the fields of `_NormalMixtures` after `minima`.
+    """
     problem, fields, root, y = setting
     g = (x - omega) @ block_diagonal(fields.precision)
-    bend = -y * np.einsum("ab,nac,cd->nbd", root, _field_jacobians_at(problem, fields, x, known)[0], root)
+    bend = -y * np.einsum("ab,nac,cd->nbd", root, _field_jacobians_at_minima(problem, fields, x, known)[0], root)
     values, vectors = np.linalg.eigh(np.eye(len(root)) + bend)
     softest = TiltedSampleOptions.current().min_precision
     precision = (vectors * np.clip(values, softest, None)[:, None, :]) @ vectors.transpose(0, 2, 1)
@@ -375,10 +397,10 @@ def _normal_laws_around_minima(
     return height, height + 0.5 * (pull * centre).sum(axis=1) - log_determinants, pull, bend, centre, upper
 
 
-def _averages_of_quadratic_minima(setting: _NestedSamplingSetting, laws: _NormalMixtures) -> _TiltedFieldAverages:
-    """Return approximate tilted averages over omega, with M as the lowest of the quadratics around its minima.
+def _averages_of_quadratic_minima(setting: _NestedSamplingParameters, laws: _NormalMixtures) -> _TiltedFieldAverages:
+    """Return approximate averages over student fields within a state, quadratic around each minimum of the objective.
 
-    Each minimum counts where it is lower than all other ones, with the difference of two minima linearised.
+    A minimum contributes where it is lower than all other minima; differences of minima are linearised.
     """
     from scipy.special import log_ndtr, logsumexp  # slow to load
 
@@ -406,7 +428,7 @@ def _averages_of_quadratic_minima(setting: _NestedSamplingSetting, laws: _Normal
     square = np.einsum("nk,nkab->nab", share, g[..., :, None] * g[..., None, :] + np.swapaxes(vary, -1, -2) @ vary)
     cost = ((bent / 2 - laws.pull) * laws.centre).sum(axis=-1) + np.einsum("nkab,nkab->nk", laws.bend, spread) / 2
     cost -= np.where(np.isfinite(laws.height), laws.height, 0.0)
-    empty = _TiltedFieldAverages.zero_averages(0, D, False)
+    empty = _TiltedFieldAverages.allocate_averages(0, D, False)
     mean = np.einsum("nk,nka->na", share, laws.centre)
     drift = ((laws.pull - bent) * (laws.centre - mean[:, None])).sum(axis=-1)
     drift -= np.einsum("nkab,nkab->nk", laws.bend, spread)
@@ -415,10 +437,10 @@ def _averages_of_quadratic_minima(setting: _NestedSamplingSetting, laws: _Normal
     return empty._replace(free=free / y, moreau=moreau, drift=drift, g=g, square=square)
 
 
-def _field_jacobians_at(
+def _field_jacobians_at_minima(
     problem: Problem, fields: FieldLaw, x: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Jacobians dg/domega (N, D, D) at minima x (N, D), and the matrices 1 + H V."""
+    """Return the Jacobians dg/domega of the field g, and 1 + H V with the Hessian H of the loss, at given minima."""
     step = TiltedSampleOptions.current().difference_step
     return response_jacobians_at_minima(
         problem, fields, x, known, step * float(np.sqrt(np.mean(x * x)) if x.size else 1.0)
@@ -426,7 +448,7 @@ def _field_jacobians_at(
 
 
 def _importance_sampling_averages(
-    setting: _NestedSamplingSetting,
+    setting: _NestedSamplingParameters,
     nodes: np.ndarray,
     laws: _NormalMixtures,
     normal: np.ndarray,
@@ -434,9 +456,10 @@ def _importance_sampling_averages(
     choice: int,
     slopes: bool,
 ) -> _TiltedFieldAverages:
-    """Return tilted averages over omega by importance sampling, at outer nodes (N, ...) with equally many laws.
+    """Return averages over the student field omega within a state, by importance sampling from normal mixtures.
 
-    Samples of each law come from standard normal samples (N or 1, J, D), with weights (J,).
+    The mixtures of all outer nodes have the same number of components. The samples of each component are linear images
+    of standard normal samples.
     """
     from scipy.special import logsumexp  # slow to load
 
@@ -462,10 +485,10 @@ def _importance_sampling_averages(
     mean, square = np.einsum("nj,nja->na", weight, g), np.swapaxes(weight[..., None] * g, 1, 2) @ g
     response, products, cusps = np.zeros(N), np.zeros(N), np.zeros(N)
     if slopes:
-        G, matrix = _field_jacobians_at(problem, fields, points.x.reshape(-1, D), points.features)
+        G, matrix = _field_jacobians_at_minima(problem, fields, points.x.reshape(-1, D), points.features)
         G, det = G.reshape(N, count, D, D), np.linalg.det(matrix).reshape(N, 1, count)
         response = np.einsum("nj,njab->nab", weight, G) + y * (square - mean[:, :, None] * mean[:, None, :])
-        cusp = SampledOptions.current().cusp_determinant
+        cusp = NodeRuleOptions.current().cusp_determinant
         inside, shell = det < cusp, (det >= cusp) & (det < 2 * cusp)
         parts = weight[:, None] * np.concatenate([~(inside | shell), shell, inside], axis=1)
         products = np.einsum("nzj,njab,njef->nzabef", parts, G, G, optimize=True)
@@ -482,9 +505,9 @@ def _importance_sampling_averages(
 
 
 def _proximal_points_of_samples(
-    setting: _NestedSamplingSetting, nodes: np.ndarray, zeta: np.ndarray, choice: int
+    setting: _NestedSamplingParameters, nodes: np.ndarray, zeta: np.ndarray, choice: int
 ) -> ProximalPoints:
-    """Return the proximal points at samples zeta (N, samples, D) of omega around outer nodes (N, ...)."""
+    """Return the proximal points at student fields omega_0 + Delta^(1/2) zeta for samples zeta at every outer node."""
     problem, fields, root, _ = setting
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape
@@ -497,9 +520,9 @@ def _proximal_points_of_samples(
 
 
 def _kronecker_normal_samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard normal samples in mirrored pairs, (N, 2 * pairs, D), and their weights.
+    """Return standard normal samples in mirrored pairs, shape (outer nodes, samples, fields), and their weights.
 
-    They come from a Kronecker sequence of the unit cube, shifted by (N, D).
+    They come from a Kronecker sequence in the unit cube, which is shifted by a different vector at each outer node.
     """
     from scipy.special import ndtri  # slow to load
 
@@ -511,7 +534,7 @@ def _kronecker_normal_samples(pairs: int, shifts: np.ndarray) -> tuple[np.ndarra
 
 
 def _normal_rule_of_degree_five(D: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes (1, J, D) and weights (J,) of a rule of degree five for the standard normal law.
+    """Return nodes and weights of a quadrature rule of degree five for the standard normal law in D dimensions.
 
     The nodes are the centre and, on a sphere, the axes and the bisectors of pairs of axes (Stroud, E_n^(r^2) 5-2).
     """

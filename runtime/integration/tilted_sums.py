@@ -8,27 +8,32 @@ from typing import ClassVar, NamedTuple, Self
 import numpy as np
 
 from ..channel.exchange import SymmetryReduction
-from ..channel.fields import channel_overlaps
+from ..channel.fields import overlaps_of_loss_fields
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import ReducedProblem, reduce_to_fields_of_loss
 from .estimates import ErrorEstimateOptions
-from .rule import Labels, Rule, moments_by_context, moments_of_full_problem
+from .rule import Labels, Rule, moments_by_token_and_cluster, moments_of_full_problem
 
 
 @dataclass(frozen=True)
 class TiltedAverages:
-    """The averages over omega_0, Y and noise with K levels of replica symmetry breaking.
+    """The channel averages with replica symmetry broken at one or more levels.
+
+    E is the average over teacher fields, noise and the mean student field omega_0 of a state; <.> is the average over
+    the student field omega within a state, tilted by exp(-y M) with Moreau envelope M and Parisi parameter y.
 
     Attributes:
-        moments: generated MOMENTS with <g> in place of g and omega_0 in place of omega, (K + 1, C, row); row k > 0 has
-            the average of the products of level k, down to that of g g^T, in place of <g><g>^T.
-        free: E[f_1], and <f_k> of the inner levels, (K,); moreau, loss: E[<M>] and E[<loss(X_prox)>].
-        bistable: tilted probability that a second minimum was found.
-        squares: E[G (x) G] of G~ = d<g>/domega_0, and E[<G (x) G>] of G = dg/domega where the proximal map is smooth,
-            in the layout of `JacobianAverages.square`; empty if not asked for.
-        mass: total weight, 1 for an exact rule.
-        drift: sum over tokens of E[<z g> - <z> <g>] = E[Tr Delta G~], z = omega - omega_0; None if not computed.
+        moments: moments of the channel with <g> in place of g and omega_0 in place of omega, shape (levels + 1, (token,
+            cluster) pairs, moments). The levels differ in the average of g g^T only: from <g><g>^T to <g g^T>.
+        free: average of (1/y) log E exp(-y M) of every level, the outermost first.
+        moreau: average of the Moreau envelope.
+        loss: average of the loss at the proximal point.
+        bistable: probability that a second minimum was found.
+        squares: mean squares of the Jacobians d<g>/domega_0 and dg/domega, in the layout of `JacobianAverages.square`;
+            empty if not requested.
+        mass: total weight of the nodes, 1 for an exact rule.
+        drift: sum over tokens of E[<z g> - <z> <g>], z = omega - omega_0; None if not computed.
     """
 
     moments: np.ndarray
@@ -42,34 +47,37 @@ class TiltedAverages:
 
 
 @dataclass(frozen=True)
-class TiltedState:
-    """A state with replica symmetry broken, at which tilted averages are taken.
+class BrokenSymmetryState:
+    """The order parameters with replica symmetry broken.
 
-    It consists of q_0, V, m and theta, of Delta of every level from omega_0 inwards, (K, C, s, s), and of the Parisi
-    parameters y of these levels, (K,).
+    Attributes:
+        overlaps: overlaps q_0 (of different states), V, m, theta.
+        distances: differences Delta of overlaps of successive levels, shape (levels, (token, cluster) pairs, s, s).
+        rates: Parisi parameter y of each level, the outermost first.
     """
 
     overlaps: Overlaps
     distances: np.ndarray
     rates: np.ndarray
 
-    def state_on_reduced_problem(self, part: Problem) -> TiltedState:
-        """Return the state in the fields of the reduced problem, over which averages are taken."""
+    def state_on_reduced_problem(self, part: Problem) -> BrokenSymmetryState:
+        """Return the order parameters of the reduced problem: of the fields that the loss depends on."""
         if not isinstance(part, ReducedProblem):
             return self
         distances = part.combinations.project_onto_combinations(self.distances)
-        return replace(self, overlaps=channel_overlaps(part, self.overlaps), distances=distances)
+        return replace(self, overlaps=overlaps_of_loss_fields(part, self.overlaps), distances=distances)
 
 
-class SumsGivenLabels(NamedTuple):
-    """The tilted sums over omega_0, Y and noise given the labels of all tokens, with D = L s fields.
+class TiltedSumsGivenLabels(NamedTuple):
+    """The channel averages with replica symmetry broken for one assignment of labels, token by token.
 
     Attributes:
-        known: generated MOMENTS by name, (L, ...), except "g*g.T"; products: "g*g.T" of all levels from the outermost
-            to the innermost, (K + 1, L, s, s).
-        totals: E[f_1], <f_k> of inner levels, E[<M>], E[<loss>], probability of a second minimum, mass, drift if known.
-        squares: averages of G_ab G_ef for G~ and G, (D, D, D, D); empty if not asked for.
-        reduction: token exchanges over whose orbits the sums are to be averaged.
+        known: moments by name except "g*g.T", each with tokens along the first axis.
+        products: average of g g^T at each level from the outermost to the innermost, shape (levels + 1, L, s, s).
+        totals: the fields `free` to `drift` of `TiltedAverages` without the squares.
+        squares: mean squares of the Jacobians d<g>/domega_0 and dg/domega, shape (L s, L s, L s, L s) each; empty if
+            not requested.
+        reduction: symmetry group over which the sums are still to be averaged.
     """
 
     known: dict[str, np.ndarray]
@@ -79,11 +87,11 @@ class SumsGivenLabels(NamedTuple):
     reduction: SymmetryReduction = SymmetryReduction(())
 
     def token_moments(self, problem: Problem, level: int) -> np.ndarray:
-        """Return the moments of all tokens at one level, averaged over the token exchanges.
+        """Return the moments of all tokens at one level of breaking, averaged over the symmetry group.
 
         Args:
             problem: problem whose fields were integrated over.
-            level: number of the level, 0 for the outermost.
+            level: number of the level of replica symmetry breaking, 0 for the outermost.
         """
         channel = problem.solver.channel
         known = {**self.known, "g*g.T": self.products[level]}
@@ -93,27 +101,27 @@ class SumsGivenLabels(NamedTuple):
         return self.reduction.average_moments_over_group(row.ravel(), channel.ROW, channel.MOMENTS)
 
     def average_jacobian_square(self, problem: Problem, number: int) -> np.ndarray:
-        """Return an average of G (x) G in the layout of `JacobianAverages.square`, averaged over token exchanges.
+        """Return a mean square of Jacobians, averaged over the symmetry group, in the layout of `JacobianAverages`.
 
         Args:
             problem: problem whose fields were integrated over.
-            number: index in `squares`.
+            number: index of the mean square in `squares`.
         """
         split = self.squares[number].reshape([problem.tokens, problem.student_rank] * 4)  # G_(la)(rb) G_(me)(nf)
         return self.reduction.average_squared_jacobian_over_group(np.einsum("larblerf->lraebf", split))
 
 
 class TiltedRule(Rule):
-    """A rule for averages with replica symmetry broken, one of a family from coarse to fine.
+    """An integration rule for averages with replica symmetry broken, one of a family from coarse to fine.
 
     Attributes:
         errors_cancel: whether energy differences are accurate because errors of energies are nearly equal.
-        search_residual, final_residual: residuals of intermediate and final solutions; residual_share: fraction of the
-            accuracy that the residual may be. Averages have small steps where a kink passes a node, and larger ones
-            where a sample changes its minimum.
-        first_rate: first y of the search, in units of V over the part of q that is not due to the teacher.
-        step: finite-difference step, in block scales and in log y; max_residual_ratio: ratio of residuals of successive
-            Newton steps above which the Jacobian is computed again.
+        search_residual: residual of intermediate solutions.
+        final_residual: residual of the final solution.
+        residual_share: fraction of the requested accuracy that the final residual may be.
+        first_rate: first Parisi parameter of the search, in units of V over the part of q not due to the teacher.
+        step: finite-difference step, relative to the scale of each overlap matrix, and of log y.
+        max_residual_ratio: ratio of residuals of successive Newton steps above which the Jacobian is recomputed.
         max_rate: upper bound on the rate of convergence estimated from differences to other rules of the family.
     """
 
@@ -129,27 +137,31 @@ class TiltedRule(Rule):
     def tilted_averages(
         self, problem: Problem, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray, slopes: bool = False
     ) -> TiltedAverages:
-        """Return the averages over the channel at a state with replica symmetry broken.
+        """Return the channel averages at given order parameters with replica symmetry broken.
 
         Args:
             problem: problem whose fields are integrated over.
-            overlaps: q_0, V, m, theta.
-            distances: Delta of every level, (K, C, s, s), from omega_0 inwards.
-            rates: Parisi parameters y, (K,).
-            slopes: whether averages of squared Jacobians are asked for.
+            overlaps: overlaps q_0 (of different states), V, m, theta.
+            distances: differences Delta of overlaps of successive levels, the outermost first, shape (levels, (token,
+                cluster) pairs, s, s).
+            rates: Parisi parameter y of each level.
+            slopes: whether averages of squared Jacobians are requested.
 
         Raises:
             DomainError: the overlaps are outside their domain, or Delta is not positive definite.
         """
-        part, state = reduce_to_fields_of_loss(problem), TiltedState(overlaps, distances, rates)
+        part, state = reduce_to_fields_of_loss(problem), BrokenSymmetryState(overlaps, distances, rates)
         there = state.state_on_reduced_problem(part)
-        found = [self._tilted_sums_given_labels(part, there, labels, slopes) for labels, _ in part.label_choices]
+        found = [self._tilted_sums_given_labels(part, there, labels, slopes) for labels, _ in part.label_probabilities]
         totals = np.zeros_like(found[0].totals)
-        for (_, probability), each in zip(part.label_choices, found, strict=True):
+        for (_, probability), each in zip(part.label_probabilities, found, strict=True):
             totals += probability * each.totals
         levels, row = len(rates), part.solver.channel.ROW
         moments = np.stack(
-            [moments_by_context(part, [each.token_moments(part, k) for each in found], row) for k in range(levels + 1)]
+            [
+                moments_by_token_and_cluster(part, [each.token_moments(part, k) for each in found], row)
+                for k in range(levels + 1)
+            ]
         )
         squares = tuple(
             np.stack([each.average_jacobian_square(part, k) for each in found])[None] for k in range(2 if slopes else 0)
@@ -161,25 +173,29 @@ class TiltedRule(Rule):
         return TiltedAverages(moments, totals[:levels], moreau, loss, bistable, squares, mass, *drift)
 
     def _tilted_sums_given_labels(
-        self, problem: Problem, state: TiltedState, labels: Labels, slopes: bool
-    ) -> SumsGivenLabels:
-        """Return the tilted sums over omega_0, Y and noise given the labels."""
+        self, problem: Problem, state: BrokenSymmetryState, labels: Labels, slopes: bool
+    ) -> TiltedSumsGivenLabels:
+        """Return the channel averages with replica symmetry broken, for one assignment of labels."""
         raise NotImplementedError
 
     def residual_for_accuracy(self, accuracy: float) -> float:
-        """Return the residual asked of the final solution for an accuracy of the overlaps."""
+        """Return the residual that the final solution must reach for a given accuracy of the overlaps."""
         return max(self.final_residual, self.residual_share * accuracy)
 
     def with_grids_of_state(self, overlaps: Overlaps, distances: np.ndarray, rates: np.ndarray) -> Self:
-        """Return the rule for states near a given state; on the grids of that state if it uses grids.
+        """Return the rule with the grids of a given state for all states nearby; the same rule if it has no grids.
 
         Args:
-            overlaps: q_0, V, m, theta.
-            distances: Delta of every level, (K, C, s, s).
-            rates: Parisi parameters y, (K,).
+            overlaps: overlaps q_0 (of different states), V, m, theta.
+            distances: differences Delta of overlaps of successive levels, shape (levels, (token, cluster) pairs, s, s).
+            rates: Parisi parameter y of each level.
         """
         return self
 
-    def breaking_search_effort(self, cost: float) -> float:
-        """Return the effort of the search for one step of breaking, in replica symmetric averages of a given cost."""
+    def cost_of_symmetry_breaking_search(self, cost: float) -> float:
+        """Return the cost of a search for one-step symmetry breaking, in evaluations of replica symmetric averages.
+
+        Args:
+            cost: cost of such an evaluation, see `Rule.evaluation_cost`.
+        """
         raise NotImplementedError

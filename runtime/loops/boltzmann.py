@@ -1,7 +1,7 @@
-"""Averages with the Boltzmann weight exp(-F / T) of a few variables, by a product rule on a box that contains it.
+"""Averages of a few variables with the Boltzmann weight exp(-F / T), by a product rule on a box that contains it.
 
-F is evaluated on a grid of SCAN points per axis: energies (SCAN**D,), the last axis fastest. kinks (K, 2) holds the
-number of a variable and the position of a kink of F in this variable, ascending.
+The energy F is evaluated on a grid of equally many points per axis, the last axis fastest. Kinks of F in a single
+variable are given by the index of the variable and the position, in ascending order.
 """
 
 import math
@@ -15,13 +15,13 @@ GROWING, TIGHT, LOST = 0, 1, 2
 
 @njit(cache=True, error_model="numpy")
 def mark_points_near_kinks(kinks, low, high, near):
-    """Mark the grid points that are next to a kink of the energy.
+    """Mark the grid points of every axis that are next to a kink of the energy.
 
     Args:
-        kinks: (K, 2), number of a variable and position.
-        low: lower corner of the box, (D,).
-        high: upper corner, (D,).
-        near: filled with the marks, (D, SCAN).
+        kinks: index of the variable and position of every kink of the energy, (kinks, 2).
+        low: lower corner of the box of integration, (variables,).
+        high: upper corner of the box, (variables,).
+        near: filled with the marks, (variables, grid points per axis).
     """
     scan = near.shape[1]
     near[:] = False
@@ -37,20 +37,20 @@ def mark_points_near_kinks(kinks, low, high, near):
 
 @njit(cache=True, error_model="numpy")
 def adapt_box_to_weight(energies, near, bar, low, high):
-    """Adapt the box of integration to contain all points with an energy F below a bar.
+    """Move the bounds of the box of integration so that it contains all points with an energy below a bound.
 
-    The box grows where the weight reaches its boundary; else it shrinks to the grid points below the bar. Between grid
-    points F may be lower by a fraction of its second difference, and next to a kink by its first difference.
+    The box grows where such points reach its boundary; else it shrinks to the grid points below the bound. Between grid
+    points the energy may be lower by a fraction of its second difference, next to a kink by its first difference.
 
     Args:
-        energies: F on the grid, (SCAN**D,).
-        near: marks of points next to a kink, (D, SCAN).
-        bar: largest F that matters.
-        low: lower corner of the box, (D,), changed in place.
-        high: upper corner, (D,), changed in place.
+        energies: energy F at all grid points, last axis fastest.
+        near: marks of points next to a kink, (variables, grid points per axis).
+        bar: energy above which the Boltzmann weight is negligible.
+        low: lower corner of the box, (variables,), changed in place.
+        high: upper corner of the box, (variables,), changed in place.
 
     Returns:
-        TIGHT if done, GROWING if the adaptation must be repeated, LOST if no point is below the bar.
+        TIGHT if done, GROWING if the energies must be evaluated on the new box, LOST if no point is below the bound.
     """
     size, scan = near.shape
     first = np.full(size, scan)
@@ -113,14 +113,14 @@ def adapt_box_to_weight(energies, near, bar, low, high):
 def fill_axis_nodes(low, high, axis, kinks, rule, places, shares):
     """Fill quadrature nodes and weights for one variable of the box and return their number.
 
-    Nodes are equidistant without kinks, else Gauss-Legendre nodes on panels between kinks.
+    Without kinks they are equidistant nodes; with kinks, Gauss-Legendre nodes on panels between them.
 
     Args:
-        low: lower end.
+        low: lower end of the box in this variable.
         high: upper end.
-        axis: number of the variable.
-        kinks: (K, 2), number of a variable and position.
-        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
+        axis: index of the variable.
+        kinks: index of the variable and position of every kink of the energy, (kinks, 2).
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (nodes, 2).
         places: filled with the nodes.
         shares: filled with the weights.
     """
@@ -152,16 +152,16 @@ def fill_axis_nodes(low, high, axis, kinks, rule, places, shares):
 
 @njit(cache=True, error_model="numpy")
 def normalise_boltzmann_sums(total, temperature, low, high, mean, spread, other):
-    """Turn Boltzmann-weighted sums over the box into averages, in place.
+    """Divide Boltzmann-weighted sums over the box by the total weight, in place, and form the covariance.
 
     Args:
-        total: sum of the weights.
-        temperature: temperature T.
-        low: lower corner of the box, (D,).
-        high: upper corner, (D,).
-        mean: sums of the variables relative to the middle of the box, (D,).
-        spread: sums of products of the variables, lower triangle, which become the covariance over T, (D, D).
-        other: further weighted sums.
+        total: sum of the Boltzmann weights.
+        temperature: temperature T of the weight exp(-F / T).
+        low: lower corner of the box of integration, (variables,).
+        high: upper corner of the box, (variables,).
+        mean: sums of the variables relative to the middle of the box, (variables,).
+        spread: sums of products of the variables, lower triangle; become the covariance over T.
+        other: further weighted sums, each divided by the total.
     """
     size = mean.shape[0]
     for k in range(other.shape[0]):

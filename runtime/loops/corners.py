@@ -1,8 +1,8 @@
 """Minima on the kink surfaces of a loss of several fields: frames, multipliers, steps, responses, descent directions.
 
-See docs/theory.md (11.15) to (11.17). A kink surface is the set where the switches `held` vanish. Its frame consists
-of orthonormal vectors: `rank` normal ones, built in order from the normals of the switches `chosen` (triangular factor
-`triangle`), then tangential ones.
+See docs/theory.md (11.15) to (11.17). Switches are linear functions of the fields whose zeros are kinks of the loss; a
+kink surface is the set where the switches `held` vanish. Its frame consists of orthonormal vectors: `rank` normal
+ones, built in order from the normals of the switches `chosen` (triangular factor `triangle`), then tangential ones.
 """
 
 import math
@@ -16,10 +16,10 @@ _STILL = 1e-9  # relative component of a normal along a ray, below which its swi
 
 @njit(cache=True, error_model="numpy")
 def _orthonormalise_row(rows, count, products):
-    """Orthonormalise row `count` of a matrix (D, D) against the previous rows; return its orthogonal length.
+    """Orthonormalise row `count` of a square matrix against the previous rows, by Gram-Schmidt.
 
-    Fills products (D,) with the components along the previous rows and the orthogonal length, which is 0 if the row
-    is a linear combination of the previous ones.
+    Return the length of its part orthogonal to the previous rows, 0 if it is a linear combination of them, and fill
+    `products` with its components along them, followed by that length.
     """
     size = rows.shape[1]
     whole = 0.0
@@ -49,15 +49,15 @@ def _orthonormalise_row(rows, count, products):
 
 @njit(cache=True, error_model="numpy")
 def fill_surface_frame(normals, held, count, basis, triangle, chosen):
-    """Fill the orthonormal frame of a kink surface and return the rank of its normals.
+    """Fill an orthonormal basis adapted to a kink surface and return the number of its normal directions.
 
     Args:
-        normals: normals of all switches, (n, D).
-        held: numbers of the switches that vanish on the surface.
+        normals: gradients of all switches (functions whose zeros are kinks), (switches, fields).
+        held: indices of the switches that vanish on the surface.
         count: number of these switches.
-        basis: filled with the orthonormal vectors, normal ones first, (D, D).
-        triangle: filled with the triangular factor of the normals, (D, D).
-        chosen: filled with the numbers of linearly independent switches, (D,).
+        basis: filled with the orthonormal vectors, normal ones first, (fields, fields).
+        triangle: filled with the triangular factor of the normals, (fields, fields).
+        chosen: filled with the indices of switches with linearly independent normals, (fields,).
     """
     size = normals.shape[1]
     rank = 0
@@ -91,13 +91,13 @@ def fill_surface_frame(normals, held, count, basis, triangle, chosen):
 
 @njit(cache=True, error_model="numpy")
 def fill_lagrange_multipliers(slope, basis, triangle, rank, out):
-    """Fill the Lagrange multipliers: coefficients of the chosen normals in the normal part of the gradient.
+    """Fill the Lagrange multipliers of a minimum on a kink surface: the coefficients of the gradient along its normals.
 
     Args:
-        slope: gradient of the objective, (D,).
-        basis: frame of the surface, (D, D).
-        triangle: triangular factor of the frame, (D, D).
-        rank: number of normal vectors.
+        slope: gradient of the objective, (fields,).
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        triangle: triangular factor of the normals in the frame, (fields, fields).
+        rank: number of normal vectors in the frame.
         out: filled with the multipliers, out[:rank].
     """
     size = slope.shape[0]
@@ -115,12 +115,12 @@ def project_onto_surface(values, basis, triangle, chosen, rank, x):
     """Move a point along the normals onto a kink surface, to first order; return the squared distance moved.
 
     Args:
-        values: values of all switches at the point, (n,).
-        basis: frame of the surface, (D, D).
-        triangle: triangular factor of the frame, (D, D).
-        chosen: numbers of the independent switches, (D,).
-        rank: number of normal vectors.
-        x: the point, (D,), changed in place.
+        values: values of all switches at the point, (switches,).
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        triangle: triangular factor of the normals in the frame, (fields, fields).
+        chosen: indices of switches with linearly independent normals, (fields,).
+        rank: number of normal vectors in the frame.
+        x: the point, (fields,), changed in place.
     """
     size = x.shape[0]
     way = np.empty(size)
@@ -138,7 +138,7 @@ def project_onto_surface(values, basis, triangle, chosen, rank, x):
 
 @njit(cache=True, error_model="numpy")
 def _fill_tangential_block(matrix, basis, rank, out):
-    """Fill the leading block of a matrix with T matrix T^T, T being the tangential vectors of the frame."""
+    """Fill the leading block of `out` with the tangential part T matrix T^T of a matrix; T: tangential vectors."""
     size = matrix.shape[0]
     for a in range(size - rank):
         for b in range(size - rank):
@@ -151,9 +151,9 @@ def _fill_tangential_block(matrix, basis, rank, out):
 
 @njit(cache=True, error_model="numpy")
 def _factorise_ldl(matrix, size, floor, tiny):
-    """Factorise a symmetric matrix in place as L diag(e) L^T; return whether pivots were replaced, and the determinant.
+    """Factorise a symmetric matrix in place as L diag(e) L^T, with L below the diagonal and e on it.
 
-    L is stored below the diagonal and e on it; pivots below tiny are replaced by at least floor.
+    Pivots below `tiny` are replaced by at least `floor`. Return whether any was replaced, and the determinant.
     """
     replaced = False
     determinant = 1.0
@@ -173,7 +173,7 @@ def _factorise_ldl(matrix, size, floor, tiny):
 
 @njit(cache=True, error_model="numpy")
 def _solve_ldl(factors, size, vector):
-    """Replace a vector by the solution of the linear system whose matrix has the given LDL factors."""
+    """Solve a linear system in place: replace its right-hand side `vector`, given the LDL^T factors of its matrix."""
     for a in range(size):
         for b in range(a):
             vector[a] -= factors[a, b] * vector[b]
@@ -185,19 +185,19 @@ def _solve_ldl(factors, size, vector):
 
 @njit(cache=True, error_model="numpy")
 def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
-    """Fill the modified Newton step along a kink surface.
+    """Fill the modified Newton step along a kink surface, for minimisation restricted to it.
 
     Args:
-        slope: gradient of the objective, (D,).
-        hessian: Hessian of the Lagrangian, (D, D).
-        basis: frame of the surface, (D, D).
-        rank: number of normal vectors.
+        slope: gradient of the objective, (fields,).
+        hessian: Hessian of the Lagrangian, (fields, fields).
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        rank: number of normal vectors in the frame.
         floor: smallest value of a replaced pivot of the tangential Hessian.
         tiny: pivots below this are replaced.
-        step: filled with the step, (D,).
+        step: filled with the step, (fields,).
 
     Returns:
-        The Newton decrement, whether pivots were replaced, and the squared length of the step.
+        Newton decrement, whether pivots of the Hessian were replaced, and squared length of the step.
     """
     size = slope.shape[0]
     inner = np.empty((size, size))
@@ -222,18 +222,18 @@ def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
 
 @njit(cache=True, error_model="numpy")
 def fill_normal_rays(normals, held, count, rank, basis, out):
-    """Fill the normal directions along which as many switches as possible stay zero; return their number.
+    """Fill the normal directions of a kink surface along which most switches stay zero; return their number.
 
     A function that is linear between the switches increases in all normal directions if it increases along these
     directions and their opposites.
 
     Args:
-        normals: normals of all switches, (n, D).
-        held: numbers of the switches that vanish on the surface.
+        normals: gradients of all switches (functions whose zeros are kinks), (switches, fields).
+        held: indices of the switches that vanish on the surface.
         count: number of these switches.
-        rank: number of normal vectors of the frame.
-        basis: frame of the surface, (D, D).
-        out: filled with the directions, (most, D).
+        rank: number of normal vectors in the frame.
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        out: filled with the directions, one per row.
     """
     size = normals.shape[1]
     rows = np.empty((size, size))
@@ -279,15 +279,15 @@ def fill_normal_rays(normals, held, count, rank, basis, out):
 
 @njit(cache=True, error_model="numpy")
 def set_sides_along_ray(normals, held, count, ray, sign, side):
-    """Set the signs of the switches that change along a ray; return the number of switches that stay zero.
+    """Set the sign of every switch that changes along a ray from a kink surface; return the number that stay zero.
 
     Args:
-        normals: normals of all switches, (n, D).
-        held: numbers of the switches that vanish; those that stay zero come first afterwards.
+        normals: gradients of all switches (functions whose zeros are kinks), (switches, fields).
+        held: indices of the switches that vanish; those that stay zero come first afterwards.
         count: number of switches that vanish.
-        ray: direction, (D,).
+        ray: direction of the ray, (fields,).
         sign: sign of the direction along the ray.
-        side: filled with 1 or -1 for every switch that changes, (n,).
+        side: filled with 1 or -1 for every switch that changes, (switches,).
     """
     staying = 0
     for k in range(count):
@@ -308,13 +308,13 @@ def set_sides_along_ray(normals, held, count, ray, sign, side):
 
 @njit(cache=True, error_model="numpy")
 def stiffen_normal_directions(hessian, basis, rank, scale):
-    """Replace a Hessian by its tangential part plus `scale` times the projector on the normal directions.
+    """Replace a Hessian by its part tangential to a kink surface plus `scale` times the projector on the normals.
 
     Args:
-        hessian: Hessian, (D, D), changed in place.
-        basis: frame of the surface, (D, D).
-        rank: number of normal vectors.
-        scale: eigenvalue in normal directions.
+        hessian: Hessian, (fields, fields), changed in place.
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        rank: number of normal vectors in the frame.
+        scale: eigenvalue that the normal directions get.
     """
     size = hessian.shape[0]
     inner = np.empty((size, size))
@@ -334,17 +334,17 @@ def stiffen_normal_directions(hessian, basis, rank, scale):
 def fill_proximal_response(hessian, precision, basis, rank, out):
     """Fill the Jacobian dg/domega of a proximal point on a kink surface.
 
-    It is G = P (T^T (T H T^T)^(-1) T P - 1), T being the tangential vectors of the frame.
+    It is G = P (T^T (T H T^T)^(-1) T P - 1), where the rows of T are the tangential vectors of the frame.
 
     Args:
-        hessian: Hessian H of the Lagrangian, (D, D).
-        precision: P = V^(-1), (D, D).
-        basis: frame of the surface, (D, D).
-        rank: number of normal vectors.
-        out: filled with G, (D, D).
+        hessian: Hessian H of the Lagrangian, (fields, fields).
+        precision: the matrix P = V^(-1), (fields, fields).
+        basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
+        rank: number of normal vectors in the frame.
+        out: filled with G, (fields, fields).
 
     Returns:
-        det(T H T^T) / det(T P T^T); infinite without tangential directions.
+        The ratio det(T H T^T) / det(T P T^T); infinite without tangential directions.
     """
     size = hessian.shape[0]
     free = size - rank

@@ -12,7 +12,7 @@ _LARGEST = 1.7e308  # finite double, about
 
 @njit(cache=True, error_model="numpy")
 def widen_outward(low, high, unit):
-    """Return an interval widened by a relative error; the whole real line if a bound is not a number.
+    """Return an interval widened on both sides by a relative error; the whole real line if a bound is not a number.
 
     Args:
         low: lower bound.
@@ -39,7 +39,7 @@ def rounded(low, high):
 
 @njit(cache=True, error_model="numpy")
 def interval_hull(a, b):
-    """Return the smallest interval that contains two intervals.
+    """Return the smallest interval that contains both given intervals.
 
     Args:
         a: interval (lower, upper).
@@ -50,13 +50,13 @@ def interval_hull(a, b):
 
 @njit(cache=True, error_model="numpy")
 def minus(a):
-    """Return an enclosure of -a."""
+    """Return an interval that contains -x for every x in the interval a."""
     return -a[1], -a[0]
 
 
 @njit(cache=True, error_model="numpy")
 def plus(a, b):
-    """Return an enclosure of a + b.
+    """Return an interval that contains x + y for every x in the interval a and y in the interval b.
 
     Args:
         a: interval (lower, upper).
@@ -67,7 +67,7 @@ def plus(a, b):
 
 @njit(cache=True, error_model="numpy")
 def times(a, b):
-    """Return an enclosure of a b.
+    """Return an interval that contains the product x y for every x in the interval a and y in the interval b.
 
     Args:
         a: interval (lower, upper).
@@ -84,7 +84,7 @@ def times(a, b):
 
 @njit(cache=True, error_model="numpy")
 def power(a, n):
-    """Return an enclosure of a^n.
+    """Return an interval that contains x^n for every x in the interval a.
 
     Args:
         a: interval (lower, upper).
@@ -101,7 +101,7 @@ def power(a, n):
 
 @njit(cache=True, error_model="numpy")
 def inverse(a):
-    """Return an enclosure of 1 / a; the whole line if a contains zero."""
+    """Return an interval that contains 1 / x for every x in the interval a; the whole real line if a contains zero."""
     if a[0] <= 0.0 <= a[1]:
         return -math.inf, math.inf
     return rounded(1.0 / a[1], 1.0 / a[0])
@@ -109,43 +109,43 @@ def inverse(a):
 
 @njit(cache=True, error_model="numpy")
 def pi():
-    """Return an enclosure of pi."""
+    """Return an interval that contains the number pi."""
     return rounded(math.pi, math.pi)
 
 
 @njit(cache=True, error_model="numpy")
 def exp(a):
-    """Return an enclosure of e^a."""
+    """Return an interval that contains e^x for every x in the interval a."""
     return widen_outward(math.exp(a[0]), math.exp(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def tanh(a):
-    """Return an enclosure of tanh a."""
+    """Return an interval that contains tanh x for every x in the interval a."""
     return widen_outward(math.tanh(a[0]), math.tanh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def sinh(a):
-    """Return an enclosure of sinh a."""
+    """Return an interval that contains sinh x for every x in the interval a."""
     return widen_outward(math.sinh(a[0]), math.sinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def atan(a):
-    """Return an enclosure of atan a."""
+    """Return an interval that contains atan x for every x in the interval a."""
     return widen_outward(math.atan(a[0]), math.atan(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def asinh(a):
-    """Return an enclosure of asinh a."""
+    """Return an interval that contains asinh x for every x in the interval a."""
     return widen_outward(math.asinh(a[0]), math.asinh(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def atanh(a):
-    """Return an enclosure of atanh a; the whole line if a is not between -1 and 1."""
+    """Return an interval that contains atanh x for every x in the interval a; the whole line unless a is in (-1, 1)."""
     if a[0] <= -1.0 or a[1] >= 1.0:
         return -math.inf, math.inf
     return widen_outward(math.atanh(a[0]), math.atanh(a[1]), _LIBRARY)
@@ -153,19 +153,19 @@ def atanh(a):
 
 @njit(cache=True, error_model="numpy")
 def erf(a):
-    """Return an enclosure of erf a."""
+    """Return an interval that contains the error function erf x for every x in the interval a."""
     return widen_outward(math.erf(a[0]), math.erf(a[1]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def erfc(a):
-    """Return an enclosure of erfc a."""
+    """Return an interval that contains the complementary error function erfc x for every x in the interval a."""
     return widen_outward(math.erfc(a[1]), math.erfc(a[0]), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def cosh(a):
-    """Return an enclosure of cosh a."""
+    """Return an interval that contains cosh x for every x in the interval a."""
     low = math.cosh(a[0])
     high = math.cosh(a[1])
     return widen_outward(1.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high), _LIBRARY)
@@ -173,20 +173,20 @@ def cosh(a):
 
 @njit(cache=True, error_model="numpy")
 def sqrt(a):
-    """Return an enclosure of the square root of the non-negative part of a."""
+    """Return an interval that contains the square root of max(x, 0) for every x in the interval a."""
     return rounded(math.sqrt(max(a[0], 0.0)), math.sqrt(max(a[1], 0.0)))
 
 
 @njit(cache=True, error_model="numpy")
 def log(a):
-    """Return an enclosure of log a on the positive part of a."""
+    """Return an interval that contains log x for every positive x in the interval a."""
     low = math.log(a[0]) if a[0] > 0.0 else -math.inf
     return widen_outward(low, math.log(a[1]) if a[1] > 0.0 else math.nan, _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def raised(a, b):
-    """Return an enclosure of a^b.
+    """Return an interval that contains x^y for every x in the interval a and y in the interval b.
 
     Args:
         a: positive interval (lower, upper).
@@ -197,7 +197,7 @@ def raised(a, b):
 
 @njit(cache=True, error_model="numpy")
 def sin(a):
-    """Return an enclosure of sin a; [-1, 1] if a is as wide as a period, or large."""
+    """Return an interval that contains sin x for every x in the interval a; [-1, 1] if a is wide or far from zero."""
     low = math.sin(a[0])
     high = math.sin(a[1])
     turn = 2.0 * math.pi
@@ -210,19 +210,19 @@ def sin(a):
 
 @njit(cache=True, error_model="numpy")
 def cos(a):
-    """Return an enclosure of cos a."""
+    """Return an interval that contains cos x for every x in the interval a."""
     return sin(plus(a, rounded(0.5 * math.pi, 0.5 * math.pi)))
 
 
 @njit(cache=True, error_model="numpy")
 def tan(a):
-    """Return an enclosure of tan a; the whole line if a may contain a pole."""
+    """Return an interval that contains tan x for every x in the interval a; the whole line if a may contain a pole."""
     return times(sin(a), inverse(cos(a)))
 
 
 @njit(cache=True, error_model="numpy")
 def magnitude(a):
-    """Return an enclosure of |a|."""
+    """Return an interval that contains |x| for every x in the interval a."""
     low = abs(a[0])
     high = abs(a[1])
     return 0.0 if a[0] <= 0.0 <= a[1] else min(low, high), max(low, high)
@@ -230,7 +230,7 @@ def magnitude(a):
 
 @njit(cache=True, error_model="numpy")
 def greatest(a, b):
-    """Return an enclosure of max(a, b).
+    """Return an interval that contains max(x, y) for every x in the interval a and y in the interval b.
 
     Args:
         a: interval (lower, upper).
@@ -241,7 +241,7 @@ def greatest(a, b):
 
 @njit(cache=True, error_model="numpy")
 def least(a, b):
-    """Return an enclosure of min(a, b).
+    """Return an interval that contains min(x, y) for every x in the interval a and y in the interval b.
 
     Args:
         a: interval (lower, upper).
@@ -252,19 +252,19 @@ def least(a, b):
 
 @njit(cache=True, error_model="numpy")
 def sign(a):
-    """Return an enclosure of the sign of a, [-1, 1] at zero."""
+    """Return an interval that contains the sign of x for every x in the interval a; [-1, 1] if a contains zero."""
     return 1.0 if a[0] > 0.0 else -1.0, -1.0 if a[1] < 0.0 else 1.0
 
 
 @njit(cache=True, error_model="numpy")
 def heaviside(a):
-    """Return an enclosure of the step function: 1 above zero, 0 below, [0, 1] at zero."""
+    """Return an interval that contains the step function of every x in the interval a; [0, 1] if a contains zero."""
     return 1.0 if a[0] > 0.0 else 0.0, 0.0 if a[1] < 0.0 else 1.0
 
 
 @njit(cache=True, error_model="numpy")
 def equal(a, b):
-    """Return the condition a = b of two intervals: (1, 1) certain, (0, 0) excluded, (0, 1) undecided.
+    """Compare two intervals: (1, 1) if x = y for every x in a and y in b, (0, 0) if for none, else (0, 1).
 
     Args:
         a: interval (lower, upper).
@@ -276,7 +276,7 @@ def equal(a, b):
 
 @njit(cache=True, error_model="numpy")
 def where(condition, a, b):
-    """Return interval a if a condition holds, b if it does not, and the hull of both if it is undecided.
+    """Return interval a if a condition is true, b if it is false, the smallest interval with both if undecided.
 
     Args:
         condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
@@ -292,7 +292,7 @@ def where(condition, a, b):
 
 @njit(cache=True, error_model="numpy")
 def gt(a, b):
-    """Return the condition a > b of two intervals: certain, excluded or undecided.
+    """Compare two intervals: (1, 1) if x > y for every x in a and y in b, (0, 0) if for none, else (0, 1).
 
     Args:
         a: interval (lower, upper).
@@ -303,7 +303,7 @@ def gt(a, b):
 
 @njit(cache=True, error_model="numpy")
 def ge(a, b):
-    """Return the condition a >= b of two intervals: certain, excluded or undecided.
+    """Compare two intervals: (1, 1) if x >= y for every x in a and y in b, (0, 0) if for none, else (0, 1).
 
     Args:
         a: interval (lower, upper).
@@ -314,7 +314,7 @@ def ge(a, b):
 
 @njit(cache=True, error_model="numpy")
 def lt(a, b):
-    """Return the condition a < b of two intervals: certain, excluded or undecided.
+    """Compare two intervals: (1, 1) if x < y for every x in a and y in b, (0, 0) if for none, else (0, 1).
 
     Args:
         a: interval (lower, upper).
@@ -325,7 +325,7 @@ def lt(a, b):
 
 @njit(cache=True, error_model="numpy")
 def le(a, b):
-    """Return the condition a <= b of two intervals: certain, excluded or undecided.
+    """Compare two intervals: (1, 1) if x <= y for every x in a and y in b, (0, 0) if for none, else (0, 1).
 
     Args:
         a: interval (lower, upper).
@@ -336,35 +336,35 @@ def le(a, b):
 
 @njit(cache=True, error_model="numpy")
 def both(a, b):
-    """Return the conjunction of two conditions, each certain, excluded or undecided.
+    """Return whether both conditions hold, as (1, 1) true, (0, 0) false or (0, 1) undecided.
 
     Args:
-        a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
-        b: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        a: first condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        b: second condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
     """
     return min(a[0], b[0]), min(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def either(a, b):
-    """Return the disjunction of two conditions, each certain, excluded or undecided.
+    """Return whether at least one of two conditions holds, as (1, 1) true, (0, 0) false or (0, 1) undecided.
 
     Args:
-        a: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
-        b: condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        a: first condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
+        b: second condition: (1, 1) true, (0, 0) false, (0, 1) undecided.
     """
     return max(a[0], b[0]), max(a[1], b[1])
 
 
 @njit(cache=True, error_model="numpy")
 def sigmoid(a):
-    """Return an enclosure of 1 / (1 + e^(-a))."""
+    """Return an interval that contains 1 / (1 + e^(-x)) for every x in the interval a."""
     return widen_outward(1.0 / (1.0 + math.exp(-a[0])), 1.0 / (1.0 + math.exp(-a[1])), _LIBRARY)
 
 
 @njit(cache=True, error_model="numpy")
 def softplus(a):
-    """Return an enclosure of log(1 + e^a)."""
+    """Return an interval that contains log(1 + e^x) for every x in the interval a."""
     low = max(a[0], 0.0) + math.log1p(math.exp(-abs(a[0])))
     high = max(a[1], 0.0) + math.log1p(math.exp(-abs(a[1])))
     return widen_outward(low, high, _LIBRARY)
@@ -372,7 +372,7 @@ def softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def softmax(*z):
-    """Return enclosures of e^(z_i) / sum_j e^(z_j), one per argument."""
+    """Return intervals that contain e^(x_i) / sum_j e^(x_j), one per argument, for every x_j in the interval z[j]."""
     row = z
     for i in range(len(z)):
         low = 1.0
@@ -387,7 +387,7 @@ def softmax(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_sum_exp(*z):
-    """Return an enclosure of log sum_i e^(z_i) over the arguments."""
+    """Return an interval that contains log(sum_i e^(x_i)) for every x_i in the interval z[i]."""
     low = z[0][0]
     high = z[0][1]
     for i in range(1, len(z)):
@@ -403,7 +403,7 @@ def log_sum_exp(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_softplus(a):
-    """Return an enclosure of log(log(1 + e^a)), which lies between a - e^a / 2 and a far below zero."""
+    """Return an interval that contains log(log(1 + e^x)) for every x in the interval a."""
     low, high = log(softplus(a))
     if a[0] < -37.0:
         low = a[0] - 0.5 * math.exp(a[0])
@@ -414,7 +414,7 @@ def log_softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def sigmoid_over_softplus(a):
-    """Return an enclosure of 1 / (1 + e^(-a)) / log(1 + e^a), which decreases."""
+    """Return an interval that contains sigmoid(x) / softplus(x) for every x in the interval a."""
     low = times(sigmoid((a[1], a[1])), inverse(softplus((a[1], a[1])))) if a[1] > -37.0 else (1.0 - 1e-16, 1.0)
     high = times(sigmoid((a[0], a[0])), inverse(softplus((a[0], a[0])))) if a[0] > -37.0 else (1.0, 1.0)
     return low[0], high[1]
@@ -422,7 +422,10 @@ def sigmoid_over_softplus(a):
 
 @njit(cache=True, error_model="numpy")
 def _truncated_normal_mean_bounds(z):
-    """Return bounds on z + phi(z) / Phi(z) for a number z < -4, by two convergents of a continued fraction."""
+    """Return bounds on z + phi(z) / Phi(z) for a number z < -4; phi and Phi are the standard normal density and CDF.
+
+    They are two convergents of a continued fraction.
+    """
     low = -z
     high = -z
     for n in range(40, 1, -1):
@@ -434,7 +437,7 @@ def _truncated_normal_mean_bounds(z):
 
 @njit(cache=True, error_model="numpy")
 def _inverse_mills_ratio_bounds(z):
-    """Return bounds on phi(z) / Phi(z) of the standard normal law at a number z."""
+    """Return bounds on phi(z) / Phi(z) at a number z; phi and Phi are the standard normal density and CDF."""
     a = (z, z)
     if z < -4.0:
         return plus(minus(a), _truncated_normal_mean_bounds(z))
@@ -445,13 +448,13 @@ def _inverse_mills_ratio_bounds(z):
 
 @njit(cache=True, error_model="numpy")
 def inverse_mills_ratio(a):
-    """Return an enclosure of phi(a) / Phi(a) of the standard normal law, which decreases."""
+    """Return an interval that contains the ratio of standard normal density to CDF for every x in the interval a."""
     return max(_inverse_mills_ratio_bounds(a[1])[0], 0.0), _inverse_mills_ratio_bounds(a[0])[1]
 
 
 @njit(cache=True, error_model="numpy")
 def truncated_normal_mean(a):
-    """Return an enclosure of a + phi(a) / Phi(a), which increases."""
+    """Return an interval that contains the mean of N(x, 1) truncated to positive values for every x in interval a."""
     low = _truncated_normal_mean_bounds(a[0]) if a[0] < -4.0 else plus((a[0], a[0]), _inverse_mills_ratio_bounds(a[0]))
     high = _truncated_normal_mean_bounds(a[1]) if a[1] < -4.0 else plus((a[1], a[1]), _inverse_mills_ratio_bounds(a[1]))
     return max(low[0], 0.0), high[1]
@@ -459,7 +462,7 @@ def truncated_normal_mean(a):
 
 @njit(cache=True, error_model="numpy")
 def _log_normal_cdf_bounds(z):
-    """Return bounds on log Phi(z) of the standard normal law at a number z."""
+    """Return bounds on the logarithm of the standard normal CDF at a number z."""
     a = (z, z)
     if z < -4.0:
         size = times(_inverse_mills_ratio_bounds(z), sqrt(times((2.0, 2.0), pi())))
@@ -469,13 +472,13 @@ def _log_normal_cdf_bounds(z):
 
 @njit(cache=True, error_model="numpy")
 def log_normal_cdf(a):
-    """Return an enclosure of log Phi(a) of the standard normal law."""
+    """Return an interval that contains the logarithm of the standard normal CDF for every x in the interval a."""
     return _log_normal_cdf_bounds(a[0])[0], min(_log_normal_cdf_bounds(a[1])[1], 0.0)
 
 
 @njit(cache=True, error_model="numpy")
 def log_gumbel_cdf(a):
-    """Return an enclosure of log(1 - e^(-e^a)), which lies between a - e^a / 2 and a far below zero."""
+    """Return an interval that contains log(1 - e^(-e^x)) for every x in the interval a."""
     low = a[0] - 0.5 * math.exp(a[0]) if a[0] < -37.0 else math.log(-math.expm1(-math.exp(min(a[0], 700.0))))
     high = a[1] if a[1] < -37.0 else math.log(-math.expm1(-math.exp(min(a[1], 700.0))))
     low, high = widen_outward(low, high, _LIBRARY)
@@ -484,7 +487,7 @@ def log_gumbel_cdf(a):
 
 @njit(cache=True, error_model="numpy")
 def gumbel_ratio(n, a):
-    """Return an enclosure of e^(n a) / (e^(e^a) - 1): of the increasing e^((n - 1) a) times a decreasing factor.
+    """Return an interval that contains e^(k x) / (e^(e^x) - 1) for every k in the interval n and x in a.
 
     Args:
         n: interval (lower, upper), at least 1.
@@ -501,13 +504,14 @@ def gumbel_ratio(n, a):
 
 @njit(cache=True, error_model="numpy")
 def is_hessian_positive_definite(out, work):
-    """Return whether every Hessian in an enclosure is positive definite, by a sufficient condition.
+    """Return whether every Hessian matrix within given bounds of its entries is positive definite.
 
-    The condition: the centre minus the largest row sum of radii times the identity is positive definite.
+    The test is sufficient, not necessary: the matrix of mid-points, minus the largest row sum of half widths times the
+    identity, is positive definite.
 
     Args:
         out: pairs (lower, upper) of value, gradient and upper triangle of the Hessian.
-        work: scratch array, (FIELDS, FIELDS).
+        work: scratch array, (fields, fields).
     """
     fields = work.shape[0]
     spread = 0.0

@@ -12,7 +12,7 @@ def cholesky(matrix, least, out):
 
     Args:
         matrix: symmetric matrix, (n, n).
-        least: fraction of its diagonal entry up to which a pivot vanishes.
+        least: fraction of the matrix's diagonal entry up to which a pivot counts as vanishing.
         out: filled with the factor, (n, n).
     """
     size = matrix.shape[0]
@@ -36,7 +36,7 @@ def cholesky(matrix, least, out):
 
 @njit(cache=True, error_model="numpy")
 def semidefinite_cholesky(matrix, out):
-    """Fill the lower Cholesky factor of a positive semidefinite matrix, with columns of zeros for vanishing pivots.
+    """Fill the lower Cholesky factor of a positive semidefinite matrix; columns of vanishing pivots are zero.
 
     Args:
         matrix: symmetric matrix, (n, n).
@@ -47,7 +47,7 @@ def semidefinite_cholesky(matrix, out):
 
 @njit(cache=True, error_model="numpy")
 def invert_positive_definite(matrix, out):
-    """Fill the inverse of a symmetric matrix by Cholesky; return False if the matrix is not positive definite.
+    """Fill the inverse of a symmetric matrix and return whether the matrix is positive definite.
 
     Args:
         matrix: symmetric matrix, (n, n).
@@ -91,7 +91,7 @@ def multiply_matrices(one, other, out):
 
 @njit(cache=True, error_model="numpy")
 def fill_tensor_square(matrix, out):
-    """Fill the tensor product of a matrix with itself, matrix_ab matrix_ef.
+    """Fill the tensor product M_ab M_ef of a matrix M with itself.
 
     Args:
         matrix: square matrix, (s, s).
@@ -109,19 +109,19 @@ def fill_tensor_square(matrix, out):
 def fill_field_laws(
     q, V, theta, rho_star, teacher_factor, from_teacher, conditional, factor, precision, field_precision
 ):
-    """Fill the laws of the fields for every block of overlaps (docs/theory.md (3.14)).
+    """Fill the matrices of the joint Gaussian law of student and teacher fields (docs/theory.md (3.14)), by context.
 
     Args:
-        q: self-overlaps, (C, s, s).
-        V: variances of the fields, (C, s, s).
-        theta: overlaps with the teacher, (C, s, t).
-        rho_star: teacher covariances, (C, t, t).
-        teacher_factor: filled with T of T T^T = rho*, (C, t, t).
-        from_teacher: filled with b = theta T^(-T), (C, s, t).
-        conditional: filled with K = q - b b^T, (C, s, s).
-        factor: filled with F of F F^T = K, (C, s, s).
-        precision: filled with V^(-1), (C, s, s).
-        field_precision: filled with K^(-1), (C, s, s).
+        q: overlap q of the student, (contexts, s, s).
+        V: variance V, (contexts, s, s).
+        theta: overlaps with the teacher, (contexts, s, t).
+        rho_star: covariance rho* of the teacher fields, (contexts, t, t).
+        teacher_factor: filled with the Cholesky factor T of rho* = T T^T, (contexts, t, t).
+        from_teacher: filled with b = theta T^(-T), (contexts, s, t).
+        conditional: filled with the conditional covariance K = q - b b^T, (contexts, s, s).
+        factor: filled with the Cholesky factor F of K = F F^T, (contexts, s, s).
+        precision: filled with V^(-1), (contexts, s, s).
+        field_precision: filled with K^(-1), (contexts, s, s).
 
     Returns:
         log det K, summed over the blocks; nan if V, rho* or K is not positive definite or not finite.
@@ -150,11 +150,11 @@ def fill_field_laws(
 
 
 def matrix_from_entries(shape, rows):
-    """Return an array (..., n, m) of matrices with given entries, in plain NumPy.
+    """Return an array (..., n, m) of n x m matrices from their entries, without Numba.
 
     Args:
         shape: leading axes, to which entries are broadcast.
-        rows: n lists of m entries.
+        rows: n lists of m entries, each a number or an array that broadcasts to the leading axes.
     """
     out = np.empty((*shape, len(rows), len(rows[0])))
     for i, row in enumerate(rows):

@@ -5,13 +5,13 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def fill_affine_image(centre, factor, node, out):
-    """Fill the image centre + factor node of a node under an affine map.
+    """Fill `out` with the image of a quadrature node under the affine map node -> centre + factor node.
 
     Args:
-        centre: image of zero, (D,).
-        factor: matrix of the map, (D, R).
-        node: the node, (R,).
-        out: filled with the image, (D,).
+        centre: image of the origin, (fields,).
+        factor: matrix of the map, (fields, coordinates).
+        node: the node, (coordinates,).
+        out: filled with the image, (fields,).
     """
     for i in range(out.shape[0]):
         out[i] = centre[i]
@@ -21,13 +21,13 @@ def fill_affine_image(centre, factor, node, out):
 
 @njit(cache=True, error_model="numpy")
 def centre_second_moments(squares, total, g, precision):
-    """Turn weighted sums of s s^T into Cov(s) - precision, in place.
+    """Turn weighted sums of s s^T, for a random vector s, into its covariance minus a precision matrix, in place.
 
     Args:
-        squares: sums of s s^T, of which the lower triangle is given, (D, D).
+        squares: sums of s s^T, of which the lower triangle is given, (fields, fields).
         total: sum of weights.
-        g: mean of s, (D,).
-        precision: diagonal blocks, (L, t, t).
+        g: mean of the vector s, (fields,).
+        precision: diagonal blocks of the precision matrix, (L, t, t).
     """
     block = precision.shape[1]
     for i in range(g.shape[0]):
@@ -41,15 +41,15 @@ def centre_second_moments(squares, total, g, precision):
 
 @njit(cache=True, error_model="numpy")
 def add_posterior_sums(out, weight, value, g, curvature, block):
-    """Add a node to the sums of (1, log Z, g_l g_l^T, D_ll' (x) D_ll') over posteriors.
+    """Add one quadrature node to sums over posteriors: weight, log Z, products of means, products of responses.
 
     Args:
-        out: sums, flat; the last part, [l, a, b, l', i, j] of D_la,l'i D_lb,l'j, is absent if `curvature` is empty.
+        out: flat array of the sums of 1, log Z, g_la g_lb and D_la,l'i D_lb,l'j; the last only with `curvature`.
         weight: weight of the node.
-        value: log Z.
-        g: posterior mean, (D,), in blocks of t.
-        curvature: D = dg/domega, (D, D) or empty.
-        block: block size t.
+        value: log Z, the logarithm of the posterior's normalisation.
+        g: posterior mean of the fields, token by token, (fields,).
+        curvature: response D = dg/domega, (fields, fields), or empty.
+        block: number t of teacher columns.
     """
     size = g.shape[0]
     out[0] += weight

@@ -8,25 +8,25 @@ from numba import njit
 def add_posterior_averages_over_pairs(
     first, second, ranges, omega, along, nodes, weights, others, factor, least, curved, sums, squares, responses
 ):
-    """Add posterior averages over all pairs of nodes of two sums over hidden variables.
+    """Add posterior averages for a posterior that is the sum of two terms, over all pairs of nodes of the terms.
 
     Args:
-        first: moments 1, y (D) and, if curved, y y^T (upper triangle by rows), of unit variance around omega, of the
-            first sum, (M, N, K); overwritten with the moments of y - omega.
-        second: moments of the second sum, (M, N', K), likewise.
-        ranges: first and last node of both sums that are not zero, (2, M, 2).
-        omega: values of omega at the nodes of the other coordinates, (M, D).
-        along: coordinate of the nodes; -1 for none.
-        nodes: nodes along that coordinate, (N,).
-        weights: weights of pairs, (N, N'); their sums from the left after a zero column, (N, N' + 1); and from above
-            after a zero row, (N + 1, N').
-        others: weights of the nodes of the other coordinates, (M,).
-        factor: factor on all weights.
+        first: moments of y under the first term: 1, y and, if curved, the upper triangle of y y^T, (outer nodes, nodes,
+            moments); overwritten with the moments of y - omega.
+        second: the same of the second term.
+        ranges: first and last node of both terms that are not zero, (2, outer nodes, 2).
+        omega: fields omega at the nodes of the other coordinates, (outer nodes, fields).
+        along: index of the coordinate along which the terms' nodes lie; -1 for none.
+        nodes: positions of the nodes along that coordinate.
+        weights: weights of all pairs of nodes; their cumulative sums along rows, after a column of zeros; and along
+            columns, after a row of zeros.
+        others: weights of the nodes of the other coordinates, (outer nodes,).
+        factor: common factor of all weights.
         least: weight below which a node is left out.
-        curved: whether to sum responses.
-        sums: 1 and log Z are added.
-        squares: g g^T is added, upper triangle, (D, D).
-        responses: products of pairs of entries of dg/domega are added, upper triangle.
+        curved: whether to sum responses dg/domega, too.
+        sums: receives the weighted sums of 1 and log Z.
+        squares: receives the upper triangle of the weighted sum of g g^T, (fields, fields).
+        responses: receives the weighted sums of products of pairs of entries of dg/domega, upper triangle.
     """
     pairs, from_left, from_above = weights
     g, slope = np.empty(squares.shape[0]), np.empty(responses.shape[0])
@@ -35,8 +35,8 @@ def add_posterior_averages_over_pairs(
     for other in range(first.shape[0]):
         outside = others[other] * factor
         at[:] = omega[other]
-        i0, i1 = _range_of_heavy_nodes(first[other], ranges[0, other], least, outside * heaviest)
-        j0, j1 = _range_of_heavy_nodes(second[other], ranges[1, other], least, outside * heaviest)
+        i0, i1 = _range_of_relevant_nodes(first[other], ranges[0, other], least, outside * heaviest)
+        j0, j1 = _range_of_relevant_nodes(second[other], ranges[1, other], least, outside * heaviest)
         for table, low, high in ((first, i0, i1), (second, j0, j1)):
             for i in range(low, high):
                 if along >= 0:
@@ -57,8 +57,8 @@ def add_posterior_averages_over_pairs(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def _range_of_heavy_nodes(table, span, least, weight):
-    """Return the first and the last node (exclusive) of a span whose weight is not negligible."""
+def _range_of_relevant_nodes(table, span, least, weight):
+    """Return the range (first, last + 1) of the nodes of a span whose weights are not negligible."""
     low, high = span
     while low < high and not table[low, 0] * weight >= least:
         low += 1
@@ -69,7 +69,7 @@ def _range_of_heavy_nodes(table, span, least, weight):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _centre_moments(moments, omega, curved):
-    """Turn moments of y into moments of y - omega, in place."""
+    """Replace moments of a random vector y by those of y - omega, in place."""
     size = omega.shape[0]
     if curved:
         place = 1 + size
@@ -85,7 +85,7 @@ def _centre_moments(moments, omega, curved):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _add_posterior_node(one, two, weight, least, curved, g, slope, sums, squares, responses):
-    """Add a node of omega, whose posterior moments are those of two sums together, to the averages."""
+    """Add one node of omega to the weighted sums; its posterior moments are the sums of the moments `one` and `two`."""
     size = g.shape[0]
     total = one[0] + two[0]
     share = weight * total

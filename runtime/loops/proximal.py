@@ -6,10 +6,10 @@ from numba import njit
 # At every node of an average: where they are called the sizes are numbers, by which loops are unrolled.
 @njit(cache=True, error_model="numpy", inline="always")
 def solve_linear_system_in_place(matrix, out, size):
-    """Replace a matrix `out` by matrix^(-1) out, by elimination with pivoting, and return the determinant.
+    """Solve a linear system with several right-hand sides in place and return the determinant of its matrix.
 
     Args:
-        matrix: matrix of the system, (size, size), destroyed.
+        matrix: matrix of the system, (size, size), overwritten.
         out: right-hand sides, (size, size), replaced by the solutions.
         size: number of equations.
     """
@@ -42,13 +42,13 @@ def solve_linear_system_in_place(matrix, out, size):
 
 @njit(cache=True, error_model="numpy", inline="always")
 def add_jacobian_blocks(matrix, weight, slope, square, tokens, student):
-    """Add the blocks G_ll and G_lr (x) G_lr of the Jacobian at a node to weighted sums.
+    """Add token blocks of a Jacobian G at one quadrature node, and their tensor products, to weighted sums.
 
     Args:
-        matrix: Jacobian G, (L s, L s).
+        matrix: Jacobian G of the field g with respect to omega, (L s, L s).
         weight: weight of the node.
-        slope: sum of G_ll, (L, s, s).
-        square: sum of G_lr (x) G_lr, (L, L, s, s, s, s).
+        slope: weighted sum of the diagonal blocks G_ll, (L, s, s).
+        square: weighted sum of the tensor products of every block G_lr with itself, (L, L, s, s, s, s).
         tokens: number of tokens, L.
         student: number of student columns, s.
     """
@@ -70,9 +70,9 @@ def project_onto_planes(planes, k, x):
     """Project a point orthogonally onto a plane, or onto all planes in turn; return the point.
 
     Args:
-        planes: coefficients and constants of the planes, (P, D + 1); planes with zero coefficients are skipped.
-        k: number of the plane; P for all of them.
-        x: the point, (D,), changed in place.
+        planes: coefficients and constant of every plane, (planes, fields + 1); those of zeros are skipped.
+        k: index of the plane; the number of planes for all of them.
+        x: the point, (fields,), changed in place.
     """
     size = len(x)
     for n in range(len(planes)):

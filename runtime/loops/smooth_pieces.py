@@ -34,17 +34,17 @@ BOUNDS, LEAST_CURVATURE, NARROW, IMPLICIT_KINKS, PLACES = 2, 3, 4, 5, 6
 
 @intrinsic
 def bind_loss_functions(typing, piece, edges, bounds, least_curvature, narrow, implicit_kinks, places):
-    """Return the addresses of the functions of a loss (0 for None), and its number of edges between pieces.
+    """Return the addresses of the compiled functions of a loss (0 for None), followed by its number of piece edges.
 
     Args:
-        typing: typing context of Numba.
+        typing: typing context, which Numba passes.
         piece: function called by `loss_piece_at`.
         edges: function called by `fill_piece_edges`.
         bounds: function called by `derivative_bounds_on`, or None.
         least_curvature: function called by `least_curvature`, or None.
-        narrow: function called by `narrow_positions`, or None.
+        narrow: function called by `positions_of_rapid_variation`, or None.
         implicit_kinks: function called by `implicit_kinks`, or None.
-        places: number of edges between pieces.
+        places: number of edges between the smooth pieces of the loss.
     """
     given = (piece, edges, bounds, least_curvature, narrow, implicit_kinks)
     for (name, signature), function in zip(_FUNCTIONS, given, strict=True):
@@ -52,12 +52,12 @@ def bind_loss_functions(typing, piece, edges, bounds, least_curvature, narrow, i
         if found is not None and found.return_type != signature.return_type:
             raise TypingError(f"the loss's function {name} returns {found.return_type}, not {signature.return_type}")
 
-    def generate_addresses(context, builder, _, arguments):
-        """Return the LLVM value of the call.
+    def build_llvm_addresses(context, builder, _, arguments):
+        """Generate LLVM code for the addresses of all functions and return the tuple of their LLVM values.
 
         Args:
-            context: code generation context of Numba.
-            builder: of LLVM.
+            context: code generation context, which Numba passes.
+            builder: LLVM builder that receives the instructions.
             arguments: LLVM values of the arguments.
         """
         addresses = []
@@ -71,20 +71,20 @@ def bind_loss_functions(typing, piece, edges, bounds, least_curvature, narrow, i
             addresses.append(builder.ptrtoint(pointer, context.get_value_type(types.intp)))
         return context.make_tuple(builder, _MODEL, [*addresses, arguments[-1]])
 
-    return _MODEL(*given, types.intp), generate_addresses
+    return _MODEL(*given, types.intp), build_llvm_addresses
 
 
 def _call_by_address(entry):
-    """Return the signature of a call of function number `entry` of a model, and its code generator."""
+    """Return Numba's signature of a call of function number `entry` of `_FUNCTIONS`, and its code generator."""
     signature = _FUNCTIONS[entry][1]
     array = make_array(_ARRAY)
 
-    def generate_call(context, builder, _, arguments):
-        """Return the LLVM value of the call.
+    def build_llvm_call(context, builder, _, arguments):
+        """Generate LLVM code that calls the function at its address and return the LLVM value of the result.
 
         Args:
-            context: code generation context of Numba.
-            builder: of LLVM.
+            context: code generation context, which Numba passes.
+            builder: LLVM builder that receives the instructions.
             arguments: LLVM values of the arguments.
         """
         given = [
@@ -99,20 +99,20 @@ def _call_by_address(entry):
             context.call_conv.return_status_propagate(builder, status)
         return result
 
-    return signature.return_type(_MODEL, *(_ARRAY if kind == _AT else kind for kind in signature.args)), generate_call
+    return signature.return_type(_MODEL, *(_ARRAY if kind == _AT else kind for kind in signature.args)), build_llvm_call
 
 
 @intrinsic
 def loss_piece_at(typing, model, x, reference, known, c):
-    """Return the loss, its derivative and its curvature at x, continued from the piece with the reference point.
+    """Return the loss at x and its first two derivatives, by the formula of the piece with the reference point.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        x: field.
-        reference: a point inside the piece.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        x: the field X at which the loss is evaluated.
+        reference: a point inside the smooth piece of the loss.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
     """
     return _call_by_address(0)
 
@@ -122,11 +122,11 @@ def fill_piece_edges(typing, model, known, c, out):
     """Fill the edges of the smooth pieces of the loss, ascending from -inf to inf; return the number of pieces.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
-        out: filled with the edges.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
+        out: filled with the edges, in ascending order.
     """
     return _call_by_address(1)
 
@@ -136,53 +136,53 @@ def derivative_bounds_on(typing, model, low, high, reference, known, c):
     """Return bounds (lower, upper) of the first and the second derivative of the loss on an interval.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
         low: lower end.
         high: upper end.
-        reference: a point inside the piece.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        reference: a point inside the smooth piece of the loss.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
     """
     return _call_by_address(BOUNDS)
 
 
 @intrinsic
 def least_curvature(typing, model, known, c):
-    """Return a lower bound on the curvature of the loss.
+    """Return a lower bound on the second derivative of the loss with respect to its field.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
     """
     return _call_by_address(LEAST_CURVATURE)
 
 
 @intrinsic
-def narrow_positions(typing, model, known, c):
-    """Return positions at which the loss may vary rapidly, each followed by the width of the variation.
+def positions_of_rapid_variation(typing, model, known, c):
+    """Return the fields near which the loss may vary rapidly, each followed by the width of that region.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
     """
     return _call_by_address(NARROW)
 
 
 @intrinsic
 def implicit_kinks(typing, model, x, known, c):
-    """Return the values of switching functions that vanish where the loss may have a kink within a piece.
+    """Return the values at x of the functions whose zeros are possible kinks of the loss inside a piece.
 
     Args:
-        typing: context of Numba.
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        x: field.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        typing: typing context, which Numba passes.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        x: the field X at which the loss is evaluated.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
     """
     return _call_by_address(IMPLICIT_KINKS)
 
@@ -192,10 +192,10 @@ def insert_minimum(found, count, x, value):
     """Insert a minimum into a list sorted by value, unless the list contains it; return the new length.
 
     Args:
-        found: rows (x, value), (most, FIELDS + 1); the highest are dropped if they do not fit.
-        count: length of the list.
-        x: the minimiser, a tuple.
-        value: the minimum.
+        found: list of minima, one row (x, value) each; the highest are dropped if they do not fit.
+        count: number of minima in the list.
+        x: position of the new minimum, a tuple.
+        value: function value at the new minimum.
     """
     size = len(x)
     square = 0.0
@@ -231,7 +231,9 @@ def insert_minimum(found, count, x, value):
 
 @njit(cache=True, error_model="numpy")
 def insert_edge(edges, count, place):
-    """Insert a position into ascending edges and return their number; known, nan or too low ones are left out.
+    """Insert a position into an ascending list of edges and return the new length of the list.
+
+    A position that is in the list already, below its first edge, infinite or nan is not inserted.
 
     Args:
         edges: edges, ascending.
@@ -253,7 +255,7 @@ def insert_edge(edges, count, place):
 
 @njit(cache=True, error_model="numpy")
 def inner_point_of_interval(low, high):
-    """Return an inner point of an interval.
+    """Return a point inside an interval, which may be unbounded.
 
     Args:
         low: lower end, may be -inf.
@@ -265,12 +267,12 @@ def inner_point_of_interval(low, high):
 
 
 @njit(cache=True, error_model="numpy")
-def piece_containing(edges, x):
-    """Return the number of the piece that contains x, the lower one at an edge.
+def number_of_piece_containing(edges, x):
+    """Return the number of the smooth piece that contains x; at an edge, of the piece to its left.
 
     Args:
         edges: edges of the pieces, ascending; the last is inf.
-        x: field.
+        x: the field X at which the loss is evaluated.
     """
     piece = 0
     while edges[piece + 1] < x:
@@ -280,18 +282,18 @@ def piece_containing(edges, x):
 
 @njit(cache=True, error_model="numpy")
 def differ_beyond_rounding(one, other):
-    """Return whether two numbers differ by more than rounding.
+    """Return whether two numbers differ by more than rounding errors.
 
     Args:
-        one: a number.
-        other: a number.
+        one: first number.
+        other: second number.
     """
     return abs(one - other) > _SAME * (1.0 + abs(one) + abs(other))
 
 
 @njit(cache=True, error_model="numpy")
 def is_minimum_at_edge(left, left_slope, right, right_slope):
-    """Return whether a function has a local minimum at an edge.
+    """Return whether a function of one variable has a local minimum at a point where it may have a kink or a jump.
 
     Args:
         left: left limit of the function.
@@ -308,11 +310,11 @@ def is_minimum_at_edge(left, left_slope, right, right_slope):
 
 
 @njit(cache=True, error_model="numpy")
-def push_interval(stack, depth, a, x_a, b, x_b):
-    """Push an interval and the proximal points at its ends on a stack; return the new depth.
+def push_interval_onto_stack(stack, depth, a, x_a, b, x_b):
+    """Push an interval and the proximal points at its ends on a stack; return the number of intervals on it.
 
     Args:
-        stack: stack of (a, x_a, b, x_b), (most, 4).
+        stack: stack with rows (a, x_a, b, x_b).
         depth: number of intervals on the stack.
         a: lower end.
         x_a: proximal point at the lower end.
@@ -327,11 +329,11 @@ def push_interval(stack, depth, a, x_a, b, x_b):
 
 
 @njit(cache=True, error_model="numpy")
-def push_interval_halves(boxes, held, low, middle, high):
-    """Push both halves of an interval on a stack, the lower one on top; return the new depth.
+def push_interval_halves_onto_stack(boxes, held, low, middle, high):
+    """Push both halves of an interval on a stack, the lower one on top; return the number of intervals on it.
 
     Args:
-        boxes: stack of intervals (low, high), (most, 2).
+        boxes: stack with rows (low, high).
         held: number of intervals on the stack.
         low: lower end.
         middle: middle of the interval.
@@ -346,11 +348,11 @@ def push_interval_halves(boxes, held, low, middle, high):
 
 @njit(cache=True, error_model="numpy")
 def extend_array(values, size):
-    """Return a longer array that begins with given values.
+    """Return an array of a larger size whose first entries are the given values; the rest is uninitialised.
 
     Args:
-        values: given values, (N,).
-        size: length of the new array.
+        values: the given values.
+        size: number of entries of the new array.
     """
     out = np.empty(size, values.dtype)
     for n in range(len(values)):
@@ -360,7 +362,7 @@ def extend_array(values, size):
 
 @njit(cache=True, error_model="numpy")
 def _one_sided_losses_at_edge(model, edges, piece, known, c):
-    """Return the loss, its first and its second derivative to the left of an edge, and to the right of it."""
+    """Return the limits at an edge of the loss and its first two derivatives, from the left, then from the right."""
     end = edges[piece + 1]
     before, before_slope, before_curvature = loss_piece_at(
         model, end, inner_point_of_interval(edges[piece], end), known, c
@@ -373,9 +375,10 @@ def _one_sided_losses_at_edge(model, edges, piece, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _minimise_within_piece(model, x, low, high, reference, w, p, known, c):
-    """Minimise the Moreau objective of one piece within [low, high] by modified Newton steps with backtracking.
+    """Minimise loss(x) + p (x - w)^2 / 2 within one smooth piece, on [low, high], by damped Newton steps.
 
-    Returns x, value, curvature, and the decrement before the last step (-1: not converged, -2: it ends at an edge).
+    Return the minimiser, the minimum, the curvature there and the Newton decrement before the last step (-1: not
+    converged, -2: the descent ends at an edge).
     """
     floor = 0.1 * p
     tiny = 1e-4 * p
@@ -413,10 +416,10 @@ def _minimise_within_piece(model, x, low, high, reference, w, p, known, c):
 
 
 @njit(cache=True, error_model="numpy")
-def _convex_minimum_between(model, low, high, reference, w, p, known, c):
-    """Return the minimum of the Moreau objective on an interval where it is convex, by Newton steps with bisection.
+def _minimum_in_convex_interval(model, low, high, reference, w, p, known, c):
+    """Return the minimum of loss(x) + p (x - w)^2 / 2 where it is convex, by Newton steps with bisection.
 
-    Returns x, value, and the decrement before the last step (-2: the derivative has one sign on [low, high]).
+    Return the minimiser, the minimum and the Newton decrement before the last step (-2: no minimum inside).
     """
     _, slope, _ = loss_piece_at(model, low, reference, known, c)
     _, rise, _ = loss_piece_at(model, high, reference, known, c)
@@ -450,7 +453,7 @@ def _convex_minimum_between(model, low, high, reference, w, p, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _is_concave_anywhere(model, low, high, reference, p, known, c):
-    """Return whether the Moreau objective is concave anywhere on an interval, by bounds of its curvature."""
+    """Return whether loss(x) + p (x - w)^2 / 2 is concave anywhere on an interval, by bounds of its curvature."""
     if model[LEAST_CURVATURE] != 0 and least_curvature(model, known, c) + p > 0.0:
         return False
     if model[BOUNDS] == 0:  # quadratic
@@ -475,16 +478,17 @@ def _is_concave_anywhere(model, low, high, reference, p, known, c):
             return True
         # If the smallest curvature is zero, bisection would not end.
         if seen < 4000 and held + 2 <= boxes.shape[0]:
-            held = push_interval_halves(boxes, held, low, middle, high)
+            held = push_interval_halves_onto_stack(boxes, held, low, middle, high)
     return False
 
 
 @njit(cache=True, error_model="numpy")
 def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, found, count):
-    """Add the minima of the Moreau objective in one piece to a list; return its new length, and a decrement.
+    """Add the minima of loss(x) + p (x - w)^2 / 2 in one smooth piece to a list.
 
-    The decrement is that of the first descent, negative if it did not converge. flip 0: one descent, 1: all minima, by
-    bisection until bounds show that the derivative has one sign, or that the objective is concave or convex.
+    With flip = 0 one descent is made; with flip = 1 all minima are found, by bisection until bounds show that the
+    derivative has one sign or that the function is concave or convex. Return the new length of the list and the Newton
+    decrement of the first descent, negative if it did not converge.
     """
     x, value, _, size = _minimise_within_piece(model, w, low, high, reference, w, p, known, c)
     if size >= 0.0:
@@ -521,21 +525,21 @@ def _add_minima_of_piece(model, low, high, reference, w, p, known, c, flip, foun
         if lowest > 0.0 or highest < 0.0 or bends[1] + p < 0.0:
             continue
         if bends[0] + p > 0.0 or right - left <= 1e-13 * (abs(left) + abs(right)) or not left < middle < right:
-            x, value, its = _convex_minimum_between(model, left, right, reference, w, p, known, c)
+            x, value, its = _minimum_in_convex_interval(model, left, right, reference, w, p, known, c)
             if its >= 0.0:
                 count = insert_minimum(found, count, (x,), value)
                 size = max(size, its)
             continue
-        held = push_interval_halves(boxes, held, left, middle, right)
+        held = push_interval_halves_onto_stack(boxes, held, left, middle, right)
     return count, size
 
 
 @njit(cache=True, error_model="numpy")
 def _moreau_minima(model, w, p, known, c, flip, edges, found):
-    """Fill a list (most, 2) with the local minima (x, value) of the Moreau objective, lowest first.
+    """Fill `found` with the local minima (x, value) of loss(x) + p (x - w)^2 / 2, lowest first.
 
-    flip 0: one descent per piece, 1: a search of the whole interval that must contain the global minimum.
-    Returns the number of minima and the largest decrement before a last step (negative: nothing was found).
+    With flip = 0 one descent per smooth piece is made; flip = 1 searches the whole interval that must contain the
+    global minimum. Return the number of minima and the largest Newton decrement before a last step (negative if none).
     """
     count = np.int64(0)  # typed, as a literal would make Numba compile again
     worst = 0.0
@@ -576,21 +580,21 @@ def _moreau_minima(model, w, p, known, c, flip, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def lowest_moreau_minimum(model, w, p, known, c, flip, edges, found):
-    """Return the lowest minimum of the Moreau objective.
+    """Return the lowest minimum of the Moreau objective loss(x) + p (x - w)^2 / 2.
 
     Args:
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
         w: field omega.
         p: precision 1 / V.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
         flip: 0 for one descent per piece, 1 for a search of the whole interval that contains the global minimum.
-        edges: scratch, (edges + 2,).
-        found: scratch for minima, (most, 2).
+        edges: scratch array, at least as long as the number of edges plus 2.
+        found: scratch array for rows (x, value).
 
     Returns:
-        x, value, gap to the second lowest minimum (nan without one), number of minima found, at most 2 (0: the descents
-        did not converge), and the largest decrement before a last step.
+        Minimiser, minimum, gap to the second lowest minimum (nan without one), number of minima found, at most 2 (0 if
+        the descents did not converge), and the largest Newton decrement before a last step.
     """
     count, size = _moreau_minima(model, w, p, known, c, flip, edges, found)
     if count == 0:
@@ -601,36 +605,36 @@ def lowest_moreau_minimum(model, w, p, known, c, flip, edges, found):
 
 @njit(cache=True, error_model="numpy")
 def all_moreau_minima(model, w, p, known, c, found):
-    """Fill a list with all local minima of the Moreau objective and return their number.
+    """Fill a list with all local minima of the Moreau objective loss(x) + p (x - w)^2 / 2 and return their number.
 
     Args:
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
         w: field omega.
         p: precision 1 / V.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
-        found: filled with rows (x, value), lowest first, (most, 2).
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
+        found: filled with rows (x, value), lowest first.
     """
     return _moreau_minima(model, w, p, known, c, np.int64(1), np.empty(model[PLACES] + 2), found)[0]
 
 
 @njit(cache=True, error_model="numpy")
 def is_corner(model, x, known, c, edges):
-    """Return whether x is a corner: an edge at which the loss or its derivative jumps, or the curvature is infinite.
+    """Return whether the loss or its derivative jumps at x, or its second derivative is infinite there.
 
     Args:
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        x: field.
-        known: features of the loss, (FEATURES,).
-        c: constants of the channel.
-        edges: scratch, (edges + 2,).
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        x: the field X at which the loss is evaluated.
+        known: features: numbers by which the loss depends on teacher fields and noise.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
+        edges: scratch array, at least as long as the number of edges plus 2.
     """
     return _is_corner_of_edges(model, x, known, c, edges, fill_piece_edges(model, known, c, edges))
 
 
 @njit(cache=True, error_model="numpy")
 def _is_corner_of_edges(model, x, known, c, edges, pieces):
-    """Return whether x is a corner of the loss, for given edges of its pieces."""
+    """Return whether the loss or its derivative jumps at x, one of the given edges of its smooth pieces."""
     for piece in range(pieces - 1):
         if edges[piece + 1] == x:
             left, left_slope, left_bend, right, right_slope, right_bend = _one_sided_losses_at_edge(
@@ -643,10 +647,10 @@ def _is_corner_of_edges(model, x, known, c, edges, pieces):
 
 
 @njit(cache=True, error_model="numpy")
-def _has_jump_between(model, low, high, p, known, c, edges, pieces):
-    """Return whether the proximal map jumps between two proximal points.
+def _has_proximal_jump_between(model, low, high, p, known, c, edges, pieces):
+    """Return whether the proximal map jumps between two proximal points `low` and `high`.
 
-    It does where the loss or its derivative jumps down, or the objective is concave.
+    It jumps where the loss or its derivative jumps down, or where the minimised function is concave.
     """
     for piece in range(pieces):
         start = max(low, edges[piece])
@@ -668,15 +672,15 @@ def _has_jump_between(model, low, high, p, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _add_proximal_breakpoints(model, low, high, p, known, c, cells, edges, found, cuts, count):
-    """Add the omega at which the proximal map jumps or has a kink to a list of cuts; return its new length.
+    """Add the fields omega at which the proximal map jumps or has a kink to a list; return the new length of the list.
 
-    Cuts next to rapid variations of the loss are added at distances that grow by factors of four. At a jump two minima
-    are equally low: an interval is split where the objectives of its end points are equal, unless this is the jump.
-    Kinks are where proximal points reach an edge of a piece and where they leave it.
+    Next to rapid variations of the loss further omega are added, at distances that grow by factors of four. A jump is
+    located by splitting intervals where the minima found at both ends are equally low. Kinks are where proximal points
+    reach an edge of a smooth piece and where they leave it.
     """
     pieces = fill_piece_edges(model, known, c, edges)
     stack = np.empty((64, 4))
-    narrow = narrow_positions(model, known, c) if model[NARROW] != 0 else np.empty(0)
+    narrow = positions_of_rapid_variation(model, known, c) if model[NARROW] != 0 else np.empty(0)
     everywhere = np.int64(1)  # typed, as a literal would make Numba compile again
     _moreau_minima(model, low, p, known, c, everywhere, edges, found)
     before = low
@@ -685,23 +689,23 @@ def _add_proximal_breakpoints(model, low, high, p, known, c, cells, edges, found
         after = low + (high - low) * (cell + 1) / cells
         _moreau_minima(model, after, p, known, c, everywhere, edges, found)
         x_after = found[0, 0]
-        depth = push_interval(stack, 0, before, x_before, after, x_after)
+        depth = push_interval_onto_stack(stack, 0, before, x_before, after, x_after)
         while depth > 0:
             depth -= 1
             a, x_a, b, x_b = stack[depth, 0], stack[depth, 1], stack[depth, 2], stack[depth, 3]
             if not x_a < x_b:
                 continue
-            if _has_jump_between(model, x_a, x_b, p, known, c, edges, pieces):
-                at_a = _lower_loss_at(model, x_a, known, c, edges, pieces)
-                at_b = _lower_loss_at(model, x_b, known, c, edges, pieces)
+            if _has_proximal_jump_between(model, x_a, x_b, p, known, c, edges, pieces):
+                at_a = _lower_one_sided_loss(model, x_a, known, c, edges, pieces)
+                at_b = _lower_one_sided_loss(model, x_b, known, c, edges, pieces)
                 middle = 0.5 * (x_a + x_b) + (at_b - at_a) / (p * (x_b - x_a))
                 if a < middle < b:
                     _moreau_minima(model, middle, p, known, c, everywhere, edges, found)
                     equal = at_a + 0.5 * p * (x_a - middle) ** 2
                     lower = found[0, 1] < equal - 1e-15 * (1.0 + abs(equal)) and x_a < found[0, 0] < x_b
                     if lower and b - a > 1e-13 * (1.0 + abs(middle)) and depth + 2 <= stack.shape[0]:
-                        depth = push_interval(stack, depth, a, x_a, middle, found[0, 0])
-                        depth = push_interval(stack, depth, middle, found[0, 0], b, x_b)
+                        depth = push_interval_onto_stack(stack, depth, a, x_a, middle, found[0, 0])
+                        depth = push_interval_onto_stack(stack, depth, middle, found[0, 0], b, x_b)
                         continue
                 count = insert_edge(cuts, count, min(max(middle, a), b))
             else:
@@ -717,7 +721,7 @@ def _add_proximal_breakpoints(model, low, high, p, known, c, cells, edges, found
                     at_a, at_b = implicit_kinks(model, x_a, known, c), implicit_kinks(model, x_b, known, c)
                     for k in range(len(at_a)):
                         if at_a[k] * at_b[k] < 0.0 and count + 8 < len(cuts):
-                            place = _implicit_kink_between(model, k, x_a, x_b, known, c)
+                            place = _locate_implicit_kink(model, k, x_a, x_b, known, c)
                             _, slope, _ = _loss_at(model, place, known, c, edges)
                             count = insert_edge(cuts, count, min(max(place + slope / p, a), b))
                 for k in range(0, len(narrow), 2):
@@ -736,8 +740,8 @@ def _add_proximal_breakpoints(model, low, high, p, known, c, cells, edges, found
 
 
 @njit(cache=True, error_model="numpy")
-def _implicit_kink_between(model, k, low, high, known, c):
-    """Return the position of implicit kink k between two points of different sign, by bisection."""
+def _locate_implicit_kink(model, k, low, high, known, c):
+    """Return the zero of switching function number k between two points where its signs differ, by bisection."""
     rises = implicit_kinks(model, high, known, c)[k] > 0.0
     for _ in range(200):
         middle = 0.5 * (low + high)
@@ -752,14 +756,14 @@ def _implicit_kink_between(model, k, low, high, known, c):
 
 @njit(cache=True, error_model="numpy")
 def _loss_at(model, x, known, c, edges):
-    """Return the loss, its first and its second derivative at x, given the edges of the pieces."""
-    piece = piece_containing(edges, x)
+    """Return the loss at x and its first two derivatives, given the edges of its smooth pieces."""
+    piece = number_of_piece_containing(edges, x)
     return loss_piece_at(model, x, inner_point_of_interval(edges[piece], edges[piece + 1]), known, c)
 
 
 @njit(cache=True, error_model="numpy")
-def _lower_loss_at(model, x, known, c, edges, pieces):
-    """Return the loss at x; at an edge the lower of its two one-sided limits."""
+def _lower_one_sided_loss(model, x, known, c, edges, pieces):
+    """Return the loss at x; where it jumps, the lower of its two one-sided limits."""
     lowest = math.inf
     for piece in range(pieces):
         if edges[piece] <= x <= edges[piece + 1]:
@@ -770,7 +774,7 @@ def _lower_loss_at(model, x, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _squared_field_derivative(model, x, p, known, c, edges, pieces):
-    """Return (dg/domega)^2 at a proximal point, in units of p^2."""
+    """Return the square of the slope dg/domega at a proximal point x, relative to the squared precision p."""
     if _is_corner_of_edges(model, x, known, c, edges, pieces):
         return 1.0
     _, _, curvature = _loss_at(model, x, known, c, edges)
@@ -778,14 +782,14 @@ def _squared_field_derivative(model, x, p, known, c, edges, pieces):
 
 
 @njit(cache=True, error_model="numpy")
-def _proximal_point_between(model, w, low, high, p, known, c, edges, found):
-    """Return the proximal point within [low, high] by Newton's method if the map is smooth there, else by a search."""
+def _proximal_point_in_interval(model, w, low, high, p, known, c, edges, found):
+    """Return the proximal point of w within [low, high]: in a smooth piece by Newton's method, else by a search."""
     if low == high:
         return low
     if model[BOUNDS] != 0:
-        piece = piece_containing(edges, high)
+        piece = number_of_piece_containing(edges, high)
         if edges[piece] <= low:
-            x, _, size = _convex_minimum_between(
+            x, _, size = _minimum_in_convex_interval(
                 model, low, high, inner_point_of_interval(edges[piece], edges[piece + 1]), w, p, known, c
             )
             if size >= 0.0:
@@ -795,12 +799,13 @@ def _proximal_point_between(model, w, low, high, p, known, c, edges, found):
 
 
 @njit(cache=True, error_model="numpy")
-def _highest_panel_coefficients(
+def _highest_legendre_coefficients(
     model, centre, spread, middle, half, sides, p, known, c, t, weights, last, squared, edges, found
 ):
-    """Return the highest Legendre coefficients of X (relative to X) and (dg/domega)^2 on a panel, and its mean.
+    """Return the highest Legendre coefficients on a panel of the proximal point X and of (dg/domega)^2, and its mean.
 
-    Coefficients are maxima, and the mean of (dg/domega)^2 a sum, over values of the labelled noise.
+    The coefficients of X are relative to its size. They are maxima over the values of the discrete noise, over which
+    the mean of (dg/domega)^2 is summed.
     """
     tail = 0.0
     rough = 0.0
@@ -815,7 +820,7 @@ def _highest_panel_coefficients(
         largest = 0.0
         for k in range(len(t)):
             w = centre + spread * (middle + half * t[k])
-            x = _proximal_point_between(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
+            x = _proximal_point_in_interval(model, w, sides[choice, 0], sides[choice, 1], p, row, c, edges, found)
             ends[0] += last[0, k] * x
             ends[1] += last[1, k] * x
             largest = max(largest, abs(x))
@@ -831,7 +836,7 @@ def _highest_panel_coefficients(
 
 @njit(cache=True, error_model="numpy")
 def _panel_centre_and_measure(low, high):
-    """Return the middle and the half length of a panel, and a bound on its normal measure times sqrt(2 pi) / 2."""
+    """Return middle and half length of a panel, and a bound on its normal measure times sqrt(pi / 2)."""
     half = 0.5 * (high - low)
     nearest = min(max(0.0, low), high)
     return 0.5 * (low + high), half, half * math.exp(-0.5 * nearest * nearest)
@@ -841,30 +846,30 @@ def _panel_centre_and_measure(low, high):
 def proximal_panel_nodes(
     model, known, centre, spread, steep, p, c, cells, t, weights, last, tolerance, squares, reach, longest
 ):
-    """Return nodes for omega ~ N(centre, spread^2) on panels between jumps and kinks of the proximal map.
+    """Return quadrature nodes for omega ~ N(centre, spread^2) on panels between jumps and kinks of the proximal map.
 
-    Gauss-Legendre panels are halved until the two highest Legendre coefficients of X, times the measure of the panel,
-    are below a tolerance, and likewise those of (dg/domega)^2, relative to its average.
+    Gauss-Legendre panels are halved until the two highest Legendre coefficients of the proximal point X, times the
+    measure of the panel, are below a tolerance, and likewise those of (dg/domega)^2, relative to its average.
 
     Args:
-        model: addresses of the functions of the loss, see `bind_loss_functions`.
-        known: features, (N, values of the noise, FEATURES).
-        centre: mean of omega, (N,).
-        spread: standard deviation of omega, (N,).
-        steep: further positions to split at, in units of spread from the centre, (K,).
+        model: addresses of the loss's compiled functions, see `bind_loss_functions`.
+        known: features of the loss, (lines, values of the discrete noise, features).
+        centre: mean of omega on every line.
+        spread: standard deviation of omega on every line.
+        steep: further positions to split at, in units of spread from the centre.
         p: precision 1 / V.
-        c: constants of the channel.
+        c: the channel's constants: parameters, labels, and overlaps that the loss contains.
         cells: number of initial intervals of a line, at whose ends proximal points are computed first.
-        t: Gauss-Legendre nodes on [-1, 1], (n,).
-        weights: weights of these nodes, (n,).
-        last: matrix from values at the nodes to the two highest Legendre coefficients, (2, n).
+        t: Gauss-Legendre nodes on [-1, 1].
+        weights: weights of these nodes.
+        last: matrix from values at the nodes to the two highest Legendre coefficients, (2, nodes).
         tolerance: tolerance of the coefficients of X.
         squares: tolerance of the coefficients of (dg/domega)^2; infinite to skip them.
         reach: half length of a line, in units of spread.
-        longest: largest length of a panel, in units of spread, (N,).
+        longest: largest length of a panel of every line, in units of spread.
 
     Returns:
-        Line number, z = (omega - centre) / spread and weight of every node.
+        For every node: its line number, z = (omega - centre) / spread, and its weight.
     """
     edges = np.empty(model[PLACES] + 2)
     found = np.empty((2 * model[PLACES] + 8, 2))
@@ -920,7 +925,7 @@ def proximal_panel_nodes(
         if squares < math.inf:
             for panel in range(panel_count):
                 middle, half, measure = _panel_centre_and_measure(starts[panel, 0], starts[panel, 1])
-                _, _, mean = _highest_panel_coefficients(
+                _, _, mean = _highest_legendre_coefficients(
                     model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
                     t, weights, last, True, edges, found,
                 )  # fmt: skip
@@ -931,7 +936,7 @@ def proximal_panel_nodes(
             while depth > 0:
                 depth -= 1
                 middle, half, measure = _panel_centre_and_measure(stack[depth, 0], stack[depth, 1])
-                tail, rough, mean = _highest_panel_coefficients(
+                tail, rough, mean = _highest_legendre_coefficients(
                     model, centre[n], spread[n], middle, half, sides[int(starts[panel, 2])], p, known[n], c,
                     t, weights, last, squares < math.inf, edges, found,
                 )  # fmt: skip

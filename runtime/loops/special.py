@@ -8,7 +8,7 @@ from numba.cpython.unsafe.tuple import tuple_setitem
 
 @njit(cache=True, error_model="numpy")
 def sigmoid(z):
-    """Return 1 / (1 + e^(-z))."""
+    """Return the logistic function 1 / (1 + e^(-z))."""
     if z >= 0.0:
         return 1.0 / (1.0 + math.exp(-z))
     e = math.exp(z)
@@ -17,7 +17,7 @@ def sigmoid(z):
 
 @njit(cache=True, error_model="numpy")
 def softplus(z):
-    """Return log(1 + e^z)."""
+    """Return the softplus function log(1 + e^z)."""
     return max(z, 0.0) + math.log1p(math.exp(-abs(z)))
 
 
@@ -29,7 +29,7 @@ def step(z):
 
 @njit(cache=True, error_model="numpy")
 def softmax(*z):
-    """Return e^(z_i) / sum_j e^(z_j), one number per argument."""
+    """Return the softmax e^(z_i) / sum_j e^(z_j) of the arguments, one number per argument."""
     top = z[0]
     for i in range(1, len(z)):
         top = max(top, z[i])
@@ -47,7 +47,7 @@ def softmax(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_sum_exp(*z):
-    """Return log sum_i e^(z_i) over the arguments."""
+    """Return log(sum_i e^(z_i)) of the arguments z_i."""
     top = z[0]
     for i in range(1, len(z)):
         top = max(top, z[i])
@@ -59,13 +59,13 @@ def log_sum_exp(*z):
 
 @njit(cache=True, error_model="numpy")
 def log_softplus(z):
-    """Return log(log(1 + e^z))."""
+    """Return log(log(1 + e^z)), the logarithm of the softplus function."""
     return z - 0.5 * math.exp(z) if z < -37.0 else math.log(max(z, 0.0) + math.log1p(math.exp(-abs(z))))
 
 
 @njit(cache=True, error_model="numpy")
 def sigmoid_over_softplus(z):
-    """Return 1 / (1 + e^(-z)) / log(1 + e^z)."""
+    """Return the ratio of the logistic function 1 / (1 + e^(-z)) to the softplus function log(1 + e^z)."""
     if z < -37.0:
         return 1.0 - 0.5 * math.exp(z)
     e = math.exp(-abs(z))
@@ -74,7 +74,7 @@ def sigmoid_over_softplus(z):
 
 @njit(cache=True, error_model="numpy")
 def truncated_normal_mean(z):
-    """Return z + phi(z) / Phi(z); below -4 by the continued fraction 1 / (t + 2 / (t + 3 / (t + ...))), t = -z."""
+    """Return the mean z + phi(z) / Phi(z) of N(z, 1) truncated to positive values, accurate for every z."""
     if z < -4.0:
         found = -z
         for n in range(40, 1, -1):
@@ -85,7 +85,7 @@ def truncated_normal_mean(z):
 
 @njit(cache=True, error_model="numpy")
 def log_normal_cdf(z):
-    """Return log Phi(z) of the standard normal law."""
+    """Return the logarithm of the standard normal cumulative distribution function at z."""
     if z < -4.0:
         return -0.5 * z * z - math.log(math.sqrt(2.0 * math.pi) * (truncated_normal_mean(z) - z))
     if z < 0.0:
@@ -95,7 +95,7 @@ def log_normal_cdf(z):
 
 @njit(cache=True, error_model="numpy")
 def inverse_mills_ratio(z):
-    """Return phi(z) / Phi(z) of the standard normal law."""
+    """Return the ratio phi(z) / Phi(z) of the standard normal density to its cumulative distribution function."""
     if z < -4.0:
         return truncated_normal_mean(z) - z
     return math.sqrt(2.0 / math.pi) * math.exp(-0.5 * z * z) / math.erfc(-z / math.sqrt(2.0))
@@ -103,7 +103,7 @@ def inverse_mills_ratio(z):
 
 @njit(cache=True, error_model="numpy")
 def log_gumbel_cdf(z):
-    """Return log(1 - e^(-e^z))."""
+    """Return log(1 - e^(-e^z)), accurate where e^z overflows or underflows."""
     if z < -37.0:
         return z - 0.5 * math.exp(z)
     u = math.exp(min(z, 700.0))
@@ -112,10 +112,10 @@ def log_gumbel_cdf(z):
 
 @njit(cache=True, error_model="numpy")
 def gumbel_ratio(n, z):
-    """Return e^(n z) / (e^(e^z) - 1).
+    """Return e^(n z) / (e^(e^z) - 1), accurate where e^z overflows or underflows.
 
     Args:
-        n: at least 1.
+        n: number in the exponent, at least 1.
         z: a number.
     """
     u = math.exp(min(z, 700.0))

@@ -1,4 +1,4 @@
-"""Averages over a Gaussian variable, tilted by the exponential of a cost of every node."""
+"""Averages over a Gaussian variable with an additional weight exp(-rate cost) (exponential tilting)."""
 
 import math
 
@@ -12,29 +12,27 @@ _CUT = 42.0  # exponents this far below the largest are neglected
 def fill_tilted_averages(
     first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out
 ):
-    """Fill the tilted averages over z = omega - omega_0 ~ N(0, variance) at given omega_0 = places[p, i].
+    """Fill averages over z = omega - omega_0 ~ N(0, variance), weighted by exp(-rate cost(omega)), for many omega_0.
 
-    By the nodes of line which[p], these are
+    For omega_0 = places[p, i], with <.> for the weighted average over the nodes omega of line which[p], they are
 
-        free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...),
-
-    <.> being the average tilted by exp(-rate costs).
+        free[p, i] = (1 / rate) log E exp(-rate costs),   out[p, i] = (<z>, <z fields>, <columns> ...).
 
     Args:
-        first: first p.
+        first: first index p of the rows to fill.
         last: end of the range of p (exclusive).
-        rows: first node of every line and the number of nodes, (R + 1,).
-        omega: nodes, ascending on a line, (M,).
-        lengths: quadrature weights of domega, (M,).
-        costs: costs at the nodes, (M,).
-        rate: rate of the tilt, positive.
+        rows: index of the first node of every line, followed by the number of nodes.
+        omega: nodes of all lines, ascending on each.
+        lengths: quadrature weight of every node for integrals over omega.
+        costs: cost at every node.
+        rate: positive factor of the cost in the exponent.
         variance: variance of z.
-        fields: fields at the nodes, (M,).
-        columns: further quantities to average, (M, K).
-        which: line of every p, (P,).
-        places: omega_0, (P, N).
-        free: filled with the free energies, (P, N).
-        out: filled with the averages, (P, N, 2 + K).
+        fields: field g at every node.
+        columns: further quantities to average, (nodes, quantities).
+        which: index of the line of every p.
+        places: values of omega_0, (p, i).
+        free: filled with the free energies, (p, i).
+        out: filled with the averages, (p, i, 2 + quantities).
     """
     for p in range(first, last):
         begin, end = rows[which[p]], rows[which[p] + 1]
@@ -46,7 +44,7 @@ def fill_tilted_averages(
 
 @njit(cache=True, error_model="numpy")
 def _fill_tilted_averages_on_line(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
-    """Fill the tilted averages of one line of nodes."""
+    """Fill the averages of `fill_tilted_averages` for one line of nodes."""
     lowest = costs.min()
     log_norm = -0.5 * math.log(2.0 * math.pi * variance)
     for i in range(len(places)):

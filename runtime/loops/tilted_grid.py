@@ -17,35 +17,36 @@ def fill_tilted_sums_on_grids(
     first, last, starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin,
     slopes, out,
 ):  # fmt: skip
-    """Fill the sums over omega_0 of nested tilted averages, on grids omega = corners[p] + steps * (i, j).
+    """Fill the sums over omega_0 of nested averages, weighted by exponentials of costs, on grids of the field omega.
 
-    With omega = omega_0 + z_1 + ... + z_K, omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), the sums are of
+    The grid points are omega = corners[p] + steps * (i, j). With omega = omega_0 + z_1 + ... + z_K for K levels,
+    omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), the sums are of
 
         1, c_1, <c_2>, ... <costs>, <g_a>, <g_a> (omega_0 - origin)_b, <g_a> <g_b>, ... <g_a g_b>, <more_e>, G_ab G_ef,
 
-    c_k = -(1 / rates[k]) log E exp(-rates[k] c_(k+1)) over z_k, the innermost being the costs, <.> tilted by the
-    exponentials of all levels, <<g_a> <g_b>> of every level with <g> over inner levels, G = d<g>/domega_0. A single
-    field lies along the second axis, and the first has one point. Where g, minus the gradient of the costs, jumps
-    between grid points, the Euler-Maclaurin correction is added.
+    where c_k = -(1 / rates[k]) log E exp(-rates[k] c_(k+1)) over z_k, the innermost c being the costs; <.> is the
+    average weighted by the exponentials of all levels; <<g_a> <g_b>> of every level has <g> over the inner levels; and
+    G = d<g>/domega_0. A single field lies along the second axis, and the first has one point. Where g, minus the
+    gradient of the costs, jumps between grid points, the Euler-Maclaurin correction is added.
 
     Args:
-        first: first p.
+        first: first index p of the grids to use.
         last: end of the range of p (exclusive).
-        starts: first point of every grid in the flat arrays and the number of points, (P + 1,).
-        counts: points along both axes, (P, 2).
+        starts: index of the first point of every grid in the flat arrays, followed by the number of points.
+        counts: points of every grid along both axes, (grids, 2).
         steps: grid spacings, (2,).
-        corners: first point omega of every grid, (P, 2).
-        costs: costs at the grid points, (N,).
-        fields: g, (N, D), D = 1 or 2.
-        more: further quantities to average, (N, E).
-        rates: rates of the tilt of every level, (K,).
-        spreads: covariances of z_k, (K, 2, 2).
-        centres: means of omega_0, (P, 2).
+        corners: first point omega of every grid, (grids, 2).
+        costs: costs at all grid points.
+        fields: field g at all grid points, (points, 1 or 2 fields).
+        more: further quantities to average, (points, quantities).
+        rates: factor of the costs in the exponent of every level.
+        spreads: covariance of z_k of every level, (levels, 2, 2).
+        centres: mean of omega_0 of every grid, (grids, 2).
         precision: inverse covariance of omega_0, (2, 2).
         norm: normalisation of the density of omega_0.
         origin: origin of omega_0, (2,).
         slopes: whether to sum G_ab G_ef.
-        out: sums, (P, K + 2 + D + (K + 2) D^2 + E [+ D^4]), zero at first.
+        out: the sums of every grid, in the order above, zero at first.
     """
     for p in range(first, last):
         one, two = starts[p], starts[p + 1]
@@ -59,7 +60,7 @@ def fill_tilted_sums_on_grids(
 def _fill_sums_of_grid(
     rows, columns, steps, corner, costs, fields, more, rates, spreads, centre, precision, norm, origin, slopes, out
 ):
-    """Fill the sums of nested tilted averages over the points of one grid."""
+    """Fill the sums of `fill_tilted_sums_on_grids` for one grid."""
     size, levels, places = fields.shape[1], len(rates), rows * columns
     sources = np.zeros((levels, 2 + size + size * (size + 1) // 2, places))
     blurred = np.empty((levels, 1 + size, places))
@@ -77,7 +78,7 @@ def _fill_sums_of_grid(
         if level > 0:
             _fill_convolution_sources(costs, fields, rates[level - 1], lowest, sources[level - 1])
     worth = np.zeros(places)
-    _add_outer_field_sums(
+    _add_sums_over_outer_field(
         rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
     )
     if slopes:
@@ -91,7 +92,7 @@ def _fill_sums_of_grid(
             if worth[n] != 0.0:
                 worth[n] /= blurred[level, 0, n]
         _convolve_with_gaussian(worth, rows, columns, spreads[level], steps, -1, carried)
-        _add_level_sums(carried, sources[level], size, level, levels, out)
+        _add_sums_of_level(carried, sources[level], size, level, levels, out)
         for n in range(places):
             worth[n] = carried[n] * sources[level, 0, n]
     k = levels + 2 + size + (levels + 2) * size * size
@@ -101,10 +102,10 @@ def _fill_sums_of_grid(
 
 
 @njit(cache=True, error_model="numpy")
-def _add_outer_field_sums(
+def _add_sums_over_outer_field(
     rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
 ):
-    """Add the sums over the outer field omega_0, and fill the probability of every grid point."""
+    """Add the sums over the outer field omega_0 to `out` and fill `worth` with the probability of every grid point."""
     size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]
     away = np.empty(2)
@@ -131,7 +132,7 @@ def _add_outer_field_sums(
 
 @njit(cache=True, error_model="numpy")
 def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
-    """Add the sums over omega_0 of the squared Jacobian G_ab G_ef, G = d<g>/domega_0."""
+    """Add the sums over omega_0 of products G_ab G_ef of entries of the Jacobian G = d<g>/domega_0 to `out`."""
     size = fields.shape[1]
     changes = np.empty((size, 1 + size, rows * columns))  # along every field
     for k in range(1 + size):
@@ -155,7 +156,7 @@ def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth
 
 @njit(cache=True, error_model="numpy")
 def _fill_convolution_sources(costs, fields, rate, lowest, sources):
-    """Fill the sources of a convolution: exp(-rate (costs - lowest)) times (1, g, costs, g_a g_b), a <= b."""
+    """Fill the functions to be convolved: 1, g, the costs and g_a g_b (a <= b), times exp(-rate (costs - lowest))."""
     size = fields.shape[1]
     for n in range(len(costs)):
         if costs[n] == math.inf:
@@ -173,7 +174,7 @@ def _fill_convolution_sources(costs, fields, rate, lowest, sources):
 
 @njit(cache=True, error_model="numpy")
 def _add_kink_corrections(rows, columns, steps, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections at kinks of the costs to the sources of a convolution."""
+    """Add the Euler-Maclaurin corrections for kinks of the costs to the functions that are to be convolved."""
     size = fields.shape[1]
     if size == 2:
         for j in range(columns):
@@ -184,7 +185,7 @@ def _add_kink_corrections(rows, columns, steps, costs, fields, rate, lowest, sou
 
 @njit(cache=True, error_model="numpy")
 def _effective_costs_of_level(rows, columns, up, left, rate, lowest, blurred):
-    """Return the effective costs -(1 / rate) log E exp(-rate costs) of a level, <g>, and the lowest cost."""
+    """Return the effective costs -(1 / rate) log E exp(-rate costs), the averages of g, and the lowest cost."""
     size = len(blurred) - 1
     costs, fields, least = np.full(rows * columns, math.inf), np.zeros((rows * columns, size)), math.inf
     for i in range(up, rows - up):
@@ -198,8 +199,8 @@ def _effective_costs_of_level(rows, columns, up, left, rate, lowest, blurred):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_level_sums(worth, sources, size, level, levels, out):
-    """Add the averages of the costs and of <g> <g> over the fields of one level to the sums."""
+def _add_sums_of_level(worth, sources, size, level, levels, out):
+    """Add the weighted averages of the costs and of products of <g> over the fields of one level to `out`."""
     k = levels + 2 + size + (2 + level) * size * size
     for n in range(len(worth)):
         if worth[n] == 0.0:
@@ -217,13 +218,13 @@ def _add_level_sums(worth, sources, size, level, levels, out):
 
 @njit(cache=True, error_model="numpy")
 def _convolution_radius(variance, step):
-    """Return the radius of a Gaussian convolution along an axis, in steps."""
+    """Return the number of grid steps at which a Gaussian convolution kernel is cut off."""
     return math.ceil(MARGIN * math.sqrt(variance) / step)
 
 
 @njit(cache=True, error_model="numpy")
 def _convolution_kernel(variance, step, slope):
-    """Return the normal density times the step at grid points, or minus its derivative; 1 for zero variance."""
+    """Return a normal density at grid points times the grid step, or minus its derivative; 1 for zero variance."""
     if variance == 0.0:
         return np.ones(1)
     reach = _convolution_radius(variance, step)
@@ -238,7 +239,7 @@ def _convolution_kernel(variance, step, slope):
 
 @njit(cache=True, error_model="numpy")
 def _convolve_with_gaussian(source, rows, columns, spread, steps, along, out):
-    """Fill the convolution E[source(omega_0 + z)] at all grid points, or its derivative along an axis >= 0."""
+    """Fill the Gaussian convolution E[source(omega_0 + z)] at all grid points, or its derivative along axis `along`."""
     if spread[0, 1] != 0.0:
         _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, along, out)
         return
@@ -263,7 +264,7 @@ def _convolve_with_gaussian(source, rows, columns, spread, steps, along, out):
 
 @njit(cache=True, error_model="numpy")
 def _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, along, out):
-    """Fill the convolution with a normal density whose two components are correlated."""
+    """Fill the convolution of a function on the grid with a normal density of two correlated components."""
     determinant = spread[0, 0] * spread[1, 1] - spread[0, 1] * spread[0, 1]
     a, b, c = spread[1, 1] / determinant, -spread[0, 1] / determinant, spread[0, 0] / determinant
     norm = steps[0] * steps[1] / (2.0 * math.pi * math.sqrt(determinant))
@@ -287,7 +288,7 @@ def _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, alo
 
 @njit(cache=True, error_model="numpy")
 def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections at jumps of g to the sources on a grid line along one field."""
+    """Add the Euler-Maclaurin corrections for jumps of g on one grid line to the functions that are to be convolved."""
     size = fields.shape[1]
     jets = np.empty((2, 1 + size, 3))  # side; costs, g; value and two derivatives in units of a step
     jumps = np.empty((3, len(sources)))
@@ -301,7 +302,7 @@ def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields
             after += (fields[n + 2 * stride, a] - fields[n + stride, a]) ** 2
         if jump <= _APART * max(before, after):
             continue
-        s = _locate_kink(n, stride, own, step, costs, fields, jets)
+        s = _locate_kink_of_costs(n, stride, own, step, costs, fields, jets)
         if s < 0.0:
             continue
         share, whole = 0.0, 0.0
@@ -314,8 +315,8 @@ def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields
         if share < 1e-6:
             continue
         jumps[:] = 0.0
-        _add_tilted_products(jets[0], own, step, rate, lowest, -1.0, jumps)
-        _add_tilted_products(jets[1], own, step, rate, lowest, 1.0, jumps)
+        _add_derivatives_of_sources(jets[0], own, step, rate, lowest, -1.0, jumps)
+        _add_derivatives_of_sources(jets[1], own, step, rate, lowest, 1.0, jumps)
         # Bernoulli polynomials at 1 - s; the density is interpolated around the kink.
         one, two, three = 0.5 - s, s * s - s + 1.0 / 6.0, -s * (s - 0.5) * (s - 1.0)
         begin = min(max(j - 2, 0), count - _STENCIL)
@@ -331,11 +332,11 @@ def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields
 
 
 @njit(cache=True, error_model="numpy")
-def _locate_kink(n, stride, own, step, costs, fields, jets):
-    """Return the position between nodes n and n + stride at which the costs have a kink, in steps; -1 if none.
+def _locate_kink_of_costs(n, stride, own, step, costs, fields, jets):
+    """Return the position of a kink of the costs between grid points n and n + stride, in steps from n; -1 if none.
 
-    The costs extrapolated from both sides are equal there. jets is filled with the values and derivatives of both sides
-    at the kink, by polynomials through three nodes on each side.
+    There the costs extrapolated from both sides are equal. `jets` is filled with the values and derivatives of both
+    sides at the kink, by polynomials through three grid points on each side.
     """
     size = fields.shape[1]
     place = 0.5
@@ -370,8 +371,8 @@ def _locate_kink(n, stride, own, step, costs, fields, jets):
 
 
 @njit(cache=True, error_model="numpy")
-def _add_tilted_products(jet, own, step, rate, lowest, sign, out):
-    """Add the derivatives of (1, g, costs, g g) times exp(-rate costs) in units of a step, with a sign."""
+def _add_derivatives_of_sources(jet, own, step, rate, lowest, sign, out):
+    """Add the derivatives at a kink of 1, g, the costs and g_a g_b times exp(-rate costs), with a sign, to `out`."""
     size = len(jet) - 1
     weight = math.exp(-rate * (jet[0, 0] - lowest))
     one = -rate * jet[0, 1]
@@ -380,10 +381,10 @@ def _add_tilted_products(jet, own, step, rate, lowest, sign, out):
     out[1, 0] += sign * weight * one
     out[2, 0] += sign * weight * two
     k = 1 + size
-    _add_tilted_product(jet[0], weight, one, two, sign, out, k)
+    _add_derivatives_of_source(jet[0], weight, one, two, sign, out, k)
     square = np.empty(3)
     for a in range(size):
-        _add_tilted_product(jet[1 + a], weight, one, two, sign, out, 1 + a)
+        _add_derivatives_of_source(jet[1 + a], weight, one, two, sign, out, 1 + a)
         for b in range(a, size):
             k += 1
             square[0] = jet[1 + a, 0] * jet[1 + b, 0]
@@ -391,11 +392,11 @@ def _add_tilted_products(jet, own, step, rate, lowest, sign, out):
             square[2] = (
                 jet[1 + a, 0] * jet[1 + b, 2] + 2 * jet[1 + a, 1] * jet[1 + b, 1] + jet[1 + a, 2] * jet[1 + b, 0]
             )
-            _add_tilted_product(square, weight, one, two, sign, out, k)
+            _add_derivatives_of_source(square, weight, one, two, sign, out, k)
 
 
 @njit(cache=True, error_model="numpy")
-def _add_tilted_product(jet, weight, one, two, sign, out, k):
+def _add_derivatives_of_source(jet, weight, one, two, sign, out, k):
     out[0, k] += sign * weight * jet[0]
     out[1, k] += sign * weight * (jet[1] + one * jet[0])
     out[2, k] += sign * weight * (jet[2] + 2 * one * jet[1] + two * jet[0])
@@ -403,7 +404,7 @@ def _add_tilted_product(jet, weight, one, two, sign, out, k):
 
 @njit(cache=True, error_model="numpy")
 def _fill_lagrange_polynomials(place, weights):
-    """Fill the Lagrange polynomials of the nodes 0, 1, ... and their first two derivatives at a position."""
+    """Fill values and first two derivatives, at a position, of the Lagrange polynomials of nodes 0, 1, 2, ..."""
     for i in range(_STENCIL):
         value, first, second = 1.0, 0.0, 0.0
         for k in range(_STENCIL):

@@ -12,17 +12,17 @@ _FARTHEST = 9.0  # standard deviations beyond which a density counts as zero
 
 @njit(cache=True, error_model="numpy")
 def _normal_measure_left_of_zero(a, b):
-    """Return the measure of N(0, 1) between a and b for a + b <= 0, without cancellation."""
+    """Return the standard normal measure of the interval [a, b] for a + b <= 0, without cancellation."""
     return 0.5 * (math.erfc(-b * math.sqrt(0.5)) - math.erfc(-a * math.sqrt(0.5)))
 
 
 @njit(cache=True, error_model="numpy")
-def normal_interval_measures(a, b):
-    """Return the measures of the standard normal law on intervals, (N,).
+def normal_measures_of_intervals(a, b):
+    """Return the standard normal measures of many intervals [a, b].
 
     Args:
-        a: lower ends of the intervals, (N,).
-        b: upper ends of the intervals, (N,).
+        a: lower ends of the intervals, one-dimensional.
+        b: upper ends of the intervals, of the same length.
     """
     out = np.empty(len(a))
     for n in range(len(a)):
@@ -36,11 +36,11 @@ def normal_interval_measures(a, b):
 def truncated_normal_moments(a, b):
     """Return measure, mean, standard deviation and skewness of N(0, 1) truncated to an interval.
 
-    All are zero if the measure vanishes.
+    All four are zero if the measure underflows.
 
     Args:
-        a: lower end.
-        b: upper end.
+        a: lower end of the interval.
+        b: upper end of the interval.
     """
     flip = b > -a
     left, right = (-b, -a) if flip else (a, b)
@@ -65,19 +65,19 @@ def truncated_normal_moments(a, b):
 
 @njit(cache=True, error_model="numpy")
 def conditional_teacher_nodes(row, z, weight, places, shared, width, count):  # docs/theory.md (11.14)
-    """Return nodes for (y, e) with y ~ N(0, 1) in a given interval, from nodes for z = shared y + width e.
+    """Return nodes for two standard normal variables y and e, y in an interval, from nodes for z = shared y + width e.
 
     Args:
-        row: number of the interval of y for every node of z, from places[row] to places[row + 1], (N,).
-        z: nodes of z, (N,).
-        weight: weights of the nodes, (N,).
-        places: ends of the intervals, ascending.
+        row: index of the interval of y for every node of z: it runs from places[row] to places[row + 1].
+        z: nodes of the variable z.
+        weight: weights of the nodes of z.
+        places: ends of the intervals of y, ascending.
         shared: coefficient of y in z.
         width: coefficient of the independent normal variable e in z.
-        count: nodes of y given z: 1 with its conditional mean, or 2 with its first three moments.
+        count: number of nodes of y for every z: 1 at its conditional mean, or 2 with its first three moments.
 
     Returns:
-        (y, e) of every node, (M, 2), and its weight, (M,).
+        Array of the rows (y, e) of the new nodes, and their weights.
     """
     nodes = np.empty((count * len(z), 2))
     weights = np.empty(len(nodes))
@@ -88,7 +88,7 @@ def conditional_teacher_nodes(row, z, weight, places, shared, width, count):  # 
             (low - shared * z[n]) / width, (high - shared * z[n]) / width
         )
         for k in range(count):
-            place, chance = _two_point_node(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            place, chance = _node_of_two_point_rule(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
             if weight[n] * share * chance > _LIGHT:
                 y = shared * z[n] + width * place
                 nodes[total, 0] = y
@@ -99,8 +99,8 @@ def conditional_teacher_nodes(row, z, weight, places, shared, width, count):  # 
 
 
 @njit(cache=True, error_model="numpy")
-def _two_point_node(k, mean, spread, skewness):
-    """Return position and probability of the k-th of two nodes with given mean, deviation and skewness."""
+def _node_of_two_point_rule(k, mean, spread, skewness):
+    """Return position and weight of node k (0 or 1) of the two-point rule with given mean, deviation and skewness."""
     root, way = math.sqrt(1.0 + 0.25 * skewness * skewness), 2.0 * k - 1.0
     return mean + spread * (0.5 * skewness + way * root), 0.5 * (1.0 - 0.5 * way * skewness / root)
 
@@ -109,21 +109,21 @@ def _two_point_node(k, mean, spread, skewness):
 def conditional_teacher_nodes_given_sum(
     row, omega, weight, y, shares, centre, slope, width, count
 ):  # docs/theory.md (11.19)
-    """Return nodes for (y, e), y ~ N(0, 1) and omega = centre + slope y + width e, given omega and a sum.
+    """Return nodes for two standard normal variables y and e, given omega = centre + slope y + width e and a sum.
 
     Args:
-        row: number of the value of the sum for every omega, ascending, (N,).
-        omega: nodes of omega, (N,).
-        weight: weight of every node in omega and the sum, (N,).
-        y: nodes of y, (K,).
-        shares: density of the sum given y times the weights of the nodes of y, (values of the sum, K).
+        row: index of the value of the sum for every omega, ascending.
+        omega: nodes of the field omega.
+        weight: weight of every node in omega and the sum.
+        y: nodes of the teacher variable y.
+        shares: density of the sum given y times the weights of the nodes of y, (values of the sum, nodes of y).
         centre: mean of omega.
         slope: coefficient of y in omega.
         width: coefficient of the independent normal variable e in omega.
-        count: nodes of y given the rest: 1 with its conditional mean, or 2 with its first three moments.
+        count: number of nodes of y for every omega: 1 at its conditional mean, or 2 with its first three moments.
 
     Returns:
-        Number of the omega, (y, e) and weight of every node.
+        For every new node: the index of its omega, the pair (y, e), and its weight.
     """
     whose = np.empty(count * len(omega), np.int64)
     nodes = np.empty((len(whose), 2))
@@ -156,7 +156,7 @@ def conditional_teacher_nodes_given_sum(
         skewness = third / share / spread**3
         share *= weight[n] / (width * math.sqrt(2.0 * math.pi))
         for k in range(count):
-            place, chance = _two_point_node(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
+            place, chance = _node_of_two_point_rule(k, mean, spread, skewness) if count == 2 else (mean, 1.0)
             if share * chance > _LIGHT:
                 whose[total] = n
                 nodes[total, 0] = place

@@ -1,7 +1,9 @@
-"""Averages over a row w of W in a field b = field z + Q^(1/2) eta, z = (tau, pi), of one spectral atom.
+"""Averages over a row w of W in a random field b, for one eigenvalue (spectral atom) of the token covariances.
 
-v = (pi, b) consists of the GIVEN coordinates of the teacher's row, if the penalty depends on it or it is discrete, and
-of the STUDENT coordinates of the field. zeta are standard normal coordinates of v = factor zeta.
+b = field z + Q^(1/2) eta with eta standard normal, where z = (tau, pi) are the coordinates of means and teacher. The
+vector v = (pi, b) consists of those coordinates of the teacher's row that averages run over (`given` of them: all if
+the penalty depends on them or they are discrete, else none) and of the field. zeta are standard normal coordinates of
+v, with v = factor zeta.
 """
 
 import math
@@ -12,15 +14,15 @@ from numba import njit
 
 @njit(cache=True, error_model="numpy")
 def fill_row_covariances(contexts, gram, field, Q, covariance, cross):
-    """Fill the covariance of v = (pi, b), and the covariance of v with z, for one spectral atom.
+    """Fill the covariance of v = (teacher coordinates pi, field b), and that of v with z = (means tau, teacher pi).
 
     Args:
-        contexts: number of contexts, C.
-        gram: covariance of z, (C + TEACHER, C + TEACHER).
-        field: coefficients of z in b, (STUDENT, C + TEACHER).
-        Q: covariance of the part of b independent of z, (STUDENT, STUDENT).
-        covariance: filled with Cov(v), (GIVEN + STUDENT, GIVEN + STUDENT).
-        cross: filled with Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
+        contexts: number of (token, cluster) pairs.
+        gram: Gram matrix E[z z^T], (contexts + t, contexts + t).
+        field: coefficients of z in the field b, (s, contexts + t).
+        Q: covariance of the part of b independent of z, (s, s).
+        covariance: filled with the covariance of v, (given + s, given + s).
+        cross: filled with Cov(v, z), (given + s, contexts + t).
     """
     student, size = field.shape
     known = covariance.shape[0] - student
@@ -47,13 +49,16 @@ def fill_row_covariances(contexts, gram, field, Q, covariance, cross):
 
 @njit(cache=True, error_model="numpy")
 def fill_weight_field_correlations(factor, cross, own, wz):
-    """Fill the correlations E[w z^T] = E[w zeta^T] K of weights with z; K = Cov(zeta, z) solves factor K = Cov(v, z).
+    """Fill the correlations E[w z^T] of a row w of W with z = (means tau, teacher pi), from normal coordinates.
+
+    E[w z^T] = E[w zeta^T] K for standard normal coordinates zeta of v = factor zeta, where v are the `given` teacher
+    coordinates and the field, and K solves factor K = Cov(v, z).
 
     Args:
-        factor: lower triangular factor of Cov(v), (GIVEN + STUDENT, GIVEN + STUDENT).
-        cross: Cov(v, z), (GIVEN + STUDENT, C + TEACHER).
-        own: E[w zeta^T], (STUDENT, GIVEN + STUDENT).
-        wz: filled with E[w z^T], (STUDENT, C + TEACHER).
+        factor: lower triangular factor of Cov(v), (given + s, given + s).
+        cross: covariance of v with z, (given + s, contexts + t).
+        own: the average E[w zeta^T], (s, given + s).
+        wz: filled with E[w z^T], (s, contexts + t).
     """
     size = factor.shape[0]
     wz[:] = 0.0
@@ -71,15 +76,15 @@ def fill_weight_field_correlations(factor, cross, own, wz):
 
 @njit(cache=True, error_model="numpy")
 def fill_normal_node(node, rule, count, zeta):
-    """Fill leading coordinates of zeta with a node of a product rule for N(0, 1); return the weight of the node.
+    """Fill the first coordinates of zeta with a node of a product rule for standard normal variables.
 
-    The rule reaches 8.6 standard deviations.
+    Return the weight of the node. The rule reaches 8.6 standard deviations.
 
     Args:
-        node: number of the node, below N**count.
-        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
-        count: number of coordinates.
-        zeta: filled from its first entry.
+        node: index of the node, below (nodes per coordinate)**count.
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (nodes, 2).
+        count: number of coordinates to fill.
+        zeta: coordinates, filled from the first one on.
     """
     weight = 1.0
     for k in range(count):
@@ -92,15 +97,17 @@ def fill_normal_node(node, rule, count, zeta):
 
 @njit(cache=True, error_model="numpy")
 def fill_listed_teacher_row(node, c, first, count, factor, zeta):
-    """Fill leading coordinates of zeta with a value of a discrete teacher row; return the probability of the value.
+    """Fill the first coordinates of zeta so that factor zeta is one value of a discrete teacher row.
+
+    Return the probability of that value.
 
     Args:
-        node: number of the value.
-        c: parameters, with the probability and entries of every value from index `first` on.
+        node: index of the value.
+        c: parameters of the prior, from index `first` on the probability and the entries of every value.
         first: first index of the values in c.
-        count: number of coordinates.
-        factor: lower triangular matrix with pi = factor zeta.
-        zeta: filled from its first entry.
+        count: number of coordinates to fill.
+        factor: lower triangular matrix that maps zeta to the teacher's row.
+        zeta: coordinates, filled from the first one on.
     """
     place = first + node * (count + 1)
     for k in range(count):
@@ -113,11 +120,11 @@ def fill_listed_teacher_row(node, c, first, count, factor, zeta):
 
 @njit(cache=True, error_model="numpy")
 def fill_normal_panel_nodes(edges, rule, nodes, shares):
-    """Fill nodes and weights of a standard normal coordinate on panels; return their number.
+    """Fill quadrature nodes and weights for a standard normal variable on panels; return their number.
 
     Args:
         edges: edges of the panels, ascending.
-        rule: Gauss-Legendre nodes and weights on [-1, 1], (N, 2).
+        rule: Gauss-Legendre nodes and weights on [-1, 1], (nodes, 2).
         nodes: filled with the nodes.
         shares: filled with the weights.
     """
@@ -135,17 +142,17 @@ def fill_normal_panel_nodes(edges, rule, nodes, shares):
 
 @njit(cache=True, error_model="numpy")
 def add_weight_moments(weight, w, response, zeta, ww, responses, squares, own):
-    """Add the moments of a minimising row of W at a node to weighted sums.
+    """Add the moments of a minimising row w of W at one quadrature node to weighted sums.
 
     Args:
         weight: weight of the node.
-        w: minimiser, (STUDENT,).
-        response: J = dw/db, (STUDENT, STUDENT).
-        zeta: coordinates of the node.
-        ww: sum of w w^T.
-        responses: sum of J.
-        squares: sum of J (x) J.
-        own: sum of w zeta^T.
+        w: the minimising row, (s,).
+        response: derivative J = dw/db of the row in its field, (s, s).
+        zeta: standard normal coordinates of the node.
+        ww: weighted sum of w w^T.
+        responses: weighted sum of J.
+        squares: weighted sum of the tensor products of J with itself.
+        own: weighted sum of w zeta^T.
     """
     student = w.shape[0]
     for a in range(student):
@@ -164,9 +171,9 @@ def quadratic_weight_energy(w, G, field):
     """Return the quadratic part w^T G w / 2 - w^T b of the energy of a row w of W.
 
     Args:
-        w: the row, a tuple of STUDENT numbers.
-        G: stiffness, (STUDENT, STUDENT).
-        field: field b, (STUDENT,).
+        w: the row, a tuple of s numbers.
+        G: stiffness matrix, (s, s).
+        field: the field b that acts on the row, (s,).
     """
     value = 0.0
     for a in range(len(w)):

@@ -1,4 +1,4 @@
-"""Contents of the user's cache folder by purpose, with what is outdated, and clearing of the cache."""
+"""List the files in the user's cache folder by purpose, tell which are outdated, and clear the cache."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _HOUR, _MONTH = 3600.0, 30 * 86400.0
 
 
 @dataclass(frozen=True)
-class CacheEntry:
+class CachedFile:
     """A file or folder of the cache.
 
     Attributes:
-        what: its purpose.
+        what: purpose of the file, such as "solver".
         name: name of its model, source or table.
         path: path of the file or folder.
-        bytes: size.
+        bytes: size in bytes.
         old: whether it is outdated: written by another generator or by a process that was killed, or its source has
             changed or is gone.
     """
@@ -41,19 +41,19 @@ class CacheEntry:
     old: bool
 
 
-def cache_entries() -> list[CacheEntry]:
+def cached_files() -> list[CachedFile]:
     """Return all files and folders of the cache, sorted by purpose, then by name."""
-    found = [*_solver_cache_entries(), *_machine_code_entries(), *_miscellaneous_cache_entries()]
+    found = [*_cached_solver_folders(), *_cached_machine_code_files(), *_other_cached_files()]
     return sorted(found, key=lambda part: (part.what, part.name, part.path))
 
 
-def clear_cache(everything: bool) -> list[CacheEntry]:
-    """Remove the outdated files of the cache, or all its files, and return the removed entries.
+def clear_cache(everything: bool) -> list[CachedFile]:
+    """Remove the outdated files of the cache, or all its files, and return a list of what was removed.
 
     Running processes keep what they have loaded, and compute again what they still need.
     """
     gone = []
-    for part in cache_entries():
+    for part in cached_files():
         if not (everything or part.old):
             continue
         try:
@@ -71,7 +71,7 @@ def clear_cache(everything: bool) -> list[CacheEntry]:
     return gone
 
 
-def _solver_cache_entries() -> Iterator[CacheEntry]:
+def _cached_solver_folders() -> Iterator[CachedFile]:
     for folder in _sorted_folder_contents(cache_folder() / "solvers"):
         for structure in _sorted_folder_contents(folder):
             unfinished = bool(_UNFINISHED.search(structure.name))
@@ -80,7 +80,7 @@ def _solver_cache_entries() -> Iterator[CacheEntry]:
                 if unfinished
                 else not is_solver_folder_complete(structure, "model") or not _is_solver_up_to_date(structure)
             )
-            yield CacheEntry("solver", f"{folder.name} {structure.name}", structure, _size_in_bytes(structure), old)
+            yield CachedFile("solver", f"{folder.name} {structure.name}", structure, _size_in_bytes(structure), old)
 
 
 def _is_solver_up_to_date(folder: Path) -> bool:
@@ -89,30 +89,30 @@ def _is_solver_up_to_date(folder: Path) -> bool:
     )
 
 
-def _machine_code_entries() -> Iterator[CacheEntry]:
-    """Yield the cached machine code, one entry per source file."""
+def _cached_machine_code_files() -> Iterator[CachedFile]:
+    """Yield the folders of cached machine code, one per compiled source file."""
     for folder in _sorted_folder_contents(numba_cache_folder()):
         name, is_old = folder.name, True
         with suppress(OSError):
             files = [Path(line) for line in os.fsdecode((folder / SOURCE).read_bytes()).splitlines()]
             name = "/".join(files[0].with_suffix("").parts[-3:])
             is_old = source_files_digest(*files) != folder.name.rpartition("-")[2]
-        yield CacheEntry("machine code", name, folder, _size_in_bytes(folder), is_old)
+        yield CachedFile("machine code", name, folder, _size_in_bytes(folder), is_old)
 
 
-def _miscellaneous_cache_entries() -> Iterator[CacheEntry]:
+def _other_cached_files() -> Iterator[CachedFile]:
     kinds = {"sobol": "nodes", "model-files": "executed model files", "logs": "tracebacks"}
     for path in _sorted_folder_contents(cache_folder()):
         if path.name in ("solvers", numba_cache_folder().name):
             continue
         if path.name in kinds:
             for each in _sorted_folder_contents(path):
-                yield CacheEntry(
+                yield CachedFile(
                     kinds[path.name], each.name, each, _size_in_bytes(each), _is_cache_file_outdated(path.name, each)
                 )
         else:
             known = path.name == f"generator-{all_sources_digest()}"
-            yield CacheEntry(
+            yield CachedFile(
                 "digests", path.name, path, _size_in_bytes(path), path.name.startswith("generator-") and not known
             )
 
@@ -146,7 +146,7 @@ def _is_unmodified_for_seconds(path: Path, seconds: float) -> bool:
 
 
 def _size_in_bytes(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
+    """Return the size in bytes of a file, or of all files in a folder."""
     total = 0
     for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
         try:

@@ -13,12 +13,12 @@ GENERATED = Path(shipped.__file__).parent
 
 
 def model_catalogue() -> dict[str, dict[str, Any]]:
-    """Return summary, source and sizes (default, lowest, highest or None) of every shipped model, by name."""
+    """Return a description of every shipped model by name: summary, source, and default and allowed sizes."""
     return shipped.CATALOGUE
 
 
 def resolve_shared_file(path: Path) -> Path:
-    """Return where a generated file is stored: at its own path, or as the identical file of another solver."""
+    """Return the path at which a generated file is stored: its own, or that of another solver's identical file."""
     if not path.is_relative_to(GENERATED):
         return path
     relative = path.relative_to(GENERATED).as_posix()
@@ -26,7 +26,7 @@ def resolve_shared_file(path: Path) -> Path:
 
 
 def solver_source_files(folder: Path) -> dict[str, Path]:
-    """Return the Python files of a solver, sorted: path relative to its folder -> actual path."""
+    """Return the actual paths of all Python files of a solver, by path relative to its folder, sorted."""
     own = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
     if folder.is_relative_to(GENERATED):
         below = folder.relative_to(GENERATED).as_posix() + "/"
@@ -36,5 +36,5 @@ def solver_source_files(folder: Path) -> dict[str, Path]:
 
 
 def unknown_model_error(name: str) -> InputError:
-    """Return the InputError for a name that is neither a catalogue model nor a path to a file."""
+    """Return the exception for a name that is neither that of a catalogue model nor the path of a file."""
     return InputError(f"{describe_unknown_name('model', name, model_catalogue())}, or the path of a .py file")

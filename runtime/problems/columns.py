@@ -1,4 +1,4 @@
-"""The quantities of solutions in tables, with axes, error bars and meaning, and names of their columns."""
+"""The quantities of solutions that tables contain: their axes, error bars, meanings and column names."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class TableQuantity:
     """A number, an array or a word that describes a solution in tables.
 
     Attributes:
-        meaning: in words.
-        axes: axes of an array, after those of the table; `column` and `column2` run over W, `teacher` over W*.
+        meaning: description in words.
+        axes: names of the axes of an array; `column` and `column2` run over the columns of W, `teacher` over W*.
         has_error: whether a column NAME_error holds its error bar.
         is_word: whether it is a word instead of a number.
-        source: dotted attribute of the result, if it is not its name: of the value (its error bar is the attribute with
-            `_error` appended), or of the pair of both.
-        latex: its symbol.
-        is_defined: problem -> whether the problem has it.
-        missing: end of a sentence about a problem that has not.
+        source: dotted name of the attribute of the result that holds the value, or the pair of value and error bar, if
+            it differs from the quantity's name.
+        latex: symbol in LaTeX.
+        is_defined: function that tells whether a problem has the quantity.
+        missing: end of a message about a problem that has not: the reason.
     """
 
     meaning: str
@@ -67,7 +67,7 @@ SOLVED = {
         )
         for name, known in FORMULAS.items()
     },
-    "residual": TableQuantity("undamped residual max |G(u) - u| / (block scale)"),
+    "residual": TableQuantity("undamped residual: the largest |G(u) - u| relative to the size of its overlap"),
     "baseline_error": TableQuantity(
         "test error of the best linear positional layer",
         source="symmetric.baseline_error",
@@ -76,11 +76,14 @@ SOLVED = {
     ),
     "status": TableQuantity("how the iteration ended", is_word=True, source="status.value"),
     "branch": TableQuantity("branch reached", is_word=True),
-    "bistable_share": TableQuantity(
+    "bistable_fraction": TableQuantity(
         "probability that the Moreau objective has a second minimum", source="symmetric.averages.bistable"
     ),
 }
 """Quantities of every solution in addition to its overlaps, in the order of tables; `symmetric`: without breaking."""
+
+RENAMED_COLUMNS = {"bistable_share": "bistable_fraction"}
+"""Columns of stored files whose names changed after 0.1.0, and their names now."""
 
 OBSERVED = tuple(name for name, quantity in SOLVED.items() if quantity.has_error and not quantity.axes)
 """Losses, errors and formulas of the overlaps, each with an error bar."""
@@ -148,25 +151,25 @@ _ENTRIES = re.compile(rf"(?:{'|'.join(_STEMS)})_\d.*|(?:trained|best|parameter)_
 
 
 def observables_of_problem(problem: Problem) -> list[str]:
-    """Return the names of the losses, errors and formulas of the overlaps that are defined for a problem."""
+    """Return the names of the observables (losses, errors, formulas of overlaps) that are defined for a problem."""
     return [name for name in OBSERVED if name not in FORMULAS or FORMULAS[name].is_defined(problem)]
 
 
 def table_column_name(name: str) -> str:
-    """Return the column name of a parameter or trained number: its own name, or parameter_NAME if that is taken."""
+    """Return the name of a parameter's table column: its own name, or parameter_NAME if a quantity has that name."""
     name = name.rstrip("_")
     stem = name.removesuffix("_error")
     return f"parameter_{name}" if {name, stem} & RESULTS or _ENTRIES.fullmatch(stem) else name
 
 
 def quantity_in_column(column: str) -> TableQuantity:
-    """Return the quantity that a column of values or error bars holds; a plain number for undeclared columns."""
+    """Return the quantity in a table column; for an unknown column, a plain number of that name."""
     stem = column if column in QUANTITIES else column.removesuffix("_error")
     return QUANTITIES.get(stem, TableQuantity(column))
 
 
 def add_error_bar_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns, each followed by the column of its error bar if it has one."""
+    """Return names of columns, each followed by the name of its error bar's column if it has one."""
     found = []
     for name in names:
         found += [name, f"{name}_error"] if quantity_in_column(name).has_error else [name]
@@ -174,25 +177,25 @@ def add_error_bar_columns(names: Iterable[str]) -> list[str]:
 
 
 def quantities_and_error_bars(result: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return quantities and their error bars by column; None for those that the result lacks.
+    """Return the values and error bars of quantities by column name; None for those that the result lacks.
 
     Args:
         result: a solution or a verdict on stability.
-        names: names of quantities.
+        names: names of the quantities.
     """
     found = {}
     for name in names:
         source = QUANTITIES[name].source or name
-        found[name] = _nested_attribute(result, source)
+        found[name] = _attribute_at_dotted_path(result, source)
         if isinstance(found[name], tuple):
             found[name], found[f"{name}_error"] = found[name]
         elif QUANTITIES[name].has_error:
-            found[f"{name}_error"] = _nested_attribute(result, f"{source}_error")
+            found[f"{name}_error"] = _attribute_at_dotted_path(result, f"{source}_error")
     return found
 
 
-def _nested_attribute(result: Any, source: str) -> Any:
-    """Return the attribute of a result at a dotted path; `symmetric` of a symmetric solution is the solution itself."""
+def _attribute_at_dotted_path(result: Any, source: str) -> Any:
+    """Return the attribute of a result at a dotted path; `symmetric`, if it has none, is the result itself."""
     found = result
     for attribute in source.split("."):
         if attribute == "symmetric":
@@ -203,43 +206,42 @@ def _nested_attribute(result: Any, source: str) -> Any:
 
 
 def split_token_and_cluster_axes(problem: Problem, values: np.ndarray) -> np.ndarray:
-    """Return an array with its first axis, contexts, split into tokens and clusters.
+    """Return an array whose first axis, contexts, is split into two: tokens and clusters.
 
     Args:
-        problem: with L tokens and K clusters.
-        values: (C, ...), C = L K.
+        problem: problem with the numbers of tokens and clusters.
+        values: the array, (contexts, ...).
     """
     return values.reshape(problem.tokens, problem.clusters, *values.shape[1:])
 
 
 def overlap_array_shape(problem: Problem, name: str) -> tuple[int, ...]:
-    """Return the shape of an overlap with contexts split into tokens and clusters: (L, K, ...).
+    """Return the shape of an overlap whose axis of contexts is split into two: (tokens, clusters, ...).
 
     Args:
-        problem: that the overlap belongs to.
-        name: q, V, m or theta.
+        problem: problem that the overlap belongs to.
+        name: name of the overlap: q, V, m or theta.
     """
     return (problem.tokens, problem.clusters, *overlap_array_shapes(problem.sizes)[name][1:])
 
 
 def overlaps_and_trained_numbers_by_column(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Return the entries of q, V, m, theta and the trained numbers by column, see `overlap_entry_locations`.
+    """Return the entries of q, V, m, theta and the trained numbers by the names of their table columns.
 
     Args:
-        problem: that the overlaps belong to.
-        blocks: overlaps, or their error bars or derivatives.
+        problem: problem that the overlaps belong to.
+        blocks: the overlaps, or their error bars or derivatives.
     """
-    return {
-        name: float(getattr(blocks, of).flat[place]) for name, (of, place) in overlap_entry_locations(problem).items()
-    }
+    places = locations_of_overlap_entries(problem)
+    return {name: float(getattr(blocks, of).flat[place]) for name, (of, place) in places.items()}
 
 
 def overlap_entries_by_column(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Return the entries of q, V, m and theta by column.
+    """Return the entries of q, V, m and theta by the names of their table columns.
 
     Args:
-        problem: that the overlaps belong to.
-        blocks: overlaps, or their error bars or derivatives.
+        problem: problem that the overlaps belong to.
+        blocks: the overlaps, or their error bars or derivatives.
     """
     return {
         name: value
@@ -248,22 +250,22 @@ def overlap_entries_by_column(problem: Problem, blocks: Overlaps) -> dict[str, f
     }
 
 
-def overlap_entry_locations(problem: Problem) -> dict[str, tuple[str, int]]:
-    """Return the location of every entry of q, V, m, theta and every trained number: column -> (block, flat index)."""
+def locations_of_overlap_entries(problem: Problem) -> dict[str, tuple[str, int]]:
+    """Return the array (q, V, m, theta or phi) and the flat index of every overlap entry, by its column name."""
     found = {}
     for of in OVERLAPS:
         shape = overlap_array_shape(problem, of)
         for place, index in enumerate(np.ndindex(shape)):
-            found[of + overlap_entry_suffix(index, shape)] = of, place
+            found[of + column_suffix_of_entry(index, shape)] = of, place
     return found | {f"trained_{number['name']}": ("phi", place) for place, number in enumerate(problem.trained)}
 
 
-def overlap_entry_suffix(index: Sequence[int], shape: Sequence[int]) -> str:
-    """Return the suffix of an entry's column: _1 for the token, then cluster and entry if there are several.
+def column_suffix_of_entry(index: Sequence[int], shape: Sequence[int]) -> str:
+    """Return the end of the column name of an overlap entry, such as _1 or _2_k1_12: token, cluster, columns.
 
     Args:
-        index: (token, cluster, ...) of the entry, from 0.
-        shape: shape of the overlap, (L, K, ...).
+        index: index of the entry, (token, cluster, ...), from 0.
+        shape: shape of the overlap, (tokens, clusters, ...).
     """
     text = f"_{index[0] + 1}"
     if shape[1] > 1:

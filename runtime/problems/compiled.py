@@ -1,4 +1,4 @@
-"""The cache of machine code: Numba compiles once on a machine, and loads fast afterwards."""
+"""The cache of machine code: every function is compiled by Numba once on a machine and loaded afterwards."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class CompilationOptions(AlgorithmOptions):
 
 @contextmanager
 def use_numba_cache() -> Iterator[None]:
-    """Send compiled code to the user's cache folder during this block, never next to the (perhaps read-only) sources.
+    """Make Numba use the user's cache folder during this block, not folders next to the (perhaps read-only) sources.
 
-    Functions defined in the block load it from there through `_machine_code_cache_class`.
+    Functions defined in the block load their machine code from that folder and save it there.
     """
     import numba  # slow to load, and only needed to compile
     import numba.core.dispatcher
@@ -59,11 +59,10 @@ def use_numba_cache() -> Iterator[None]:
 
 @cache
 def _machine_code_cache_class() -> type[Any]:
-    """Return a class for Numba's cache of a function that loads machine code without loading the compiler.
+    """Return a class that replaces Numba's cache of compiled functions; it loads them without loading the compiler.
 
-    It waits for a process that compiles the same function, and is safe if several save at once. Folders may be
-    read-only. Damaged files and those of other versions are compiled again and overwritten; a failure to write is
-    reported once.
+    It waits for a process that compiles the same function, and is safe if several processes save at once. Folders may
+    be read-only. Damaged files and those of other versions are replaced; a failure to write is reported once.
     """
     from llvmlite import __version__ as llvmlite
     from numba import __version__ as numba
@@ -72,18 +71,18 @@ def _machine_code_cache_class() -> type[Any]:
     from numba.core.runtime import rtsys
 
     class DamagedCacheFileError(OSError):
-        """An error that Numba's cache treats as a missing file: its content is damaged."""
+        """Error for a cache file with damaged content; Numba treats it as a missing file."""
 
     class ChecksummedCacheFile(IndexDataCacheFile):
-        """Numba's index and data files, which begin with a digest of their content, source and compiler.
+        """Numba's cache files of a function, index and machine code, each with a checksum in front.
 
-        Nothing incomplete is unpickled, and no index refers to the data of another.
+        The checksum covers content, source and compiler version, so that no incomplete or foreign file is unpickled.
         """
 
         def _checksum(self, data: bytes) -> bytes:
             return hashlib.sha256(f"{numba} {llvmlite} {self._source_stamp!r}\n".encode() + data).digest()
 
-        def _read_verified(self, path: str) -> Any:
+        def _read_if_checksum_matches(self, path: str) -> Any:
             content = Path(path).read_bytes()
             seal, data = content[:32], content[32:]
             if self._checksum(data) != seal:
@@ -96,11 +95,11 @@ def _machine_code_cache_class() -> type[Any]:
                 file.write(self._checksum(data) + data)
 
         def save(self, key: Any, data: Any) -> None:
-            """Write the machine code, then the index that refers to it.
+            """Write the machine code for a signature to its file, then the index that refers to the file.
 
             Args:
                 key: signature of the compiled function.
-                data: its machine code.
+                data: machine code of the function.
             """
             # Numba writes the index first; a process killed in between would leave it with outdated data.
             known = self._load_index()
@@ -111,7 +110,7 @@ def _machine_code_cache_class() -> type[Any]:
 
         def _load_index(self) -> Any:
             try:
-                return self._read_verified(self._index_path)
+                return self._read_if_checksum_matches(self._index_path)
             except OSError:
                 return {}
 
@@ -119,7 +118,7 @@ def _machine_code_cache_class() -> type[Any]:
             self._write_with_checksum(self._index_path, overloads)
 
         def _load_data(self, name: str) -> Any:
-            return self._read_verified(self._data_path(name))
+            return self._read_if_checksum_matches(self._data_path(name))
 
         def _save_data(self, name: str, data: Any) -> None:
             self._write_with_checksum(self._data_path(name), data)
@@ -127,7 +126,7 @@ def _machine_code_cache_class() -> type[Any]:
     located: Any = CompileResultCacheImpl._locator_classes[0]
 
     class MachineCodeLocator(located):
-        """A locator of machine code in `machine_code_folder`, which need not be writable."""
+        """A Numba locator: it tells where the machine code of a function is cached (`machine_code_folder`)."""
 
         def __init__(self, py_func: Any, py_file: str) -> None:
             self.files = py_func.__globals__.get(FILES) or (Path(py_file),)
@@ -140,11 +139,11 @@ def _machine_code_cache_class() -> type[Any]:
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> Any:
-            """Return a locator for a function; None if its file does not exist.
+            """Return the locator for a Python function; None if its source file does not exist.
 
             Args:
                 py_func: the Python function.
-                py_file: path of its source.
+                py_file: path of its source file.
             """
             return cls(py_func, py_file) if os.path.exists(py_file) else None
 
@@ -164,11 +163,11 @@ def _machine_code_cache_class() -> type[Any]:
             self._cache_file = ChecksummedCacheFile(self._cache_path, self._impl.filename_base, stamp)
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
-            """Return the machine code of a signature, waiting for a process that compiles it; None if there is none.
+            """Return the cached machine code for a signature, or None; wait if another process is compiling it.
 
             Args:
-                sig: the signature.
-                target_context: Numba's target context.
+                sig: signature (types of the arguments) of the compiled function.
+                target_context: code generation context, which Numba passes.
             """
             # Numba would load all implementations, SciPy's linear algebra included, which takes as long as a solve.
             # A compilation does so by itself; machine code needs Numba's runtime only.
@@ -186,11 +185,11 @@ def _machine_code_cache_class() -> type[Any]:
                 return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
-            """Save the machine code of a signature, and report once if that fails.
+            """Save the machine code for a signature in the cache; a failure is reported once.
 
             Args:
-                sig: the signature.
-                data: compilation result of Numba.
+                sig: signature (types of the arguments) of the compiled function.
+                data: Numba's compilation result.
             """
             try:
                 # An index is read and written as a whole: of two processes one would give away the other's file.
@@ -213,9 +212,10 @@ def _machine_code_cache_class() -> type[Any]:
 
 
 def _compilation_listener(cache: type[Any]) -> Any:
-    """Return a listener that Numba notifies when it begins and ends to compile a function with this class of cache.
+    """Return a listener that Numba notifies when the compilation of a function begins and ends.
 
-    Meanwhile that is the current step of the progress display, and a time limit interrupts it.
+    It shows compilations of functions with the given class of cache as a progress step, and lets a time limit interrupt
+    them.
     """
     from numba.core.event import Listener
 
@@ -242,9 +242,9 @@ def _compilation_listener(cache: type[Any]) -> Any:
 
 
 def machine_code_folder(*files: Path) -> Path:
-    """Return the folder of the machine code of a module, which modules of the same source code share.
+    """Return the cache folder for the machine code of a module with given source files.
 
-    Its file `SOURCE` names the files that were compiled.
+    Modules of the same source code share it; its file `SOURCE` lists the source files.
     """
     changed = [(status.st_mtime_ns, status.st_size) for status in (file.stat() for file in files)]
     return numba_cache_folder() / f"{files[0].stem}-{_cached_source_files_digest(files, tuple(changed))}"
@@ -256,7 +256,7 @@ def _cached_source_files_digest(files: tuple[Path, ...], _changed: tuple[tuple[i
 
 
 def source_files_digest(*files: Path) -> str:
-    """Return a digest of source files; generated ones contain the generator's digest, which covers imported loops."""
+    """Return a digest of the contents of source files, which identifies their machine code."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
@@ -268,6 +268,6 @@ def _write_source_list(files: tuple[Path, ...], folder: Path) -> None:
 
 @cache
 def load_compiled_loops(name: str) -> Any:
-    """Return a compiled module of `runtime/loops`, for callers other than generated code."""
+    """Return a module of `runtime/loops`, imported so that its compiled functions use the user's cache folder."""
     with use_numba_cache():
         return importlib.import_module(f"..loops.{name}", __package__)

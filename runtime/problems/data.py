@@ -29,13 +29,13 @@ class DataLawOptions(AlgorithmOptions):
     Attributes:
         significance: standard errors beyond which a mean or a correlation counts as different from zero; larger misses
             weak ones, smaller takes noise for signal.
-        dependence_warning: correlation between tokens of a sample, beyond chance, from which on a warning is given.
+        dependence_warning: correlation between tokens of a sample, in excess of chance, above which a warning is given.
         variance_tolerance: variance, relative to the largest, below which a direction counts as constant.
-        listed_columns: constant columns that a message lists.
-        binning_warning: relative error of averages over the spectrum by binning from which on a warning is given.
+        listed_columns: largest number of constant columns that a message lists.
+        binning_warning: relative error of averages over the binned spectrum from which on a warning is given.
         binning_tolerance: largest relative error by automatic binning; smaller takes more atoms.
-        spectral_points: values of z at which the error of binning is evaluated.
-        directions: random directions for kurtosis and dependence; more lower the sampling error.
+        spectral_points: number of points at which the error of binning the spectrum is evaluated.
+        directions: number of random directions for kurtosis and dependence; more lower the sampling error.
         seed: seed of the random directions.
         min_context_samples: contexts with no more samples are left out of fourth moments.
         least_squares_ratio: samples per dimension above which the teacher is fitted by plain least squares.
@@ -59,10 +59,10 @@ class TokenDependence:
     """Three measures of how strongly two tokens of a sample depend on each other given their labels.
 
     Attributes:
-        tokens: numbers, from 1, of the pair that is farthest from independent.
-        correlation: mean correlation of equal coordinates of both, Tr C_12 / sqrt(Tr C_11 Tr C_22); its standard error.
-        norm: |C_12| / sqrt(|C_11| |C_22|) of the covariances in the Frobenius norm, in any basis, without the bias of
-            finite samples; and the bound below which independent tokens stay.
+        tokens: numbers, from 1, of the two tokens: the pair that depends most on each other.
+        correlation: mean correlation of equal coordinates of both tokens, and its standard error.
+        norm: Frobenius norm of the cross-covariance relative to those of both covariances, without the bias of finite
+            samples; and the bound below which independent tokens stay.
         squares: correlation of the squared fields of both along random directions, which uncorrelated tokens may have,
             too; and its standard error.
     """
@@ -74,13 +74,13 @@ class TokenDependence:
 
     @property
     def dependence_measures_and_chance_bounds(self) -> tuple[tuple[float, float], ...]:
-        """Magnitude of each of the three measures, and the bound below which independent tokens stay by chance."""
+        """Magnitude of each of the three measures, with the bound below which independent tokens stay by chance."""
         clear = DataLawOptions.current().significance
         errors = [(abs(value), clear * error) for value, error in (self.correlation, self.squares)]
         return (errors[0], self.norm, errors[1])
 
-    def describe_dependence(self) -> str:
-        """Return the three measures of dependence and their uncertainties in words."""
+    def describe_token_dependence(self) -> str:
+        """Return a text with the three measures of dependence and their uncertainties."""
         (first, second), (value, error), (square, its) = self.tokens, self.correlation, self.squares
         return (
             f"tokens {first} and {second} have the correlation {value:.3g} +- {error:.1g} coordinate by coordinate, "
@@ -102,9 +102,9 @@ class DataLaw:
             teacher's part of the bias of ridge regression, over z between the ends of the spectrum.
         spread: 2 sqrt(d / n), the relative spread of sample eigenvalues of equal true ones.
         kurtosis: excess kurtosis of x . r over random directions r, mean and standard error; 0 for Gaussian fields.
-        taught_kurtosis: along every column of the teacher, (t,); None without a teacher.
-        norms: variance of |x|^2 over that of a Gaussian with the same covariance, 2 Tr Sigma^2; 1 for Gaussian tokens,
-            more if the scale varies from sample to sample.
+        taught_kurtosis: excess kurtosis of x . r for every column r of the teacher, (t,); None without a teacher.
+        norms: variance of |x|^2 relative to that of a Gaussian with the same covariance; 1 for Gaussian tokens, more if
+            the scale varies from sample to sample.
         dependence: dependence of the tokens of a sample given their labels, which the theory takes to be independent;
             None for one token.
 
@@ -125,7 +125,7 @@ class DataLaw:
     dependence: TokenDependence | None = None
 
     def table(self) -> str:
-        """Return the deviations of the data from the assumed law as text, one line per measure."""
+        """Return a text that lists the deviations of the data from the assumed law, one measure a line."""
         shared = (
             "" if len(self.law.gamma[0]) == 1 else f"{self.misfit:.2g} (samples alone give {self.misfit_of_noise:.2g})"
         )
@@ -137,7 +137,7 @@ class DataLaw:
             f"excess kurtosis of fields {self.kurtosis[0]:.2g} +- {self.kurtosis[1]:.1g} along random directions",
             f"excess kurtosis along the teacher {along}" if along else "",
             f"variance of |x|^2 is {self.norms:.3g} times that of a Gaussian",
-            f"within a sample {self.dependence.describe_dependence()}" if self.dependence else "",
+            f"within a sample {self.dependence.describe_token_dependence()}" if self.dependence else "",
         ]
         return "\n".join(line for line in lines if line)
 
@@ -159,8 +159,8 @@ def law_of_data(
         x: tokens, (n, L, d), or (n, d) for one token; more samples than coordinates.
         labels: cluster of every token, whole numbers from 0, (n, L); one cluster by default.
         encodings: positional encodings p_l, (L, d); none by default.
-        teacher: W*, (d, t), fields Y = x W* / sqrt(d); or the result of `fitted_teacher`, whose noise is subtracted
-            from the squared lengths; by default rows standard normal and independent of the tokens, t = 1.
+        teacher: teacher weights W*, (d, t), with fields Y = x W* / sqrt(d); or the result of `fitted_teacher`, whose
+            noise is subtracted from the squared lengths; by default one standard normal column, independent of tokens.
         atoms: number of bins of the spectrum, each with as many eigenvalues, at most d; by default bins of equal width
             in the logarithm of the eigenvalue, as many as keep their relative error of averages below 5e-4.
 
@@ -176,7 +176,7 @@ def law_of_data(
     x = convert_to_number_array(x, "x must be an array of numbers in shape (n, L, d) or (n, d)")
     x = x[:, None, :] if x.ndim == 2 else x
     if x.ndim != 3 or not x.size or not np.isfinite(x).all():
-        raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d), not {x.shape}")
+        raise InputError(f"x must be finite numbers in shape (n, L, d) or (n, d); its shape is {x.shape}")
     n, tokens, d = x.shape
     if tokens > d:
         raise InputError(
@@ -191,7 +191,7 @@ def law_of_data(
     if clusters**tokens > _MAX_ASSIGNMENTS:
         raise InputError(
             f"labels from 0 to {clusters - 1} on {tokens} tokens have {clusters}^{tokens} assignments, more than 1e6; "
-            "join labels, or give fewer tokens"
+            "merge some labels, or give fewer tokens"
         )
     if atoms is not None:
         require_whole_number("atoms", atoms, 1, d)
@@ -269,11 +269,11 @@ def law_of_data(
 
 
 def _require_enough_varying_samples(x: np.ndarray, contexts: Contexts) -> None:
-    """Raise InputError for too few samples or for coordinates that do not vary."""
+    """Raise InputError if there are too few samples or some coordinates do not vary."""
     options, (n, tokens, d) = DataLawOptions.current(), x.shape
     for (l, k), samples in contexts.items():
         if len(samples) < 2:
-            raise InputError(f"label {k} of token {l} was seen {len(samples)} times; at least 2 are needed")
+            raise InputError(f"label {k} of token {l} was seen {len(samples)} times; give at least 2 samples with it")
     if n <= d:
         raise InputError(
             f"x has shape {x.shape[::2] if tokens == 1 else x.shape}: its {n} samples have {d} coordinates, and "
@@ -284,17 +284,17 @@ def _require_enough_varying_samples(x: np.ndarray, contexts: Contexts) -> None:
         spread = np.ptp(x[samples, l], axis=0)
         still = np.flatnonzero(spread <= options.variance_tolerance * spread.max())
         if len(still):
-            named, more = ", ".join(map(str, still[: options.listed_columns])), len(still) - options.listed_columns
-            named += f" and {more} more" * (more > 0)
-            where = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (len(contexts) > tokens)
+            numbers, more = ", ".join(map(str, still[: options.listed_columns])), len(still) - options.listed_columns
+            numbers += f" and {more} more" * (more > 0)
+            of_token = f" of token {l}" * (tokens > 1) + f" where its label is {k}" * (len(contexts) > tokens)
             raise InputError(
-                f"{len(still)} of {d} columns of x are constant{where}, counted from 0: {named}; eigenvalues of "
+                f"{len(still)} of {d} columns of x are constant{of_token}, counted from 0: {numbers}; eigenvalues of "
                 "the covariance must be positive, so leave these columns out"
             )
 
 
 def _require_full_rank_covariances(gamma: np.ndarray, contexts: Contexts) -> None:
-    """Raise InputError if some linear combinations of the coordinates do not vary."""
+    """Raise InputError if the data do not vary along some linear combinations of the coordinates."""
     tolerance = DataLawOptions.current().variance_tolerance
     for own, (l, k) in zip(gamma, contexts, strict=True):
         missing = int(np.sum(own <= tolerance * own.max()))
@@ -307,15 +307,15 @@ def _require_full_rank_covariances(gamma: np.ndarray, contexts: Contexts) -> Non
 
 
 def _assumption_warnings(found: DataLaw) -> list[str]:
-    """Return a warning for every assumption of the law that the data violate noticeably."""
+    """Return one warning text for every assumption of the estimated law that the data violate noticeably."""
     words, options = [], DataLawOptions.current()
     if found.dependence and any(
         size > chance + options.dependence_warning
         for size, chance in found.dependence.dependence_measures_and_chance_bounds
     ):
         words.append(
-            f"tokens of a sample depend on each other: {found.dependence.describe_dependence()}; the theory takes them "
-            "independent given their labels, and for a loss of several tokens it may be off by more than this: "
+            f"tokens of a sample depend on each other: {found.dependence.describe_token_dependence()}; the theory "
+            "takes them independent given their labels, and for a loss of several tokens it may be off by more: "
             "compare it with a learner on the data themselves (`learning_curve`)"
         )
     if found.binning > options.binning_warning:
@@ -337,17 +337,17 @@ def _assumption_warnings(found: DataLaw) -> list[str]:
 
 
 def _mean_if_significant(mean: np.ndarray, covariance: np.ndarray, n: int) -> np.ndarray:
-    """Return the mean, or zeros if its squared length is within the sampling noise of n samples of mean zero."""
+    """Return a sample mean, or zeros if its squared length is explained by the sampling noise of n samples."""
     expected, spread = np.trace(covariance) / n, np.sqrt(2 * (covariance**2).sum()) / n
     return mean if mean @ mean - expected > DataLawOptions.current().significance * spread else np.zeros_like(mean)
 
 
 def _bin_spectrum(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> tuple[list[np.ndarray], float]:
-    """Return the coordinates in every bin of the spectrum, and the largest relative error that binning causes.
+    """Return the indices of the coordinates in every bin of the spectrum, and the relative error that binning causes.
 
     Args:
-        gamma: eigenvalues (C, d), coordinates in the order of their average.
-        squares: squares of the teacher's rows, (t, d).
+        gamma: eigenvalues of every token covariance, (contexts, d), in ascending order of their average.
+        squares: squared coordinates of the teacher's columns, (t, d).
         atoms: number of bins; None to choose it.
     """
     d = gamma.shape[1]
@@ -366,7 +366,7 @@ def _bin_spectrum(gamma: np.ndarray, squares: np.ndarray, atoms: int | None) -> 
 
 
 def _binning_error(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarray]) -> float:
-    """Return the largest relative error that binning causes in averages over the spectrum."""
+    """Return the largest relative error of averages over the spectrum that binning of the eigenvalues causes."""
     worst, points = 0.0, DataLawOptions.current().spectral_points
     sizes = np.array([len(group) for group in groups])
     for own in gamma:
@@ -386,7 +386,7 @@ def _binning_error(gamma: np.ndarray, squares: np.ndarray, groups: list[np.ndarr
 
 
 def _excess_kurtosis(fields: np.ndarray, contexts: Contexts) -> np.ndarray:
-    """Return the excess kurtosis of fields (n, L, k) within their contexts, averaged over contexts, (k,)."""
+    """Return the excess kurtosis of fields (samples, tokens, fields), averaged over contexts (token, label)."""
     values, few = [], DataLawOptions.current().min_context_samples
     for (l, _), samples in contexts.items():
         if len(samples) > few:
@@ -397,7 +397,7 @@ def _excess_kurtosis(fields: np.ndarray, contexts: Contexts) -> np.ndarray:
 
 
 def _kurtosis_along_random_directions(centred: np.ndarray, contexts: Contexts) -> tuple[float, float]:
-    """Return the excess kurtosis along random directions, and its standard error from samples and directions."""
+    """Return the mean excess kurtosis of the data along random directions, and its standard error."""
     options = DataLawOptions.current()
     count, generator = options.directions, np.random.default_rng(options.seed)
     directions = generator.standard_normal((centred.shape[2], count))
@@ -407,7 +407,7 @@ def _kurtosis_along_random_directions(centred: np.ndarray, contexts: Contexts) -
 
 
 def _most_dependent_token_pair(centred: np.ndarray) -> TokenDependence | None:
-    """Return the dependence of the pair of tokens that is farthest from independent; None for one token."""
+    """Return the dependence of the two tokens of a sample that depend most on each other; None for one token."""
     options, (n, tokens, d) = DataLawOptions.current(), centred.shape
     directions = np.random.default_rng(options.seed).standard_normal((d, options.directions))
     squares = (centred @ directions) ** 2
@@ -416,7 +416,7 @@ def _most_dependent_token_pair(centred: np.ndarray) -> TokenDependence | None:
     lengths = (centred**2).sum(axis=2)
 
     def _unbiased_squared_covariance_norm(l: int, k: int) -> float:
-        """Return the squared Frobenius norm of a covariance, without the bias of finite samples."""
+        """Return the squared Frobenius norm of the covariance of tokens l and k, without the bias of finite samples."""
         whole = float(((centred[:, l].T @ centred[:, k]) ** 2).sum())
         return (whole - float(lengths[:, l] @ lengths[:, k])) / (n * (n - 1))
 
@@ -444,7 +444,7 @@ def _most_dependent_token_pair(centred: np.ndarray) -> TokenDependence | None:
 
 
 def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
-    """Return the variance of |x|^2 over 2 Tr Sigma^2 (estimated without bias), averaged over contexts."""
+    """Return the variance of |x|^2 relative to that of a Gaussian of the same covariance, averaged over contexts."""
     ratios, few = [], DataLawOptions.current().min_context_samples
     for (l, _), samples in contexts.items():
         own, n = centred[samples, l], len(samples)
@@ -458,7 +458,7 @@ def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
 
 
 def _make_positive_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
-    """Return the Gram matrix made positive semidefinite by changing only the products of means."""
+    """Return a Gram matrix of means and teacher made positive semidefinite by changing products of means only."""
     cross, teacher = gram[:contexts, contexts:], gram[contexts:, contexts:]
     shown = cross @ np.linalg.pinv(teacher, hermitian=True) @ cross.T
     values, vectors = np.linalg.eigh(gram[:contexts, :contexts] - shown)
@@ -468,7 +468,7 @@ def _make_positive_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
 
 
 def _label_frequencies(labels: np.ndarray, clusters: int) -> np.ndarray:
-    """Return the relative frequency of every label assignment, (K,) * L."""
+    """Return the relative frequency of every assignment of labels to the tokens, one axis per token."""
     found = np.zeros((clusters,) * labels.shape[1])
     np.add.at(found, tuple(labels.T), 1.0)
     return found / len(labels)
@@ -479,9 +479,9 @@ class FittedTeacher:
     """A linear teacher that was fitted to labels.
 
     Attributes:
-        rows: W*, (d, 1), of the fit y = x W* / sqrt(d) + noise.
+        rows: the teacher W*, (d, 1), of the fit y = x W* / sqrt(d) + noise.
         noise: variance of the noise, from the residuals and the remaining degrees of freedom.
-        ridge: strength that was used, in the units of the theory (docs/conventions.md).
+        ridge: strength of the ridge of the fit, in the units of the theory (docs/conventions.md).
         covariance: covariance of the fitted rows due to the noise, (d, d).
         explained: fraction of the variance of y explained on unseen samples (leave-one-out cross-validation).
 
@@ -507,14 +507,14 @@ class FittedTeacher:
 def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeacher:
     """Fit a linear teacher to labels y = x W* / sqrt(d) + noise by regression on all samples.
 
-    With more samples than dimensions by least squares: its rows are unbiased, and `law_of_data` subtracts their noise.
-    With fewer by ridge regression; the signal that shrinkage removes is counted as noise.
+    With more samples than dimensions, the fit is by least squares: the teacher is unbiased, and `law_of_data` subtracts
+    its noise. With fewer, it is by ridge regression, and the signal that shrinkage removes is counted as noise.
 
     Args:
         x: inputs (n, d), one token.
         y: labels (n,).
         ridge: strength lambda of the risk, half the sum of squares plus lambda |W|^2 / 2; by default negligible for
-            n > 1.2 d, else the one of the least leave-one-out error.
+            n > 1.2 d, else the strength of the least leave-one-out error.
 
     Raises:
         InputError: shapes do not fit, numbers are not finite, or the ridge is not positive.
@@ -528,7 +528,7 @@ def fitted_teacher(x: Any, y: Any, *, ridge: float | None = None) -> FittedTeach
     """
     x, y = np.asarray(x, float), np.asarray(y, float).reshape(-1)
     if x.ndim != 2 or len(y) != len(x) or not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not {x.shape} and {y.shape}")
+        raise InputError(f"x (n, d) and y (n,) of finite numbers are expected, not shapes {x.shape} and {y.shape}")
     if ridge is not None:
         require_in_interval("ridge", ridge, "(0, inf)")
     n, d = x.shape

@@ -22,18 +22,19 @@ class RotationOptions(AlgorithmOptions):
     """Options of the search for rotations of the student's columns that are symmetries.
 
     Attributes:
-        test_points: random points per column at which the invariance of the loss is tested.
+        test_points: number of random points, per column, at which the invariance of the loss is tested.
     """
 
     test_points: int = 12
 
 
 def rotation_symmetry_generators(problem: Problem) -> np.ndarray:
-    """Return orthonormal antisymmetric A (k, s, s) for which X -> X exp(a A) leaves loss and regulariser unchanged.
+    """Return an orthonormal basis of the antisymmetric matrices A whose rotations exp(A) of the columns are symmetries.
 
-    The condition is linear in A, sum_lab (dloss/dX_la) (X A)_la = 0 at every point: solved at random ones.
+    X -> X exp(A) leaves loss and regulariser unchanged. The condition, that the slope of the loss along X A is 0 at
+    every X, is linear in A and is solved at random X.
     """
-    return problem.compute_once(_find_rotation_symmetry_generators)
+    return problem.cached_result_of(_find_rotation_symmetry_generators)
 
 
 def _find_rotation_symmetry_generators(problem: Problem) -> np.ndarray:
@@ -48,7 +49,7 @@ def _find_rotation_symmetry_generators(problem: Problem) -> np.ndarray:
     channel = problem.solver.channel
     generator = np.random.default_rng(11)
     none = [0.0] * (problem.tokens * s * (s + 1) // 2)
-    for labels, _ in problem.label_choices:
+    for labels, _ in problem.label_probabilities:
         constants = problem.constants(labels)
         lines = []
         for _ in range(RotationOptions.current().test_points * s):
@@ -70,18 +71,20 @@ def _find_rotation_symmetry_generators(problem: Problem) -> np.ndarray:
 def _gradient_by_finite_differences(
     channel: ChannelFunctions, x: np.ndarray, features: np.ndarray, constants: np.ndarray
 ) -> np.ndarray:
-    """Return the gradient of a loss by central differences; a discontinuous loss has no generated derivatives."""
+    """Return the gradient of a loss with respect to the student fields, by central differences."""
     steps = 1e-5 * np.eye(x.size)
     ends = [[channel.loss(*(x.ravel() + way * step), *features, constants) for way in (1, -1)] for step in steps]
     return (np.array([one - other for one, other in ends]) / 2e-5).reshape(x.shape)
 
 
-def symmetry_orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
-    """Return orthonormal tangents (n, k) of the rotation orbit through the overlaps, in units of the block scales.
+def tangents_of_symmetry_orbit(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray:
+    """Return orthonormal tangents of the orbit of overlaps under rotations that are symmetries, one per column.
+
+    Components are in units of their `block_scales`.
 
     Args:
-        turns: `rotation_symmetry_generators` of the problem, (k, s, s).
-        overlaps: a point of the orbit.
+        turns: generators of the rotations, as `rotation_symmetry_generators` returns them.
+        overlaps: the overlaps, a point of the orbit.
     """
     found = []
     for A in turns:
@@ -100,14 +103,15 @@ def symmetry_orbit_tangents(turns: np.ndarray, overlaps: Overlaps) -> np.ndarray
 
 
 def canonical_orbit_representative(problem: Problem, overlaps: Overlaps, turns: np.ndarray) -> Overlaps:
-    """Return the point of the orbit at which theta, then m, is upper triangular; remaining rotations diagonalise q.
+    """Return the standard representative of overlaps that are equivalent by rotations of the columns of W.
 
-    Unchanged unless all rotations of the columns are symmetries (a subgroup has no such simple representative).
+    In it theta, then m, is upper triangular, and remaining rotations diagonalise q. The overlaps are returned unchanged
+    unless all rotations are symmetries.
 
     Args:
-        problem: problem of the overlaps.
-        overlaps: a point of the orbit.
-        turns: `rotation_symmetry_generators` of the problem, (k, s, s).
+        problem: problem that the overlaps belong to.
+        overlaps: the overlaps.
+        turns: generators of the rotations, as `rotation_symmetry_generators` returns them.
     """
     s = problem.student_rank
     if s == 1 or len(turns) < s * (s - 1) // 2 or not np.isfinite(overlaps.pack()).all():
@@ -123,17 +127,17 @@ def canonical_orbit_representative(problem: Problem, overlaps: Overlaps, turns: 
         complement = np.linalg.svd(frame, full_matrices=True)[0][:, frame.shape[1] :] if frame.shape[1] else np.eye(s)
         _, own = np.linalg.eigh(complement.T @ overlaps.q[0] @ complement)
         frame = np.concatenate([frame, complement @ own[:, ::-1]], axis=1)
-    if np.linalg.det(frame) < 0 and not is_sign_symmetric(problem, s - 1):
+    if np.linalg.det(frame) < 0 and not is_loss_sign_symmetric(problem, s - 1):
         frame[:, -1] *= -1
     return rotate_student_columns(overlaps, frame)
 
 
-def is_sign_symmetric(problem: Problem, column: int | None = None) -> bool:
-    """Return whether the loss is invariant under a change of sign of W or of a column (tested at random points).
+def is_loss_sign_symmetric(problem: Problem, column: int | None = None) -> bool:
+    """Return whether the loss is invariant when W, or one of its columns, changes sign (tested at random points).
 
     Args:
         problem: problem with the loss.
-        column: column of W; None for all columns.
+        column: index of the column of W; None for all columns.
     """
     signs = tuple(-1 if column in (None, a) else 1 for a in range(problem.student_rank))
     sign_change = SignedPermutation(tuple(range(problem.tokens)), signs, (1,) * problem.teacher_rank)
@@ -141,11 +145,11 @@ def is_sign_symmetric(problem: Problem, column: int | None = None) -> bool:
 
 
 def rotate_student_columns(overlaps: Overlaps, frame: np.ndarray) -> Overlaps:
-    """Return the overlaps of W O for an orthogonal matrix O.
+    """Return the overlaps of the rotated weights W O for an orthogonal matrix O.
 
     Args:
-        overlaps: overlaps of W.
-        frame: O, (s, s).
+        overlaps: overlaps of the weights W.
+        frame: the matrix O, (s, s).
     """
     return Overlaps(
         q=frame.T @ overlaps.q @ frame,

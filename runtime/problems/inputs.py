@@ -50,13 +50,13 @@ _UNTRACED = {
 
 @dataclass
 class ModelFileInputs:
-    """The inputs that the execution of a model file has read so far.
+    """The files and modules that the execution of a model file has read so far.
 
     Attributes:
-        files: path -> digest of its bytes; None if there was no such file.
-        names: modules that the user's sources import, packages by their first name -> path where they were found.
-        search: sys.path at the end.
-        traced: False if other inputs were read, so that the result cannot be cached.
+        files: digest of the content of every file read, by path; None if there was no such file.
+        names: path of every module or package that the user's sources import, by name.
+        search: sys.path after the execution.
+        traced: whether these are all inputs; if not, the result cannot be cached.
     """
 
     files: dict[str, str | None] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class ModelFileInputs:
     traced: bool = True
 
     def record_input_file(self, path: str) -> None:
-        """Record a file with the digest of its present content."""
+        """Record a file as an input, with the digest of its present content."""
         path = os.path.abspath(path)
         if path in self.files or not _is_user_file(path) or path.startswith(os.path.join(cache_folder(), "")):
             return
@@ -82,37 +82,37 @@ class ModelFileInputs:
             self.traced = False
 
     def are_inputs_unchanged(self) -> bool:
-        """Return whether all recorded files and modules are unchanged."""
+        """Return whether all recorded files have the same content, and modules the same path, as when recorded."""
         importlib.invalidate_caches()
         for path, digest in self.files.items():
             again = ModelFileInputs()
             again.record_input_file(path)
             if again.files.get(path) != digest:
                 return False
-        return all(_find_module_path(name, self.search) == origin for name, origin in self.names.items())
+        return all(_path_of_importable_module(name, self.search) == origin for name, origin in self.names.items())
 
 
 @dataclass(frozen=True)
 class CachedModelExecution:
-    """The cached result of the execution of a model file."""
+    """The file in the cache that holds the result of executing a model file, with the inputs that it depends on."""
 
     path: Path
 
     @classmethod
-    def record_for_model_file(cls, file: Path, question: str, folder: Path) -> CachedModelExecution:
-        """Return the cache record of a model file, for the present working directory and sys.path.
+    def cache_record_of_model_file(cls, file: Path, question: str, folder: Path) -> CachedModelExecution:
+        """Return the cache record of a model file for the present working directory and sys.path.
 
         Args:
-            file: the model file.
-            question: everything else that the result depends on, as text.
-            folder: folder of the records.
+            file: path of the model file.
+            question: text that states everything else that the result depends on.
+            folder: folder of all such records.
         """
         known = [str(file.resolve()), os.path.abspath(""), question, __version__, sys.version, *dict.fromkeys(sys.path)]
         digest = hashlib.sha256(repr(known).encode()).hexdigest()[:16]
         return cls(folder / f"{file.stem}-{digest}.json")
 
     def load_cached_result(self) -> Any:
-        """Return the cached result; None if the file must be executed."""
+        """Return the cached result; None if there is none or an input has changed since."""
         try:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             inputs = ModelFileInputs(kept["files"], kept["names"], kept["search"])
@@ -121,11 +121,11 @@ class CachedModelExecution:
             return None
 
     def save_result_with_inputs(self, inputs: ModelFileInputs, answer: Any) -> None:
-        """Save a result with the inputs that it depends on, if all of them are known.
+        """Save a result of an execution in the cache, unless some of its inputs are unknown.
 
         Args:
-            inputs: inputs that the execution has read.
-            answer: the result, as JSON allows.
+            inputs: files and modules that the execution has read.
+            answer: the result, of types that JSON allows.
         """
         if not inputs.traced:
             self.path.unlink(missing_ok=True)
@@ -136,20 +136,20 @@ class CachedModelExecution:
 
 
 class SourceOnlyLoader(SourceFileLoader):
-    """A loader that compiles from source each time, as bytecode identifies its source by size and seconds only."""
+    """An import loader that compiles modules from source each time, without bytecode files."""
 
     def get_code(self, fullname: str) -> CodeType:
-        """Return the code compiled from source; bytecode is neither read nor written."""
+        """Return the code object of a module, compiled from its source; bytecode is neither read nor written."""
         path = self.get_filename(fullname)
         return self.source_to_code(self.get_data(path), path)
 
 
 class _UserModuleFinder:
-    """A finder like PathFinder that makes the user's sources be compiled again."""
+    """An import finder like `PathFinder`, except that the user's modules are compiled from source each time."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the import spec of a module, as `PathFinder.find_spec` does.
+        """Return the import specification of a module, as `PathFinder.find_spec` does; None if it is not found.
 
         Args:
             name: name of the module.
@@ -167,7 +167,7 @@ _inputs: ModelFileInputs | None = None  # of the file that is being executed
 
 @contextmanager
 def record_model_file_inputs() -> Iterator[ModelFileInputs]:
-    """Execute model code in the block as a fresh process would, and record the files and modules that it reads."""
+    """Record the files and modules that model code in this block reads; it runs as in a fresh process."""
     global _inputs
     if _inputs is not None:
         yield _inputs
@@ -207,10 +207,10 @@ def record_model_file_inputs() -> Iterator[ModelFileInputs]:
 
 
 def _unload_user_package(top: str, inputs: ModelFileInputs) -> dict[str, ModuleType]:
-    """Remove a package of the user from sys.modules, so that it is imported again, and return its modules."""
-    inputs.names[top] = _find_module_path(top, sys.path)
+    """Remove a user's package from sys.modules, so that it is imported again, and return the removed modules."""
+    inputs.names[top] = _path_of_importable_module(top, sys.path)
     held = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == top}
-    origins = [_module_path(module) for module in held.values()] or [inputs.names[top]]
+    origins = [_path_of_loaded_module(module) for module in held.values()] or [inputs.names[top]]
     if not any(map(_is_user_file, origins)):
         inputs.traced = inputs.traced and (top in _DETERMINED or inputs.names[top] is None)
         return {}
@@ -223,12 +223,12 @@ def _unload_user_package(top: str, inputs: ModelFileInputs) -> dict[str, ModuleT
     return held
 
 
-def _module_path(module: ModuleType) -> str | None:
+def _path_of_loaded_module(module: ModuleType) -> str | None:
     return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
-def _find_module_path(name: str, search: list[str]) -> str | None:
-    """Return the path of a module or package; None if there is none."""
+def _path_of_importable_module(name: str, search: list[str]) -> str | None:
+    """Return the path from which a module or package of this name would be imported; None if there is none."""
     for finder in sys.meta_path:
         if not hasattr(finder, "find_spec"):
             continue
@@ -240,7 +240,7 @@ def _find_module_path(name: str, search: list[str]) -> str | None:
 
 @cache
 def _library_folders() -> tuple[str, ...]:
-    """Return the folders of Python, of installed packages and of saddleforge."""
+    """Return the folders of Python itself, of installed packages and of saddleforge, whose files are not the user's."""
     import saddleforge.derive
     import saddleforge.generated
 
@@ -257,7 +257,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _is_user_file(path: str | None) -> bool:
-    """Return whether a file is the user's, not part of Python or of an installed package."""
+    """Return whether a file is the user's, that is, no part of Python or of an installed package."""
     if not path:
         return False
     path = os.path.abspath(path)
@@ -268,7 +268,7 @@ _hook_installed = False
 
 
 def _install_audit_hook() -> None:
-    """Install the audit hook for opened files, once: it cannot be removed."""
+    """Install Python's audit hook that records opened files; once, since it cannot be removed."""
     global _hook_installed
     if not _hook_installed:
         _hook_installed = True

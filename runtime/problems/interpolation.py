@@ -1,4 +1,4 @@
-"""Straight lines of arrays: a parameter of a problem that a single number varies."""
+"""Straight lines of arrays: array parameters that a single number moves between two values."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _SCALE = re.compile(r"scale_(\w+)")
 
 
 def parse_scale_factor_name(name: str) -> str | None:
-    """Return the parameter name A that the name scale_A contains; None for any other name."""
+    """Return A for a name of the form scale_A, the factor on an array parameter A; None for any other name."""
     found = _SCALE.fullmatch(name)
     return found[1] if found else None
 
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """A straight line of arrays, (1 - t) first + t last, as the value of an array parameter.
+    """A straight line (1 - t) first + t last of arrays, given as the value of an array parameter.
 
     A parameter A given so begins at t = 0, and t is the scalar parameter path_A of the problem: vary it along a curve
     or an axis of a sweep, or locate its threshold. It may leave [0, 1].
 
     Attributes:
         first, last: end points at t = 0 and t = 1, numbers or nested lists of the parameter's shape.
-        position: t.
+        position: the position t on the line.
 
     Raises:
-        InputError: the ends are not arrays of numbers of one shape.
+        InputError: the end points are not arrays of numbers of the same shape.
 
     Example:
         >>> rows = sf.Between([[0.5, 0.5], [0.5, 0.5]], [[0.6, 0.4], [0.4, 0.6]])
@@ -53,19 +53,19 @@ class Between:
             object.__setattr__(self, name, end)
         if self.first.shape != self.last.shape:
             raise InputError(
-                f"the end points of a line have shapes {self.first.shape} and {self.last.shape}; give them one shape"
+                f"the end points of a line have shapes {self.first.shape} and {self.last.shape}; give two of one shape"
             )
 
     @property
     def value(self) -> np.ndarray:
-        """The array at the present position t."""
+        """The array at the line's position t."""
         return np.asarray((1 - self.position) * self.first + self.position * self.last)
 
-    def at(self, position: float) -> Between:
-        """Return the same line at another position t."""
+    def at_position(self, position: float) -> Between:
+        """Return the same line, set to another position t."""
         return replace(self, position=position)
 
     @property
-    def ends(self) -> dict[str, Any]:
-        """The two end points of the line, for JSON."""
+    def end_points(self) -> dict[str, Any]:
+        """The two end points of the line as nested lists, for JSON."""
         return {"from": self.first.tolist(), "to": self.last.tolist()}

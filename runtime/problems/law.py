@@ -16,15 +16,18 @@ _ROUNDING = 1e-10  # of probabilities, Gram matrices and their products, relativ
 
 @dataclass(frozen=True)
 class TokenLaw:
-    """The joint law of labels, token covariances, means and teacher; contexts c = (l, k), k fastest, C = L K of them.
+    """The joint law of cluster labels, token covariances, token means and teacher, as numbers.
+
+    A context c is a pair of a token and a cluster, ordered by token, then by cluster. tau_c is the mean of its tokens
+    plus their encoding and pi the teacher, as coordinates in the common eigenbasis; atoms are groups of eigenvalues.
 
     Attributes:
-        labels: p(k_1, ..., k_L), shape (K,) * L.
+        labels: probability of every assignment of clusters to the L tokens, one axis per token.
         weights: probability of each spectral atom, (atoms,).
-        gamma: eigenvalue of Sigma_c in each atom, (atoms, C).
-        gram: E[z z^T] for z = (tau_1..tau_C, pi_1..pi_t) in each atom, (atoms, C + t, C + t).
-        teacher_means: m*_c, (C, t).
-        rows: probabilities (n,) and values (n, t) of the teacher's rows, or None where they are Gaussian.
+        gamma: eigenvalue of every context's token covariance in each atom, (atoms, contexts).
+        gram: Gram matrix of all tau_c and the t teacher columns in each atom, (atoms, contexts + t, contexts + t).
+        teacher_means: overlap of every context's mean with the teacher, (contexts, t).
+        rows: probabilities and values (values, t) of the teacher's rows if these are discrete; None if Gaussian.
     """
 
     labels: np.ndarray
@@ -39,9 +42,9 @@ class TokenLaw:
         """Return the law of the tokens built from arrays, after checking that it is valid.
 
         Args:
-            arrays: arrays of a generated module's `law` or of `Tokens`, by name.
-            tokens: L.
-            clusters: K.
+            arrays: arrays by name, as the generated function `law` and `Tokens.exact_arrays_of_law` return them.
+            tokens: number of tokens of a sample.
+            clusters: number of clusters of a token.
 
         Raises:
             InputError: probabilities, eigenvalues or Gram matrices are not valid; the message says which.
@@ -58,14 +61,14 @@ class TokenLaw:
         return law
 
     def with_spectrum(self, spectrum: np.ndarray) -> TokenLaw:
-        """Return the law with another joint spectrum of the covariances, independent of (tau, pi) within each atom.
+        """Return the law with another joint spectrum of the token covariances, independent of means and teacher.
 
         Args:
-            spectrum: (atoms, 2) or (atoms, 1 + C): weight, then the eigenvalue of every context (one for all); an
-                additional column, (atoms, 2 + C), is a factor on the second moments of the teacher's rows.
+            spectrum: one row per atom: its weight, then one eigenvalue for all contexts (token, cluster) or one for
+                each; a further column is a factor on the second moments of the teacher's rows.
 
         Raises:
-            InputError: there is such a factor, and the teacher's rows are discrete or overlap means or encodings.
+            InputError: that factor is given, but the teacher's rows are discrete or overlap with means or encodings.
         """
         contexts = self.gamma.shape[1]
         weights, taught = spectrum[:, 0], spectrum[:, 1 + contexts :]
@@ -93,34 +96,34 @@ class TokenLaw:
 
     @cached_property
     def rho(self) -> np.ndarray:
-        """Mean eigenvalue Tr Sigma_c / d of every context, (C,)."""
+        """Mean eigenvalue (trace over d) of the token covariance of every context (token, cluster), (contexts,)."""
         return self.weights @ self.gamma
 
     @cached_property
     def rho_star(self) -> np.ndarray:
-        """Teacher overlap rho*_c = E[gamma_c pi pi^T], (C, t, t)."""
+        """Covariance of the teacher fields in every context (token, cluster), (contexts, t, t)."""
         contexts = self.gamma.shape[1]
         return np.einsum("a,ac,aij->cij", self.weights, self.gamma, self.gram[:, contexts:, contexts:])
 
     @property
-    def contexts_with_means(self) -> np.ndarray:
-        """Mask of the contexts whose mean plus encoding tau_c is not zero, (C,); in all others m_c = 0."""
+    def contexts_with_nonzero_mean(self) -> np.ndarray:
+        """Mask of the contexts (token, cluster) whose mean plus encoding is not zero; in the others m is 0."""
         contexts = self.gamma.shape[1]
         return np.any(np.diagonal(self.gram, axis1=1, axis2=2)[:, :contexts] != 0, axis=0)
 
     @property
     def encodings_taught(self) -> np.ndarray:
-        """Overlap of encodings and teacher p_l^T W* / sqrt(d), the part of E[tau pi^T] not due to means, (L, t)."""
+        """Overlap p_l^T W* / sqrt(d) of every token's positional encoding p_l with the teacher, (L, t)."""
         tokens = self.labels.ndim
-        return self._encoding_overlaps().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
+        return self._teacher_overlaps_of_encodings().reshape(tokens, -1, self.teacher_means.shape[1])[:, 0]
 
-    def _encoding_overlaps(self) -> np.ndarray:
-        """Return E[tau_c pi^T] - m*_c, (C, t)."""
+    def _teacher_overlaps_of_encodings(self) -> np.ndarray:
+        """Return the overlap of the encoding with the teacher for every context (token, cluster), (contexts, t)."""
         contexts = self.gamma.shape[1]
         return np.einsum("a,acb->cb", self.weights, self.gram[:, :contexts, contexts:]) - self.teacher_means
 
     def refuse_invalid_law(self) -> None:
-        """Raise InputError if the law of the tokens is not valid."""
+        """Raise InputError unless probabilities, eigenvalues and Gram matrices form a valid law of the tokens."""
         for name, values in (("label probabilities", self.labels), ("spectral weights", self.weights)):
             if np.any(values < 0) or abs(values.sum() - 1) > _ROUNDING:
                 raise InputError(f"{name} must be non-negative and add up to 1; they add up to {values.sum():.12g}")
@@ -129,21 +132,21 @@ class TokenLaw:
                 f"eigenvalues gamma of the token covariances must be positive; the lowest is {np.min(self.gamma):.6g}"
             )
         for atom, matrix in enumerate(self.gram):
-            where = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
+            of_atom = "" if len(self.gram) == 1 else f" of spectral atom {atom}"
             if np.abs(matrix - matrix.T).max() > _ROUNDING:
-                raise InputError(f"the Gram matrix of encodings and teacher{where} is not symmetric")
+                raise InputError(f"the Gram matrix of encodings and teacher{of_atom} is not symmetric; correct it")
             lowest = np.linalg.eigvalsh(matrix)[0]
             if lowest < -_ROUNDING:
                 raise InputError(
-                    f"the products of means, encodings and teacher's rows{where} are not positive semidefinite "
+                    f"the products of means, encodings and teacher's rows{of_atom} are not positive semidefinite "
                     f"(lowest eigenvalue {lowest:.6g}): no such vectors exist; the product of a vector of length l "
                     "with itself is l**2, with its opposite -l**2"
                 )
-        beyond = self._encoding_overlaps().reshape(*self.encodings_taught.shape[:1], -1, self.teacher_means.shape[1])
+        beyond = self._teacher_overlaps_of_encodings().reshape(self.labels.ndim, -1, self.teacher_means.shape[1])
         if np.abs(beyond - beyond[:, :1]).max() > _ROUNDING * (1 + np.abs(self.gram).max()):
             raise InputError(
                 "the Gram matrix and the teacher means imply overlaps of teacher and encoding that differ between the "
-                "clusters of a token, which share one encoding: no such vectors exist"
+                "clusters of a token, which share one encoding: no such vectors exist; correct one of the two"
             )
         if self.rows is not None:
             shares, values = self.rows
@@ -158,4 +161,4 @@ class TokenLaw:
                 )
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:
-                raise InputError(f"the teacher overlap rho* of context {context} is not positive definite")
+                raise InputError(f"the teacher overlap rho* of context {context} is not positive definite; correct it")

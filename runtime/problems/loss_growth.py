@@ -17,12 +17,12 @@ class UnboundedRayOptions(AlgorithmOptions):
     """Options of the search for rays along which a loss is unbounded below; more rays and steps find rarer ones.
 
     Attributes:
-        rays: random directions drawn.
-        descents: the lowest of these that are improved by random changes of direction.
-        descent_steps: changes tried for each.
+        rays: number of random directions drawn.
+        descents: number of those with the lowest losses that are improved by random changes of direction.
+        descent_steps: number of changes tried for each.
         min_distance: distance |X| down to which a loss that overflows is evaluated for its sign.
-        growth_ratio: ratio of values at ten times the distance that shows a fall: that of a logarithm is less, that of
-            a square root more.
+        growth_ratio: ratio of losses at ten times the distance that counts as a fall; it excludes a logarithm and
+            includes a square root.
         quadratic_power: power of the distance beyond which no quadratic penalty bounds the fall.
     """
 
@@ -39,10 +39,10 @@ class UnboundedRay:
     """A ray along which a loss is unbounded below.
 
     Attributes:
-        ray: unit vector, (D,).
-        distance: largest distance tried along it at which the loss is a number.
-        value: the loss there.
-        power: p of the fall, as -distance^p; infinite if faster than any power.
+        ray: unit vector along the ray, (fields,).
+        distance: largest distance tried along it at which the loss is finite.
+        value: the loss at that distance.
+        power: exponent p of the fall as -distance^p; infinite if it is faster than any power.
     """
 
     ray: np.ndarray
@@ -52,22 +52,22 @@ class UnboundedRay:
 
     @property
     def is_faster_than_quadratic(self) -> bool:
-        """Whether the loss falls faster than any ridge or fixed norm of the weights can bound."""
+        """Whether the loss falls faster than -distance^2, so that neither a ridge nor fixed norms bound the risk."""
         return self.power > UnboundedRayOptions.current().quadratic_power
 
     @property
     def curvature(self) -> float:
-        """Curvature k if the loss falls as -k |X|^2 / 2; nearly zero if it falls more slowly."""
+        """Curvature k of a loss that falls as -k |X|^2 / 2 along the ray; nearly zero if it falls more slowly."""
         return -2 * self.value / self.distance**2
 
 
 def find_unbounded_rays(
     loss: Callable[[np.ndarray], float], size: int, generator: np.random.Generator
 ) -> list[UnboundedRay]:
-    """Return the rays along which a loss is unbounded below, among random rays and improvements of the lowest ones.
+    """Return the rays along which a loss is unbounded below, found among random rays.
 
     Args:
-        loss: loss as a function of the fields X, (size,).
+        loss: the loss as a function of the vector of student fields X.
         size: number of fields.
         generator: generator of the random directions.
     """
@@ -85,12 +85,12 @@ def find_unbounded_rays(
                 if value < lowest:
                     ray, lowest = turned, value
             rays = np.concatenate([rays, ray[None]])
-    found = (_test_unbounded_along_ray(loss, ray) for ray in rays)
+    found = (_measure_fall_along_ray(loss, ray) for ray in rays)
     return [fall for fall in found if fall is not None]
 
 
-def _test_unbounded_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> UnboundedRay | None:
-    """Return how a loss falls without bound along one ray; None if it seems bounded below there."""
+def _measure_fall_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> UnboundedRay | None:
+    """Return the ray with the way the loss falls along it; None if the loss seems bounded below there."""
     ratio = UnboundedRayOptions.current().growth_ratio
     values = np.array([loss_with_signed_overflow(loss, distance * ray) for distance in _DISTANCES])
     infinite = np.flatnonzero(~np.isfinite(values))
@@ -105,11 +105,11 @@ def _test_unbounded_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarr
 
 
 def loss_with_signed_overflow(loss: Callable[[np.ndarray], float], x: np.ndarray) -> float:
-    """Return the loss at X; if it overflows, infinity with the sign of the loss at smaller X.
+    """Return the loss at fields X; if it overflows, infinity with the sign of the loss at smaller X.
 
     Args:
-        loss: loss as a function of the fields X.
-        x: fields X, (D,).
+        loss: the loss as a function of the vector of student fields X.
+        x: the student fields X, (fields,).
     """
     try:
         value = loss(x)

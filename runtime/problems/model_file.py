@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..base.budget import interrupt_at_time_limit
 from ..base.errors import InputError, TimeLimitError, describe_exception, describe_unknown_name, require_whole_number
-from ..base.files import convert_os_errors, require_readable_to_end
+from ..base.files import convert_os_errors, require_readable_file
 from ..derive.errors import ModelError
 from .catalogue import model_catalogue, unknown_model_error
 from .inputs import SourceOnlyLoader, record_model_file_inputs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def restore_process_state() -> Iterator[None]:
     """Restore the working directory, the environment, sys.path, sys.argv and the standard streams after the block.
 
-    It undoes changes that a model file makes to the process that executes it.
+    This undoes changes that a model file makes to the process that executes it.
     """
     try:
         folder: str | None = os.getcwd()
@@ -52,7 +52,7 @@ def restore_process_state() -> Iterator[None]:
 
 @restore_process_state()
 def load_symbolic_model(model: Any) -> Any:
-    """Return the Model of a catalogue name or a path; a Model is returned unchanged. Imports SymPy.
+    """Return the symbolic Model with a catalogue name or in a model file; a Model is returned unchanged.
 
     Raises:
         InputError: there is no such model.
@@ -80,9 +80,9 @@ _FILE_AND_NAME = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
 
 
 def parse_model_path(model: str | Path) -> tuple[Path | None, str]:
-    """Return path and model name of `FILE.py:NAME`, after checking that the file is readable; None for other names.
+    """Split `FILE.py:NAME` into the path of a model file and the name of a model in it.
 
-    `file.py:name` is the model of that name; without a name the file must have a single model, and the name is empty.
+    Without `:NAME` the name is empty. For text that is no path, such as a catalogue name, the path is None.
 
     Raises:
         InputError: the file cannot be read.
@@ -93,7 +93,7 @@ def parse_model_path(model: str | Path) -> tuple[Path | None, str]:
     if not (text.endswith(".py") or os.sep in text):
         return None, ""
     with convert_os_errors(f"model file {path}"):
-        require_readable_to_end(path, again=True).read_bytes()
+        require_readable_file(path, again=True).read_bytes()
     return path, name
 
 
@@ -102,14 +102,14 @@ def derivation(model: Any, *, names: dict[str, str] | None = None, rsb: int = 0,
 
     Args:
         model: a catalogue name, a path to a model file, or a Model.
-        names: symbols of your own in LaTeX, {"theta": "T", "omega": "a"}: a parameter of the model, or else a symbol of
-            the theory. Conjugates follow.
+        names: symbols of your own in LaTeX for parameters of the model or symbols of the theory, such as
+            {"theta": "T", "omega": "a"}. Conjugates follow.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
         sizes: tokens, student_rank, teacher_rank, clusters, if the model leaves them free.
 
     Raises:
         InputError: there is no such model or size, or rsb is not 0, 1 or 2.
-        ModelError: the model is not well posed there, or a name is unknown or would stand for two things.
+        ModelError: the model is not well posed at these sizes, or a symbol is unknown or would stand for two things.
 
     Example:
         >>> derived = sf.derivation("ridge_regression")
@@ -135,7 +135,7 @@ def execute_model_file(path: Path, wanted: str = "") -> Any:
         wanted: name of the model; empty if the file defines a single one.
 
     Raises:
-        InputError: the file fails, has no model of that name, or, without a name, not exactly one model.
+        InputError: the file fails, has no model of that name or, if no name is given, not exactly one model.
     """
     from ..derive.authoring.mistakes import describe_expected_call, describe_last_error_line
     from ..derive.authoring.model import Model  # SymPy
@@ -143,7 +143,7 @@ def execute_model_file(path: Path, wanted: str = "") -> Any:
     name = f"saddleforge_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=SourceOnlyLoader(name, str(path)))
     if spec is None or spec.loader is None:
-        raise InputError(f"model file {path}: not a Python file")
+        raise InputError(f"model file {path} is not a Python file; give a file with the suffix .py")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.resolve().parent))
     try:
@@ -154,11 +154,11 @@ def execute_model_file(path: Path, wanted: str = "") -> Any:
     except (TimeLimitError, KeyboardInterrupt):
         raise
     except SystemExit as error:
-        raise InputError(f"model file {path} ended the program (exit {error.code})") from error
+        raise InputError(f"model file {path} ended the program (exit {error.code}); remove that call") from error
     except BaseException as error:
         line = describe_last_error_line(error, path)
-        said = f"{describe_exception(error)}{describe_expected_call(error)}"
-        raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {said}") from error
+        reason = f"{describe_exception(error)}{describe_expected_call(error)}"
+        raise InputError(f"model file {path} fails{' in ' if line else ''}{line}: {reason}") from error
     models = {key: value for key, value in vars(module).items() if isinstance(value, Model)}
     known = ", ".join(models) or "none"
     if wanted:
@@ -167,17 +167,17 @@ def execute_model_file(path: Path, wanted: str = "") -> Any:
         return models[wanted]
     distinct = list({id(value): value for value in models.values()}.values())
     if len(distinct) != 1:
-        which = f" ({known}): name one, as {path}:{next(iter(models), '')}"
+        advice = f" ({known}): name one, as {path}:{next(iter(models), '')}"
         if not models:
             functions = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name]
-            which = f"; a model is a function below @sf.model(...), as {', '.join(functions) or 'its loss'} is not"
-        raise InputError(f"model file {path} defines {len(distinct)} models{which}")
+            advice = f"; a model is a function below @sf.model(...), as {', '.join(functions) or 'its loss'} is not"
+        raise InputError(f"model file {path} defines {len(distinct)} models{advice}")
     return distinct[0]
 
 
 @contextmanager
 def _make_exit_raise_exception() -> Iterator[None]:
-    """Make os._exit and os.abort raise SystemExit during this block, as exit does."""
+    """Make os._exit and os.abort raise SystemExit during this block instead of ending the process."""
 
     def raise_system_exit(code: int = 1) -> NoReturn:
         raise SystemExit(code)
@@ -193,11 +193,11 @@ def _make_exit_raise_exception() -> Iterator[None]:
 
 
 def model_structure_at_sizes(model: Any, sizes: dict[str, int]) -> Any:
-    """Return the structure of a symbolic Model at given sizes.
+    """Return the complete structural sizes of a symbolic Model after changing some of them.
 
     Args:
         model: a symbolic Model.
-        sizes: structural sizes that differ from its defaults, by name.
+        sizes: numbers of tokens, columns or clusters to change, by name.
 
     Raises:
         InputError: the model does not allow these sizes.

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ObservableFormula:
-    """An observable that is a formula of the overlaps.
+    """An observable of a solution that is a formula of its overlaps.
 
     Attributes:
-        meaning: in words.
-        latex: its symbol.
-        value: (problem, overlaps) -> the number.
+        meaning: description in words.
+        latex: symbol in LaTeX.
+        value: function of problem and overlaps that returns the observable.
         needs: requirement on the problem, in words.
-        is_defined: problem -> whether it meets the requirement.
+        is_defined: function that tells whether a problem meets the requirement.
     """
 
     meaning: str
@@ -37,12 +37,13 @@ class ObservableFormula:
 
 
 def alignment(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the mean squared canonical correlation of the student's fields and the teacher's, docs/theory.md (7.9).
+    """Return the alignment with the teacher: the mean squared canonical correlation of student and teacher fields.
 
-    In [0, 1]; for one column each the squared cosine of the angle between W and W*. nan if q is singular (W = 0).
+    It is in [0, 1] (docs/theory.md (7.9)); for one column each it is the squared cosine of the angle between W and W*.
+    It is nan if q is singular, as for W = 0.
 
     Args:
-        problem: problem of the overlaps.
+        problem: problem that the overlaps belong to.
         overlaps: overlaps of the student and the teacher.
     """
     try:
@@ -51,8 +52,8 @@ def alignment(problem: Problem, overlaps: Overlaps) -> float:
     except np.linalg.LinAlgError:
         return np.nan
     shares = np.zeros(problem.contexts)
-    for labels, probability in problem.label_choices:
-        np.add.at(shares, problem.context_indices(labels), probability / problem.tokens)
+    for labels, probability in problem.label_probabilities:
+        np.add.at(shares, problem.token_cluster_indices(labels), probability / problem.tokens)
     return float(shares @ np.trace(explained, axis1=1, axis2=2) / problem.teacher_rank)
 
 
@@ -68,11 +69,11 @@ FORMULAS = {
 
 
 class ObservablesMixin:
-    """A result with observables that its overlaps determine, each as attributes NAME and NAME_error.
+    """Base class of results: observables of the overlaps as attributes NAME (value) and NAME_error (error bar).
 
     Attributes:
-        observed: the test error (`test_error`; further metrics `test_error_NAME`) and `FORMULAS`, by name: value and
-            error bar. Undefined ones are missing here, and nan as attributes.
+        observed: pairs of value and error bar by name: `test_error`, further metrics `test_error_NAME`, and the
+            formulas in `FORMULAS`. Undefined ones are missing here; as attributes they are nan.
     """
 
     observed: Mapping[str, tuple[float, float]]
@@ -82,7 +83,7 @@ class ObservablesMixin:
 
     @property
     def test_error(self) -> float:
-        """Test error E metric(h, Y, k, u) of the first metric, docs/theory.md section 7; nan without a metric."""
+        """Test error: the average of the first metric over new samples (docs/theory.md section 7); nan without one."""
         return self._observable_with_error("test_error")[0]
 
     @property

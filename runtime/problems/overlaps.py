@@ -1,4 +1,4 @@
-"""Order parameters as arrays, packed into the vector of their independent components and back."""
+"""Order parameters (overlaps) as arrays, and as the vector of their independent components ("packed")."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..base.hints import AttributeErrorHints
 from ..base.options import AlgorithmOptions
 
 Sizes = tuple[int, int, int, int]
-"""(C, s, t, P): contexts, student and teacher columns, trained numbers."""
+"""Numbers of contexts, of columns of W, of columns of W* and of trained numbers."""
 
 OVERLAPS = ("q", "V", "m", "theta")
 
 
 @dataclass(frozen=True)
 class ColumnScaleOptions(AlgorithmOptions):
-    """Options of the scales of columns of W of different norms.
+    """Options of the scales by which errors in columns of W of different norms are measured.
 
     Attributes:
         min_column: diagonal entry of a column, relative to the largest, below which its scale no longer shrinks.
@@ -33,14 +33,14 @@ class ColumnScaleOptions(AlgorithmOptions):
 
 @cache
 def overlap_array_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of q, V, m and theta, which are those of their conjugates."""
+    """Return the array shapes of the overlaps q, V, m and theta by name; their conjugates have the same."""
     contexts, s, t, _ = sizes
     return {"q": (contexts, s, s), "V": (contexts, s, s), "m": (contexts, s), "theta": (contexts, s, t)}
 
 
 @cache
 def packed_overlap_slices(sizes: Sizes) -> dict[str, slice]:
-    """Return the slices of the packed vector that hold q, V, m, theta and phi, in this order."""
+    """Return the slices of the packed vector that hold q, V, m, theta and the trained numbers phi, by name."""
     contexts, s, t, trained = sizes
     half = contexts * s * (s + 1) // 2
     counts = {"q": half, "V": half, "m": contexts * s, "theta": contexts * s * t, "phi": trained}
@@ -50,7 +50,10 @@ def packed_overlap_slices(sizes: Sizes) -> dict[str, slice]:
 
 @cache
 def _block_numbers_of_packed_components(sizes: Sizes) -> tuple[tuple[slice, ...], np.ndarray]:
-    """Return the slices of the packed vector, and the block number of every component (each phi is its own block)."""
+    """Return the slices of the packed vector for q, V, m, theta and phi, and the block number of every component.
+
+    The blocks are q, V, m, theta, and every trained number phi by itself.
+    """
     places = tuple(packed_overlap_slices(sizes).values())
     numbers = np.concatenate([np.full(place.stop - place.start, n) for n, place in enumerate(places)])
     numbers[places[-1]] += np.arange(sizes[3])
@@ -59,13 +62,13 @@ def _block_numbers_of_packed_components(sizes: Sizes) -> tuple[tuple[slice, ...]
 
 @cache
 def upper_triangle_indices(s: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns of the entries on and above the diagonal of an s x s matrix, in row order."""
+    """Return row and column indices of the entries on and above the diagonal of an s x s matrix, in row order."""
     return np.triu_indices(s)
 
 
 @cache
 def _packed_positions_of_q_and_V(sizes: Sizes) -> dict[str, np.ndarray]:
-    """Return the positions in the packed vector of the entries of q and V, (C, s, s)."""
+    """Return for every entry of q and of V its position in the packed vector, two arrays (contexts, s, s)."""
     contexts, s, _, _ = sizes
     rows, columns = upper_triangle_indices(s)
     order = np.empty((s, s), int)
@@ -75,18 +78,18 @@ def _packed_positions_of_q_and_V(sizes: Sizes) -> dict[str, np.ndarray]:
 
 
 def packed_vector_length(sizes: Sizes) -> int:
-    """Return the length of the packed vector: independent components of the overlaps, and trained numbers."""
+    """Return the length of the packed vector: the number of independent overlap components and trained numbers."""
     return packed_overlap_slices(sizes)["phi"].stop
 
 
 def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return for every packed component the scale of its block (q, V, m, theta or phi), (n,).
+    """Return for every component of a packed vector the typical size of its block (q, V, m, theta or phi).
 
-    The largest |q| and |V|; for m at least |q|^(1/2), for theta at least |q|; for each phi |phi|, but at least 1.
+    It is the largest |q| and |V|; for m at least |q|^(1/2); for theta at least |q|; for a trained number at least 1.
 
     Args:
-        u: packed overlaps, (n,).
-        sizes: (C, s, t, P).
+        u: packed overlaps, (components,).
+        sizes: numbers of contexts, columns of W, columns of W* and trained numbers.
     """
     (in_q, in_V, in_m, in_theta, in_phi), numbers = _block_numbers_of_packed_components(sizes)
     entries = [abs(entry) for entry in u.tolist()]
@@ -96,10 +99,10 @@ def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
 
 
 def student_column_scales(overlaps: Overlaps) -> np.ndarray:
-    """Return the relative scale of the columns of W that every packed component belongs to, (n,).
+    """Return for every component of a packed vector the size of its columns of W, relative to the largest column.
 
-    The geometric mean of their diagonal entries in q or V, relative to the largest; for m and theta the square root of
-    that in q; 1 for a single column. Block scales are those of the largest column.
+    For q and V this is the geometric mean of two diagonal entries, relative to the largest one; for m and theta the
+    square root of the diagonal entry of q; 1 if W has a single column.
     """
     contexts, s, t, numbers = overlaps.sizes
     if s == 1:
@@ -114,9 +117,10 @@ def student_column_scales(overlaps: Overlaps) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Overlaps(AttributeErrorHints):
-    """Order parameters q, V (C, s, s) symmetric, m (C, s), theta (C, s, t) of C contexts.
+    """The order parameters of a state: arrays q, V (contexts, s, s), m (contexts, s), theta (contexts, s, t).
 
-    A context is a (token, cluster) pair, cluster fastest. phi (P,) are the O(1) numbers trained with the weights.
+    A context is a pair of a token and a cluster, ordered by token, then by cluster. phi are the scalars that are
+    trained together with the weights.
 
     Example:
         >>> problem = sf.problem("ridge_regression", alpha=2)
@@ -135,17 +139,17 @@ class Overlaps(AttributeErrorHints):
 
     @classmethod
     def measured(cls, q: Any, theta: Any, m: Any = None, *, V: Any = None, phi: Any = ()) -> Overlaps:
-        """Return measured overlaps of weights, as a start: `sf.solve(problem, sf.Overlaps.measured(q, theta))`.
+        """Return overlaps measured on weights, as a start for `sf.solve(problem, sf.Overlaps.measured(q, theta))`.
 
         In the units of the theory (docs/conventions.md): q = W^T Sigma W / d, theta = W^T Sigma W* / d, and
         m = W^T (mu + p) / sqrt(d) of the sum of mean and encoding, for every context (token, cluster).
 
         Args:
-            q: (C, s, s), or (s, s) or a number for one context.
-            theta: (C, s, t), or (s, t) or a number.
-            m: (C, s), or (s,) or a number; zeros by default.
-            V: shaped as q; by default `solve` determines it from the others.
-            phi: trained numbers, (P,).
+            q: overlap q, (contexts, s, s), or (s, s) or a number for one context.
+            theta: overlap with the teacher, (contexts, s, t), or (s, t) or a number.
+            m: overlap with means and encodings, (contexts, s), or (s,) or a number; zeros by default.
+            V: variance, of the shape of q; by default `solve` determines it from the others.
+            phi: values of the trained numbers.
 
         Raises:
             InputError: shapes do not fit together.
@@ -164,22 +168,25 @@ class Overlaps(AttributeErrorHints):
         if not fits:
             raise InputError(
                 f"overlaps of shapes q {np.shape(q)}, theta {np.shape(theta)}, m {np.shape(m)} do not fit together; "
-                "(C, s, s), (C, s, t) and (C, s) are expected, of C contexts, s columns of W and t of the teacher"
+                "give (C, s, s), (C, s, t) and (C, s) for C pairs (token, cluster), s columns of W and t columns of W*"
             )
         return cls((first + first.transpose(0, 2, 1)) / 2, response, third, second, numbers)
 
     @property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The arrays (q, V, m, theta), in the order of arguments of generated solvers."""
+        """The four arrays q, V, m and theta, in the order in which generated functions take them."""
         return self.q, self.V, self.m, self.theta
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes (C, s, t, P)."""
+        """Numbers of contexts, of columns of W, of columns of W* and of trained numbers."""
         return *self.theta.shape[-3:], self.phi.shape[-1]
 
     def pack(self) -> np.ndarray:
-        """Return the independent components, (..., n): upper triangles of q and V, then m, theta, phi."""
+        """Return the vector of independent components: upper triangles of q and V, then m, theta, trained numbers.
+
+        Leading axes of the arrays, of many states at a time, stay.
+        """
         blocks, shape = [self.q, self.V], (*self.q.shape[:-3], -1)
         if self.q.shape[-1] > 1:
             rows, columns = upper_triangle_indices(self.q.shape[-1])
@@ -189,11 +196,11 @@ class Overlaps(AttributeErrorHints):
 
     @classmethod
     def unpack(cls, vector: np.ndarray, sizes: Sizes) -> Self:
-        """Return overlaps from their independent components; arrays are copies, q and V symmetric.
+        """Return the overlaps whose vector of independent components is given; the inverse of `pack`.
 
         Args:
-            vector: (..., n), in the order of `pack`.
-            sizes: (C, s, t, P).
+            vector: independent components in the order of `pack`, (..., components).
+            sizes: numbers of contexts, columns of W, columns of W* and trained numbers.
         """
         numbers, places, shapes, several = (
             _packed_positions_of_q_and_V(sizes),
@@ -211,16 +218,16 @@ class Overlaps(AttributeErrorHints):
 
     @property
     def block_scales(self) -> np.ndarray:
-        """For every packed component the scale of its block, (n,); see the function `block_scales`."""
+        """The typical size of the block (q, V, m, theta or phi) of every component of the packed vector."""
         return block_scales(self.pack(), self.sizes)
 
     def with_opposite_sign(self) -> Overlaps:
-        """Return the overlaps of -W."""
+        """Return the overlaps of the weights -W: m and theta change sign."""
         return Overlaps(self.q, self.V, -self.m, -self.theta, self.phi)
 
     @property
-    def has_positive_sign(self) -> bool:
-        """Whether the first non-zero entry of theta (if none, of m) is positive."""
+    def has_positive_leading_entry(self) -> bool:
+        """Whether the first non-zero entry of theta is positive; of m, if theta vanishes."""
         for block in (self.theta, self.m):
             scale = np.abs(block).max(initial=0.0)
             nonzero = block.ravel()[np.abs(block.ravel()) > 1e-12 * (1 + scale)]
@@ -230,11 +237,11 @@ class Overlaps(AttributeErrorHints):
 
 
 class UnitOverlaps(Overlaps):
-    """Unit vectors of the packed space as blocks: q, V (n, C, s, s), m (n, C, s), theta (n, C, s, t), phi (n, P)."""
+    """The unit vectors of the packed space as arrays q, V, m, theta and phi; their first axis numbers the vectors."""
 
     @classmethod
     def from_sizes(cls, sizes: Sizes) -> UnitOverlaps:
-        """Return a unit vector for every packed component, n = C (s (s + 1) + s + s t) + P in the order of `pack`."""
+        """Return one unit vector for every component of packed overlaps, in the order of `pack`."""
         return cls.unpack(np.eye(packed_vector_length(sizes)), sizes)
 
     def __len__(self) -> int:
@@ -243,7 +250,7 @@ class UnitOverlaps(Overlaps):
 
 @dataclass(frozen=True)
 class Conjugates:
-    """Conjugate order parameters q_hat, V_hat, m_hat, theta_hat of every context, weighted by label probabilities."""
+    """The conjugate order parameters of q, V, m and theta in every context, a pair (token, cluster)."""
 
     q: np.ndarray
     V: np.ndarray
@@ -252,14 +259,14 @@ class Conjugates:
 
     @property
     def blocks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The arrays (q, V, m, theta), in the order of arguments of generated solvers."""
+        """The four conjugate arrays of q, V, m and theta, in the order in which generated functions take them."""
         return self.q, self.V, self.m, self.theta
 
     @classmethod
     def empty(cls, sizes: Sizes) -> Conjugates:
-        """Return uninitialised conjugates, which a generated solver fills."""
+        """Return conjugates with uninitialised arrays of the right shapes, which a generated solver fills."""
         return cls(**{name: np.empty(shape) for name, shape in overlap_array_shapes(sizes).items()})
 
     def with_opposite_sign(self) -> Conjugates:
-        """Return the conjugates of -W."""
+        """Return the conjugates for the weights -W: those of m and theta change sign."""
         return Conjugates(self.q, self.V, -self.m, -self.theta)

@@ -1,4 +1,4 @@
-"""Problems: a generated solver, a sample complexity and values of the model's parameters."""
+"""Problems: a model's generated solver with a sample complexity alpha = n / d and values of the model's parameters."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class LossCheckOptions(AlgorithmOptions):
-    """Options of the checks of a new problem's loss at random fields.
+    """Options of the checks of a new problem's loss, which is evaluated at random fields.
 
     Attributes:
-        student_fields: random fields X tried for each random Y; more find rarer failures.
-        standard_deviations: widths of the random fields Y and noise, in their standard deviations; one draw each.
+        student_fields: number of random student fields X for each random teacher field Y; more find rarer failures.
+        standard_deviations: factors on the standard deviations of teacher fields Y and noise, one random draw for each.
     """
 
     student_fields: int = 20
@@ -44,17 +44,18 @@ class LossCheckOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Problem(AttributeErrorHints):
-    """A model with its numbers: everything a solution depends on, checked on construction (use `problem`).
+    """A model with values of its parameters: everything that a solution depends on. Make one with `problem`.
 
     Attributes:
-        sample_complexity: alpha = n / d, or None where it was left open; see `alpha`.
-        parameters: name -> value as float or array of the parameter's shape.
-        spectrum: (atoms, 1 + C) weights and eigenvalues of the token covariances in place of the model's own, or None.
+        sample_complexity: alpha = n / d, or None if it was left open.
+        parameters: values of the model's parameters by name, floats or arrays.
+        spectrum: one row per spectral atom, with its weight and an eigenvalue of every token covariance; None for the
+            model's own.
         given_law: a law of the tokens in place of the model's, or None.
-        search: how the proximal map finds the global minimum: 1 from omega and mirror images, 2 all over the ball
-            that contains it (see `search.searched`).
+        search: how the proximal map searches the global minimum: 1 by descents from omega and its mirror images, 2 in
+            the whole ball that must contain it.
         inverse_temperature: inverse temperature of a Gibbs measure over the weights; None for the minimum of the risk.
-        lines: name of a position, path_A or scale_A -> the parameter that moves along a line, and that line.
+        lines: for every position path_A or scale_A, the name of the array parameter A and the line that it moves on.
 
     Example:
         >>> problem = sf.problem("ridge_regression", alpha=2)
@@ -74,10 +75,10 @@ class Problem(AttributeErrorHints):
 
     @property
     def alpha(self) -> float:
-        """The sample complexity n / d.
+        """The sample complexity alpha = n / d.
 
         Raises:
-            InputError: it was not given.
+            InputError: the problem was made without alpha.
         """
         if self.sample_complexity is None:
             raise InputError(
@@ -93,41 +94,41 @@ class Problem(AttributeErrorHints):
 
     @cached_property
     def student_rank(self) -> int:
-        """Number of columns s of W, all trainable matrices side by side."""
+        """Number s of columns of the student's weight matrix W, in which all trained matrices stand side by side."""
         return self.solver.structural_sizes["student_rank"]
 
     @cached_property
     def teacher_rank(self) -> int:
-        """Number of columns t of W*."""
+        """Number t of columns of the teacher's weight matrix W*."""
         return self.solver.structural_sizes["teacher_rank"]
 
     @cached_property
     def clusters(self) -> int:
-        """Number of labels K of a token."""
+        """Number of clusters (values of the label) of a token."""
         return self.solver.structural_sizes["clusters"]
 
     @cached_property
     def contexts(self) -> int:
-        """Number C = L K of (token, cluster) pairs, the cluster fastest."""
+        """Number of contexts: pairs of a token and a cluster, ordered by token, then by cluster."""
         return self.tokens * self.clusters
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes (C, s, t, P) of the overlaps."""
+        """Numbers of contexts, columns of W, columns of W* and trained numbers, which give the shapes of overlaps."""
         return self.contexts, self.student_rank, self.teacher_rank, len(self.trained)
 
     @cached_property
     def parameter_vector(self) -> np.ndarray:
-        """All parameters as one vector, in the order of the generated SYMBOLS."""
+        """All parameters of the model as one vector, in the order of their declaration."""
         values = [np.ravel(self.parameters[spec["name"]]) for spec in self.solver.model.PARAMETERS]
         return np.concatenate(values) if values else np.zeros(0)
 
     @cached_property
     def law(self) -> TokenLaw:
-        """The law of the tokens: the given one, else the model's at these parameters; with `spectrum` where given.
+        """The law of the tokens: the one passed to `problem`, else the model's; with the spectrum passed to it, if any.
 
         Raises:
-            InputError: with this spectrum it is not a valid law.
+            InputError: the law with this spectrum is not valid.
         """
         law = self.given_law or TokenLaw.from_arrays(
             self.solver.model.law(self.parameter_vector), self.tokens, self.clusters
@@ -137,8 +138,8 @@ class Problem(AttributeErrorHints):
             law.refuse_invalid_law()
         return law
 
-    def compute_once(self, function: Callable[[Problem], Answer]) -> Answer:
-        """Return function(problem), computed at the first call and cached in the problem."""
+    def cached_result_of(self, function: Callable[[Problem], Answer]) -> Answer:
+        """Return the value of a function of this problem, computed at the first call and cached in the problem."""
         answers = self.__dict__.setdefault("_answers", {})
         if function not in answers:
             answers[function] = function(self)
@@ -146,25 +147,25 @@ class Problem(AttributeErrorHints):
 
     @property
     def trained(self) -> tuple[Mapping[str, Any], ...]:
-        """Name, start and ridge of every scalar phi that is trained together with the weights."""
+        """Declarations (name, start value, ridge) of the scalars phi that are trained together with the weights."""
         return self.solver.model.TRAINED
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """Names of the metrics, where there are several; the first is the one of `test_error`."""
+        """Names of the model's metrics if it has several; `test_error` averages the first one."""
         return self.solver.model.METRICS
 
     @property
     def metric_name(self) -> str:
-        """Name of the metric of `test_error`; empty if the only metric has no name."""
+        """Name of the metric that `test_error` averages; empty if the model has a single, unnamed one."""
         first = self.metric_names[0] if self.metric_names else ""
         return first if self.solver.base is None else self.solver.folder.name.removeprefix("metric_")
 
     def with_metric(self, name: str) -> Problem:
-        """Return the problem with another one of its metrics for the test error.
+        """Return the problem with another metric of its model for the test error.
 
         Raises:
-            InputError: there is no metric of this name.
+            InputError: the model has no metric of this name.
         """
         if name in self.metric_names[:1]:
             return self if self.solver.base is None else replace(self, solver=self.solver.base)
@@ -173,38 +174,38 @@ class Problem(AttributeErrorHints):
         return replace(self, solver=self.solver.metric_solvers[name])
 
     @property
-    def line_parameters(self) -> dict[str, Any]:
-        """End points and position, for JSON, of every parameter that moves along a line."""
-        ends = {of: line.ends for of, line in self.lines.values()}
+    def parameter_lines_for_json(self) -> dict[str, Any]:
+        """End points and position of every array parameter given as a line, as JSON allows."""
+        ends = {of: line.end_points for of, line in self.lines.values()}
         return {**ends, **{name: line.position for name, (_, line) in self.lines.items()}}
 
     @property
     def vanishing_parameters(self) -> tuple[str, ...]:
-        """Names of the parameters whose limit 0 defines the model; error bars include the effect of finite values."""
+        """Names of the parameters that the model declares to be vanishing: it is defined by their limit 0."""
         return tuple(spec["name"] for spec in self.solver.model.PARAMETERS if spec["vanishing"])
 
     @property
-    def limits_not_taken(self) -> dict[str, dict[str, float]]:
-        """Values of `vanishing_parameters` unless all are 0, for results whose error bars leave out their limit."""
+    def nonzero_vanishing_parameters(self) -> dict[str, dict[str, float]]:
+        """Values of the `vanishing_parameters` for results that do not take their limit 0; empty if all are 0."""
         values = {name: float(self.parameters[name]) for name in self.vanishing_parameters}
         return {"not_in_the_limit": values} if any(values.values()) else {}
 
     @property
     def has_teacher_overlap(self) -> bool:
-        """Whether theta may differ from 0: the loss, the penalty or the law depends on the teacher."""
+        """Whether theta may differ from 0, since loss, penalty or token law depend on the teacher."""
         law, contexts = self.law, self.contexts
         return (
             self.solver.channel.FEATURES > 0  # of the teacher's fields and the noise
-            or self.regulariser.teacher_columns_in_penalty > 0
+            or self.regulariser.teacher_column_count_in_penalty > 0
             or bool(np.any(law.gram[:, :contexts, contexts:]) or np.any(law.teacher_means))
         )
 
     @cached_property
     def regulariser(self) -> Regulariser:
-        """The regulariser at these parameters: its formulas and properties.
+        """The model's regulariser at these parameters.
 
         Raises:
-            InputError: its kind is unknown.
+            InputError: the model declares an unknown kind of regulariser.
         """
         return make_regulariser(self.solver, self.law, self.parameters, self.temperature)
 
@@ -214,76 +215,77 @@ class Problem(AttributeErrorHints):
 
     @property
     def strengths(self) -> np.ndarray:
-        """Parameters of the regulariser in the order of its declaration: lambda_a of a ridge or given norms, (s,)."""
+        """Parameters of the regulariser in order of declaration, such as the ridge strength of every column of W."""
         return self.regulariser.declared_parameter_values
 
     @property
     def temperature(self) -> float:
-        """Temperature of the Gibbs measure; 0 for the minimum of the risk."""
+        """Temperature of the Gibbs measure over the weights; 0 if they minimise the risk."""
         return 0.0 if self.inverse_temperature is None else 1 / self.inverse_temperature
 
-    def require_zero_temperature(self, what: str) -> None:
+    def require_zero_temperature(self, what_is_done: str) -> None:
         """Raise InputError at a finite temperature, for calculations implemented at zero temperature only.
 
         Raises:
-            InputError: the temperature is finite; the message begins with `what`.
+            InputError: the temperature is finite; the message begins with `what_is_done`.
         """
         if self.inverse_temperature is not None:
-            raise InputError(f"{what} at zero temperature only; leave inverse_temperature out")
+            raise InputError(f"{what_is_done} at zero temperature only; leave inverse_temperature out")
 
     @cached_property
-    def prior_law(self) -> tuple[np.ndarray, ...]:
-        """Arguments of the generated prior: law of the coordinates of W*, then parameters of the regulariser."""
-        return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments
+    def leading_prior_arguments(self) -> tuple[np.ndarray, ...]:
+        """First arguments of the generated functions of the weights: token law, then parameters of the regulariser."""
+        return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments_of_regulariser
 
-    def bound_prior_map(self, name: str) -> Callable[..., Any]:
-        """Return a map of the generated prior (overlaps, free_entropy, responses) with its leading arguments filled in.
+    def prior_map_at_parameters(self, name: str) -> Callable[..., Any]:
+        """Return a generated function of the weights with the arguments that this problem determines filled in.
 
-        With a ridge, a finite temperature changes the free entropy only.
+        Its name is "overlaps", "free_entropy" or "responses". It is the one at the problem's temperature.
         """
         module = self.solver.prior_functions
         warm = None if self.inverse_temperature is None else getattr(module, f"thermal_{name}", None)
         if warm is None:
-            return partial(getattr(module, name), *self.prior_law)
-        return partial(warm, *self.prior_law, self.temperature)
+            return partial(getattr(module, name), *self.leading_prior_arguments)
+        return partial(warm, *self.leading_prior_arguments, self.temperature)
 
     def multipliers(self, hats: Conjugates) -> np.ndarray | None:
-        """Return the multipliers lambda_a (s,) of given norms at conjugates; None for any other regulariser.
+        """Return the ridge strengths (s,) that give the columns of W their fixed norms; None if norms are not fixed.
 
         Raises:
-            DomainError: no multipliers satisfy the norms.
+            DomainError: no strengths give these norms.
         """
         return self.regulariser.norm_multipliers(hats)
 
     @cached_property
     def noise_scale(self) -> np.ndarray:
-        """Standard deviations of the Gaussian noise variables u."""
+        """Standard deviations of the Gaussian variables of the label noise."""
         return np.sqrt(np.asarray(self.solver.model.noise_variances(self.parameter_vector), float).reshape(-1))
 
     @property
-    def has_targets(self) -> bool:
-        """Whether the loss depends on Y, noise or labels."""
+    def has_targets_in_loss(self) -> bool:
+        """Whether the loss depends on targets: teacher fields Y, noise or cluster labels."""
         return self.solver.channel.FEATURES > 0 or self.contexts > self.tokens
 
     @cached_property
-    def is_gaussian(self) -> np.ndarray:
-        """Mask of the noise variables u that are Gaussian, (U,); the others take discrete values."""
+    def is_gaussian_noise(self) -> np.ndarray:
+        """Mask of the noise variables that are Gaussian, (noise variables,); the others take discrete values."""
         return np.array([gaussian for _, gaussian in self.solver.model.NOISE], bool)
 
     def kink_planes(self, of: str, constants: np.ndarray) -> np.ndarray:
-        """Return the kink planes of the loss or the metric, (K, D + L t + U + 1).
+        """Return the planes on which the loss or the metric has kinks, one per row.
 
-        A row holds the coefficients of X, Y (rows first) and Gaussian noise, and a constant; the sum is 0 on the plane.
+        A row holds the coefficients of student fields, teacher fields and Gaussian noise, and a constant; the plane is
+        where their sum vanishes.
 
         Args:
             of: "loss" or "metric".
-            constants: constants of the channel, see `constants`.
+            constants: the channel's constants, as the method `constants` returns them.
         """
         rows = self.solver.model.planes(constants)[of]
         return np.array(rows, float).reshape(-1, self.dimension + 1)
 
-    def single_field_kinks(self, constants: np.ndarray) -> list[tuple[int, float]]:
-        """Return the kinks of the loss along a single field X_la: index of the field (tokens slowest) and position."""
+    def kinks_along_single_fields(self, constants: np.ndarray) -> list[tuple[int, float]]:
+        """Return the kinks of the loss in single student fields, as pairs of the field's index and the position."""
         found = set()
         for row in self.kink_planes("loss", constants):
             held = np.flatnonzero(row[:-1])
@@ -293,18 +295,18 @@ class Problem(AttributeErrorHints):
 
     @property
     def dimension(self) -> int:
-        """Dimension of the integrals over omega, Y and Gaussian noise."""
+        """Number of integration variables of channel averages: fields omega, teacher fields Y and Gaussian noise."""
         return self.tokens * (self.student_rank + self.teacher_rank) + len(self.noise_scale)
 
     @cached_property
-    def label_choices(self) -> list[tuple[tuple[int, ...], float]]:
-        """Every label assignment of positive probability, as (labels, probability)."""
+    def label_probabilities(self) -> list[tuple[tuple[int, ...], float]]:
+        """All assignments of labels to the tokens with positive probability, as pairs (labels, probability)."""
         choices = product(range(self.clusters), repeat=self.tokens)
         return [(k, float(self.law.labels[k])) for k in choices if self.law.labels[k] > 0]
 
     @cached_property
     def unbounded_rays(self) -> list[tuple[tuple[int, ...], UnboundedRay]]:
-        """Labels and rays of X along which the loss was found unbounded below, at random teacher fields and noise."""
+        """Rays of student fields along which the loss is unbounded below at random teacher fields, with labels."""
         generator, size = np.random.default_rng(19), self.tokens * self.student_rank
         drawn = self.sample_loss_functions(generator)
         return [(labels, fall) for labels, _, loss in drawn for fall in find_unbounded_rays(loss, size, generator)]
@@ -312,27 +314,27 @@ class Problem(AttributeErrorHints):
     def draw_teacher_fields(
         self, labels: tuple[int, ...], generator: np.random.Generator, widths: float = 1.0
     ) -> np.ndarray:
-        """Return random fields Y of the teacher, (L, t), with independent entries.
+        """Return random teacher fields Y, (L, t), drawn independently from their marginal normal laws.
 
         Args:
             labels: label of every token, (L,).
             generator: generator of the random numbers.
-            widths: factor on the standard deviations.
+            widths: factor on the standard deviations of the fields.
         """
-        contexts = self.context_indices(labels)
+        contexts = self.token_cluster_indices(labels)
         spread = np.sqrt(np.diagonal(self.law.rho_star, axis1=1, axis2=2))[contexts]
         return self.law.teacher_means[contexts] + widths * spread * generator.standard_normal(spread.shape)
 
     def sample_loss_functions(
         self, generator: np.random.Generator
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray, Callable[[np.ndarray], Any]]]:
-        """Yield labels, random teacher fields Y, and the loss there as an uncompiled function of X.
+        """Yield labels, random teacher fields Y, and the loss there as a Python function of the student fields X.
 
-        Fields at which the features of the loss overflow are left out.
+        Teacher fields at which the loss overflows are left out.
         """
         channel = self.solver.channel
-        gaussian = self.is_gaussian
-        for labels, _ in self.label_choices:
+        gaussian = self.is_gaussian_noise
+        for labels, _ in self.label_probabilities:
             c = self.constants(labels)
             for values in channel.LABELLED_NOISE or ((),):
                 for widths in LossCheckOptions.current().standard_deviations:
@@ -345,17 +347,20 @@ class Problem(AttributeErrorHints):
                     except (ArithmeticError, ValueError):
                         continue
 
-                    def _loss_at(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
+                    def _loss_at_fields(x: np.ndarray, known: Any = known, c: np.ndarray = c) -> Any:
                         return channel.loss.py_func(*x.tolist(), *known, c)
 
-                    yield labels, y.ravel(), _loss_at
+                    yield labels, y.ravel(), _loss_at_fields
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
-        """Return the constants of the generated channel: rho_l, k_l, parameters, and overlaps that the loss contains.
+        """Return the constants that generated channel functions take, as one vector.
+
+        These are the mean eigenvalue and the label of every token, the parameters, and those overlaps q and trained
+        numbers that the loss contains.
 
         Args:
             labels: label of every token, (L,).
-            overlaps: source of q of every token and of phi; by default zeros and the starts of phi.
+            overlaps: overlaps that give q and the trained numbers; by default q = 0 and the numbers' start values.
         """
         if not self.solver.model.HOLDS_Q and not self.trained:
             return self._constants_independent_of_solution(labels)
@@ -366,40 +371,40 @@ class Problem(AttributeErrorHints):
             if overlaps is not None:
                 # Overlap of one replica with itself. A minimum found by simulation has no V.
                 q = overlaps.q + self.temperature * overlaps.V if self.temperature else overlaps.q
-            own = [*q[self.context_indices(labels)][:, rows, columns], *own]
+            own = [*q[self.token_cluster_indices(labels)][:, rows, columns], *own]
         return np.concatenate([self._constants_independent_of_solution(labels), *own])
 
     def _constants_independent_of_solution(self, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the constants of the generated channel that do not depend on a solution."""
-        if labels not in self._channel_constants_by_labels:
-            law, own = self.law.rho[self.context_indices(labels)], np.asarray(labels, float)
-            self._channel_constants_by_labels[labels] = np.concatenate([law, own, self.parameter_vector])
-        return self._channel_constants_by_labels[labels]
+        """Return the part of `constants` that depends on the problem and the labels, not on a solution."""
+        if labels not in self._cache_of_channel_constants:
+            law, own = self.law.rho[self.token_cluster_indices(labels)], np.asarray(labels, float)
+            self._cache_of_channel_constants[labels] = np.concatenate([law, own, self.parameter_vector])
+        return self._cache_of_channel_constants[labels]
 
-    def context_indices(self, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the context index of every token, (L,)."""
-        if labels not in self._context_indices_by_labels:
-            self._context_indices_by_labels[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
-        return self._context_indices_by_labels[labels]
+    def token_cluster_indices(self, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the index of the context (token, cluster) of every token at given labels, (L,)."""
+        if labels not in self._token_cluster_index_cache:
+            self._token_cluster_index_cache[labels] = np.arange(self.tokens) * self.clusters + np.asarray(labels, int)
+        return self._token_cluster_index_cache[labels]
 
-    def describe_context(self, context: int) -> str:
-        """Return a context in words: its token and its cluster, each if there are several; else an empty text."""
+    def describe_token_and_cluster(self, context: int) -> str:
+        """Return "token 2, cluster 1" for a context, without what the model has only one of."""
         token, cluster = divmod(context, self.clusters)
         counts = ("token", token, self.tokens), ("cluster", cluster, self.clusters)
         return ", ".join(f"{name} {number + 1}" for name, number, count in counts if count > 1)
 
     @cached_property
-    def _channel_constants_by_labels(self) -> dict[tuple[int, ...], np.ndarray]:
-        """Cache of constants by labels."""
+    def _cache_of_channel_constants(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Cache of the problem's channel constants, by labels."""
         return {}
 
     @cached_property
-    def _context_indices_by_labels(self) -> dict[tuple[int, ...], np.ndarray]:
-        """Cache of context indices by labels."""
+    def _token_cluster_index_cache(self) -> dict[tuple[int, ...], np.ndarray]:
+        """Cache of the indices of the contexts (token, cluster), by labels."""
         return {}
 
     def with_(self, **changes: Any) -> Problem:
-        """Return the problem with some parameters changed.
+        """Return a copy of the problem with some parameters changed.
 
         Args:
             changes: new values by name, alpha included; an entry of an array, as `**{"A[1,2]": 0.3}`; path_A, the
@@ -416,7 +421,7 @@ class Problem(AttributeErrorHints):
         for name, position in own.items():
             of, line = self._move_parameter_along_line(name, position)
             if of in given or any(of == other for other, _ in lines.values()):
-                raise InputError(f"{of.rstrip('_')} is given twice, once through {name}; give it once")
+                raise InputError(f"parameter {of.rstrip('_')} is given twice, once through {name}; give one of the two")
             lines[name] = of, line
         changes |= {of: line.value for of, line in lines.values()}
         given |= set(changes)
@@ -437,11 +442,11 @@ class Problem(AttributeErrorHints):
         return _build_problem(self.solver, alpha, known, spectrum, law, beta, lines)
 
     def is_line_parameter(self, name: str) -> bool:
-        """Return whether a name is the position of an array on a line: path_A, scale_A."""
+        """Return whether a name is path_A or scale_A: position of an array A on a line, or a factor on it."""
         return self._find_parameter_line(name) is not None
 
     def _find_parameter_line(self, name: str) -> tuple[str, Between] | None:
-        """Return the parameter A and its line for path_A, or for scale_A (from 0 to A); None for other names."""
+        """Return for path_A or scale_A the name A and the line it moves on (for scale_A from 0 to A); else None."""
         if name in self.lines:
             return self.lines[name]
         of = stored_parameter_name(parse_scale_factor_name(name) or "")
@@ -455,17 +460,17 @@ class Problem(AttributeErrorHints):
         t = _convert_to_number(name, position)
         if not np.isfinite(t):
             raise InputError(f"{name} = {position!r} is out of range; allowed is (-inf, inf)")
-        return of, line.at(t)
+        return of, line.at_position(t)
 
-    def value_of(self, name: str) -> float:
-        """Return the value of a scalar parameter by name.
+    def value_of_parameter(self, name: str) -> float:
+        """Return the value of a scalar parameter, given its name.
 
         Args:
             name: a parameter, alpha included (nan if it was left open); a vector whose entries are all equal; an entry
                 of an array, counted from 1: sigma[2], A[1,2]; or the position of an array on a line.
 
         Raises:
-            InputError: no such scalar parameter.
+            InputError: the problem has no scalar parameter of this name.
         """
         place = parse_array_entry(name)
         if place is not None:
@@ -478,11 +483,11 @@ class Problem(AttributeErrorHints):
         if name == "inverse_temperature":
             return np.inf if self.inverse_temperature is None else self.inverse_temperature
 
-        def has_single_value(value: Any) -> bool:
+        def has_equal_entries(value: Any) -> bool:
             return (np.ndim(value) < 2 and len(np.unique(value)) == 1) or np.size(value) == 1
 
-        if name not in self.parameters or not has_single_value(self.parameters[name]):
-            scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_single_value(v)]
+        if name not in self.parameters or not has_equal_entries(self.parameters[name]):
+            scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_equal_entries(v)]
             raise InputError(
                 f"{name!r} is not a scalar parameter{explain_why_number_is_trained(self.solver, name)}; known are "
                 f"{', '.join(['alpha', *scalars, *self.lines])}, entries of arrays, as A[1,2], a factor on an array A, "
@@ -491,13 +496,13 @@ class Problem(AttributeErrorHints):
         return float(np.ravel(self.parameters[name])[0])
 
     def require_scalar_parameters(self, *names: str) -> None:
-        """Check that these are scalar parameters and that alpha is given or among them.
+        """Raise InputError unless the names are scalar parameters and alpha has a value or is one of them.
 
         Raises:
-            InputError: one is not, or alpha is neither given nor among them.
+            InputError: a name is no scalar parameter, or alpha has no value and is not among the names.
         """
         for name in names:
-            self.value_of(name)
+            self.value_of_parameter(name)
         if "alpha" not in names:
             _ = self.alpha
 
@@ -507,7 +512,7 @@ _ENTRY = re.compile(r"(\w+)\[(\d+(?:,\d+)*)\]")
 
 
 def parse_array_entry(name: str) -> tuple[str, tuple[int, ...]] | None:
-    """Return parameter and index (from 0) of an entry A[1,2] (from 1); None for any other name."""
+    """Return the parameter A and the index (0, 1), from 0, for a name such as A[1,2]; None for any other name."""
     found = _ENTRY.fullmatch(name.replace(" ", ""))
     if found is None:
         return None
@@ -519,15 +524,15 @@ def _array_entry_value(name: str, values: Any, index: tuple[int, ...]) -> Any:
     if values is None or len(index) != len(shape) or not all(0 <= i < n for i, n in zip(index, shape, strict=True)):
         last = ",".join(map(str, shape))
         first = re.sub(r"\d+", "1", last)
-        known = f"entries are {name.partition('[')[0]}[{first}] to [{last}], counted from 1"
+        remedy = f"entries are {name.partition('[')[0]}[{first}] to [{last}], counted from 1"
         if not shape:
-            known = "there is no such parameter" if values is None else "it is one number"
-        raise InputError(f"unknown entry {name!r}: {known}")
+            remedy = "there is no such parameter" if values is None else "it is one number"
+        raise InputError(f"unknown entry {name!r} of an array parameter: {remedy}")
     return np.asarray(values)[index]
 
 
 def stored_parameter_name(name: str) -> str:
-    """Return the name under which a parameter is stored: lambda_ for lambda, a keyword of Python."""
+    """Return the name under which a parameter is stored: lambda_ for lambda, which Python reserves."""
     return "lambda_" if name == "lambda" else name
 
 
@@ -542,7 +547,7 @@ def require_problem(given: object) -> None:
     """Raise InputError unless the argument is a Problem.
 
     Raises:
-        InputError: it is not a problem; the message says what to write instead.
+        InputError: it is something else; the message says what to write instead.
     """
     if not isinstance(given, Problem):
         shown = repr(given) if isinstance(given, str) else "MODEL"
@@ -561,7 +566,7 @@ def problem(
     inverse_temperature: float | None = None,
     **values: Any,
 ) -> Problem:
-    """Return a problem: a model with values of its parameters.
+    """Return a problem: a model together with a sample complexity and values of its parameters.
 
     Args:
         model: a catalogue name, a path to a model file, or a Model.
@@ -635,13 +640,13 @@ def _build_problem(
         built, spectrum=_check_spectrum(spectrum, built.contexts), given_law=_check_token_law(law, built), lines=lines
     )
     _ = built.law
-    gaussian = [name for name, is_gaussian in solver.model.NOISE if is_gaussian]
+    gaussian = [name for name, is_gaussian_noise in solver.model.NOISE if is_gaussian_noise]
     for name, variance in zip(gaussian, solver.model.noise_variances(built.parameter_vector), strict=True):
         if not variance >= 0:
             raise InputError(
                 f"the variance of the noise {name} is {variance:g}; choose parameters for which it is at least 0"
             )
-    built.regulariser.refuse_invalid_parameters(_list_parameter_values(built, solver.model.STRENGTHS))
+    built.regulariser.refuse_invalid_parameters(_parameters_in_words(built, solver.model.STRENGTHS))
     _check_noise_probabilities(built)
     _require_finite_loss(built)
     _require_loss_bounded_below(built)
@@ -649,11 +654,11 @@ def _build_problem(
 
 
 def explain_why_number_is_trained(solver: Solver, name: str) -> str:
-    """Return the clause of an error message that explains a trained number; empty if the name is none.
+    """Return the end of an error message if a name is that of a trained number, not of a parameter; else "".
 
     Args:
         solver: solver of the model.
-        name: name that is refused as a parameter.
+        name: the name that the user gave as a parameter.
     """
     if name not in [number["name"] for number in solver.model.TRAINED]:
         return ""
@@ -666,14 +671,14 @@ def explain_why_number_is_trained(solver: Solver, name: str) -> str:
 def _collect_parameter_lines(
     values: Mapping[str, Any], specs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, tuple[str, Between]]:
-    """Return the parameters given as lines and their lines, by the names of their positions (path_A)."""
+    """Return for every parameter A given as a line (`Between`) the name A and the line, under the key path_A."""
     lines = {}
     for of, line in values.items():
         if isinstance(line, Between) and of in specs:
             name = f"path_{of.rstrip('_')}"
             if name in specs:
                 raise InputError(
-                    f"{of.rstrip('_')} cannot move along a line: its position {name} is already a parameter"
+                    f"{of.rstrip('_')} cannot be a line: its position {name} is another parameter's name; rename that"
                 )
             for end in (line.first, line.last):
                 _check_parameter_value(specs[of], end)
@@ -682,7 +687,7 @@ def _collect_parameter_lines(
 
 
 def _describe_parameter(name: str, words: str) -> str:
-    """Return letter and description of a parameter in brackets: (σ, standard deviation of a label's noise)."""
+    """Return symbol and description of a parameter in brackets: (σ, standard deviation of a label's noise)."""
     letter = GREEK.get(name.rstrip("_"), "")
     return f" ({', '.join(part for part in (letter, words) if part)})" if letter or words else ""
 
@@ -691,18 +696,19 @@ _ALPHA_MEANING = _describe_parameter("alpha", "number of samples over the dimens
 
 
 def _check_inverse_temperature(value: Any, solver: Solver) -> float | None:
-    """Return the inverse temperature, checked against what the solver supports.
+    """Return the inverse temperature as a number (None: zero temperature), after checking that the solver supports it.
 
     Raises:
-        InputError: it is out of range, there are too many fields for a finite temperature, or the model needs one.
+        InputError: it is out of range, the model has too many fields for it, or the model needs a finite one.
     """
+    reduced = solver.solvers_of_reduced_problems.get("loss", solver)
     if value is None:
         # The reduced loss may have a proximal map where the full one has none.
-        if solver.model.NO_PROXIMAL_MAP and solver.reduced_solvers.get("loss", solver).model.NO_PROXIMAL_MAP:
+        if solver.model.NO_PROXIMAL_MAP and reduced.model.NO_PROXIMAL_MAP:
             raise InputError(solver.no_proximal_map_message)
         return None
     number = _require_positive_number("inverse_temperature", value)
-    thermal = solver.reduced_solvers.get("loss", solver).thermal_channel
+    thermal = reduced.thermal_channel
     if not thermal.HAS_AVERAGES:
         raise InputError(
             f"a finite temperature needs an integral over {thermal.FIELDS} fields X of {solver.name} at every node; "
@@ -711,31 +717,31 @@ def _check_inverse_temperature(value: Any, solver: Solver) -> float | None:
     return number
 
 
-def _list_parameter_values(problem: Problem, names: Iterable[str]) -> str:
-    """Return parameters with their values, for a message."""
+def _parameters_in_words(problem: Problem, names: Iterable[str]) -> str:
+    """Return text such as "alpha = 2, Delta = 0.5" for an error message."""
     return ", ".join(f"{name.rstrip('_')} = {problem.parameters[name]}" for name in names)
 
 
 def _non_default_parameters(problem: Problem) -> list[str]:
-    """Return the parameters that differ from their defaults."""
+    """Return the names of the parameters that differ from their defaults."""
     specs = problem.solver.model.PARAMETERS
     return [each["name"] for each in specs if not np.array_equal(problem.parameters[each["name"]], each["default"])]
 
 
 def _check_noise_probabilities(problem: Problem) -> None:
-    """Raise InputError if discrete noise has a probability outside [0, 1] at random fields."""
+    """Raise InputError if a value of discrete noise has a probability outside [0, 1] at random teacher fields."""
     model = problem.solver.model
-    if model.NO_PROXIMAL_MAP or all(is_gaussian for _, is_gaussian in model.NOISE):
+    if model.NO_PROXIMAL_MAP or all(is_gaussian_noise for _, is_gaussian_noise in model.NOISE):
         return
     channel, generator = problem.solver.proximal, np.random.default_rng(7)
     count = LossCheckOptions.current().student_fields
-    for labels, _ in problem.label_choices:
+    for labels, _ in problem.label_probabilities:
         y = np.array([problem.draw_teacher_fields(labels, generator).ravel() for _ in range(count)])
         law = channel.noise_law_at.py_func(y, problem.constants(labels))  # type: ignore[attr-defined]
         wrong = ~((law >= -1e-12) & (law <= 1 + 1e-12)).all(axis=1)
         if wrong.any():
             at = int(np.argmax(wrong))
-            noises = ", ".join(name for name, is_gaussian in model.NOISE if not is_gaussian)
+            noises = ", ".join(name for name, is_gaussian_noise in model.NOISE if not is_gaussian_noise)
             values, found = (", ".join(f"{z:g}" for z in np.ravel(each)) for each in (channel.LABELLED_NOISE, law[at]))
             raise InputError(
                 f"probabilities of the values {values} of the noise {noises} are {found} at Y = "
@@ -744,7 +750,7 @@ def _check_noise_probabilities(problem: Problem) -> None:
 
 
 def _require_finite_loss(problem: Problem) -> None:
-    """Raise InputError if the loss is infinite or undefined at all of some random fields."""
+    """Raise InputError if the loss is finite at none of a number of random fields."""
     changed = _non_default_parameters(problem)
     if not changed:
         return
@@ -758,7 +764,7 @@ def _require_finite_loss(problem: Problem) -> None:
         seen = seen or "it is {} at X = ({}), Y = ({})".format(loss_with_signed_overflow(loss, tried[0]), *x_and_y)
     if seen:
         raise InputError(
-            f"model {problem.solver.name}: at {_list_parameter_values(problem, changed)} the loss is no finite number "
+            f"model {problem.solver.name}: at {_parameters_in_words(problem, changed)} the loss is no finite number "
             f"in double precision: {seen}, and not finite at any other fields that were tried; choose other values"
         )
 
@@ -777,7 +783,7 @@ def _require_loss_bounded_below(problem: Problem) -> None:
     if not falls:
         return
     labels, worst = max(falls, key=lambda found: (found[1].power, -found[1].value))
-    at = f" at {_list_parameter_values(problem, changed)}" if changed else ""
+    at = f" at {_parameters_in_words(problem, changed)}" if changed else ""
     where = f"X = ({', '.join(f'{x:.3g}' for x in worst.distance * worst.ray)})"
     if problem.clusters > 1:
         where += f", k = ({', '.join(map(str, labels))})"
@@ -799,31 +805,31 @@ def _check_spectrum(value: Any, contexts: int) -> np.ndarray | None:
     if array.ndim != 2 or array.shape[1] not in (2, 1 + contexts, 2 + contexts):
         raise InputError(
             f"spectrum has shape {array.shape}; every row must be a weight and an eigenvalue, as [[0.5, 1], [0.5, 4]], "
-            f"or a weight and {contexts} (one per context); the teacher's variance may follow"
+            f"or a weight and {contexts} eigenvalues (one per token and cluster), then perhaps the teacher's variance"
         )
     if not np.isfinite(array).all():
-        raise InputError("spectrum contains numbers that are not finite")
+        raise InputError("spectrum contains numbers that are not finite (inf or nan); give finite ones")
     _check_floating_point_range("spectrum", value, array, positive=False)
     array.setflags(write=False)
     return array
 
 
 def _check_token_law(value: Any, problem: Problem) -> TokenLaw | None:
-    """Return a law of the tokens as numbers, after checking it against the sizes of the problem."""
+    """Return the user's law of the tokens as arrays, after checking their shapes against the sizes of the problem."""
     if value is None:
         return None
     if isinstance(value, TokenLaw):
         _check_token_law_sizes(value.gamma, value.gram, problem)
         return value
     try:
-        arrays = {name: np.asarray(item, float) for name, item in value.exact_law_arrays().items()}
+        arrays = {name: np.asarray(item, float) for name, item in value.exact_arrays_of_law().items()}
     except ModelError as error:
         raise InputError(str(error)) from None
     except (AttributeError, TypeError, ValueError):
         own = getattr(value, "law", None)
-        instead = "give its law, law=data.law" if isinstance(own, TokenLaw) else "as Tokens.from_arrays(x) makes them"
+        advice = "give law=data.law" if isinstance(own, TokenLaw) else "make them by Tokens.from_arrays(x)"
         raise InputError(
-            f"law must be Tokens whose entries are numbers, not {type(value).__name__}; {instead}; a function that "
+            f"law must be Tokens whose entries are numbers, not {type(value).__name__}; {advice}; a function that "
             "returns Tokens is the law of a model, @model(law=...)"
         ) from None
     if arrays["labels"].size != problem.clusters**problem.tokens:
@@ -842,13 +848,13 @@ def _check_token_law_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem
     size = problem.contexts + problem.teacher_rank
     if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
         raise InputError(
-            f"law has {gamma.shape[1]} contexts and Gram matrices {gram.shape[1:]}; "
-            f"{problem.contexts} contexts and {(size, size)} are expected (set teacher_rank or clusters to match)"
+            f"law has {gamma.shape[1]} contexts (token, cluster) and Gram matrices of shape {gram.shape[1:]}; "
+            f"{problem.contexts} contexts and shape {(size, size)} are expected (set teacher_rank or clusters to match)"
         )
 
 
 def _require_positive_number(name: str, value: Any, meaning: str = "") -> float:
-    """Return a value as a positive float; raise InputError if it is not one."""
+    """Return a value as a float; raise InputError unless it is a positive number."""
     number = _convert_to_number(name, value)
     require_in_interval(name, number, f"(0, inf){meaning}")
     _check_floating_point_range(name, value, number, positive=True)
@@ -859,18 +865,18 @@ def _convert_to_number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        several = "; several values are a curve, as sf.curve(problem, alpha=(0.5, 3, 26))" if np.ndim(value) else ""
-        raise InputError(f"{name} = {value!r}: a number is expected{several}") from None
+        advice = "; for several values use sf.curve(problem, alpha=(0.5, 3, 26))" if np.ndim(value) else ""
+        raise InputError(f"{name} = {value!r}: a number is expected{advice}") from None
 
 
 def _check_floating_point_range(name: str, value: Any, numbers: Any, positive: bool) -> None:
-    """Raise InputError for numbers whose fourth powers overflow or underflow in double precision.
+    """Raise InputError for numbers so large or small that their fourth powers overflow or underflow.
 
     Args:
         name: name of the argument, for the message.
         value: the value as the user gave it.
         numbers: the value as an array.
-        positive: whether zero is excluded, so that tiny numbers are refused as well.
+        positive: whether the numbers must be positive, so that tiny ones are refused, too.
     """
     sizes, low = np.abs(numbers), _MIN_MAGNITUDE
     if np.any(np.isfinite(sizes) & (sizes > 1 / low)) or (positive and np.any((sizes > 0) & (sizes < low))):
@@ -880,13 +886,13 @@ def _check_floating_point_range(name: str, value: Any, numbers: Any, positive: b
 
 
 def _parameter_display_name(name: str) -> str:
-    """Return the name of a parameter for messages; for a keyword of Python also its spelling there."""
+    """Return the name of a parameter for messages; if Python reserves it, with its spelling there: lambda_."""
     bare = name.rstrip("_")
     return f"{bare} (in Python {bare}_=)" if iskeyword(bare) else bare
 
 
 def _check_parameter_value(spec: Mapping[str, Any], value: Any) -> Any:
-    """Return a parameter's value after checking its shape and range; a scalar fills a vector."""
+    """Return a parameter's value as float or array, after checking shape and range; a scalar fills a vector."""
     name, shape = spec["name"], tuple(spec["shape"])
     shown = name.rstrip("_")
     array = convert_to_number_array(value, shown + " = {!r}: a number or a nested list of numbers is expected").copy()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.errors import InputError, describe_unknown_name
-from .columns import METRIC, OBSERVED, overlap_entry_locations, quantity_in_column
+from .columns import METRIC, OBSERVED, locations_of_overlap_entries, quantity_in_column
 from .overlaps import OVERLAPS
 
 if TYPE_CHECKING:
@@ -18,11 +18,13 @@ LOSSES = ("free_entropy", *OBSERVED, "baseline_error")
 
 
 def solution_quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[str]:
-    """Return the names of losses and errors, of overlaps (|first entry|), of their entries and of trained numbers.
+    """Return the names of all quantities that conditions, tables and derivatives of a solution may use.
+
+    These are losses and errors, overlaps (for the modulus of their first entry), entries of overlaps, trained numbers.
 
     Args:
-        problem: problem of the solution.
-        more: further names of the caller, listed after the overlaps.
+        problem: the problem that the solution solves.
+        more: further names that the caller accepts, listed after the overlaps.
     """
     losses = [name for name in LOSSES if quantity_in_column(name).is_defined(problem)]
     return [
@@ -30,17 +32,17 @@ def solution_quantity_names(problem: Problem, more: Iterable[str] = ()) -> list[
         *(METRIC + name for name in problem.metric_names),
         *OVERLAPS,
         *more,
-        *overlap_entry_locations(problem),
+        *locations_of_overlap_entries(problem),
     ]
 
 
 def columns_matching_name(name: str, columns: Sequence[str]) -> list[str]:
-    """Return the columns that a name stands for; none if it is unknown.
+    """Return the columns of a table that a name stands for; none if it is unknown.
 
     Args:
-        name: a column; theta_21 for that entry of every token; theta for all its entries; b for the column trained_b of
-            a trained number; minority for the column test_error_minority of a metric.
-        columns: all columns.
+        name: the name of a column; theta_21 for that entry of every token; theta for all entries of theta; b for the
+            column trained_b of a trained number; minority for the column test_error_minority of a metric.
+        columns: names of all columns of the table.
     """
     if name in columns:
         return [name]
@@ -57,37 +59,37 @@ def columns_matching_name(name: str, columns: Sequence[str]) -> list[str]:
     return []
 
 
-def resolve_quantity_name(problem: Problem, name: str, what: str, more: Iterable[str] = ()) -> str:
-    """Return the one of `solution_quantity_names` that a name stands for.
+def resolve_quantity_name(problem: Problem, name: str, beginning: str, more: Iterable[str] = ()) -> str:
+    """Return the full name of the quantity that an abbreviated name stands for (one of `solution_quantity_names`).
 
     Args:
-        problem: problem of the solution.
+        problem: the problem that the solution solves.
         name: name of a quantity, see `columns_matching_name`.
-        what: beginning of the error message, as "condition 'x = 1'".
-        more: further names of the caller.
+        beginning: beginning of the error message, such as "condition 'x = 1'".
+        more: further names that the caller accepts.
 
     Raises:
-        InputError: it stands for none or for several; the message lists them.
+        InputError: the name stands for no quantity or for several; the message lists the choices.
     """
     names = solution_quantity_names(problem, more)
     found = columns_matching_name(name, names)
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(f"{what}: {name!r} stands for {', '.join(found)}; name one of them")
+        raise InputError(f"{beginning}: {name!r} stands for {', '.join(found)}; name one of them")
     if name in LOSSES:
         reason = quantity_in_column(name).missing
-        raise InputError(f"{what}: {problem.solver.name} has no {name.replace('_', ' ')}, {reason}")
-    raise InputError(f"{what}: {describe_unknown_name('quantity', name, names)}")
+        raise InputError(f"{beginning}: {problem.solver.name} has no {name.replace('_', ' ')}, {reason}")
+    raise InputError(f"{beginning}: {describe_unknown_name('quantity', name, names)}")
 
 
 def overlap_entry_by_name(problem: Problem, overlaps: Overlaps, name: str) -> float:
-    """Return the entry of overlaps, or of their error bars or derivatives, that the name of a quantity stands for.
+    """Return one entry of the overlaps, of their error bars or of their derivatives, given its name.
 
     Args:
-        problem: problem of the overlaps.
-        overlaps: the overlaps, error bars or derivatives.
-        name: name of an entry; q, V, m or theta for its first entry.
+        problem: the problem that the overlaps belong to.
+        overlaps: the overlaps, their error bars or their derivatives.
+        name: name of an entry, such as theta_1; q, V, m or theta for the first entry of that overlap.
     """
-    block, place = (name, 0) if name in OVERLAPS else overlap_entry_locations(problem)[name]
+    block, place = (name, 0) if name in OVERLAPS else locations_of_overlap_entries(problem)[name]
     return float(getattr(overlaps, block).flat[place])

@@ -62,10 +62,10 @@ class Solver:
 
     Attributes:
         name: name of the model.
-        key: structural sizes in short, as l2_s1_t1_k1.
+        key: abbreviated structural sizes: l2_s1_t1_k1 for 2 tokens, one column of W and of W*, one cluster.
         folder: folder of its files.
-        metadata: name of its metadata file, without suffix: models that differ only in metadata share a folder.
-        base: for the solver of a further metric, the solver that has all other parts.
+        metadata: name of its metadata file, without suffix; models that differ only in metadata share a folder.
+        base: for the solver of an additional metric, the solver that has all other parts; else None.
     """
 
     name: str
@@ -76,33 +76,33 @@ class Solver:
 
     @cached_property
     def model(self) -> ModelMetadata:
-        """Metadata of the model: parameters, starts, trained numbers, and the law of the tokens."""
+        """The generated metadata of the model: parameters, starts, trained numbers, law of the tokens."""
         return cast(ModelMetadata, self._load_part_module(self.metadata))
 
     @cached_property
-    def reduced_solvers(self) -> dict[str, Solver]:
-        """Solvers of the reduced problems that averages of "loss" or "metric" are taken of, if of fewer dimensions."""
+    def solvers_of_reduced_problems(self) -> dict[str, Solver]:
+        """Solvers for averages of the "loss" or the "metric" in terms of fewer fields, if there are such."""
         folders = {integrand: self.folder / f"reduced_{integrand}" for integrand in ("loss", "metric")}
         found = {what: Solver(self.name, self.key, folder) for what, folder in folders.items() if folder.is_dir()}
-        if self.base is not None and "loss" in self.base.reduced_solvers:
-            found["loss"] = self.base.reduced_solvers["loss"]
+        if self.base is not None and "loss" in self.base.solvers_of_reduced_problems:
+            found["loss"] = self.base.solvers_of_reduced_problems["loss"]
         return found
 
     @cached_property
     def metric_solvers(self) -> dict[str, Solver]:
-        """Solvers with another metric for the test error, by name of the metric; empty for a single metric."""
+        """Solvers for the model's additional metrics, by name of the metric; empty if it has a single metric."""
         base = self if self.base is None else self.base
         others = base.model.METRICS[1:]
         return {name: Solver(base.name, base.key, base.folder / f"metric_{name}", base=base) for name in others}
 
     @cached_property
     def channel(self) -> ChannelFunctions:
-        """The channel parts common to both temperatures: features, loss and layout of averages."""
+        """The generated functions of the loss that zero and finite temperature share."""
         return self.thermal_channel if self.model.NO_PROXIMAL_MAP else self.proximal
 
     @cached_property
     def proximal(self) -> ProximalChannelFunctions:
-        """The channel at zero temperature.
+        """The generated channel functions at zero temperature, which use the proximal map of the loss.
 
         Raises:
             InputError: the loss has no proximal map.
@@ -113,7 +113,7 @@ class Solver:
 
     @property
     def no_proximal_map_message(self) -> str:
-        """Error message for a loss without a proximal map: the reason and what to do."""
+        """Message for a loss without a proximal map: why it has none, and what to do."""
         return (
             f"model {self.name}: {self.model.NO_PROXIMAL_MAP}; at a finite temperature it can be solved as it "
             "is: give inverse_temperature"
@@ -121,99 +121,100 @@ class Solver:
 
     @cached_property
     def thermal_channel(self) -> ThermalChannelFunctions:
-        """The channel at a finite temperature."""
+        """The generated channel functions at a finite temperature."""
         return cast(ThermalChannelFunctions, self._load_part_module("thermal"))
 
     @cached_property
-    def flow_equations(self) -> FlowEquations:
-        """Equations of one-pass gradient descent, for a model with a ridge."""
+    def one_pass_descent_equations(self) -> FlowEquations:
+        """The generated equations of one-pass gradient descent (gradient flow), for a model with a ridge."""
         return cast(FlowEquations, self._load_part_module("flow"))
 
     @cached_property
-    def moreau_bounds(self) -> MoreauBoundFunctions:
-        """Interval bounds of the Moreau objective, which prove proximal points to be global minima."""
+    def moreau_objective_bounds(self) -> MoreauBoundFunctions:
+        """The generated interval bounds of the Moreau objective, which prove proximal points to be global minima."""
         return cast(MoreauBoundFunctions, self._load_part_module("bounds"))
 
     @cached_property
     def prior_functions(self) -> PriorFunctions:
-        """Equations of the weights: conjugates, overlaps, free entropy and responses of a row of W."""
+        """The generated equations of the weights: conjugates, overlaps, free entropy and responses of a row of W."""
         return cast(PriorFunctions, self._load_part_module("prior"))
 
     @cached_property
     def linear_response(self) -> LinearResponseFunctions:
-        """Derivatives of conjugates and overlaps, in NumPy: the factors of dG/du."""
+        """The generated derivatives of conjugates and overlaps, the factors of the saddle-point map's Jacobian."""
         return cast(LinearResponseFunctions, self._load_part_module("tangent"))
 
     @cached_property
     def metric_functions(self) -> MetricFunctions:
-        """The test error and the linear baseline, if the model has them."""
+        """The generated functions for test error and linear baseline, if the model declares them."""
         return cast(MetricFunctions, self._load_part_module("metric"))
 
     @cached_property
     def multiprecision_functions(self) -> MultiprecisionFunctions:
-        """Channel, metric and prior in mpmath, at its current precision."""
+        """The generated functions of loss, metric and weights for mpmath, at its current precision."""
         return cast(MultiprecisionFunctions, self._load_part_module("reference"))
 
     @cached_property
     def bayes_functions(self) -> BayesFunctions:
-        """Equations of Bayes-optimal inference.
+        """The generated equations of Bayes-optimal inference.
 
         Raises:
-            InputError: the model has no output channel at this structure.
+            InputError: the model has no output channel at these sizes.
         """
         if not self.has_output_channel:
-            having = ", ".join(name for name, entry in model_catalogue().items() if entry["output"])
+            others = ", ".join(name for name, entry in model_catalogue().items() if entry["output"])
             raise InputError(
-                f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; models that "
-                f"have one are {having}, and any model file with output="
+                f"{self.name} has no output channel at {self.key}, which Bayes-optimal inference needs; use one of "
+                f"the models that have one ({others}), or a model file with output="
             )
         return cast(BayesFunctions, self._load_part_module("bayes"))
 
     @property
     def has_output_channel(self) -> bool:
         """Whether the model declares an output channel, the law of observations given the teacher's fields."""
-        return self.part_source_file("bayes").exists()
+        return self.source_file_of_solver_part("bayes").exists()
 
     @property
     def structural_sizes(self) -> dict[str, int]:
-        """Structural sizes L, s, t and K by the names in STRUCTURAL, as a new dict."""
+        """Numbers of tokens, student columns, teacher columns and clusters, by the names in `STRUCTURAL`."""
         return dict(self.model.STRUCTURE)
 
     @cached_property
     def physics_digest(self) -> str:
-        """Digest of the equations and sizes of the model, which identifies the physics of a result."""
+        """Digest of the model's equations and sizes, which identifies the mathematical problem of a result."""
         return self.model.DIGEST
 
     @cached_property
     def solver_files_digest(self) -> str:
-        """Digest of the source files of the solver, which also identifies the generator."""
+        """Digest of all source files of the solver; it changes with the model and with the code generator."""
         digest = hashlib.sha256(self.metadata.encode())
         for name, path in solver_source_files(self.folder).items():
             digest.update(name.encode() + path.read_bytes())
         return digest.hexdigest()[:20]
 
-    def is_part_compiled(self, part: str = "channel") -> bool:
-        """Return whether Numba's cache holds machine code of this part (used only to announce a compilation)."""
+    def is_solver_part_compiled(self, part: str = "channel") -> bool:
+        """Return whether machine code of a part of the solver is cached, so that it need not be compiled."""
         # If there is a reduced problem, only its code is compiled.
-        solvers = [each for each in (self, *self.reduced_solvers.values()) if each.part_source_file(part).exists()]
-        return any(machine_code_folder(*each.part_source_files(part)).is_dir() for each in solvers)
+        solvers = (self, *self.solvers_of_reduced_problems.values())
+        files = [each.source_files_of_solver_part(part) for each in solvers]
+        return any(machine_code_folder(*each).is_dir() for each in files if each[0].exists())
 
     def __reduce__(self) -> tuple[type[Solver], tuple[Any, ...]]:
         # Modules are loaded again when it is unpickled.
         return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
 
-    def part_source_file(self, part: str) -> Path:
-        """Return the source file of a part of the solver, taken from the base solver if it has none of its own."""
+    def source_file_of_solver_part(self, part: str) -> Path:
+        """Return the source file of a part of the solver, such as "channel", or that of its base solver."""
         path = resolve_shared_file(self.folder / f"{part}.py")
-        return path if self.base is None or path.exists() else self.base.part_source_file(part)
+        return path if self.base is None or path.exists() else self.base.source_file_of_solver_part(part)
 
-    def part_source_files(self, part: str) -> tuple[Path, ...]:
-        """Return the files that form the module of a part: functions of the model, then loops that call them."""
-        loops = self.part_source_file(f"{part}_loops")
-        return (self.part_source_file(part), loops) if loops.exists() else (self.part_source_file(part),)
+    def source_files_of_solver_part(self, part: str) -> tuple[Path, ...]:
+        """Return the source files of a part of the solver: the model's functions, then the loops that call them."""
+        own, loops = (self.source_file_of_solver_part(name) for name in (part, f"{part}_loops"))
+        return (own, loops) if loops.exists() else (own,)
 
     def _load_part_module(self, part: str) -> ModuleType:
-        files = self.part_source_files(part)
+        files = self.source_files_of_solver_part(part)
         # Machine code finds its module by this name: files of the same code are one module.
         name = f"saddleforge_solver_{machine_code_folder(*files).name.replace('-', '_')}"
         if name in sys.modules:
@@ -240,7 +241,7 @@ def load_solver(model: Any, **sizes: int) -> Solver:
 
     Args:
         model: a catalogue name, a path to a model file, or a Model.
-        sizes: structural sizes that differ from the model's defaults.
+        sizes: numbers of tokens, columns and clusters that differ from the model's defaults.
 
     Raises:
         InputError: there is no such model or file, sizes are not allowed, or the model is not well posed.
@@ -280,13 +281,13 @@ def _load_catalogue_solver(name: str, sizes: dict[str, int]) -> Solver:
 
 
 def _catalogue_model_sources() -> bytes:
-    """Return the sources of all models of the catalogue, as some import others."""
+    """Return the source code of all models of the catalogue, joined; some import others."""
     files = sorted(Path(models.__path__[0]).glob("*.py"))
     return b"".join(file.name.encode() + file.read_bytes() for file in files)
 
 
 def _load_solver_of_model_file(path: Path, wanted: str, sizes: dict[str, int]) -> Solver:
-    record = CachedModelExecution.record_for_model_file(
+    record = CachedModelExecution.cache_record_of_model_file(
         path, repr((wanted, sorted(sizes.items()), cached_generator_digest())), cache_folder() / "model-files"
     )
     name, key, folder, metadata = record.load_cached_result() or ("", "", "", "")
@@ -330,7 +331,7 @@ def _solver_cache_folder(name: str, key: str, source: bytes) -> Path:
 
 @cache
 def cached_generator_digest() -> str:
-    """Return the digest of the generator, cached in a file named by the digest of its sources."""
+    """Return the digest of the code generator, cached in a file named by the digest of its source files."""
     kept = cache_folder() / f"generator-{all_sources_digest()}"
     with suppress(OSError, ValueError):
         if re.fullmatch("[0-9a-f]+", known := kept.read_text(encoding="ascii")):
@@ -342,7 +343,7 @@ def cached_generator_digest() -> str:
 
 
 def _generate_solver_files(model: Any, sizes: dict[str, int], folder: Path) -> None:
-    """Generate a solver in a temporary folder, then rename it: a reader sees all files or none."""
+    """Generate all files of a solver and put them into a folder at once, by renaming a temporary folder."""
     from ..derive.emit.writer import generate  # SymPy
 
     try:
@@ -374,17 +375,17 @@ def _generate_solver_files(model: Any, sizes: dict[str, int], folder: Path) -> N
 
 
 def _file_digests_as_json(files: dict[str, str]) -> str:
-    """Return the digests of generated files as JSON, which `is_solver_folder_complete` checks."""
+    """Return JSON text with the digests of generated files, for `is_solver_folder_complete` to check."""
     known = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
     return json.dumps({"generator": cached_generator_digest(), "files": known})
 
 
 def is_solver_folder_complete(folder: Path, name: str) -> bool:
-    """Return whether all files listed in a file of digests are present and unchanged.
+    """Return whether all files of a generated solver are present and unchanged.
 
     Args:
         folder: folder of the solver.
-        name: name of the file of digests (`_file_digests_as_json`), without suffix.
+        name: name of its file with the digests of all files, without the suffix .json.
     """
     try:
         digests = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["files"]

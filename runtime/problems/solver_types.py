@@ -1,4 +1,4 @@
-"""Types of the files of a generated solver, one per file.
+"""Types (protocols) of the modules of a generated solver, one per file.
 
 Arguments of a function are those of the template that writes it, which documents them (derive/emit/templates/). L, s
 and t are tokens, student and teacher columns, D = L s fields X, F features of teacher and noise, C contexts (token,
@@ -20,16 +20,16 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class CompiledFunction(Protocol):
-    """A scalar function compiled by Numba, with its Python source function."""
+    """A function of numbers compiled by Numba; `py_func` is the Python function it was compiled from."""
 
     py_func: Callable[..., Any]
 
     def __call__(self, *numbers: Any) -> Any:
-        """Evaluate the function at numbers: the entries of its arguments, then the constants."""
+        """Evaluate the function; its arguments are numbers, followed by the vector of the channel's constants."""
 
 
 class ModelMetadata(Protocol):
-    """model.py: metadata of a model or of a reduced problem, without kernels."""
+    """The generated module model.py: metadata of a model, or of the reduced problem of its loss or metric."""
 
     NAME: str
     DIGEST: str
@@ -63,7 +63,7 @@ class ModelMetadata(Protocol):
 
 
 class ChannelFunctions(Protocol):
-    """Common to channel.py and thermal.py: the layout of averages, and the loss at single numbers."""
+    """What the generated modules channel.py and thermal.py share: layout of averages, loss as a scalar function."""
 
     FIELDS: int
     TOKENS: int
@@ -77,7 +77,7 @@ class ChannelFunctions(Protocol):
 
 
 class ProximalChannelFunctions(ChannelFunctions, Protocol):
-    """channel.py: the channel at zero temperature, by the proximal map."""
+    """The generated module channel.py: averages over the fields at zero temperature, by the proximal map."""
 
     HAS_PROX_SPACE: bool
     CORNERS: bool
@@ -118,7 +118,7 @@ class ProximalChannelFunctions(ChannelFunctions, Protocol):
 
 
 class ThermalChannelFunctions(ChannelFunctions, Protocol):
-    """thermal.py: the channel at a finite temperature."""
+    """The generated module thermal.py: averages over the fields at a finite temperature."""
 
     HAS_AVERAGES: bool
     # HAS_AVERAGES: as `sample` and `field_slopes` of the proximal channel, averages over the Boltzmann law of X.
@@ -127,7 +127,7 @@ class ThermalChannelFunctions(ChannelFunctions, Protocol):
 
 
 class FlowEquations(Protocol):
-    """flow.py: one-pass descent under a ridge; arrays of atoms first, then contexts."""
+    """The generated module flow.py: equations of one-pass gradient descent with a ridge."""
 
     # Fill A (A, s, s) and b (A, s, C + t) of the drift of a row, -(A w + b).
     drift: Callable[..., None]
@@ -139,16 +139,16 @@ class FlowEquations(Protocol):
 
 
 class MoreauBoundFunctions(Protocol):
-    """bounds.py: interval bounds of the Moreau objective."""
+    """The generated module bounds.py: interval bounds of the Moreau objective, which prove global minima."""
 
     # By how much the objective may fall below its values (N,) at given points (N, D), and boxes, (N, 2).
     shortfalls: Callable[..., Array]
 
 
 class PriorFunctions(Protocol):
-    """prior.py: the weights; `Problem.bound_prior_map` passes the leading arguments of its maps.
+    """The generated module prior.py: equations of the weights, such as the overlaps as functions of the conjugates.
 
-    Maps fill arrays, and return False outside their domain.
+    Its functions fill arrays and return False outside their domain.
     """
 
     conjugates: Callable[..., bool]
@@ -175,7 +175,7 @@ class PriorFunctions(Protocol):
 
 
 class LinearResponseFunctions(Protocol):
-    """tangent.py: responses of moments, conjugates and, under a ridge or fixed norms, overlaps to n small changes."""
+    """The generated module tangent.py: derivatives of moments, conjugates and overlaps, for Jacobians."""
 
     OWN: bool
     # Of the rows in g and dw of their token, (N, L, ROW, s) each.
@@ -185,7 +185,7 @@ class LinearResponseFunctions(Protocol):
 
 
 class MetricFunctions(Protocol):
-    """metric.py: test error and linear baseline."""
+    """The generated module metric.py: the metric, the test error and the linear baseline."""
 
     HAS_METRIC: bool
     HAS_BASELINE: bool
@@ -198,7 +198,7 @@ class MetricFunctions(Protocol):
 
 
 class MultiprecisionFunctions(Protocol):
-    """reference.py: the equations for mpmath, in the order of the compiled ones; ValueError outside their domain."""
+    """The generated module reference.py: all equations for mpmath, in any precision."""
 
     NOISE_VALUES: Sequence[tuple[Any, ...]]
     GAUSSIAN: Sequence[bool]
@@ -226,7 +226,7 @@ class MultiprecisionFunctions(Protocol):
 
 
 class BayesFunctions(Protocol):
-    """bayes.py: the output channel and rows of W given fields."""
+    """The generated module bayes.py: output channel and posterior of the rows of W, for Bayes-optimal inference."""
 
     FIELDS: int
     OBSERVED: Sequence[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""Ready-made spectra: power laws of eigenvalues and teacher, and random features."""
+"""Ready-made spectra of token covariances: power laws, and the Gaussian equivalent of random features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..base.options import AlgorithmOptions
 
 @dataclass(frozen=True)
 class SpectrumOptions(AlgorithmOptions):
-    """Options of ready-made spectra.
+    """Options of the ready-made spectra `power_law` and `random_features`.
 
     Attributes:
         activation_nodes: Gauss-Legendre nodes on each side of zero for the moments of an activation; more resolve
@@ -28,22 +28,22 @@ class SpectrumOptions(AlgorithmOptions):
 
 
 def power_law(size: int, decay: float, source: float | None = None, *, atoms: int = 60) -> np.ndarray:
-    """Return the spectrum of inputs whose k-th eigenvalue decays as k^-decay, with a teacher of power-law decay.
+    """Return a power-law spectrum: the k-th eigenvalue of the inputs' covariance is proportional to k^-decay.
 
-    For `sf.problem(model, spectrum=...)` at alpha = n / size. A field X = x . W / sqrt(size) has the variance
+    It is for `sf.problem(model, spectrum=...)` at alpha = n / size. A field X = x . W / sqrt(size) has the variance
     sum_k k^-decay w_k^2 of its coordinates; with a source condition the teacher's have the squares
     k^(-1 - 2 decay source + decay), so that its field has sum_k k^(-1 - 2 decay source) (capacity and source, as of
     Cui, Loureiro, Krzakala, Zdeborova, NeurIPS 2021, arXiv 2105.15004).
 
     Args:
         size: number of coordinates.
-        decay: exponent of the eigenvalues, size k^-decay in the units of X.
-        source: r >= 0, or None for a teacher that is isotropic.
+        decay: exponent of the eigenvalues, which are size k^-decay in the units of the fields X.
+        source: source exponent of the teacher, at least 0; None for an isotropic teacher.
         atoms: largest number of rows; the first 24 coordinates stay separate, the others are gathered in logarithmic
             bins that conserve the sums of eigenvalues and of eigenvalues times squares of the teacher.
 
     Returns:
-        Rows of a weight, an eigenvalue and, with a source, the teacher's variance there, (atoms, 2) or (atoms, 3).
+        Array with one row per atom: weight, eigenvalue and, with a source, the teacher's variance along it.
 
     Raises:
         InputError: the size is below 1, decay or source is negative, or there are fewer than 32 atoms.
@@ -81,9 +81,9 @@ class RandomFeatures:
     """The Gaussian model equivalent to regression on random features.
 
     Attributes:
-        spectrum: rows of a weight, an eigenvalue of the features' covariance and the teacher's variance along it.
+        spectrum: one row per atom: weight, eigenvalue of the features' covariance, the teacher's variance along it.
         unexplained: variance of the label that no linear function of the features explains; it acts as extra noise.
-        moments: (E s(z), E z s(z), E s(z)^2) of the activation.
+        moments: averages of s(z), z s(z) and s(z)^2 for the activation s and a standard normal z.
 
     Example:
         >>> features = sf.random_features(2.0, np.tanh)
@@ -97,8 +97,9 @@ class RandomFeatures:
 
 
 def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *, atoms: int = 60) -> RandomFeatures:
-    """Return the spectrum of p random features s(F x / sqrt(d)), x in d dimensions, F and x standard normal.
+    """Return the Gaussian model equivalent to p random features s(F x / sqrt(d)) of standard normal inputs x.
 
+    F is a p x d matrix of standard normal entries and s the activation.
     The weights are the p of the last layer, so that alpha = n / p; labels are x . t / sqrt(d) + noise of a standard
     normal t. Features are replaced by k1 F x / sqrt(d) + k* z of the same covariance (Mei, Montanari, Commun. Pure
     Appl. Math. 75 (2022) 667; Goldt, Loureiro, Reeves, Krzakala, Mezard, Zdeborova, MSML 2022, arXiv 2006.14709):
@@ -107,7 +108,7 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
         sf.problem("ridge_regression", spectrum=rf.spectrum, Delta=noise + rf.unexplained, alpha=n / p)
 
     Args:
-        ratio: p / d.
+        ratio: p / d, number of features over the dimension of the inputs.
         activation: function of an array; its mean is subtracted, as by a trained bias.
         atoms: nodes of the Marchenko-Pastur law of F F^T / d, by the Gauss rule of its weight.
 
@@ -133,7 +134,7 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
     mean, linear, square = (float(weights @ each) for each in (values, z * values, values**2))
     own = square - mean**2 - linear**2
     if not np.isfinite([mean, linear, square]).all() or linear**2 < 1e-12 * square:
-        raise InputError("the activation needs a finite second moment and a linear part, E z s(z) not 0")
+        raise InputError("the activation s needs a finite second moment and a linear part: E z s(z) must not be 0")
     own = max(own, 0.0)
     # (s - a)(b - s) under a root over s: Gauss-Chebyshev of the second kind.
     angles = np.arange(1, atoms + 1) * np.pi / (atoms + 1)

@@ -20,13 +20,13 @@ Symbols = dict[
 ]  # name -> (text, LaTeX), of parameters and trained numbers as `table_column_name` has it
 
 
-def symbols_in_tables(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
-    """Return text and LaTeX symbols of overlaps, parameters and trained numbers that a table may show.
+def symbols_of_table_columns(problem: Problem, names: Mapping[str, str] | None = None) -> Symbols:
+    """Return the symbols, as text and in LaTeX, of all overlaps, parameters and trained numbers in tables, by name.
 
     Args:
         problem: problem with the parameters.
-        names: symbols in LaTeX, {"theta": "T", "omega": "a"}, of parameters or else of the theory (explicitly as
-            theory.theta); those of derivations alone are ignored.
+        names: symbols of the user's own in LaTeX, such as {"theta": "T"}, for parameters or for overlaps (explicitly
+            theory.theta); symbols that only derivations use are ignored.
 
     Raises:
         InputError: a name is unknown, or a symbol would stand for two things.
@@ -44,7 +44,7 @@ def symbols_in_tables(problem: Problem, names: Mapping[str, str] | None = None) 
     for name, symbol in (names or {}).items():
         key = canonical_symbol_key(name)
         if not symbol.strip():
-            raise InputError(f"the new symbol for {name} is empty")
+            raise InputError(f"the new symbol for {name} is empty; give a LaTeX symbol, such as {name}=T")
         if key in symbols and not (name.startswith("theory.") and key in columns.values()):
             symbols[key] = symbol_in_text_and_latex(symbol)
         elif key not in RENAMED:
@@ -60,7 +60,7 @@ def symbols_in_tables(problem: Problem, names: Mapping[str, str] | None = None) 
 
 
 def _add_array_entry_symbols(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
-    """Add the symbols of parts of an array that a curve may vary: a factor on it, and its entries."""
+    """Add the symbols of what a curve may vary of an array parameter: a factor on it, and its entries."""
     if not shape:
         return
     text, latex = symbols[column]
@@ -80,8 +80,8 @@ def add_latex_index(symbol: str, index: Sequence[str]) -> str:
     """Return a LaTeX symbol with an index appended, braced if it has a subscript already.
 
     Args:
-        symbol: in LaTeX.
-        index: its parts, joined by commas; empty for none.
+        symbol: the symbol in LaTeX.
+        index: parts of the index, which are joined by commas; empty for no index.
     """
     base = f"{{{symbol}}}" if "_" in symbol else symbol
     return f"{base}_{{{','.join(index)}}}" if index else base

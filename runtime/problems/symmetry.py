@@ -26,9 +26,9 @@ class ExchangeOptions(AlgorithmOptions):
     """Options of the search for permutations and signs that leave a problem invariant.
 
     Attributes:
-        test_points: random points at which the invariance of the loss is tested.
+        test_points: number of random points at which the invariance of the loss is tested.
         max_candidates: number of candidates beyond which permutations of tokens are not tried.
-        state_tolerance: deviation in block scales within which a state counts as invariant.
+        state_tolerance: deviation, relative to the size of an overlap, within which a state counts as invariant.
     """
 
     test_points: int = 4
@@ -38,7 +38,10 @@ class ExchangeOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SignedPermutation:
-    """A permutation of tokens, with signs: X_la -> student_a X_{tokens(l) a}, Y_lb -> teacher_b Y_{tokens(l) b}."""
+    """A permutation of the tokens with signs of the columns of student and teacher fields, and of the noise.
+
+    The image of X_la is student[a] X_{tokens[l], a}, that of Y_lb is teacher[b] Y_{tokens[l], b}.
+    """
 
     tokens: tuple[int, ...]
     student: tuple[int, ...]
@@ -46,41 +49,41 @@ class SignedPermutation:
     noise: int = 1
 
     @property
-    def token_order(self) -> list[int]:
-        """The permutation as an index list: token l of the image is token tokens(l)."""
+    def source_token_indices(self) -> list[int]:
+        """The permutation as a list of indices: entry l is the token that token l of the image is taken from."""
         return list(self.tokens)
 
     def permute_student_fields(self, values: np.ndarray) -> np.ndarray:
-        """Return student fields (L, s) with tokens permuted and signs applied."""
-        return values[self.token_order] * np.array(self.student, float)
+        """Return the image of student fields (L, s): tokens permuted, columns multiplied by their signs."""
+        return values[self.source_token_indices] * np.array(self.student, float)
 
     def permute_teacher_fields(self, values: np.ndarray) -> np.ndarray:
-        """Return teacher fields (L, t) with tokens permuted and signs applied."""
-        return values[self.token_order] * np.array(self.teacher, float)
+        """Return the image of teacher fields (L, t): tokens permuted, columns multiplied by their signs."""
+        return values[self.source_token_indices] * np.array(self.teacher, float)
 
     def permute_channel_averages(
         self, rows: np.ndarray, moments: Sequence[tuple[str, tuple[int, ...], int]]
     ) -> np.ndarray:
-        """Return channel averages with tokens permuted and signs applied.
+        """Return the image of channel averages: tokens permuted, entries multiplied by their signs.
 
         Args:
-            rows: averages of every token, (L, row).
-            moments: the generated MOMENTS, which describe their columns.
+            rows: averages of every token, one row per token.
+            moments: the generated constant MOMENTS, which describes the entries of a row.
         """
-        return rows[self.token_order] * _channel_average_signs(self, tuple(moments), rows.shape[1])
+        return rows[self.source_token_indices] * _signs_of_channel_averages(self, tuple(moments), rows.shape[1])
 
-    def permuted_context_indices(self, clusters: int) -> np.ndarray:
-        """Return the index of the context (token, cluster) that each context is replaced by, (C,)."""
-        return (np.array(self.token_order)[:, None] * clusters + np.arange(clusters)).ravel()
+    def permuted_token_cluster_indices(self, clusters: int) -> np.ndarray:
+        """Return for every context (token, cluster) the index of the context that replaces it, (contexts,)."""
+        return (np.array(self.source_token_indices)[:, None] * clusters + np.arange(clusters)).ravel()
 
     def permute_overlaps(self, overlaps: Overlaps, clusters: int) -> Overlaps:
-        """Return the image of a state: contexts permuted, columns of q, V, m and theta with their signs, phi unchanged.
+        """Return the image of a state: contexts permuted, entries of q, V, m and theta multiplied by their signs.
 
         Args:
-            overlaps: the state.
-            clusters: K.
+            overlaps: overlaps of the state.
+            clusters: number of clusters of a token.
         """
-        contexts = self.permuted_context_indices(clusters)
+        contexts = self.permuted_token_cluster_indices(clusters)
         student, teacher = np.array(self.student, float), np.array(self.teacher, float)
         square = np.multiply.outer(student, student)
         return Overlaps(
@@ -93,10 +96,10 @@ class SignedPermutation:
 
 
 @lru_cache(maxsize=1024)
-def _channel_average_signs(
+def _signs_of_channel_averages(
     exchange: SignedPermutation, moments: tuple[tuple[str, tuple[int, ...], int], ...], row: int
 ) -> np.ndarray:
-    """Return the sign that the signed permutation gives every channel average of a token, (row,)."""
+    """Return the sign that a signed permutation gives to every channel average of a token."""
     student, teacher = np.array(exchange.student, float), np.array(exchange.teacher, float)
     axes = {"g": [student], "domega": [student], "dY": [teacher], "loss_q": [student, student]}
     out = np.ones(row)
@@ -111,12 +114,12 @@ def _channel_average_signs(
 
 @dataclass(frozen=True)
 class StateSymmetry:
-    """The symmetry of a state: components that vanish, and exchanges that leave it invariant.
+    """The symmetry of a state: components that vanish, and signed permutations that leave it invariant.
 
     Attributes:
-        frozen: packed components that vanish exactly, (n,), or None.
-        exchanges: group of signed permutations, without the identity.
-        clusters: K of the model.
+        frozen: mask of the packed components that vanish exactly, (components,), or None.
+        exchanges: group of signed permutations that leave the state invariant, without the identity.
+        clusters: number of clusters of a token.
     """
 
     frozen: np.ndarray | None = field(default=None, compare=False)
@@ -125,15 +128,15 @@ class StateSymmetry:
 
     @property
     def is_symmetry_of_every_state(self) -> bool:
-        """Whether every state has this symmetry."""
+        """Whether every state has this symmetry: no component vanishes, and the group is trivial."""
         return self.frozen is None and not self.exchanges
 
     def project_onto_invariant_states(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the invariant part of a packed state.
+        """Return the projection of a packed state onto the states with this symmetry.
 
         Args:
-            u: packed overlaps, (n,).
-            sizes: (C, s, t, P).
+            u: packed overlaps, (components,).
+            sizes: numbers of contexts, columns of W, columns of W* and trained numbers.
         """
         if self.exchanges:
             numbers, signs = _permuted_packed_components(self.exchanges, self.clusters, sizes)
@@ -143,12 +146,12 @@ class StateSymmetry:
             u[self.frozen] = 0.0
         return u
 
-    def invariant_directions(self, sizes: Sizes, count: int) -> np.ndarray:
-        """Return directions (k, n) that span the invariant states, one per orbit of components, entries 0 and +-1.
+    def basis_of_invariant_states(self, sizes: Sizes, count: int) -> np.ndarray:
+        """Return a basis of the packed states with this symmetry, one row per orbit of components, entries 0 and +-1.
 
         Args:
-            sizes: (C, s, t, P).
-            count: n, the length of packed states.
+            sizes: numbers of contexts, columns of W, columns of W* and trained numbers.
+            count: length of packed states.
         """
         found: list[np.ndarray] = []
         seen = np.zeros(count, bool)
@@ -168,7 +171,7 @@ class StateSymmetry:
 def _permuted_packed_components(
     exchanges: tuple[SignedPermutation, ...], clusters: int, sizes: Sizes
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for k exchanges the component that replaces each component of a packed state, and its sign, (k, n)."""
+    """Return for every signed permutation the component that replaces each packed component, and its sign."""
     numbered = Overlaps.unpack(1.0 + np.arange(packed_vector_length(sizes)), sizes)
     images = np.stack([e.permute_overlaps(numbered, clusters).pack() for e in exchanges])
     return np.abs(images).astype(int) - 1, np.sign(images)
@@ -178,9 +181,9 @@ NO_SYMMETRY = StateSymmetry()
 
 
 def candidate_signed_permutations(problem: Problem) -> list[SignedPermutation]:
-    """Return all permutations of tokens with signs of columns that may be symmetries, without the identity.
+    """Return all permutations of tokens with signs of columns that may be symmetries of the loss, without the identity.
 
-    Labels drawn with a probability that depends on Y are not exchanged, nor is Y then.
+    With discrete noise whose probability depends on Y, only the signs of student columns are changed.
     """
     labelled = bool(problem.solver.channel.LABELLED_NOISE)
     s, t = problem.student_rank, problem.teacher_rank
@@ -195,19 +198,19 @@ def candidate_signed_permutations(problem: Problem) -> list[SignedPermutation]:
 
 
 def loss_symmetries(problem: Problem) -> dict[tuple[int, ...], list[SignedPermutation]]:
-    """Return the permutations of tokens and signs of columns that leave the loss invariant, by labels."""
-    return problem.compute_once(_find_loss_symmetries)
+    """Return, by labels of the tokens, the signed permutations that leave the loss invariant, cached."""
+    return problem.cached_result_of(_find_loss_symmetries)
 
 
 def symmetries_of_problem(problem: Problem) -> tuple[SignedPermutation, ...]:
-    """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
-    return problem.compute_once(_find_problem_symmetries)
+    """Return the signed permutations that leave loss, regulariser and law of the tokens invariant, cached."""
+    return problem.cached_result_of(_find_problem_symmetries)
 
 
 def _find_loss_symmetries(problem: Problem) -> dict[tuple[int, ...], list[SignedPermutation]]:
-    """Return by labels the exchanges that map the loss to itself at the exchanged labels, tested at random points."""
+    """Return, by labels, the signed permutations that leave the loss invariant at a number of random points."""
     every = candidate_signed_permutations(problem)
-    return {labels: [e for e in every if _is_loss_invariant(problem, e, labels)] for labels, _ in problem.label_choices}
+    return {k: [e for e in every if _is_loss_invariant(problem, e, k)] for k, _ in problem.label_probabilities}
 
 
 def _is_loss_invariant(problem: Problem, exchange: SignedPermutation, labels: tuple[int, ...]) -> bool:
@@ -248,11 +251,11 @@ def _is_loss_invariant(problem: Problem, exchange: SignedPermutation, labels: tu
 
 
 def symmetries_of_state(problem: Problem, overlaps: Overlaps) -> tuple[SignedPermutation, ...]:
-    """Return the exchanges that leave both the problem and this state invariant.
+    """Return the signed permutations that leave both the problem and a state invariant.
 
     Args:
-        problem: problem of the state.
-        overlaps: the state.
+        problem: the problem.
+        overlaps: overlaps of the state.
     """
     u, scales = overlaps.pack(), overlaps.block_scales
     tolerance = ExchangeOptions.current().state_tolerance
@@ -265,18 +268,18 @@ def symmetries_of_state(problem: Problem, overlaps: Overlaps) -> tuple[SignedPer
 
 
 def _find_problem_symmetries(problem: Problem) -> tuple[SignedPermutation, ...]:
-    """Return the exchanges that leave loss, regulariser and the law of the tokens invariant."""
-    by_labels = loss_symmetries(problem)
-    common = [e for e in by_labels[problem.label_choices[0][0]] if all(e in found for found in by_labels.values())]
+    """Return the signed permutations that leave loss, regulariser and law of the tokens invariant."""
+    first, *others = loss_symmetries(problem).values()
+    common = [e for e in first if all(e in found for found in others)]
     return tuple(e for e in common if _is_token_law_invariant(problem, e) and _is_regulariser_invariant(problem, e))
 
 
 def _is_token_law_invariant(problem: Problem, exchange: SignedPermutation) -> bool:
-    law, contexts = problem.law, exchange.permuted_context_indices(problem.clusters)
+    law, contexts = problem.law, exchange.permuted_token_cluster_indices(problem.clusters)
     rows = np.concatenate([contexts, len(contexts) + np.arange(problem.teacher_rank)])
     signs = np.concatenate([np.ones(len(contexts)), np.array(exchange.teacher, float)])
     pairs = (
-        (law.labels, np.transpose(law.labels, exchange.token_order)),
+        (law.labels, np.transpose(law.labels, exchange.source_token_indices)),
         (law.gamma, law.gamma[:, contexts]),
         (law.gram, law.gram[:, rows][:, :, rows] * np.multiply.outer(signs, signs)),
         (law.teacher_means, law.teacher_means[contexts] * np.array(exchange.teacher, float)),
@@ -286,7 +289,7 @@ def _is_token_law_invariant(problem: Problem, exchange: SignedPermutation) -> bo
 
 def _is_regulariser_invariant(problem: Problem, exchange: SignedPermutation) -> bool:
     regulariser = problem.regulariser
-    if regulariser.teacher_columns_in_penalty and min(exchange.teacher) < 0:
+    if regulariser.teacher_column_count_in_penalty and min(exchange.teacher) < 0:
         return False
     if problem.law.rows is not None and not regulariser.is_quadratic:
         shares, values = problem.law.rows

@@ -46,7 +46,7 @@ _RENDERERS = (
 
 
 def list_renderer_modules() -> list[tuple[presenting.RendererRegistry, str, str]]:
-    """Return for every renderer its registry, the module that contains it, and the module that defines its results."""
+    """Return triples: a registry, a module with functions for it, and the module of the results that they present."""
     root = __name__.rpartition(".")[0]
     return [
         (registry, f"{__name__}.{module}", name if name == _DATASET else f"{root}.{name}")
@@ -57,6 +57,6 @@ def list_renderer_modules() -> list[tuple[presenting.RendererRegistry, str, str]
 
 
 def register_renderer_modules() -> None:
-    """Register all modules of renderers, so that results can be shown as text, JSON, tables and figures."""
+    """Register all modules that present results as text, JSON, tables and figures; they are imported when needed."""
     for registry, module, results in list_renderer_modules():
         registry.register_renderer_module(module, results)

@@ -25,7 +25,7 @@ def stability_if_computed(solution: Solution) -> Stability | None:
 
 
 def is_unstable_beyond_error_bars(solution: Solution) -> bool:
-    """Return whether replica symmetry is unstable and the overlap drop exceeds the error bars of the overlaps."""
+    """Return whether replica symmetry is unstable, and the self-overlap loss exceeds the error bars of the overlaps."""
     stability = stability_if_computed(solution)
     if stability is None or stability.replica_symmetry != UNSTABLE:
         return False
@@ -34,19 +34,19 @@ def is_unstable_beyond_error_bars(solution: Solution) -> bool:
 
 
 def suggest_symmetry_breaking(solution: Solution, along: bool = False) -> str:
-    """Return a sentence that suggests one step of replica symmetry breaking, with the time that it takes.
+    """Return a sentence that suggests one step of replica symmetry breaking, with the expected duration.
 
-    The step measures by how much replica symmetric numbers are off.
+    Such a step shows how wrong the replica symmetric numbers are.
 
     Args:
         solution: the replica symmetric solution.
-        along: whether the sentence is about a branch along a parameter.
+        along: whether the sentence is about a branch (many solutions) and not about a single solution.
     """
     from ..extensions.breaking.rules import expected_breaking_seconds
-    from ..extensions.breaking.solve import check_breaking_steps
+    from ..extensions.breaking.solve import check_number_of_breaking_steps
 
     try:
-        check_breaking_steps(1, solution.problem, most=1, along=along)
+        check_number_of_breaking_steps(1, solution.problem, most=1, along=along)
     except InputError as error:
         return f"how far off they are cannot be computed ({error}); `saddleforge simulate` minimises at finite d"
     seconds = expected_breaking_seconds(solution)
@@ -61,7 +61,7 @@ def suggest_solve_with_breaking(solution: Solution) -> str:
 
 
 def format_seconds_in_words(seconds: float) -> str:
-    """Return a time in words, to one digit.
+    """Return a duration in words, to one significant digit.
 
     >>> format_seconds_in_words(0.4), format_seconds_in_words(23), format_seconds_in_words(340)
     ('about a second', 'about 20 s', 'about 6 min')
@@ -74,12 +74,12 @@ def format_seconds_in_words(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min"
 
 
-def instability_warning_lines(solution: Solution, elsewhere: bool = False) -> list[str]:
-    """Return the verdict and a warning, if replica symmetry is unstable by more than the error bars; else nothing.
+def warning_about_instability(solution: Solution, elsewhere: bool = False) -> list[str]:
+    """Return lines of warning if replica symmetry is unstable beyond the error bars; else an empty list.
 
     Args:
-        solution: the solution.
-        elsewhere: whether the command has no steps of symmetry breaking.
+        solution: solution of the saddle-point equations.
+        elsewhere: whether to refer to `solve --rsb 1`, since the running command has no option for symmetry breaking.
     """
     stability = stability_if_computed(solution)
     if stability is None or not is_unstable_beyond_error_bars(solution):
@@ -89,20 +89,20 @@ def instability_warning_lines(solution: Solution, elsewhere: bool = False) -> li
 
 
 def add_stability_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
-    """Return lines about a solution with its stability verdict added: first if it is a warning, else last.
+    """Add the stability verdict of a solution to lines of text: first if it is a warning, else last.
 
     Args:
-        lines: the lines.
-        solution: the solution.
+        lines: lines of text that describe a result.
+        solution: solution of the saddle-point equations.
     """
     stability = solution.stability
-    if warning := instability_warning_lines(solution, elsewhere=True):
+    if warning := warning_about_instability(solution, elsewhere=True):
         return [*warning, *lines]
     return [*lines, *([f"  {stability.verdict}"] if stability else [])]
 
 
 def stability_verdict_cell(solution: Solution) -> str:
-    """Return the stability verdict as the short text of a table cell; a dash if there is none."""
+    """Return the stability verdict of a solution in short, for a cell of a table; "-" if none was computed."""
     stability = stability_if_computed(solution)
     if stability is None:
         return "-"
@@ -113,13 +113,13 @@ def stability_verdict_cell(solution: Solution) -> str:
 
 
 def has_unstable_or_marginal_solution(solutions: Iterable[Solution]) -> bool:
-    """Return whether any solution is known to be marginal or unstable."""
+    """Return whether any of the solutions has the verdict marginal or unstable."""
     found = [stability_if_computed(solution) for solution in solutions]
     return any(s is not None and (s.replica_symmetry, s.longitudinal) != (STABLE, STABLE) for s in found)
 
 
-def branch_instability_warning_lines(solutions: Sequence[Solution]) -> list[str]:
-    """Return a warning about points of a branch unstable by more than their error bars; empty if there are none."""
+def warning_about_unstable_branch(solutions: Sequence[Solution]) -> list[str]:
+    """Return a line of warning if solutions of a branch are unstable beyond their error bars; else an empty list."""
     beyond = [solution for solution in solutions if is_unstable_beyond_error_bars(solution)]
     if not beyond:
         return []

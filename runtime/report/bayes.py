@@ -19,7 +19,7 @@ from ..saddle_point.iteration import Status
 from .contract import (
     attributes_by_name,
     error_bars_by_name,
-    located_value_json,
+    located_parameter_value_json,
     model_identity_json,
     parameters_json,
     problem_json,
@@ -47,14 +47,14 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     noise, output = problem.solver.model.NOISE, problem.solver.bayes_functions
     if noise and not output.HIDDEN and all(kind != "discrete" for _, kind, _ in output.OBSERVED):
         named = ", ".join(name for name, _ in noise)
-        lines.append(f"  the output shows Y without noise, the loss holds {named}: this learner sees better labels")
+        lines.append(f"  the output has no noise, but the loss depends on {named}: this learner sees better labels")
     for context in range(problem.contexts):
         parts = []
         for a, b in combinations_with_replacement(range(problem.teacher_rank), 2):
             index = "" if problem.teacher_rank == 1 else f"_{a + 1}{b + 1}"
             value = format_value_with_error(solution.q[context, a, b], solution.error_bars[context, a, b])
             parts.append(f"q{index} {value} of {problem.law.rho_star[context, a, b]:g}")
-        label = f"{problem.describe_context(context):<10} " if problem.contexts > 1 else ""
+        label = f"{problem.describe_token_and_cluster(context):<10} " if problem.contexts > 1 else ""
         lines.append(f"  {label}" + "   ".join(parts))
     if problem.teacher_rank > 1 and np.isfinite(solution.growth):
         held = [str(c + 1) for c in range(problem.teacher_rank) if c not in solution.columns]
@@ -64,7 +64,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     lines.append(f"  free entropy {format_attribute_with_error(solution, 'free_entropy')} per d")
     lines += _comparison_with_risk_minimisation_lines(solution, erm)
     if problem.metric_names and len(solution.errors) > 1:
-        rows = [["", "least error", "of nothing known", *["risk minimisation"] * (erm is not None)]]
+        rows = [["", "least error", "without samples", *["risk minimisation"] * (erm is not None)]]
         for name, found in solution.errors.items():
             values = [found, solution.errors_unlearned[name]]
             if erm is not None:
@@ -75,7 +75,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
 
 
 def _comparison_with_risk_minimisation_lines(solution: BayesSolution, erm: Solution | None) -> list[str]:
-    """Return lines with cosines and test errors, Bayes-optimal and, if given, of risk minimisation."""
+    """Return lines with student-teacher cosines and test errors, compared with risk minimisation if that is given."""
     best = format_attribute_with_error(solution, "test_error")
     columns = range(solution.problem.teacher_rank)
     names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]
@@ -95,7 +95,7 @@ def _comparison_with_risk_minimisation_lines(solution: BayesSolution, erm: Solut
 
 @to_json.register_renderer_of_class(BayesSolution)
 def bayes_json(solution: BayesSolution) -> dict[str, Any]:
-    """Return the object of `bayes --json`."""
+    """Return a Bayes-optimal solution as the dict that `bayes --json` prints."""
     problem = solution.problem
     block = partial(split_token_and_cluster_axes, problem)
     return {
@@ -131,13 +131,13 @@ def bayes_threshold_table(threshold: BayesThreshold) -> str:
 
 @to_json.register_renderer_of_class(BayesThreshold)
 def bayes_threshold_json(threshold: BayesThreshold) -> dict[str, Any]:
-    """Return the object of `bayes --threshold --json`."""
+    """Return a Bayes-optimal threshold as the dict that `bayes --threshold --json` prints."""
     found = threshold.problem, threshold.kind, "alpha", threshold.value, threshold.error, "converged", "estimated"
-    return {**located_value_json(*found), "evidence": threshold.evidence}
+    return {**located_parameter_value_json(*found), "evidence": threshold.evidence}
 
 
 @table.register_renderer_of_class(BayesLine)
-def bayes_line_table(line: BayesLine) -> str:
+def bayes_threshold_line_table(line: BayesLine) -> str:
     """Return a line of Bayes-optimal thresholds as text, one line per point."""
     rows = [[line.over.rstrip("_"), "alpha"]]
     for at, value, error, evidence in zip(line.over_values, line.values, line.errors, line.evidence, strict=True):
@@ -151,13 +151,13 @@ def bayes_line_table(line: BayesLine) -> str:
     return "\n".join([f"{line.problem.solver.name}, Bayes-optimal: {line.title}", *align_text_columns(rows), *ending])
 
 
-def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
-    """Return the object of `bayes --threshold --along --json`.
+def bayes_threshold_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str, Any]:
+    """Return a line of Bayes-optimal thresholds as the dict that `bayes --threshold --along --json` prints.
 
     Args:
-        line: the line of thresholds.
-        status: how the command ended.
-        file: the file written with -o; None: none.
+        line: Bayes-optimal thresholds along a second parameter.
+        status: word for how the command ended, as "converged" or "interrupted".
+        file: the file that the command has written (option -o), or None.
     """
     rows = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), line.evidence, strict=True)
     return {
@@ -179,20 +179,20 @@ def bayes_line_json(line: BayesLine, status: str, file: Path | None) -> dict[str
 
 
 @to_json.register_renderer_of_class(BayesLine)
-def bayes_line_without_file_json(line: BayesLine) -> dict[str, Any]:
-    """Return `bayes_line_json` of a line that is in no file."""
-    return bayes_line_json(line, "converged" if line.success else "not_converged", None)
+def unsaved_bayes_threshold_line_json(line: BayesLine) -> dict[str, Any]:
+    """Return the dict of `bayes_threshold_line_json` for a line that was not written to a file."""
+    return bayes_threshold_line_json(line, "converged" if line.success else "not_converged", None)
 
 
 @table.register_renderer_of_class(BayesMessages)
-def messages_table(passed: BayesMessages) -> str:
-    """Return message passing as text: the result of every draw, and the means."""
+def message_passing_table(passed: BayesMessages) -> str:
+    """Return the results of message passing at finite d as text: every draw of the data, and the means over draws."""
     problem = passed.problem
     shown = [(c, a) for c in range(problem.contexts) for a in range(problem.teacher_rank)]
 
     def _overlap_label(context: int, column: int) -> str:
         named = f"column {column + 1}" if problem.teacher_rank > 1 else ""
-        return ", ".join(filter(None, (problem.describe_context(context), named))) or "q"
+        return ", ".join(filter(None, (problem.describe_token_and_cluster(context), named))) or "q"
 
     rows = [["seed", "status", "iterations", *(_overlap_label(*one) for one in shown)]]
     for run in passed.runs:
@@ -210,8 +210,8 @@ def messages_table(passed: BayesMessages) -> str:
 
 
 @to_json.register_renderer_of_class(BayesMessages)
-def messages_json(passed: BayesMessages) -> dict[str, Any]:
-    """Return the object of `bayes -d --json`."""
+def message_passing_json(passed: BayesMessages) -> dict[str, Any]:
+    """Return the results of message passing at finite d as the dict that `bayes -d --json` prints."""
     mean, error = passed.estimate("overlaps")
     return {
         **problem_json(passed.problem),

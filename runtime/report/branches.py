@@ -13,9 +13,9 @@ from ..extensions.breaking.curve import BrokenCurve
 from ..problems.columns import METRIC, observables_of_problem, table_column_name
 from ..problems.overlaps import OVERLAPS
 from ..problems.quantities import columns_matching_name
-from ..problems.symbols import Symbols, symbols_in_tables
+from ..problems.symbols import Symbols, symbols_of_table_columns
 from ..solving.solution import Solution
-from .ansatz import branch_instability_warning_lines, has_unstable_or_marginal_solution, stability_verdict_cell
+from .ansatz import has_unstable_or_marginal_solution, stability_verdict_cell, warning_about_unstable_branch
 from .contract import model_identity_json, parameters_json
 from .layout import format_attribute_with_error
 
@@ -35,34 +35,36 @@ def curve_table(
     columns: Sequence[str] | None = None,
     descending: bool = False,
 ) -> str:
-    """Return a branch as text, one line per point, and where it ends.
+    """Return a branch as text: where it ends, then one line per solution.
 
-    With a step of replica symmetry breaking: overlaps of one minimiser and between states, y, and the change of the
-    training loss.
+    With a step of replica symmetry breaking, the columns are overlaps of one minimiser and between states, the Parisi
+    parameter y, and the change of the training loss.
 
     Args:
-        curve: the branch.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
-        columns: columns to show, see `select_frame_columns`; None: the default ones.
-        descending: whether the last point comes first.
+        curve: solutions along the branch.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
+        columns: names of the columns to show, see `select_columns_by_user_names`; None: the default columns.
+        descending: whether solutions are listed from the last to the first.
     """
     if not curve.solutions:
         return curve.end_text()
     if columns is not None:
         return _selected_columns_table(curve, names, columns, descending)
     problem = curve.solutions[0].problem
-    shown = symbols_in_tables(problem, names)
+    shown = symbols_of_table_columns(problem, names)
     parameter, overlaps = shown[table_column_name(curve.parameter)][0], [shown[name][0] for name in OVERLAPS]
     prefix = "one step of breaking, " if isinstance(curve, BrokenCurve) else ""
     order: Sequence[Any] = curve.solutions[::-1] if descending else curve.solutions
     found = _broken_symmetry_columns(shown) if prefix else _replica_symmetric_columns(shown, order)
     rows = [[parameter, *(head for head, _ in found)]]
     for solution in order:
-        rows.append([f"{solution.problem.value_of(curve.parameter):.6g}", *(cell(solution) for _, cell in found)])
-    warned = [] if prefix else branch_instability_warning_lines(order)
+        rows.append(
+            [f"{solution.problem.value_of_parameter(curve.parameter):.6g}", *(cell(solution) for _, cell in found)]
+        )
+    warned = [] if prefix else warning_about_unstable_branch(order)
     lines = [f"{problem.solver.name}, {prefix}{curve.end_text(parameter)}", *warned, *align_text_columns(rows)]
     if problem.contexts > 1 or problem.student_rank > 1 or problem.teacher_rank > 1:
-        first = f"{problem.describe_context(0)}, first column".removeprefix(", ")
+        first = f"{problem.describe_token_and_cluster(0)}, first column".removeprefix(", ")
         lines.append(f"{', '.join(overlaps)} are those of {first}; --columns shows others, -o FILE.nc all")
     return "\n".join(lines)
 
@@ -89,14 +91,16 @@ def _broken_symmetry_columns(shown: Symbols) -> list[Column]:
     def format_if_symmetry_is_broken(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
         return lambda s: "-" if s.state is None else cell(s)
 
-    def format_overlap_of_states(name: str) -> Callable[[BrokenSolution], str]:
+    def format_overlap_between_states(name: str) -> Callable[[BrokenSolution], str]:
         part = attrgetter(name)
-        return format_if_symmetry_is_broken(lambda s: _format_first_entry(part(s.state), part(s.state_error_bars)))
+        return format_if_symmetry_is_broken(
+            lambda s: _format_first_array_entry(part(s.state), part(s.state_error_bars))
+        )
 
     return [
         *_overlap_column_formatters(shown),
-        (f"{shown['q'][0]} between", format_overlap_of_states("between.q")),
-        ("Delta", format_overlap_of_states("distance")),
+        (f"{shown['q'][0]} between", format_overlap_between_states("between.q")),
+        ("Delta", format_overlap_between_states("distance")),
         ("y", format_if_symmetry_is_broken(_quantity_formatter("parisi"))),
         ("training loss", _quantity_formatter("training_loss")),
         (
@@ -113,10 +117,10 @@ def _broken_symmetry_columns(shown: Symbols) -> list[Column]:
 
 
 def _overlap_column_formatters(shown: Symbols) -> list[Column]:
-    """Return header and formatter of a column for the first entry of every overlap."""
+    """Return a column for every overlap: its header, and the function that formats its first entry with error bar."""
 
     def format_overlap(name: str) -> Callable[[Any], str]:
-        return lambda s: _format_first_entry(getattr(s.overlaps, name), getattr(s.error_bars, name))
+        return lambda s: _format_first_array_entry(getattr(s.overlaps, name), getattr(s.error_bars, name))
 
     return [(shown[name][0], format_overlap(name)) for name in OVERLAPS]
 
@@ -125,19 +129,19 @@ def _quantity_formatter(name: str) -> Callable[[Any], str]:
     return lambda solution: format_attribute_with_error(solution, name)
 
 
-def _format_first_entry(values: np.ndarray, widths: np.ndarray) -> str:
-    """Return the first entry of an array with its error bar; 0 if it vanishes."""
+def _format_first_array_entry(values: np.ndarray, widths: np.ndarray) -> str:
+    """Return the first entry of an array with its error bar as text, or "0" if it vanishes."""
     return format_value_or_zero(float(values.flat[0]), float(widths.flat[0]))
 
 
 def _selected_columns_table(
     curve: Curve | BrokenCurve | Followed, names: Mapping[str, str] | None, columns: Sequence[str], descending: bool
 ) -> str:
-    """Return the chosen columns of the frame of a branch as text, one line per point."""
+    """Return the chosen columns of a branch as text, one line per solution."""
     frame = curve.to_pandas(names=names)
     parameter = str(frame.columns[0])
     metric = curve.solutions[0].problem.metric_name
-    shown = [parameter, *select_frame_columns([str(name) for name in frame.columns[1:]], columns, metric)]
+    shown = [parameter, *select_columns_by_user_names([str(name) for name in frame.columns[1:]], columns, metric)]
     rows = [shown]
     for _, point in frame[::-1].iterrows() if descending else frame.iterrows():
         cells = [f"{point[parameter]:.6g}"]
@@ -155,7 +159,7 @@ def _selected_columns_table(
     return "\n".join(
         [
             f"{name}, {curve.end_text(parameter)}",
-            *branch_instability_warning_lines(symmetric),
+            *warning_about_unstable_branch(symmetric),
             *align_text_columns(rows),
         ]
     )
@@ -164,39 +168,39 @@ def _selected_columns_table(
 def check_branch_columns(
     problem: Problem, parameter: str, names: Mapping[str, str] | None, columns: Sequence[str] | None, *more: str
 ) -> None:
-    """Raise InputError unless the frame of a branch will have these columns; called before the branch is followed.
+    """Check, before a branch is computed, that its DataFrame will have the given columns.
 
     Args:
-        problem: the problem.
-        parameter: the parameter along the branch.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
-        columns: names of columns.
-        more: columns in addition to those of a replica symmetric curve.
+        problem: the learning problem: a model with its parameters.
+        parameter: name of the parameter along the branch.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
+        columns: names of the columns that the user asks for; None: nothing is checked.
+        more: further columns that the DataFrame will have, beyond those of a replica symmetric branch.
 
     Raises:
-        InputError: see `select_frame_columns`.
+        InputError: there will be no such column; the message lists the columns.
     """
     if columns is None:
         return
-    from .frames import flat_frame_of_dataset, rename_columns_to_user_symbols
+    from .frames import dataframe_of_dataset, rename_columns_to_user_symbols
     from .tables import empty_branch_dataset
 
     frame = rename_columns_to_user_symbols(
-        flat_frame_of_dataset(empty_branch_dataset(problem, parameter)), problem, parameter, names
+        dataframe_of_dataset(empty_branch_dataset(problem, parameter)), problem, parameter, names
     )
-    select_frame_columns([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
+    select_columns_by_user_names([*map(str, frame.columns[1:]), *more], columns, problem.metric_name)
 
 
-def select_frame_columns(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
-    """Return the columns of a DataFrame that the given names stand for, see `columns_matching_name`.
+def select_columns_by_user_names(known: Sequence[str], wanted: Sequence[str], metric: str = "") -> list[str]:
+    """Return the columns of a DataFrame that match names given by the user (rules: `columns_matching_name`).
 
     Args:
-        known: columns of the frame, with error bars (_error).
-        wanted: names given by the user.
+        known: columns of the DataFrame, including error bars (NAME_error).
+        wanted: names given by the user, as "q" for all entries of q.
         metric: name of the metric of `test_error`; empty if metrics have no names.
 
     Raises:
-        InputError: there is no such column; the message lists the known ones.
+        InputError: no column matches a name; the message lists the columns.
     """
     values = [name for name in known if not (name.endswith("_error") and name.removesuffix("_error") in known)]
     found: list[str] = []
@@ -212,14 +216,14 @@ def select_frame_columns(known: Sequence[str], wanted: Sequence[str], metric: st
 def curve_json(
     problem: Problem, curve: Curve | BrokenCurve, status: str, file: Path | None, descending: bool = False
 ) -> dict[str, Any]:
-    """Return the object of `curve --json`, whose points are objects of `solve --json`.
+    """Return a branch as the dict that `curve --json` prints; every point is a dict of `solve --json`.
 
     Args:
-        problem: the problem.
-        curve: the branch.
-        status: how the command ended.
-        file: the file written with -o; None: none.
-        descending: whether the last point comes first.
+        problem: the learning problem: a model with its parameters.
+        curve: solutions along the branch.
+        status: word for how the command ended, as "done" or "interrupted".
+        file: the file that the command has written (option -o), or None.
+        descending: whether solutions are listed from the last to the first.
     """
     order = curve.solutions[::-1] if descending else curve.solutions
     ends = zip(("below", "above"), curve.ends, strict=True)
@@ -244,16 +248,16 @@ def _branch_json(problem: Problem, branch: Curve | BrokenCurve | Followed, statu
 def followed_branch_table(
     followed: Followed, names: Mapping[str, str] | None = None, columns: Sequence[str] | None = None
 ) -> str:
-    """Return a branch followed by arclength as text: `curve_table`, then the events.
+    """Return a branch followed by arclength as text: the table of `curve_table`, then its events (folds, crossings).
 
     Args:
-        followed: the branch.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
-        columns: columns to show; None: the default ones.
+        followed: branch followed by arclength.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
+        columns: names of the columns to show; None: the default columns.
     """
     lines = [curve_table(followed, names, columns)]
     if followed.events:
-        symbol = symbols_in_tables(followed.events[0].problem, names)[table_column_name(followed.parameter)][0]
+        symbol = symbols_of_table_columns(followed.events[0].problem, names)[table_column_name(followed.parameter)][0]
         lines.append("events:")
     for event in followed.events:
         lines.append(f"  {event.describe(symbol)}")
@@ -262,13 +266,15 @@ def followed_branch_table(
 
 
 def followed_branch_json(problem: Problem, followed: Followed, status: str, file: Path | None) -> dict[str, Any]:
-    """Return the object of `follow --json`: points in order of arclength, events as objects of `threshold --json`.
+    """Return a branch followed by arclength as the dict that `follow --json` prints.
+
+    Points are in order of arclength; every event is a dict of `threshold --json`.
 
     Args:
-        problem: the problem.
-        followed: the branch.
-        status: how the command ended.
-        file: the file written with -o; None: none.
+        problem: the learning problem: a model with its parameters.
+        followed: branch followed by arclength.
+        status: word for how the command ended, as "done" or "interrupted".
+        file: the file that the command has written (option -o), or None.
     """
     return {
         **_branch_json(problem, followed, status),
@@ -281,7 +287,7 @@ def followed_branch_json(problem: Problem, followed: Followed, status: str, file
 
 
 def critical_line_table(line: CriticalLine) -> str:
-    """Return a critical line as text, one line per point, and where it ends."""
+    """Return a critical line (an event along a second parameter) as text, one line per point."""
     rows = [[line.over, line.parameter]]
     for second, value, error in zip(line.over_values, line.values, line.errors, strict=True):
         rows.append([f"{second:.6g}", format_value_with_error(float(value), float(error))])
@@ -289,12 +295,12 @@ def critical_line_table(line: CriticalLine) -> str:
 
 
 def critical_line_json(line: CriticalLine, status: str, file: Path | None) -> dict[str, Any]:
-    """Return the object of `threshold --along --json`: that of the first event, with the line.
+    """Return a critical line as the dict that `threshold --along --json` prints: its first event, and the line.
 
     Args:
-        line: the critical line.
-        status: how the command ended.
-        file: the file written with -o; None: none.
+        line: critical line: parameter values of an event along a second parameter.
+        status: word for how the command ended, as "done" or "interrupted".
+        file: the file that the command has written (option -o), or None.
     """
     points = zip(line.over_values.tolist(), line.values.tolist(), line.errors.tolist(), strict=True)
     return {

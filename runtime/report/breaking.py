@@ -9,17 +9,17 @@ from typing import Any
 from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
 from ..extensions.breaking.solution import BrokenSolution
-from ..extensions.breaking.state import BrokenState
+from ..extensions.breaking.state import BrokenSymmetryState
 from ..problems.columns import METRIC, OBSERVED, split_token_and_cluster_axes
 from ..problems.observables import FORMULAS
-from ..problems.symbols import symbols_in_tables
+from ..problems.symbols import symbols_of_table_columns
 from .contract import attributes_by_name, error_bars_by_name, overlaps_json, problem_json
 from .layout import format_attribute_with_error, labelled_value_line
 from .solution import (
     matrix_entry_lines,
     model_and_parameters_line,
+    norm_multiplier_lines_of_solution,
     overlap_lines,
-    solution_multiplier_lines,
     solution_table,
 )
 
@@ -30,13 +30,13 @@ def broken_symmetry_table(solution: BrokenSolution, names: Mapping[str, str] | N
 
     Args:
         solution: the solution with broken symmetry.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
     """
     symmetric, problem = solution.symmetric, solution.problem
     if solution.state is None:
         return "\n".join([solution_table(symmetric, names, alone=False), f"  one step of breaking: {solution.found}"])
     steps = "one step" if solution.steps == 1 else "two steps"
-    shown = symbols_in_tables(problem, names)
+    shown = symbols_of_table_columns(problem, names)
     widths = solution.state_error_bars
     assert widths is not None
     rates = ", ".join(map(format_value_with_error, solution.rates, solution.rate_errors))
@@ -51,7 +51,7 @@ def broken_symmetry_table(solution: BrokenSolution, names: Mapping[str, str] | N
     lines.append(f"  y = {parisi} (Parisi parameter{'s' * (solution.steps > 1)})")
     lines += overlap_lines(problem, solution.overlaps, solution.error_bars, shown)
     lines += _overlaps_between_states_lines(solution, shown["q"][0])
-    lines += solution_multiplier_lines(solution)
+    lines += norm_multiplier_lines_of_solution(solution)
     energy, symmetric_loss = (
         f"{format_attribute_with_error(solution, 'energy')} per d",
         format_attribute_with_error(symmetric, "training_loss"),
@@ -83,7 +83,7 @@ def broken_symmetry_table(solution: BrokenSolution, names: Mapping[str, str] | N
 
 
 def _overlaps_between_states_lines(solution: BrokenSolution, q: str) -> list[str]:
-    """Return q_0 and Delta of every step and (token, cluster) pair as text, one line per column of W."""
+    """Return the overlap q_0 between states and the distances Delta = q_1 - q_0 as text, one line per column of W."""
     problem, state, widths = solution.problem, solution.state, solution.state_error_bars
     assert state is not None and widths is not None
     deltas = ["Delta"] if solution.steps == 1 else ["Delta1", "Delta2"]
@@ -96,7 +96,10 @@ def _overlaps_between_states_lines(solution: BrokenSolution, q: str) -> list[str
 
 @to_json.register_renderer_of_class(BrokenSolution)
 def broken_symmetry_json(solution: BrokenSolution) -> dict[str, Any]:
-    """Return the object of `solve --rsb --json`, with null in `breaking` if no breaking was found."""
+    """Return a solution with broken symmetry as the dict that `solve --rsb --json` prints.
+
+    Its entry `breaking` is None if the solution is replica symmetric.
+    """
     problem, widths = solution.problem, solution.error_bars
     return {
         **problem_json(problem),
@@ -124,18 +127,21 @@ def broken_symmetry_json(solution: BrokenSolution) -> dict[str, Any]:
 
 
 def _symmetry_breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
-    """Return Parisi parameters, q_0, Delta, energies and stability of states for JSON; None without breaking."""
+    """Return what symmetry breaking adds to a solution, as a dict for JSON: Parisi parameters, q_0, Delta and others.
+
+    None if the solution is replica symmetric.
+    """
     problem, state, widths, verdict = solution.problem, solution.state, solution.state_error_bars, solution.stability
     if state is None or widths is None:
         return None
     complexity = solution.complexity, solution.complexity_error
 
-    def breaking_quantities(part: int, blocks: BrokenState) -> dict[str, Any]:
-        """Return the quantities of symmetry breaking for JSON: their values or their error bars.
+    def symmetry_breaking_quantities(part: int, blocks: BrokenSymmetryState) -> dict[str, Any]:
+        """Return overlaps between states, distances and energies as a dict for JSON: the values or their error bars.
 
         Args:
             part: 0 for values, 1 for error bars.
-            blocks: overlaps and distances of the states.
+            blocks: overlaps between states and their distances, or the error bars of these.
         """
         return {
             "q_between": split_token_and_cluster_axes(problem, blocks.between.q).tolist(),
@@ -148,7 +154,7 @@ def _symmetry_breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
     return {
         "rates": list(solution.rates),
         "given": solution.given,
-        **breaking_quantities(0, state),
-        "errors": {"rates": list(solution.rate_errors), **breaking_quantities(1, widths)},
+        **symmetry_breaking_quantities(0, state),
+        "errors": {"rates": list(solution.rate_errors), **symmetry_breaking_quantities(1, widths)},
         "stability": verdict and {**vars(verdict), "verdict": verdict.verdict},
     }

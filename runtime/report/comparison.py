@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     import pandas
 
 
-_MEASURED_COLUMNS = ("theory", "half_width", "mean", "standard_error", "deviation")
+_MEASURED_COLUMNS = ("theory", "theory_error", "mean", "standard_error", "deviation")
 
 
 def _comparison_cells(item: TheoryWithMeasurement) -> list[str]:
-    """Return cells with theory, measured mean, and their difference in standard errors."""
+    """Return three cells of a table as text: theory, measured mean, and their difference in standard errors."""
     deviation = f"{item.deviation:+.1f}" if np.isfinite(item.deviation) else "-"
     return [
-        format_value_with_error(item.theory, item.half_width),
+        format_value_with_error(item.theory, item.theory_error),
         format_value_with_error(item.mean, item.standard_error),
         deviation,
     ]
@@ -34,7 +34,7 @@ def _readable_observable_name(name: str) -> str:
 
 @table.register_renderer_of_class(SimulationComparison)
 def comparison_table(comparison: SimulationComparison) -> str:
-    """Return theory and simulations compared as text: losses and first overlaps at every point."""
+    """Return a comparison of theory and simulations as text: losses, and first entries of overlaps, at each point."""
     rows = [[comparison.curve.parameter, "runs", "observable", "theory", "simulation", "deviation"]]
     for value, reached, found in zip(comparison.values, comparison.reached, comparison.measurements(), strict=True):
         own = [f"{value:g}", f"{reached[0]} of {reached[1]}"]
@@ -47,7 +47,7 @@ def comparison_table(comparison: SimulationComparison) -> str:
 
 @table.register_renderer_of_class(MeasurementComparison)
 def measurement_comparison_table(matched: MeasurementComparison) -> str:
-    """Return the user's points compared with theory as text, one line per point."""
+    """Return a comparison of the user's measurements with theory as text, one line per measurement."""
     rows = [[matched.over, f"{matched.observable.replace('_', ' ')}, theory", "measured", "deviation"]]
     rows += [
         [f"{value:g}", *_comparison_cells(item)] for value, item in zip(matched.values, matched.measured, strict=True)
@@ -56,8 +56,8 @@ def measurement_comparison_table(matched: MeasurementComparison) -> str:
 
 
 @to_frame.register_renderer_of_class(MeasurementComparison)
-def measurement_comparison_frame(matched: MeasurementComparison) -> pandas.DataFrame:
-    """Return the user's points compared with theory as a DataFrame, one row per point."""
+def measurement_comparison_dataframe(matched: MeasurementComparison) -> pandas.DataFrame:
+    """Return a comparison of the user's measurements with theory as a DataFrame, one row per measurement."""
     import pandas  # slow to load
 
     columns = {name: [getattr(one, name) for one in matched.measured] for name in _MEASURED_COLUMNS}
@@ -65,8 +65,8 @@ def measurement_comparison_frame(matched: MeasurementComparison) -> pandas.DataF
 
 
 @to_frame.register_renderer_of_class(SimulationComparison)
-def comparison_frame(comparison: SimulationComparison) -> pandas.DataFrame:
-    """Return theory and simulations compared as a DataFrame, one row per point and observable."""
+def comparison_dataframe(comparison: SimulationComparison) -> pandas.DataFrame:
+    """Return a comparison of theory and simulations as a DataFrame, one row per point and observable."""
     import pandas  # slow to load
 
     points = zip(comparison.solutions, comparison.simulations, comparison.reached, strict=True)
@@ -82,7 +82,7 @@ def comparison_frame(comparison: SimulationComparison) -> pandas.DataFrame:
                     "d": simulation.plan.d,
                     **dict(zip(("runs", "of"), reached, strict=True)),
                     "theory": item.theory,
-                    "half_width": item.half_width,
+                    "theory_error": item.theory_error,
                     "simulation": item.mean,
                     "standard_error": item.standard_error,
                     "deviation": item.deviation,
@@ -94,7 +94,7 @@ def comparison_frame(comparison: SimulationComparison) -> pandas.DataFrame:
 
 @table.register_renderer_of_class(FiniteSizeScaling)
 def finite_size_scaling_table(scaling: FiniteSizeScaling) -> str:
-    """Return the finite-size scaling of observables with d as text."""
+    """Return simulated observables at several d, and their extrapolation to infinite d, as text."""
     rows = [["observable", "theory", *[f"d = {d}" for d in scaling.dims], "d -> infinity", "deviation", "law"]]
     every = scaling.measurements()
     for name, (limit, fit) in scaling.limits().items():

@@ -25,14 +25,14 @@ Older files stay readable: `report.tables` and `report.starting` convert them.""
 
 
 def check_file_schema(path: object, found: Any) -> None:
-    """Raise InputError for a file whose schema belongs to a later release; files without a schema number have schema 1.
+    """Raise InputError if a file has a format (schema number) that this release cannot read.
 
     Args:
-        path: path of the file, for the message.
-        found: the number in the file, or None.
+        path: path of the file, for the error message.
+        found: schema number in the file; None is read as 1.
 
     Raises:
-        InputError: the schema is unknown to this release.
+        InputError: the file was written by a later release, or its number is not valid.
     """
     try:
         number = int(1 if found is None else found)
@@ -46,7 +46,7 @@ def check_file_schema(path: object, found: Any) -> None:
 
 
 def to_plain_json(value: Any) -> Any:
-    """Return a value as plain Python numbers, lists and dicts for JSON; numbers that are not finite become None."""
+    """Convert a value to plain Python numbers, lists and dicts for JSON; numbers that are not finite become None."""
     if isinstance(value, dict):
         return {key: to_plain_json(item) for key, item in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -59,25 +59,28 @@ def to_plain_json(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Return an object as JSON text, the same to the byte each time."""
+    """Return a value as JSON text; equal values give the same bytes."""
     return json.dumps(to_plain_json(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def json_text_with_schema(data: dict[str, Any]) -> str:
-    """Return an object as the JSON text that commands print and write, with its schema number first."""
+    """Return a dict as the JSON text that commands print and write, with the schema number as its first key."""
     return json_text({"schema": SCHEMA, **data})
 
 
 def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
-    """Return alpha (None if left open), sizes, parameters and, if given, spectrum and inverse temperature.
+    """Return the parameters of a learning problem as a dict for JSON.
 
-    An array on a line is {from, to}, with the position on the line.
+    These are alpha (None if not given), structural sizes, parameters of the model and, if given, spectrum and inverse
+    temperature. A parameter that varies along a line between two arrays is {from, to, position}.
 
     Args:
-        problem: the problem.
-        varied: parameters to leave out, because the result has several values of them.
+        problem: the learning problem: a model with its parameters.
+        varied: names of parameters to leave out, because they vary within the result.
     """
-    named = {name.rstrip("_"): value for name, value in {**problem.parameters, **problem.line_parameters}.items()}
+    named = {
+        name.rstrip("_"): value for name, value in {**problem.parameters, **problem.parameter_lines_for_json}.items()
+    }
     given = {"spectrum": problem.spectrum, "inverse_temperature": problem.inverse_temperature}
     given = {name: value for name, value in given.items() if value is not None}
     every = {"alpha": problem.sample_complexity, **problem.solver.structural_sizes, **named, **given}
@@ -86,52 +89,52 @@ def parameters_json(problem: Problem, *varied: str) -> dict[str, Any]:
 
 
 def attributes_by_name(result: Any, *names: str) -> dict[str, Any]:
-    """Return attributes of a result by name.
+    """Return a dict of attributes of a result.
 
     Args:
-        result: the result.
+        result: object that has the attributes.
         names: names of the attributes.
     """
     return {name: getattr(result, name) for name in names}
 
 
 def error_bars_by_name(result: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the error bars of attributes of a result, NAME_error, by NAME.
+    """Return a dict of the error bars of a result: for every NAME the attribute NAME_error.
 
     Args:
-        result: the result.
-        names: names of the attributes.
+        result: object that has the attributes NAME_error.
+        names: names without the suffix _error.
     """
     return {name: getattr(result, f"{name}_error") for name in names}
 
 
 def model_identity_json(problem: Problem) -> dict[str, Any]:
-    """Return model, version of the package and digest of the physics, which identify a result."""
+    """Return a dict for JSON that identifies the model of a result: name, package version, digest of equations."""
     return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.physics_digest}
 
 
 def problem_json(problem: Problem, *varied: str) -> dict[str, Any]:
-    """Return model, version, digest and parameters of a problem, the first keys of JSON objects.
+    """Return the first keys of the JSON of a result: model, package version, digest of equations, and parameters.
 
     Args:
-        problem: the problem.
-        varied: see `parameters_json`.
+        problem: the learning problem: a model with its parameters.
+        varied: names of parameters to leave out, because they vary within the result.
     """
     return {**model_identity_json(problem), "parameters": parameters_json(problem, *varied)}
 
 
-def located_value_json(
+def located_parameter_value_json(
     problem: Problem, kind: Any, parameter: Any, value: Any, error: Any, status: str, error_kind: str | None
 ) -> dict[str, Any]:
-    """Return the JSON keys of a located value of a parameter, as a threshold, or of one that was not found.
+    """Return the JSON keys of a located parameter value, such as a threshold or an optimum (found or not).
 
     Args:
-        problem: the problem.
-        kind: kind of the event.
-        parameter: name of the parameter, or several names; then kind, value and error are dicts by name.
-        value: value of the parameter; NaN if not found.
-        error: its error bar.
-        status: how the search ended.
+        problem: the learning problem: a model with its parameters.
+        kind: kind of the event, as "crossing".
+        parameter: name of the parameter; or several names, and then kind, value and error are dicts by name.
+        value: located value of the parameter; NaN or None if it was not found.
+        error: error bar of the located value.
+        status: word for how the search ended, as "converged".
         error_kind: "estimated" or "proved".
     """
     names = [parameter] if isinstance(parameter, str) else parameter
@@ -148,21 +151,21 @@ def located_value_json(
 
 
 def overlaps_json(problem: Problem, blocks: Overlaps | Conjugates, names: Sequence[str] = OVERLAPS) -> dict[str, Any]:
-    """Return overlaps as nested lists by name: q[l][k][a][b], V, m[l][k][a], theta[l][k][a][b].
+    """Return overlaps as nested lists by name, for JSON: q[token][cluster][column][column] and so on.
 
     Args:
-        problem: the problem.
-        blocks: overlaps or their error bars.
-        names: names of the overlaps.
+        problem: the learning problem: a model with its parameters.
+        blocks: overlaps, their error bars, or conjugates.
+        names: names of the overlaps to return.
     """
     return {name: split_token_and_cluster_axes(problem, getattr(blocks, name)).tolist() for name in names}
 
 
 def trained_numbers_json(problem: Problem, blocks: Overlaps) -> dict[str, float]:
-    """Return the numbers trained with the weights by name.
+    """Return, by name, the scalar parameters that are trained together with the weights ("trained numbers").
 
     Args:
-        problem: the problem.
-        blocks: overlaps or their error bars.
+        problem: the learning problem: a model with its parameters.
+        blocks: overlaps with the trained numbers, or their error bars.
     """
     return {number["name"]: float(value) for number, value in zip(problem.trained, blocks.phi, strict=True)}

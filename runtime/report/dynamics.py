@@ -10,12 +10,12 @@ import numpy as np
 
 from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
-from ..extensions.descent.averages import describe_averages_across_kinks
+from ..extensions.descent.averages import describe_treatment_of_kinks
 from ..extensions.descent.dynamics import Dynamics, Plateau
 from ..extensions.descent.escape import Escape
 from ..extensions.descent.state import Moments
 from ..extensions.descent.stationary import RateLimit, StationaryPoint
-from ..problems.columns import overlap_entry_locations
+from ..problems.columns import locations_of_overlap_entries
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.starts import name_branch
@@ -31,12 +31,12 @@ DYNAMIC_OVERLAPS = ("q", "m", "theta")
 def dynamics_table(dynamics: Dynamics) -> str:
     """Return the dynamics of descent as text: overlaps and errors at some times, events, plateaus, final state."""
     problem, times = dynamics.problem, dynamics.times
-    has_means = bool(problem.law.contexts_with_means.any())
+    has_means = bool(problem.law.contexts_with_nonzero_mean.any())
     count = min(ReportOptions.current().time_rows, len(times))
     points = sorted({round(x) for x in np.linspace(0, len(times) - 1, count)})
     shown = [name for name in DYNAMIC_OVERLAPS if has_means or name != "m"]
     places = {
-        column: place for column, place in overlap_entry_locations(problem).items() if place[0] in (*shown, "phi")
+        column: place for column, place in locations_of_overlap_entries(problem).items() if place[0] in (*shown, "phi")
     }
     losses = ["loss", *["test_error"] * bool(np.isfinite(dynamics.test_error).any())]
     rows = [["time", *(column.removeprefix("trained_") for column in places), *(n.replace("_", " ") for n in losses)]]
@@ -45,8 +45,8 @@ def dynamics_table(dynamics: Dynamics) -> str:
         found = [(getattr(blocks, of).flat[at], getattr(errors, of).flat[at]) for of, at in places.values()]
         found += [(getattr(dynamics, name)[n], getattr(dynamics, f"{name}_error")[n]) for name in losses]
         rows.append([f"{times[n]:g}", *(_format_value_with_optional_error(*pair) for pair in found)])
-    flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.option_text}"
-    batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.option_text}"
+    flow = "gradient flow on the population risk" if dynamics.rate.flow else f"rate {dynamics.rate.command_line_text}"
+    batch = "" if dynamics.rate.flow else f", batch {dynamics.batch.command_line_text}"
     integrator = dynamics.integrator
     lines = [
         model_and_parameters_line(problem),
@@ -54,7 +54,7 @@ def dynamics_table(dynamics: Dynamics) -> str:
         f"({integrator['rule']} {integrator['points']}, {dynamics.method}, {dynamics.evaluations} averages)",
         *_right_align_table_columns(rows),
     ]
-    if across := describe_averages_across_kinks(problem, integrator["rule"]):
+    if across := describe_treatment_of_kinks(problem, integrator["rule"]):
         lines.append(f"  {across}")
     for event in dynamics.events:
         lines.append(f"  {event.name} passes {event.value:g} at t = {format_value_with_error(event.time, event.error)}")
@@ -97,7 +97,7 @@ def _describe_final_state(dynamics: Dynamics) -> str:
 
 @table.register_renderer_of_class(StationaryPoint)
 def stationary_point_table(point: StationaryPoint) -> str:
-    """Return overlaps, spectrum and verdict of a stationary point as text."""
+    """Return a stationary point of descent as text: overlaps, spectrum of the linearised flow, stability verdict."""
     problem = point.problem
     half = _stationary_point_overlaps(point)
     rates = ", ".join(
@@ -107,7 +107,7 @@ def stationary_point_table(point: StationaryPoint) -> str:
     return "\n".join(
         [
             model_and_parameters_line(problem),
-            f"stationary point of descent, rate {point.rate.option_text}: {point.branch}, {verdict}, "
+            f"stationary point of descent, rate {point.rate.command_line_text}: {point.branch}, {verdict}, "
             f"residual {point.residual:.1e}",
             *overlap_lines(problem, *half),
             f"  rates of growth per unit of time: {rates}",
@@ -116,7 +116,7 @@ def stationary_point_table(point: StationaryPoint) -> str:
 
 
 def _stationary_point_overlaps(point: StationaryPoint) -> tuple[Overlaps, Overlaps]:
-    """Return overlaps and error bars of a stationary point, with V = NaN."""
+    """Return the overlaps of a stationary point and their error bars; V, which descent does not determine, is NaN."""
     widths = Moments.unpack(np.abs(point.error_bars), point.problem).overlaps(point.problem)
     nothing = np.full_like(point.overlaps.q, np.nan)
     return replace(point.overlaps, V=nothing), replace(widths, V=nothing)
@@ -124,7 +124,7 @@ def _stationary_point_overlaps(point: StationaryPoint) -> tuple[Overlaps, Overla
 
 @to_json.register_renderer_of_class(StationaryPoint)
 def stationary_point_json(point: StationaryPoint) -> dict[str, Any]:
-    """Return overlaps, spectrum and verdict of a stationary point for JSON."""
+    """Return a stationary point of descent as a dict for JSON: overlaps, spectrum, stability verdict."""
     return {
         **attributes_by_name(point, "branch", "stable", "residual"),
         "overlaps": overlaps_json(point.problem, point.overlaps, DYNAMIC_OVERLAPS),
@@ -135,7 +135,7 @@ def stationary_point_json(point: StationaryPoint) -> dict[str, Any]:
 
 @table.register_renderer_of_class(RateLimit)
 def stable_learning_rate_table(limit: RateLimit) -> str:
-    """Return the largest stable learning rate as text: why it ends there, and the slowest decay rate just below."""
+    """Return the largest stable learning rate as text, with the instability there and the slowest decay just below."""
     last = limit.last
     why = {"lost": "it ends there, or diverges", "unstable": "it goes on, and is unstable"}
     return "\n".join(
@@ -150,7 +150,7 @@ def stable_learning_rate_table(limit: RateLimit) -> str:
 
 @to_json.register_renderer_of_class(RateLimit)
 def stable_learning_rate_json(limit: RateLimit) -> dict[str, Any]:
-    """Return for JSON the largest stable learning rate with its error bar, and the stationary point just below."""
+    """Return the largest stable learning rate as a dict for JSON, with the stationary point at a rate just below."""
     return {
         **attributes_by_name(limit, "value", "error"),
         "error_kind": "estimated",
@@ -160,7 +160,7 @@ def stable_learning_rate_json(limit: RateLimit) -> dict[str, Any]:
 
 
 def _trajectory_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, Any]:
-    """Return q, m and theta (token and cluster first) and the trained numbers at every time, for JSON."""
+    """Return overlaps q, m, theta and trained numbers at every time as nested lists for JSON."""
     blocks, trained = (
         [overlaps_json(problem, each, DYNAMIC_OVERLAPS) for each in every],
         [trained_numbers_json(problem, u) for u in every],
@@ -173,13 +173,13 @@ def _trajectory_json(problem: Problem, every: Sequence[Overlaps]) -> dict[str, A
 
 @to_json.register_renderer_of_class(Dynamics)
 def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
-    """Return the object of `dynamics --json`."""
+    """Return the dynamics of descent as the dict that `dynamics --json` prints."""
     problem = dynamics.problem
     return {
         **problem_json(problem),
         "start": dynamics.start,
-        "rate": dynamics.rate.option_text,
-        "batch": dynamics.batch.option_text,
+        "rate": dynamics.rate.command_line_text,
+        "batch": dynamics.batch.command_line_text,
         **attributes_by_name(dynamics, "status", "times"),
         **_trajectory_json(problem, dynamics.overlaps),
         **attributes_by_name(dynamics, "loss", "test_error"),
@@ -189,27 +189,25 @@ def dynamics_json(dynamics: Dynamics) -> dict[str, Any]:
         },
         "error_kind": "estimated",
         "events": [vars(event) for event in dynamics.events],
-        "plateaus": [
-            {**vars(each), "point": _optional_stationary_point_json(each.point)} for each in dynamics.plateaus
-        ],
+        "plateaus": [{**vars(each), "point": _stationary_point_json_or_none(each.point)} for each in dynamics.plateaus],
         "branch": dynamics.branch,
-        "reached": _optional_stationary_point_json(dynamics.reached),
+        "reached": _stationary_point_json_or_none(dynamics.reached),
         "integrator": dict(dynamics.integrator),
         **attributes_by_name(dynamics, "method", "evaluations"),
     }
 
 
-def _optional_stationary_point_json(point: StationaryPoint | None) -> dict[str, Any] | None:
+def _stationary_point_json_or_none(point: StationaryPoint | None) -> dict[str, Any] | None:
     return None if point is None else stationary_point_json(point)
 
 
 @table.register_renderer_of_class(Escape)
 def escape_time_table(escape: Escape) -> str:
-    """Return the growth rates at zero overlap and the escape times as text."""
+    """Return the escape from zero overlap as text: linearised growth rates, and escape times."""
     point = escape.point
     lines = [
         model_and_parameters_line(point.problem),
-        f"uninformed state, rate {point.rate.option_text}: {'stable' if point.stable else 'unstable'}",
+        f"uninformed state, rate {point.rate.command_line_text}: {'stable' if point.stable else 'unstable'}",
     ]
     for growth in escape.growths:
         lines.append(f"  {growth.rate:+.6g} per unit of time along {growth.words}")
@@ -229,7 +227,7 @@ def escape_time_table(escape: Escape) -> str:
 
 @to_json.register_renderer_of_class(Escape)
 def escape_time_json(escape: Escape) -> dict[str, Any]:
-    """Return for JSON the linearised growth rates, the information exponent and the escape times."""
+    """Return the escape from zero overlap as a dict for JSON: growth rates, information exponent, escape times."""
     return {
         "stationary_point": stationary_point_json(escape.point),
         "growths": [{"rate": each.rate, "along": each.words} for each in escape.growths],

@@ -11,23 +11,23 @@ from ..base.presenting import to_dataset, to_json
 from ..extensions.descent.dynamics import Dynamics
 from .contract import to_plain_json
 from .dynamics import DYNAMIC_OVERLAPS
-from .tables import build_dataset, dataset_attributes, overlap_column_names, overlaps_by_column
+from .tables import build_dataset, dataset_attributes, overlap_column_names, overlaps_by_column_name
 
 _KEPT = ("start", "rate", "batch", "status", "events", "plateaus", "branch", "reached", "integrator", "method")
 
 
 @to_dataset.register_renderer_of_class(Dynamics)
 def dynamics_dataset(dynamics: Dynamics) -> xarray.Dataset:
-    """Return the dynamics as a Dataset along `time`: overlaps, trained numbers, losses, and error bars (`*_error`).
+    """Return the dynamics of descent as an xarray Dataset along `time`: overlaps, trained numbers, losses, error bars.
 
-    Axes of overlaps as of `tables.build_dataset`. The attribute `dynamics` (JSON) holds rate, batch, events and
-    plateaus.
+    Overlaps have the axes of `tables.build_dataset`; an error bar is NAME_error. The attribute `dynamics` contains, as
+    JSON, learning rate, batch size, events and plateaus.
     """
     problem, losses = dynamics.problem, ("loss", "loss_error", "test_error", "test_error_error")
     records = (
         (
             (n,),
-            overlaps_by_column(problem, dynamics.overlaps[n], dynamics.overlap_errors[n])
+            overlaps_by_column_name(problem, dynamics.overlaps[n], dynamics.overlap_errors[n])
             | {name: getattr(dynamics, name)[n] for name in losses},
         )
         for n in range(len(dynamics.times))

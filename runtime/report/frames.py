@@ -16,24 +16,24 @@ from ..branches.curve_results import CurveResults
 from ..following.follow import Followed
 from ..problems.columns import (
     QUANTITIES,
+    column_suffix_of_entry,
+    locations_of_overlap_entries,
     observables_of_problem,
-    overlap_entry_locations,
-    overlap_entry_suffix,
     overlaps_and_trained_numbers_by_column,
     quantity_in_column,
     table_column_name,
 )
 from ..problems.problem import Problem
-from ..problems.symbols import add_latex_index, symbols_in_tables
+from ..problems.symbols import add_latex_index, symbols_of_table_columns
 from .layout import format_attribute_with_error
 
 
 @to_frame.register_renderer_of_class(xarray.Dataset)
-def flat_frame_of_dataset(dataset: xarray.Dataset) -> pandas.DataFrame:
-    """Return a Dataset as a DataFrame: one row per point, one column per entry of an overlap.
+def dataframe_of_dataset(dataset: xarray.Dataset) -> pandas.DataFrame:
+    """Return an xarray Dataset as a pandas DataFrame: one row per point, one column per entry of an overlap.
 
-    Columns count from 1: q_1 is token 1; q_1_12 its entry (1, 2) where W has several columns; q_1_k2 its cluster 2. The
-    errors follow as q_1_error and so on; multiplier_1 belongs to the first column of W.
+    Indices in the names of columns count from 1. `q_1` is q of token 1, `q_1_12` its entry (1, 2) where W has several
+    columns, `q_1_k2` that of cluster 2, `q_1_error` an error bar, `multiplier_1` belongs to the first column of W.
     """
     lead = dataset["status"].dims if "status" in dataset else (table_column_name(dataset.attrs["parameter"]),)
     points = np.meshgrid(*(dataset[name].values for name in lead), indexing="ij")
@@ -48,33 +48,33 @@ def flat_frame_of_dataset(dataset: xarray.Dataset) -> pandas.DataFrame:
         flat = values.values.reshape(-1, *inner)
         for index in np.ndindex(inner):
             is_block = "token" in quantity_in_column(stem).axes
-            entry = overlap_entry_suffix(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
+            entry = column_suffix_of_entry(index, inner) if is_block else "".join(f"_{i + 1}" for i in index)
             columns[stem + entry + suffix] = flat[(slice(None), *index)]
     return pandas.DataFrame(columns)
 
 
 @to_frame.register_renderer_of_class(DatasetResult)
-def flat_frame_of_result(result: DatasetResult) -> pandas.DataFrame:
-    """Return a result as a DataFrame, one row per point, see `flat_frame_of_dataset`."""
-    return flat_frame_of_dataset(result.to_xarray())
+def dataframe_of_result(result: DatasetResult) -> pandas.DataFrame:
+    """Return a result as a pandas DataFrame, one row per point; columns are those of `dataframe_of_dataset`."""
+    return dataframe_of_dataset(result.to_xarray())
 
 
 @to_frame.register_renderer_of_class(CurveResults)
 @to_frame.register_renderer_of_class(Followed)
-def flat_frame_of_curve(
+def dataframe_of_curve(
     curve: CurveResults[Any] | Followed, stability: bool = True, names: Mapping[str, str] | None = None
 ) -> pandas.DataFrame:
-    """Return a branch as a DataFrame, one row per solution, see `flat_frame_of_dataset`.
+    """Return a branch as a pandas DataFrame, one row per solution; columns are those of `dataframe_of_dataset`.
 
     Args:
-        curve: the branch.
-        stability: also assess the stability of every solution.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        curve: solutions along the branch.
+        stability: whether to assess the stability of every solution as well.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
 
     Raises:
-        InputError: a name is unknown, or a symbol would stand for two columns.
+        InputError: the name of a quantity is unknown, or two columns would have the same symbol.
     """
-    frame = flat_frame_of_dataset(to_dataset(curve, stability))
+    frame = dataframe_of_dataset(to_dataset(curve, stability))
     return (
         rename_columns_to_user_symbols(frame, curve.solutions[0].problem, curve.parameter, names)
         if curve.solutions
@@ -85,23 +85,23 @@ def flat_frame_of_curve(
 def rename_columns_to_user_symbols(
     frame: pandas.DataFrame, problem: Problem, parameter: str, names: Mapping[str, str] | None
 ) -> pandas.DataFrame:
-    """Return the frame of a branch with the user's symbols in its columns, see `flat_frame_of_curve`.
+    """Rename the columns of the DataFrame of a branch to the user's symbols.
 
     Args:
-        frame: the frame.
-        problem: its problem.
-        parameter: the parameter along the branch.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        frame: DataFrame of a branch.
+        problem: learning problem of the branch.
+        parameter: name of the parameter along the branch.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
 
     Raises:
-        InputError: a name is unknown, or a symbol would stand for two columns.
+        InputError: the name of a quantity is unknown, or two columns would have the same symbol.
     """
     if not names:
         return frame
-    shown = symbols_in_tables(problem, names)
+    shown = symbols_of_table_columns(problem, names)
     columns = {table_column_name(parameter): shown[table_column_name(parameter)][0]}
     for suffix in ("", "_error"):
-        for column, (block, place) in overlap_entry_locations(problem).items():
+        for column, (block, place) in locations_of_overlap_entries(problem).items():
             key = table_column_name(problem.trained[place]["name"]) if block == "phi" else block
             stem, _, index = column.partition("_")
             parts = (stem, shown[key][0]) if block == "phi" else (shown[key][0], index)
@@ -119,18 +119,20 @@ def latex_tabular_of_curve(curve: CurveResults[Any], names: Mapping[str, str] | 
     """Return a branch as a LaTeX tabular, values with error bars in units of the last digit.
 
     Args:
-        curve: the branch.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        curve: solutions along the branch.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
 
     Raises:
-        InputError: the branch was not found, a name is unknown, or a symbol would stand for two things.
+        InputError: the branch has no solutions, the name of a quantity is unknown, or a symbol is used twice.
     """
     if not curve.solutions:
-        raise InputError(f"there is nothing to tabulate: {curve.end_text()}")
+        raise InputError(
+            f"there is nothing to tabulate: the branch has no solution, {curve.end_text()}; try another interval"
+        )
     problem = curve.solutions[0].problem
-    shown = symbols_in_tables(problem, names)
+    shown = symbols_of_table_columns(problem, names)
     heads = [shown[table_column_name(curve.parameter)][1]]
-    for column, (block, place) in overlap_entry_locations(problem).items():
+    for column, (block, place) in locations_of_overlap_entries(problem).items():
         stem, *index = column.split("_")
         if block == "phi":
             heads.append(shown[table_column_name(problem.trained[place]["name"])][1])
@@ -143,7 +145,7 @@ def latex_tabular_of_curve(curve: CurveResults[Any], names: Mapping[str, str] | 
             overlaps_and_trained_numbers_by_column(problem, blocks)
             for blocks in (solution.overlaps, solution.error_bars)
         )
-        cells = [f"{solution.problem.value_of(curve.parameter):.6g}"]
+        cells = [f"{solution.problem.value_of_parameter(curve.parameter):.6g}"]
         cells += [format_value_with_error(values[name], widths[name]) for name in values]
         cells += [format_attribute_with_error(solution, name) for name in observables_of_problem(problem)]
         rows.append(" & ".join(cells) + r" \\")

@@ -11,11 +11,11 @@ from ..base.options import AlgorithmOptions
 
 @dataclass(frozen=True)
 class ReportOptions(AlgorithmOptions):
-    """Options of results as text.
+    """Options that control how long the text of a result is.
 
     Attributes:
-        max_lines: largest number of lines of a sweep.
-        time_rows: number of times of a trajectory.
+        max_lines: largest number of lines of a sweep that are printed.
+        time_rows: number of times at which a trajectory is printed.
     """
 
     max_lines: int = 40
@@ -23,20 +23,20 @@ class ReportOptions(AlgorithmOptions):
 
 
 def format_attribute_with_error(result: Any, name: str) -> str:
-    """Return an attribute of a result with its error bar, NAME_error, as text.
+    """Return the attribute NAME of a result as text, with its error bar NAME_error.
 
     Args:
-        result: the result.
+        result: object that has both attributes.
         name: name of the attribute.
     """
     return format_value_with_error(getattr(result, name), getattr(result, f"{name}_error"))
 
 
 def labelled_value_line(label: str, text: str) -> str:
-    """Return a line with the label of a number, then the number as text.
+    """Return an indented line of text: a label, padded to a fixed width, and a value.
 
     Args:
-        label: label of the number.
+        label: name of the value.
         text: value with error bar.
     """
     return f"  {label:<13} {text}"

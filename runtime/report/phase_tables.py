@@ -23,18 +23,20 @@ _COLUMNS = (*add_error_bar_columns((*OBSERVED, "replicon")), "status", *VERDICTS
 
 @to_dataset.register_renderer_of_class(PhaseDiagram)
 def phase_diagram_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarray.Dataset:
-    """Return a phase diagram as a Dataset: branches on the grid, boundaries along `point`, codimension-2 points.
+    """Return a phase diagram as an xarray Dataset: branches on the grid, boundaries, and codimension-2 points.
 
-    Along `solution` and both parameters: training_loss, test_error and replicon with error bars, status, verdict,
-    replica_symmetry, unstable and longitudinal as of a sweep; `lowest` and `phase` (in words) of every grid point.
-
-    Boundaries along `point`: kind, between (the branches), value, error, at and located (their status). Codimension-2
-    points along `triple`: triple_kind, triple_between (in words), triple_lines (JSON: kind and branches of the
-    boundaries that may meet there), triple_value, triple_error, triple_at, triple_at_error and triple_located.
+    Of branches, along `solution` and both parameters:
+        training_loss, test_error and replicon, with error bars as NAME_error;
+        status, verdict, replica_symmetry, unstable and longitudinal, as in a sweep.
+    Of grid points: `lowest` (branch of lowest training loss) and `phase` (in words).
+    Of boundaries, along `point`: kind, between (branches), value and error of the first parameter, at (second
+    parameter), located (status).
+    Of codimension-2 points, along `triple`: the same as triple_NAME, triple_at_error, and triple_lines (JSON: kind and
+    branches of the boundaries that may meet there).
 
     Args:
-        diagram: the phase diagram.
-        stability: ignored; the diagram was judged when it was computed.
+        diagram: phase diagram in two parameters.
+        stability: ignored, since stability was assessed when the diagram was computed.
     """
     first, second = table_column_name(diagram.first), table_column_name(diagram.second)
     rows, branches = diagram.rows, diagram.branches
@@ -74,7 +76,7 @@ def phase_diagram_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarr
 def _boundary_location_columns(
     axis: str, prefix: str, found: Sequence[Boundary] | Sequence[Codim2Point], between: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the columns common to boundaries and codimension-2 points: kind, branches, location, status."""
+    """Return the variables common to boundaries and codimension-2 points: kind, branches, location, status."""
     columns = {name: np.array([getattr(each, name) for each in found], float) for name in ("value", "error", "at")}
     words = {"kind": [each.kind for each in found], "between": between, "located": [each.status for each in found]}
     columns |= {name: np.array(each, object) for name, each in words.items()}
@@ -82,4 +84,4 @@ def _boundary_location_columns(
 
 
 def _boundaries_meeting_at_point_json(point: Codim2Point) -> str:
-    return json.dumps([[kind, " and ".join(branches)] for kind, branches in point.lines])
+    return json.dumps([[kind, " and ".join(branches)] for kind, branches in point.boundaries_that_may_meet])

@@ -11,7 +11,7 @@ from ..extensions.planes.boundaries import CROSSING, JUMPS, REPLICON, SPINODAL
 from ..extensions.planes.codim2_points import ENDS, TRIPLE
 from ..extensions.planes.diagram import PhaseDiagram
 from .contract import problem_json, to_plain_json
-from .sweeps import replica_symmetry_count_lines
+from .sweeps import lines_with_stability_counts
 
 
 @table.register_renderer_of_class(PhaseDiagram)
@@ -30,7 +30,7 @@ def phase_diagram_table(diagram: PhaseDiagram) -> str:
     if not diagram.judged:
         text.append("  replica symmetry is not judged (--stability does it)")
     lowest_loss_branch = [(row, n, row.lowest_loss_branch(n)) for row in diagram.rows for n in range(len(row.values))]
-    text += replica_symmetry_count_lines(row.records[name][n] for row, n, name in lowest_loss_branch if name)
+    text += lines_with_stability_counts(row.records[name][n] for row, n, name in lowest_loss_branch if name)
     text += [f"  {count:5d} points  {describe_phase(*phase)}" for phase, count in diagram.phases.items()]
     for (kind, branches), boundaries in diagram.lines().items():
         text.append(f"  {describe_boundary(kind, branches)}")
@@ -59,11 +59,11 @@ def phase_diagram_table(diagram: PhaseDiagram) -> str:
 
 
 def describe_phase(lowest_loss_branch: str, others: tuple[str, ...]) -> str:
-    """Return a phase in words: its branch of lowest loss, and further branches.
+    """Describe a phase in words: its branch of lowest training loss, and the other branches that exist in it.
 
     Args:
         lowest_loss_branch: the branch of lowest training loss; empty if none was found.
-        others: further branches that exist there.
+        others: other branches that exist in the phase.
     """
     if not lowest_loss_branch:
         return "no branch found"
@@ -71,11 +71,11 @@ def describe_phase(lowest_loss_branch: str, others: tuple[str, ...]) -> str:
 
 
 def describe_boundary(kind: str, branches: tuple[str, ...]) -> str:
-    """Return a boundary of the phase diagram in words.
+    """Describe a boundary of a phase diagram in words.
 
     Args:
-        kind: CROSSING, SPINODAL, REPLICON or JUMPS.
-        branches: the branches it is about.
+        kind: CROSSING (equal losses), SPINODAL (end of a branch), REPLICON (instability) or JUMPS (proximal map jumps).
+        branches: names of the branches that cross, end or become unstable there.
     """
     both = " and ".join(branches)
     return {
@@ -87,11 +87,11 @@ def describe_boundary(kind: str, branches: tuple[str, ...]) -> str:
 
 
 def describe_codim2_point(kind: str, branches: tuple[str, ...]) -> str:
-    """Return a codimension-2 point in words.
+    """Describe a codimension-2 point of a phase diagram in words.
 
     Args:
-        kind: TRIPLE, ENDS or the end of a branch on a crossing.
-        branches: the branches it is about.
+        kind: TRIPLE (three equal losses), ENDS (two branches end), or the kind "a branch ends on a crossing".
+        branches: names of the branches that cross or end there.
     """
     if kind == TRIPLE:
         return f"equal losses of {', '.join(branches[:-1])} and {branches[-1]}"
@@ -105,7 +105,7 @@ def describe_codim2_point(kind: str, branches: tuple[str, ...]) -> str:
 
 @to_json.register_renderer_of_class(PhaseDiagram)
 def phase_diagram_json(diagram: PhaseDiagram) -> dict[str, Any]:
-    """Return the object of `phases --json`."""
+    """Return a phase diagram as the dict that `phases --json` prints."""
     return {
         **problem_json(diagram.problem, diagram.first, diagram.second),
         "first": diagram.first.rstrip("_"),

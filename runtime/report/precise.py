@@ -14,20 +14,20 @@ from ..extensions.reference.solution import PreciseSolution
 from ..problems.columns import overlap_array_shape
 from ..problems.overlaps import OVERLAPS
 from ..problems.problem import Problem
-from ..problems.symbols import symbols_in_tables
+from ..problems.symbols import symbols_of_table_columns
 from .contract import problem_json
 from .thresholds import describe_how_errors_were_bounded
 
 
 @table.register_renderer_of_class(PreciseSolution)
 def precise_solution_table(solution: PreciseSolution, names: Mapping[str, str] | None = None) -> str:
-    """Return a solution beyond double precision as text.
+    """Return a solution computed beyond double precision as text: overlaps and observables with error bars.
 
     Args:
-        solution: the solution.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
+        solution: solution of the saddle-point equations.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
     """
-    evidence, shown = solution.evidence, symbols_in_tables(solution.problem, names)
+    evidence, shown = solution.evidence, symbols_of_table_columns(solution.problem, names)
     lines = [
         f"{solution.problem.solver.name}  {shown['alpha'][0]} = {solution.problem.alpha:g}",
         f"start {solution.start}, reached {solution.near.branch}; {solution.status.words}, "
@@ -46,7 +46,7 @@ def precise_solution_table(solution: PreciseSolution, names: Mapping[str, str] |
 
 @to_json.register_renderer_of_class(PreciseSolution)
 def precise_solution_json(solution: PreciseSolution) -> dict[str, Any]:
-    """Return a solution beyond double precision for JSON, with numbers as decimal strings."""
+    """Return a solution computed beyond double precision as a dict for JSON, with numbers as decimal strings."""
     problem = solution.problem
     values, errors = (
         {
@@ -77,7 +77,7 @@ def _nested_overlap_entries(problem: Problem, column: list[str], name: str) -> l
 
 
 def _overlaps_as_decimal_strings(solution: PreciseSolution) -> dict[str, list[tuple[str, str]]]:
-    """Return value and error of every entry of the overlaps as decimal strings."""
+    """Return, by name of the overlap, value and error bar of every entry as decimal strings."""
     found = {}
     with mp.workdps(solution.evidence["digits"]):
         for name in OVERLAPS:

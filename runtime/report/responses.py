@@ -13,7 +13,7 @@ from ..base.numbers import align_text_columns, format_value_or_zero, format_valu
 from ..base.presenting import table, to_frame, to_json
 from ..problems.columns import (
     OBSERVED,
-    overlap_entry_locations,
+    locations_of_overlap_entries,
     overlaps_and_trained_numbers_by_column,
     table_column_name,
 )
@@ -24,7 +24,13 @@ from ..responses.sensitivity_results import Sensitivities, Sensitivity
 from ..responses.tuned_curve import TunedCurve
 from ..responses.tuning import Optimum
 from .ansatz import add_stability_verdict, has_unstable_or_marginal_solution, stability_verdict_cell
-from .contract import attributes_by_name, error_bars_by_name, located_value_json, overlaps_json, trained_numbers_json
+from .contract import (
+    attributes_by_name,
+    error_bars_by_name,
+    located_parameter_value_json,
+    overlaps_json,
+    trained_numbers_json,
+)
 from .layout import format_attribute_with_error
 
 if TYPE_CHECKING:
@@ -44,7 +50,7 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
         )
         for entry in entries
     ]
-    columns = overlap_entry_locations(problem) if entries else {}
+    columns = locations_of_overlap_entries(problem) if entries else {}
     for column, (of, place) in columns.items():
         if of in ("q", "V"):
             _, row, other = np.unravel_index(place, getattr(entries[0].overlaps, of).shape)
@@ -63,7 +69,7 @@ def sensitivities_table(sensitivities: Sensitivities) -> str:
 
 @to_json.register_renderer_of_class(Sensitivity)
 def sensitivity_json(entry: Sensitivity) -> dict[str, Any]:
-    """Return the derivatives of a solution with respect to one parameter for JSON."""
+    """Return the derivatives of overlaps and observables with respect to a parameter as a dict for JSON."""
     return {
         "at": entry.at,
         "overlaps": overlaps_json(entry.problem, entry.overlaps),
@@ -80,12 +86,12 @@ def sensitivity_json(entry: Sensitivity) -> dict[str, Any]:
 
 @to_json.register_renderer_of_class(Sensitivities)
 def sensitivities_json(answer: Sensitivities) -> dict[str, Any]:
-    """Return the object of `solve --sensitivities --json`: parameter -> derivatives."""
+    """Return the dict that `solve --sensitivities --json` prints: by parameter, the derivatives with respect to it."""
     return {entry.parameter: sensitivity_json(entry) for entry in answer}
 
 
 @to_frame.register_renderer_of_class(Sensitivities)
-def sensitivities_frame(answer: Sensitivities) -> pandas.DataFrame:
+def sensitivities_dataframe(answer: Sensitivities) -> pandas.DataFrame:
     """Return the derivatives of observables as a DataFrame, one row per parameter."""
     import pandas  # slow to load
 
@@ -114,7 +120,7 @@ _LOCATION_WORDS = {
 
 
 def _describe_best_parameter_value(name: str, value: float, error: float, kind: str) -> str:
-    """Return the best value of a parameter as text."""
+    """Return the optimal value of a parameter as text, with its error bar or the end of the interval where it lies."""
     shown = format_value_with_error(value, error) if kind == "minimum" else f"{value:.6g}"
     return f"{name.rstrip('_')} = {shown}{_LOCATION_WORDS[kind]}"
 
@@ -132,7 +138,7 @@ def _optimum_header_lines(optimum: Optimum | JointOptimum, places: str, tried: s
 
 @table.register_renderer_of_class(Optimum)
 def optimum_table(optimum: Optimum) -> str:
-    """Return an optimum as text: value, parts of its error bar, observable, and the other candidates."""
+    """Return an optimal parameter value as text: parts of its error bar, the observable, and other local minima."""
     parts, shown = optimum.evidence, describe_observable_in_words(optimum.problem, optimum.minimise)
     lines = _optimum_header_lines(
         optimum, _describe_best_parameter_value(optimum.parameter, optimum.value, optimum.error, optimum.kind)
@@ -150,7 +156,7 @@ def optimum_table(optimum: Optimum) -> str:
 
 @to_json.register_renderer_of_class(Optimum)
 def optimum_json(optimum: Optimum) -> dict[str, Any]:
-    """Return an optimum and the solution there for JSON, with the keys of a threshold (docs/design.md section 5)."""
+    """Return an optimal parameter value, and the solution there, as a dict for JSON (docs/design.md section 5)."""
     name, value, error = optimum.parameter.rstrip("_"), optimum.value, optimum.error
     return _optimum_json_with_solution(
         optimum, optimum.kind, name, value, error, others=[vars(other) for other in optimum.others]
@@ -162,7 +168,7 @@ def _optimum_json_with_solution(
 ) -> dict[str, Any]:
     problem = optimum.solution.problem
     return {
-        **located_value_json(problem, kind, parameter, value, error, optimum.status, "estimated"),
+        **located_parameter_value_json(problem, kind, parameter, value, error, optimum.status, "estimated"),
         "minimise": optimum.minimise,
         "metric": optimum.problem.metric_name or None,
         **attributes_by_name(optimum, "branch", "observed", "observed_error"),
@@ -174,7 +180,7 @@ def _optimum_json_with_solution(
 
 @table.register_renderer_of_class(JointOptimum)
 def joint_optimum_table(optimum: JointOptimum) -> str:
-    """Return a joint optimum as text: values with error bars, the observable, and the number of points tried."""
+    """Return an optimum in several parameters as text: their values with error bars, and the observable."""
     found = zip(optimum.parameters, optimum.values, optimum.errors, optimum.kinds, strict=True)
     places = ", ".join(_describe_best_parameter_value(*each) for each in found)
     lines = _optimum_header_lines(optimum, places, f"{len(optimum.tried)} places tried; ")
@@ -183,7 +189,7 @@ def joint_optimum_table(optimum: JointOptimum) -> str:
 
 @to_json.register_renderer_of_class(JointOptimum)
 def joint_optimum_json(optimum: JointOptimum) -> dict[str, Any]:
-    """Return a joint optimum for JSON: values by parameter, all points tried, and the solution at the optimum."""
+    """Return an optimum in several parameters as a dict for JSON: values, all points tried, and the solution there."""
     names = [name.rstrip("_") for name in optimum.parameters]
     found = (dict(zip(names, each, strict=True)) for each in (optimum.kinds, optimum.values, optimum.errors))
     kinds, values, errors = found
@@ -194,7 +200,7 @@ def joint_optimum_json(optimum: JointOptimum) -> dict[str, Any]:
 
 @table.register_renderer_of_class(TunedCurve)
 def tuned_curve_table(tuned: TunedCurve) -> str:
-    """Return a tuned curve as text, one line per value of the second parameter, then notes of the full scans."""
+    """Return a tuned curve as text: the optimal parameter value at every value of a second parameter, then notes."""
     if not tuned.optima:
         return "no optimum was found"
     first = tuned.optima[0]
@@ -223,11 +229,11 @@ def tuned_curve_table(tuned: TunedCurve) -> str:
 
 
 def tuned_curve_json(tuned: TunedCurve, file: Path | None) -> dict[str, Any]:
-    """Return the object of `tune --along --json`, whose points are objects of `tune --json`.
+    """Return a tuned curve as the dict that `tune --along --json` prints; every point is a dict of `tune --json`.
 
     Args:
-        tuned: the tuned curve.
-        file: the file written with -o; None: none.
+        tuned: tuned curve: the optimal parameter value along a second parameter.
+        file: the file that the command has written (option -o), or None.
     """
     ended = {"interrupted": tuned.interrupted, "done": tuned.success, "time_limit": tuned.out_of_time}
     return {

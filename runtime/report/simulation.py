@@ -54,7 +54,7 @@ def simulation_table(simulation: Simulation) -> str:
         share = loss.standard_error / plain.standard_error
         lines.append(f"  control variates: standard error of the training loss {share:.2f} of that without them")
     if done := simulation.polish:
-        lines += _minimum_refinement_lines(simulation, done)
+        lines += _lines_on_refinement_of_minima(simulation, done)
     if math.isfinite(simulation.estimate("late").mean):
         lines.append(
             f"  replicon measured {_format_mean_with_standard_error(simulation.estimate('contraction'))}: factor on "
@@ -70,8 +70,8 @@ def _format_mean_with_standard_error(estimate: MeanEstimate, unit: float = 1.0) 
     return format_value_with_error(unit * estimate.mean, unit * estimate.standard_error)
 
 
-def _minimum_refinement_lines(simulation: Simulation, done: dict[str, MeanEstimate]) -> list[str]:
-    """Return the lines about the refinement of minima, averaged over converged runs."""
+def _lines_on_refinement_of_minima(simulation: Simulation, done: dict[str, MeanEstimate]) -> list[str]:
+    """Return lines of text on the refinement of minima: its effects, averaged over converged runs."""
     restarts = simulation.plan.restarts
     deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
     return [
@@ -85,7 +85,7 @@ def _minimum_refinement_lines(simulation: Simulation, done: dict[str, MeanEstima
 
 @to_json.register_renderer_of_class(Simulation)
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    """Return the object of `simulate --json`."""
+    """Return a simulation as the dict that `simulate --json` prints."""
     problem, plan = simulation.problem, simulation.plan
     means, errors = (_seed_averages_json(simulation, part) for part in ("mean", "standard_error"))
     return {
@@ -110,7 +110,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
 
 
 def _seed_averages_json(simulation: Simulation, part: str) -> dict[str, Any]:
-    """Return means over converged runs, or the standard errors of these means, for JSON."""
+    """Return observables averaged over converged runs, or the standard errors of the means, as a dict for JSON."""
     problem, kept = simulation.problem, simulation.multipliers
     overlaps = simulation.overlaps[part != "mean"] if simulation.converged else None
     return {

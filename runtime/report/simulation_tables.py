@@ -22,14 +22,14 @@ from ..extensions.simulation.run import SeedRun
 from ..extensions.simulation.simulation import POLISH, SCALARS, Simulation
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
-from ..saddle_point.starts import translate_start
+from ..saddle_point.starts import translate_start_name
 from .contract import to_plain_json
 from .tables import (
     build_dataset,
     dataset_attributes,
     load_netcdf_dataset,
     overlap_column_names,
-    overlaps_by_column,
+    overlaps_by_column_name,
     overlaps_from_dataset_row,
 )
 
@@ -40,10 +40,13 @@ _PLAN_FIELDS = [known.name for known in fields(SimulationPlan) if known.name not
 
 @to_dataset.register_renderer_of_class(Simulation)
 def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
-    """Return a simulation as a Dataset along `seed`: overlaps, losses, status and branch of each run.
+    """Return a simulation as an xarray Dataset along `seed`: overlaps, losses, status and branch of each run.
 
-    Axes of overlaps as of `tables.build_dataset`. With constrained norms multiplier, with the respective options
-    polish_... and control_...; of one-pass methods overlaps in `time` as path_...
+    Overlaps have the axes of `tables.build_dataset`. Further variables:
+        multiplier: ridge strengths that fix the norms, if norms are constrained;
+        polish_NAME: record of the refinement of minima, if it was asked for;
+        control_NAME: control variates, if they were asked for;
+        path_NAME: overlaps along `time`, of one-pass methods.
     """
     problem, plan, runs = simulation.problem, simulation.plan, simulation.runs
     names = [
@@ -53,7 +56,7 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     ]
     names += [f"polish_{name}" for name in POLISH if plan.polish] + ["status", "branch"]
     seeds = {"seed": np.array([run.seed for run in runs], int)}
-    records = (((n,), _simulation_run_by_column(simulation, run)) for n, run in enumerate(runs))
+    records = (((n,), _simulation_run_by_column_name(simulation, run)) for n, run in enumerate(runs))
     dataset = build_dataset(seeds, [problem], names, records)
     for name in ("deviations", "errors") if plan.controls else ():
         rows = [getattr(run.controls, name, np.full(CONTROLS, np.nan)) for run in runs]
@@ -65,9 +68,9 @@ def simulation_dataset(simulation: Simulation) -> xarray.Dataset:
     return dataset
 
 
-def _simulation_run_by_column(simulation: Simulation, run: SeedRun) -> dict[str, Any]:
+def _simulation_run_by_column_name(simulation: Simulation, run: SeedRun) -> dict[str, Any]:
     return {
-        **overlaps_by_column(simulation.problem, run.overlaps),
+        **overlaps_by_column_name(simulation.problem, run.overlaps),
         **{name: getattr(run, name) for name in ("status", *SCALARS)},
         "multiplier": run.multipliers,
         "branch": simulation.branch(run),
@@ -76,10 +79,10 @@ def _simulation_run_by_column(simulation: Simulation, run: SeedRun) -> dict[str,
 
 
 def _trajectory_dataset(simulation: Simulation, seeds: dict[str, np.ndarray]) -> xarray.Dataset:
-    """Return the overlaps of every one-pass run in time; NaN after its end."""
+    """Return the overlaps of all one-pass runs as a Dataset along seed and time; NaN after the end of a run."""
     problem, times = simulation.problem, np.asarray(simulation.plan.recording_times)
     records = (
-        ((row, n), overlaps_by_column(problem, Overlaps.unpack(u, problem.sizes)))
+        ((row, n), overlaps_by_column_name(problem, Overlaps.unpack(u, problem.sizes)))
         for row, run in enumerate(simulation.runs)
         for n, u in enumerate(run.path if run.path is not None else ())
     )
@@ -88,12 +91,12 @@ def _trajectory_dataset(simulation: Simulation, seeds: dict[str, np.ndarray]) ->
     )
 
 
-def add_theory_dynamics(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
-    """Return the dataset of one-pass runs with the dynamics of infinite d as theory_..., along `time`.
+def add_dynamics_at_infinite_d(simulation: Simulation, dynamics: Dynamics) -> xarray.Dataset:
+    """Return the Dataset of one-pass runs, with the dynamics at infinite d added as variables theory_NAME along `time`.
 
     Args:
-        simulation: the runs.
-        dynamics: the dynamics of infinite d.
+        simulation: one-pass runs at finite d.
+        dynamics: dynamics at infinite d.
     """
     theory = to_dataset(dynamics).reindex(time=simulation.plan.recording_times)
     dataset = simulation_dataset(simulation)
@@ -106,31 +109,34 @@ def _simulation_plan_attributes(plan: SimulationPlan) -> dict[str, str]:
     problem, settings = plan.problem, {name: getattr(plan, name) for name in _PLAN_FIELDS}
     return {
         **dataset_attributes(problem, "seed"),
-        "plan": json.dumps(to_plain_json(settings | {"start": translate_start(problem, plan.start)})),
+        "plan": json.dumps(to_plain_json(settings | {"start": translate_start_name(problem, plan.start)})),
         "metric": problem.metric_name if problem.solver.base else "",  # older files lack the first metric
     }
 
 
 def load_simulation_runs(path: str | Path, plan: SimulationPlan) -> list[SeedRun]:
-    """Return the runs of a file written with the same plan.
+    """Read the runs of an unfinished simulation from its file, so that it can be continued.
 
     Args:
-        path: path of the file.
-        plan: the plan of the simulation.
+        path: netCDF file of the simulation.
+        plan: plan of the simulation, which must be the one that the file was written with.
 
     Raises:
         InputError: the file cannot be read or belongs to another simulation; the message names the difference.
     """
     dataset, wanted = load_netcdf_dataset(path), _simulation_plan_attributes(plan)
     if "plan" not in dataset.attrs:
-        raise InputError(f"{path} contains no simulation")
+        raise InputError(f"{path} contains no simulation; give a file that `simulate` wrote with -o, or a new name")
     for name in ("model", "metric", "digest", "parameters", "plan"):
         there = dataset.attrs.get(name, "")
         if name == "plan":  # before 0.1.0 the start had the same name whatever the number of tokens
             stored = json.loads(there)
-            there = json.dumps(stored | {"start": translate_start(plan.problem, stored["start"])})
+            there = json.dumps(stored | {"start": translate_start_name(plan.problem, stored["start"])})
         if there != wanted[name]:
-            raise InputError(f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}")
+            raise InputError(
+                f"{path} contains another simulation: its {name} is {there}, not {wanted[name]}; give another file, or "
+                "the settings of that simulation to continue it"
+            )
     runs = []
     for row, seed in enumerate(dataset["seed"].values):
         names = ("data", "penalty", "test_error", "gradient", "late", "contraction")
@@ -145,7 +151,7 @@ def load_simulation_runs(path: str | Path, plan: SimulationPlan) -> list[SeedRun
                 path=_load_trajectory(dataset, row, plan.problem)
                 if METHODS[plan.method].one_pass and "path_q" in dataset
                 else None,
-                polish=_load_minimum_refinement(dataset, row) if plan.polish else None,
+                polish=_load_record_of_refinement(dataset, row) if plan.polish else None,
                 controls=_load_control_variates(dataset, row) if plan.controls else None,
                 **numbers,
             )
@@ -154,7 +160,7 @@ def load_simulation_runs(path: str | Path, plan: SimulationPlan) -> list[SeedRun
 
 
 def _load_trajectory(dataset: xarray.Dataset, row: int, problem: Problem) -> np.ndarray:
-    """Return the packed overlaps of a one-pass run up to its end."""
+    """Return the packed overlaps (`Overlaps.pack`) of a one-pass run at its recording times up to its end."""
     columns = _trajectory_column_names(problem)
     path = dataset[list(columns)].isel(seed=row).rename(columns)
     path["V"] = path["q"] * np.nan
@@ -163,13 +169,13 @@ def _load_trajectory(dataset: xarray.Dataset, row: int, problem: Problem) -> np.
 
 
 def _trajectory_column_names(problem: Problem) -> dict[str, str]:
-    """Return the mapping from column names of a trajectory, path_NAME, to the names of overlaps and trained numbers."""
+    """Return a dict from the variables path_NAME of a trajectory to the names of overlaps and trained numbers."""
     return {
         f"path_{name.removeprefix('trained_')}": name for name in overlap_column_names([problem], PATH_OVERLAPS, False)
     }
 
 
-def _load_minimum_refinement(dataset: xarray.Dataset, row: int) -> PolishRecord | None:
+def _load_record_of_refinement(dataset: xarray.Dataset, row: int) -> PolishRecord | None:
     known = {name: float(dataset[f"polish_{name}"][row]) for name in POLISH}
     if not np.isfinite(known["gained"]):
         return None

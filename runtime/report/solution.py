@@ -13,10 +13,10 @@ from ..base.presenting import table, to_json
 from ..problems.columns import OBSERVED, split_token_and_cluster_axes, table_column_name
 from ..problems.observables import FORMULAS
 from ..problems.overlaps import OVERLAPS
-from ..problems.symbols import Symbols, symbols_in_tables
+from ..problems.symbols import Symbols, symbols_of_table_columns
 from ..solving.solution import Solution
 from ..solving.thermal import GibbsAverages
-from .ansatz import HEADING, instability_warning_lines
+from .ansatz import HEADING, warning_about_instability
 from .contract import attributes_by_name, error_bars_by_name, overlaps_json, problem_json, trained_numbers_json
 from .layout import format_attribute_with_error, labelled_value_line
 from .stability import EIGENVALUE_ROUNDING
@@ -34,14 +34,14 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None, a
     The verdict comes first if replica symmetry is unstable by more than the digits shown.
 
     Args:
-        solution: the solution.
-        names: symbols of the user's own, see `symbols.symbols_in_tables`.
-        alone: whether no step of replica symmetry breaking has been tried.
+        solution: solution of the saddle-point equations.
+        names: the user's own symbols by name of a quantity; None: the default symbols.
+        alone: whether the text stands alone, and not as the replica symmetric part of a solution with broken symmetry.
     """
     problem = solution.problem
-    shown = symbols_in_tables(problem, names)
+    shown = symbols_of_table_columns(problem, names)
     stability = solution.stability
-    warning = instability_warning_lines(solution) if alone else []
+    warning = warning_about_instability(solution) if alone else []
     lines = [
         model_and_parameters_line(problem, shown),
         *warning,
@@ -55,7 +55,7 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None, a
     if warning:
         lines.append(f"  {HEADING}:")
     lines += overlap_lines(problem, solution.overlaps, solution.error_bars, shown)
-    lines += solution_multiplier_lines(solution)
+    lines += norm_multiplier_lines_of_solution(solution)
     if solution.thermal:
         lines += gibbs_average_lines(solution)
     elif solution.losses:
@@ -91,29 +91,32 @@ def solution_table(solution: Solution, names: Mapping[str, str] | None = None, a
 
 
 def quadrature_explanation_lines(solution: Solution) -> list[str]:
-    """Return lines that explain why the quadrature rule was chosen."""
+    """Return lines of text that explain why the quadrature rule of a solution was chosen."""
     return ["why this rule:", *(f"  {sentence}" for sentence in solution.explanation)]
 
 
-def solution_multiplier_lines(solution: Solution | BrokenSolution) -> list[str]:
-    """Return a line with the ridge strengths that fix the norms of the columns of W; empty if norms are not fixed."""
+def norm_multiplier_lines_of_solution(solution: Solution | BrokenSolution) -> list[str]:
+    """Return a line with the multipliers that fix the norms of the columns of W; an empty list if norms are free."""
     if solution.multipliers is None or solution.multipliers_error is None:
         return []
     return [norm_multiplier_line(solution.multipliers, solution.multipliers_error)]
 
 
 def norm_multiplier_line(strengths: np.ndarray, errors: np.ndarray) -> str:
-    """Return a line with the ridge strengths that fix the norms of the columns of W.
+    """Return a line of text with the multipliers (ridge strengths) that fix the norms of the columns of W.
 
     Args:
-        strengths: one for each column of W.
-        errors: their error bars.
+        strengths: ridge strength of each column of W.
+        errors: error bars of the ridge strengths.
     """
     return f"  the norms are kept by a ridge of {', '.join(map(format_value_with_error, strengths, errors))}"
 
 
 def gibbs_average_lines(solution: Solution) -> list[str]:
-    """Return free energy, energy and entropy, and the test errors of sampled weights and of their mean."""
+    """Return lines of text on a Gibbs measure: free entropy, energy, entropy, and test errors.
+
+    Test errors are those of weights sampled from the measure, and of their mean.
+    """
     thermal = solution.thermal
     assert thermal is not None
     lines = []
@@ -133,14 +136,14 @@ def gibbs_average_lines(solution: Solution) -> list[str]:
 
 
 def model_and_parameters_line(problem: Problem, shown: Symbols | None = None, without: str = "") -> str:
-    """Return a line with the model and its parameters.
+    """Return a line of text with the name of the model and the values of its parameters.
 
     Args:
-        problem: the problem.
-        shown: symbols and LaTeX by name, see `symbols.symbols_in_tables`; None: the default ones.
-        without: a parameter to leave out, because it varies.
+        problem: the learning problem: a model with its parameters.
+        shown: (symbol, LaTeX) by name of a quantity; None: the default symbols.
+        without: name of a parameter to leave out, because it varies.
     """
-    shown = shown or symbols_in_tables(problem)
+    shown = shown or symbols_of_table_columns(problem)
     held = {
         name: value
         for name, value in problem.parameters.items()
@@ -158,15 +161,15 @@ def model_and_parameters_line(problem: Problem, shown: Symbols | None = None, wi
 
 
 def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown: Symbols | None = None) -> list[str]:
-    """Return the overlaps of every (token, cluster) pair with error bars as text, one line per column of W.
+    """Return overlaps with error bars as lines of text, one line per (token, cluster) pair and column of W.
 
     Args:
-        problem: the problem.
-        overlaps: values.
-        widths: their error bars.
-        shown: symbols and LaTeX by name; None: the default ones.
+        problem: the learning problem: a model with its parameters.
+        overlaps: values of the overlaps.
+        widths: error bars of the overlaps.
+        shown: (symbol, LaTeX) by name of a quantity; None: the default symbols.
     """
-    shown = shown or symbols_in_tables(problem)
+    shown = shown or symbols_of_table_columns(problem)
     lines = matrix_entry_lines(
         problem, [(shown[n][0], getattr(overlaps, n), getattr(widths, n), n in ("q", "V")) for n in OVERLAPS]
     )
@@ -179,12 +182,12 @@ def overlap_lines(problem: Problem, overlaps: Overlaps, widths: Overlaps, shown:
 
 
 def matrix_entry_lines(problem: Problem, blocks: Iterable[tuple[str, np.ndarray, np.ndarray, bool]]) -> list[str]:
-    """Return arrays with error bars as text, one line per (token, cluster) pair and column of W.
+    """Return entries of matrices with error bars as lines of text, one line per (token, cluster) pair and column of W.
 
     Args:
-        problem: the problem.
-        blocks: symbol, values (C, s, ...), errors, and whether it is a symmetric matrix, of which the upper triangle
-            without NaN is shown.
+        problem: the learning problem: a model with its parameters.
+        blocks: for every matrix its symbol, values of shape ((token, cluster) pairs, s, ...), error bars, and whether
+            it is symmetric; of a symmetric one the finite entries of the upper triangle are shown.
     """
     lines, every = [], list(blocks)
     for context, a in np.ndindex(problem.contexts, problem.student_rank):
@@ -199,7 +202,7 @@ def matrix_entry_lines(problem: Problem, blocks: Iterable[tuple[str, np.ndarray,
                     float(row[b]), float(widths[b])
                 )
                 parts.append(f"{symbol}{index} {value}")
-        label = problem.describe_context(context) if a == 0 else ""
+        label = problem.describe_token_and_cluster(context) if a == 0 else ""
         lines.append((f"  {label:<10} " if problem.contexts > 1 else "  ") + "   ".join(parts))
     return lines
 
@@ -213,15 +216,15 @@ def _format_parameter_value(value: object) -> str:
     )
 
 
-def describe_limits_not_taken(evidence: Mapping[str, Any]) -> str:
-    """Return the end of a sentence on parameters that are finite in place of their limit 0; empty if there are none."""
+def describe_parameters_kept_finite(evidence: Mapping[str, Any]) -> str:
+    """Return the end of a sentence that names parameters kept finite instead of their limit 0; "" if none."""
     held = ", ".join(f"{name} = {value:g}" for name, value in evidence.get("not_in_the_limit", {}).items())
     return f"; at {held} as it stands: these error bars do not contain its limit 0" if held else ""
 
 
 @to_json.register_renderer_of_class(Solution)
 def solution_json(solution: Solution) -> dict[str, Any]:
-    """Return the object that `solve --json` prints, with `thermal` at a finite temperature."""
+    """Return a solution as the dict that `solve --json` prints; at a finite temperature it has an entry `thermal`."""
     problem = solution.problem
     stability = solution.stability
     losses, widths = solution.losses, solution.error_bars
@@ -262,11 +265,11 @@ def solution_json(solution: Solution) -> dict[str, Any]:
 
 
 def gibbs_averages_json_by_token(problem: Problem, thermal: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a Gibbs measure with its matrices as r[l][k][a][b].
+    """Return averages over a Gibbs measure for JSON, with overlap matrices nested as r[token][cluster][column][column].
 
     Args:
-        problem: the problem.
-        thermal: the object of `gibbs_averages_json`.
+        problem: the learning problem: a model with its parameters.
+        thermal: dict from `gibbs_averages_json`.
     """
 
     def nest_self_overlap_by_token(values: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +280,7 @@ def gibbs_averages_json_by_token(problem: Problem, thermal: dict[str, Any]) -> d
 
 @to_json.register_renderer_of_class(GibbsAverages)
 def gibbs_averages_json(thermal: GibbsAverages) -> dict[str, Any]:
-    """Return the averages over the Gibbs measure for JSON, with arrays by context."""
+    """Return averages over a Gibbs measure as a dict for JSON; arrays have (token, cluster) pairs as first axis."""
     names = ("free_entropy", "free_energy", "energy", "entropy", "test_error")
     return {
         **attributes_by_name(thermal, "inverse_temperature", *names),

@@ -21,7 +21,7 @@ EIGENVALUE_ROUNDING = 1e-9  # rounding of an eigenvalue: below it is shown as ze
 
 
 def stability_table(solution: Solution) -> str:
-    """Return the stability of a solution as text, each number with its meaning."""
+    """Return the stability of a solution as text: eigenvalues, replicon, jumps and minima, each with its meaning."""
     stability = solution.stability
     assert stability is not None
     problem = solution.problem
@@ -39,20 +39,24 @@ def stability_table(solution: Solution) -> str:
             "from derivatives; below 1: stable but for jumps",
         ],
         [
-            "bistable share",
-            f"{stability.bistable_share:.2g}",
+            "bistable fraction",
+            f"{stability.bistable_fraction:.2g}",
             "probability of a second minimum of the proximal objective",
         ],
-        ["jump weight", format_attribute_with_error(stability, "jump_weight"), "share of V^ that comes from jumps"],
+        ["jump weight", format_attribute_with_error(stability, "jump_weight"), "fraction of V^ that comes from jumps"],
     ]
     jumps, lost = stability.jumps, stability.self_overlap
-    if jumps is not None and jumps.is_nonempty:
+    if jumps is not None and jumps.has_any_jump:
         normal, shared = jumps.principal_normal_direction()
         shown = ", ".join(f"{value:.2f}" for value in normal.ravel())
         rows += [
-            ["jump surface", format_value_with_error(*jumps.surface_area()), "its Gaussian measure in the fields"],
+            [
+                "jump surface",
+                format_value_with_error(*jumps.area_of_jump_surface()),
+                "its Gaussian measure in the fields",
+            ],
             ["", format_value_with_error(*jumps.mean_squared_jump()), "mean of |X_1 - X_2|^2 over it"],
-            ["", f"({shown})", f"its leading normal, token by token, with a share {shared:.2f} of all normals"],
+            ["", f"({shown})", f"its leading normal, token by token, with a fraction {shared:.2f} of all normals"],
         ]
     if lost is not None:
         rows += [
@@ -61,7 +65,7 @@ def stability_table(solution: Solution) -> str:
         ]
     rows += _local_minima_table_rows(solution.landscape)
     loss = format_attribute_with_error(stability, "self_overlap_loss")
-    rows.append(["self-overlap loss", loss, f"share of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
+    rows.append(["self-overlap loss", loss, f"fraction of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
     for v, mode in zip(values, stability.modes, strict=True):
         if abs(v) > EIGENVALUE_ROUNDING:
@@ -79,20 +83,24 @@ def stability_table(solution: Solution) -> str:
 
 
 def _local_minima_table_rows(minima: Landscape) -> list[list[str]]:
-    """Return table rows on the minima of the proximal objective: which are proved global, and the gap of the lowest."""
+    """Return table rows on local minima of the proximal objective: how many are not proved global, and their gaps."""
     several = sum(share for n, share in minima.minima.items() if n > 1)
     if minima.unproved is None or minima.shortfall is None:
         rows = [["unproved minima", "all", "no bounds: the loss may be negative, or its slope jumps in several fields"]]
     else:
         rows = [
-            ["unproved minima", f"{minima.unproved:.2g}", f"share not proved global, of {minima.points} random points"],
+            [
+                "unproved minima",
+                f"{minima.unproved:.2g}",
+                f"fraction not proved global, of {minima.points} random points",
+            ],
             ["", f"{minima.shortfall:.2g}", "estimate of what lower minima could do to the free entropy, at most"],
         ]
     if several:
         low, middle, high = minima.gaps
         most = max(minima.minima)
         rows += [
-            ["second minima", f"{several:.2g}", f"share of points with more than one minimum (up to {most} seen)"],
+            ["second minima", f"{several:.2g}", f"fraction of points with more than one minimum (up to {most} seen)"],
             ["", f"{middle:.2g}", f"median gap between the two lowest; 10 % and 90 %: {low:.2g}, {high:.2g}"],
         ]
     return rows
@@ -100,7 +108,7 @@ def _local_minima_table_rows(minima: Landscape) -> list[list[str]]:
 
 @to_json.register_renderer_of_class(Stability)
 def stability_json(stability: Stability) -> dict[str, Any]:
-    """Return the verdict on stability for JSON; values that need eigenvalues are null if these were not computed."""
+    """Return the stability of a solution as a dict for JSON; NaN where eigenvalues were not computed."""
     values = stability.eigenvalues
     lost = stability.self_overlap
     return {
@@ -114,7 +122,7 @@ def stability_json(stability: Stability) -> dict[str, Any]:
         "slopes": stability.slopes_by,
         "damping": stability.damping if len(values) else np.nan,
         **attributes_by_name(
-            stability, "replicon", "replicon_error", "bistable_share", "jump_weight", "jump_weight_error"
+            stability, "replicon", "replicon_error", "bistable_fraction", "jump_weight", "jump_weight_error"
         ),
         "jump_set": stability.jumps.to_json() if stability.jumps else None,
         **attributes_by_name(stability, "self_overlap_loss", "self_overlap_loss_error"),
@@ -125,8 +133,8 @@ def stability_json(stability: Stability) -> dict[str, Any]:
 
 @to_json.register_renderer_of_class(Jumps)
 def proximal_jumps_json(jumps: Jumps) -> dict[str, Any]:
-    """Return area, size and normal of the jumps of the proximal map for JSON."""
-    area, square = jumps.surface_area(), jumps.mean_squared_jump()
+    """Return the jumps of the proximal map as a dict for JSON: area of the jump surface, mean jump, leading normal."""
+    area, square = jumps.area_of_jump_surface(), jumps.mean_squared_jump()
     normal, shared = jumps.principal_normal_direction()
     return {
         "area": area[0],
@@ -140,8 +148,8 @@ def proximal_jumps_json(jumps: Jumps) -> dict[str, Any]:
 
 
 @to_json.register_renderer_of_class(Landscape)
-def loss_landscape_json(landscape: Landscape) -> dict[str, Any]:
-    """Return the statistics of minima of the proximal objective for JSON."""
+def proximal_minima_json(landscape: Landscape) -> dict[str, Any]:
+    """Return statistics of the local minima of the proximal objective at random points, as a dict for JSON."""
     return {
         "points": landscape.points,
         "unproved_share": landscape.unproved,

@@ -15,31 +15,32 @@ from ..extensions.sweeping.sweep import Sweep
 from ..problems.columns import table_column_name
 from ..problems.overlaps import Overlaps
 from .contract import to_plain_json
-from .tables import build_dataset, dataset_attributes, overlaps_by_column, solution_column_names
+from .tables import build_dataset, dataset_attributes, overlaps_by_column_name, solution_column_names
 
 
 @to_dataset.register_renderer_of_class(Sweep)
 def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
-    """Return a sweep as a Dataset along start, direction (if run both ways) and its parameters, or start and point.
+    """Return a sweep as an xarray Dataset along start, direction (if there are two) and parameters, or start and point.
 
-    Variables: q, V, m, theta with the axes of a curve's after those of the sweep, trained_NAME and multiplier if there
-    are any, training_loss and test_error, all with error bars in `*_error`; baseline_error, residual, bistable_share;
-    of a verdict replicon, jump_weight (both with errors), longitudinal_eigenvalue, verdict in words, replica_symmetry
-    (stable, marginal, unstable or undecided), unstable (through the replicon, through jumps, or empty) and longitudinal
-    (stable, marginal or unstable); accuracy, status, branch and reason. Without a solution numbers are NaN. lost_from
-    and lost_to, without the first parameter, give the interval in which a line lost its branch. Of a table the
-    parameters are variables along point, arrays as JSON.
+    Variables of every point, with error bars as NAME_error; numbers are NaN without a solution:
+        q, V, m, theta, trained_NAME, multiplier, training_loss, test_error, baseline_error;
+        residual, accuracy, status, branch, reason, bistable_fraction;
+        replicon, jump_weight, longitudinal_eigenvalue, verdict (in words);
+        replica_symmetry and longitudinal: stable, marginal, unstable or undecided;
+        unstable: through the replicon, through jumps, or empty.
+    Variables of every line: lost_from and lost_to, the interval in which it lost its branch.
+    Of a sweep over a list of points the parameters are variables along `point`.
 
     Args:
-        sweep: the sweep.
-        stability: ignored; the sweep was judged when it was computed.
+        sweep: sweep over parameters, or over a list of points.
+        stability: ignored, since stability was assessed when the sweep was computed.
     """
     plan, lead = sweep.plan, _sweep_axes(sweep)
-    described = plan.problem_with_values(plan.swept_values_at((0,) * (len(plan.shape) - 2)))
+    described = plan.problem_with_values(plan.swept_values_of_point((0,) * (len(plan.shape) - 2)))
     problems = [described, plan.problem, *plan.sized.values()]
     columns = [*solution_column_names(problems), "unstable", "accuracy", "reason"]
     records = [
-        (_index_in_sweep_dataset(sweep, index), _sweep_point_by_column(line, record))
+        (_dataset_index_of_sweep_point(sweep, index), _sweep_point_by_column_name(line, record))
         for index, line, record in sweep.points()
     ]
     dataset = build_dataset(lead, problems, columns, records)
@@ -54,7 +55,7 @@ def sweep_dataset(sweep: Sweep, stability: bool = True) -> xarray.Dataset:
 
 
 def _sweep_axes(sweep: Sweep) -> dict[str, np.ndarray]:
-    """Return the axes of a sweep with their values: start, direction, and parameters or points."""
+    """Return, by name, the values along each axis of a sweep: starts, directions, and parameters or points."""
     plan = sweep.plan
     directions = {"direction": np.array(plan.continuation_directions, object)} if plan.both_ways else {}
     axes = {table_column_name(axis.name): np.array(axis.values) for axis in plan.axes}
@@ -62,17 +63,17 @@ def _sweep_axes(sweep: Sweep) -> dict[str, np.ndarray]:
     return {"start": np.array(plan.starts, object), **directions, **axes, **rows}
 
 
-def _index_in_sweep_dataset(sweep: Sweep, index: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the index along the axes of the Dataset of a point of the plan."""
+def _dataset_index_of_sweep_point(sweep: Sweep, index: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the index in the Dataset of a point of the sweep; it has no axis of directions if only one is followed."""
     return index if sweep.plan.both_ways else (index[0], *index[2:])
 
 
-def _sweep_point_by_column(line: SweepLine, record: Record) -> dict[str, Any]:
-    """Return the values of a point of a sweep by column, from its record."""
+def _sweep_point_by_column_name(line: SweepLine, record: Record) -> dict[str, Any]:
+    """Return the stored record of a point of a sweep as values by column of the Dataset."""
     found = dict(record)
     if "overlaps" in record:
         packed = (np.array(record[name], float) for name in ("overlaps", "errors"))
-        found |= overlaps_by_column(line.problem, *(Overlaps.unpack(u, line.problem.sizes) for u in packed))
+        found |= overlaps_by_column_name(line.problem, *(Overlaps.unpack(u, line.problem.sizes) for u in packed))
     for pair, columns in (("multipliers", ("multiplier", "multiplier_error")), ("lost", ("lost_from", "lost_to"))):
         if pair in record:
             found |= zip(columns, record[pair], strict=True)
@@ -80,7 +81,7 @@ def _sweep_point_by_column(line: SweepLine, record: Record) -> dict[str, Any]:
 
 
 def _parameter_columns_of_point_list(sweep: Sweep) -> dict[str, Any]:
-    """Return the parameters of a sweep over a list of points as columns; missing values are those of the problem."""
+    """Return the parameter values of a sweep over a list of points as columns of the Dataset."""
     plan, columns = sweep.plan, {}
     for name in plan.swept_parameters if plan.rows else ():
         values = [row.get(name, plan.problem.parameters.get(name, np.nan)) for row in plan.rows]
@@ -93,11 +94,16 @@ def _parameter_columns_of_point_list(sweep: Sweep) -> dict[str, Any]:
 
 
 def _sweep_attributes(sweep: Sweep) -> dict[str, Any]:
-    plan, said = sweep.plan, sweep.plan.sweep_identity
+    plan, said = sweep.plan, sweep.plan.settings_that_identify_sweep
     return {
-        **dataset_attributes(plan.problem, plan.axes[0].user_name if plan.axes else "point"),
+        **dataset_attributes(plan.problem, plan.axes[0].parameter_name_for_users if plan.axes else "point"),
         "parameters": json.dumps(to_plain_json(said["parameters"]), ensure_ascii=False),
         "sweep": json.dumps(
-            {"ask": plan.ask, "seed": plan.seed, **said.get("simulated", {}), "axes": [a.user_name for a in plan.axes]}
+            {
+                "ask": plan.ask,
+                "seed": plan.seed,
+                **said.get("simulated", {}),
+                "axes": [a.parameter_name_for_users for a in plan.axes],
+            }
         ),
     }

@@ -21,12 +21,15 @@ VERDICT_ORDER = (UNSTABLE, MARGINAL, UNDECIDED, STABLE)
 
 @table.register_renderer_of_class(Sweep)
 def sweep_table(sweep: Sweep) -> str:
-    """Return a sweep as text: up to forty of its lines, and the number of points by status."""
+    """Return a sweep as text: how far the branch was found on each line, and the number of points by status."""
     plan = sweep.plan
-    axes = " x ".join(f"{len(axis.values)} {axis.user_name}" for axis in plan.axes) or f"{len(plan.rows)} rows"
+    axes = (
+        " x ".join(f"{len(axis.values)} {axis.parameter_name_for_users}" for axis in plan.axes)
+        or f"{len(plan.rows)} rows"
+    )
     ways = ", both ways" if plan.both_ways else ""
     text = [f"{plan.problem.solver.name}  {axes}  from {', '.join(plan.starts)}{ways}: {plan.point_count} points"]
-    text += replica_symmetry_count_lines(record for _, _, record in sweep.points())
+    text += lines_with_stability_counts(record for _, _, record in sweep.points())
     most = ReportOptions.current().max_lines
     for line, known in islice(sweep.lines(), most) if plan.axes else ():
         text.append(f"  {_sweep_line_label(sweep, line)}: {_describe_sweep_line(line, known)}")
@@ -38,8 +41,8 @@ def sweep_table(sweep: Sweep) -> str:
     return "\n".join(text)
 
 
-def replica_symmetry_count_lines(records: Iterable[Record]) -> list[str]:
-    """Return a line on how many points are stable, marginal or unstable; empty without verdicts."""
+def lines_with_stability_counts(records: Iterable[Record]) -> list[str]:
+    """Return a line of text that counts stable, marginal and unstable points; an empty list if none has a verdict."""
     words = Counter(record["replica_symmetry"] for record in records if record.get("replica_symmetry"))
     if not words:
         return []
@@ -50,19 +53,21 @@ def replica_symmetry_count_lines(records: Iterable[Record]) -> list[str]:
 
 
 def describe_point_counts_by_status(sweep: Sweep) -> str:
-    """Return the number of points by status, in words."""
+    """Return the number of points of a sweep by status as text, as "12 converged, 1 not found"."""
     return ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in sweep.statuses.items())
 
 
 def _sweep_line_label(sweep: Sweep, line: SweepLine) -> str:
     plan = sweep.plan
-    others = [f"{a.user_name} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)]
+    others = [
+        f"{a.parameter_name_for_users} = {a.values[i]:g}" for a, i in zip(plan.axes[1:], line.place[2:], strict=True)
+    ]
     back = ["back"] if line.direction == BACK else []
     return ", ".join([line.start, *others, *back])
 
 
 def _describe_sweep_line(line: SweepLine, known: Mapping[int, Record]) -> str:
-    """Return where along a line of a sweep its branch was found, in words."""
+    """Describe in words at which points along a line of a sweep the branch was found, and where it was lost."""
     name = next(iter(line.points[0]))
     found = [n for n in sorted(known) if is_solution_record(known[n])]
     missing = len(line.points) - len(known)
@@ -70,30 +75,32 @@ def _describe_sweep_line(line: SweepLine, known: Mapping[int, Record]) -> str:
     if found:
         first, last = (float(line.points[n][name]) for n in (found[0], found[-1]))
         description += f", {name.rstrip('_')} = {first:.4g} to {last:.4g}"
-    lost = interval_of_branch_loss(known)
+    lost = interval_where_branch_ends(known)
     if lost is not None:
         description += f"; lost between {lost[0]:.4g} and {lost[1]:.4g}"
     return description + (f"; {missing} {UNFINISHED}" if missing else "")
 
 
-def interval_of_branch_loss(known: Mapping[int, Record]) -> list[float] | None:
-    """Return the interval in which a line lost its branch: last value with it, first value without; or None."""
+def interval_where_branch_ends(known: Mapping[int, Record]) -> list[float] | None:
+    """Return the last parameter value with a branch and the first without it along a line of a sweep, or None."""
     return next((record["lost"] for record in known.values() if "lost" in record), None)
 
 
 @to_json.register_renderer_of_class(Sweep)
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """Return the object of `sweep --json`: the plan, the number of points by status, and the result of each line."""
-    plan, said = sweep.plan, sweep.plan.sweep_identity
+    """Return a sweep as the dict that `sweep --json` prints: its plan, points by status, and every line."""
+    plan, said = sweep.plan, sweep.plan.settings_that_identify_sweep
     lines = [
         {
             "start": line.start,
             "direction": line.direction,
-            "fixed": {a.user_name: a.values[i] for a, i in zip(plan.axes[1:], line.place[2:], strict=True)},
+            "fixed": {
+                a.parameter_name_for_users: a.values[i] for a, i in zip(plan.axes[1:], line.place[2:], strict=True)
+            },
             "points": len(line.points),
             "finished": len(known),
             "found": sum(map(is_solution_record, known.values())),
-            "lost": interval_of_branch_loss(known),
+            "lost": interval_where_branch_ends(known),
         }
         for line, known in sweep.lines()
     ]

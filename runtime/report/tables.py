@@ -16,7 +16,7 @@ import xarray
 
 from .._version import __version__
 from ..base.errors import InputError
-from ..base.files import check_file_writable, require_readable_to_end, write_atomically
+from ..base.files import check_file_writable, require_readable_file, write_atomically
 from ..base.presenting import save, to_dataset
 from ..branches.curve_results import Curve
 from ..extensions.bayes.thresholds import BayesLine
@@ -30,6 +30,7 @@ from ..problems.columns import (
     JUDGED,
     METRIC,
     QUANTITIES,
+    RENAMED_COLUMNS,
     SOLVED,
     add_error_bar_columns,
     overlap_array_shape,
@@ -63,15 +64,17 @@ def build_dataset(
     names: Iterable[str],
     records: Iterable[tuple[tuple[int, ...], Record]],
 ) -> xarray.Dataset:
-    """Return points as a Dataset along leading axes; unknown numbers are NaN, unknown words empty.
+    """Arrange the values of many points in an xarray Dataset; unknown numbers are NaN, unknown words empty.
 
-    Axes of arrays follow the leading ones and count from 1: token, cluster, column and column2 of W, teacher.
+    Every variable has the leading axes. Arrays have further ones, numbered from 1: token, cluster, column and column2
+    (columns of W), teacher.
 
     Args:
-        lead: values of the leading axes by name.
-        problems: problems of the points; arrays have the largest of their sizes, columns the meaning in the first.
-        names: names of the columns, in order.
-        records: index along the leading axes and known values of each point.
+        lead: by name, the values along the leading axes.
+        problems: learning problems of the points, which give the sizes of arrays (the largest ones) and, the first of
+            them, descriptions of the variables.
+        names: names of the variables, in order.
+        records: for every point its index along the leading axes, and its known values by name of the variable.
     """
     sizes = {axis: max((getattr(p, count) for p in problems), default=0) for axis, count in _AXIS_SIZES.items()}
     arrays, dims = {}, {}
@@ -97,28 +100,28 @@ def build_dataset(
 
 
 def add_overlap_attributes(dataset: xarray.Dataset, problem: Problem) -> None:
-    """Add attributes to m and theta that tell where they vanish, and whether the sign of m is free.
+    """Add attributes to m and theta that say for which tokens they vanish, and whether the sign of m is free.
 
-    `present`: 1 or 0 for every (token, cluster), the cluster fastest; 0 if the overlap vanishes by construction,
-    because there is neither a mean nor an encoding, or no teacher in the loss and the law. `sign` of m: `free` if the
-    loss is symmetric under a change of sign of W, else `fixed`.
+    `present` is a list with 1 or 0 for every (token, cluster) pair (clusters run fastest): 0 if the overlap vanishes
+    because there is neither a mean nor an encoding, or no teacher. `sign` of m is "free" if the loss does not change
+    with the sign of W, else "fixed".
 
     Args:
-        dataset: the table, changed in place.
-        problem: its problem.
+        dataset: table of solutions, changed in place.
+        problem: learning problem of the solutions.
     """
-    dataset["m"].attrs["present"] = problem.law.contexts_with_means.astype(int)
-    dataset["m"].attrs["sign"] = "free" if gauge.is_sign_symmetric(problem) else "fixed"
+    dataset["m"].attrs["present"] = problem.law.contexts_with_nonzero_mean.astype(int)
+    dataset["m"].attrs["sign"] = "free" if gauge.is_loss_sign_symmetric(problem) else "fixed"
     dataset["theta"].attrs["present"] = np.full(problem.contexts, int(problem.has_teacher_overlap))
 
 
-def overlaps_by_column(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
-    """Return overlaps, trained numbers and their error bars by column.
+def overlaps_by_column_name(problem: Problem, overlaps: Overlaps, errors: Overlaps | None = None) -> dict[str, Any]:
+    """Return overlaps and trained numbers, with their error bars, by name of the column of a table.
 
     Args:
-        problem: the problem.
-        overlaps: their values.
-        errors: their error bars; None: without.
+        problem: the learning problem: a model with its parameters.
+        overlaps: overlaps and trained numbers.
+        errors: error bars of these; None: no columns of error bars.
     """
     found: dict[str, Any] = {}
     for suffix, blocks in (("", overlaps), ("_error", errors)):
@@ -126,23 +129,23 @@ def overlaps_by_column(problem: Problem, overlaps: Overlaps, errors: Overlaps | 
             found |= {name + suffix: split_token_and_cluster_axes(problem, getattr(blocks, name)) for name in OVERLAPS}
             found |= {
                 f"{name}{suffix}": value
-                for name, value in zip(trained_number_columns(problem), blocks.phi, strict=True)
+                for name, value in zip(columns_of_trained_numbers(problem), blocks.phi, strict=True)
             }
     return found
 
 
-def trained_number_columns(problem: Problem) -> list[str]:
-    """Return the columns of the numbers trained with the weights."""
+def columns_of_trained_numbers(problem: Problem) -> list[str]:
+    """Return the column names, trained_NAME, of the scalar parameters that are trained together with the weights."""
     return [f"trained_{number['name']}" for number in problem.trained]
 
 
 def dataset_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
-    """Return the attributes of every table: model, version, digest, parameter along it, other parameters (JSON).
+    """Return the attributes that every Dataset has: model, version, digest, parameter, and parameters (as JSON).
 
     Args:
-        problem: the problem; None if the table is empty.
-        parameter: the parameter along the table.
-        varied: parameters that take several values.
+        problem: the learning problem: a model with its parameters; None if the table is empty.
+        parameter: name of the parameter along the table.
+        varied: names of all parameters that vary in the table, which `parameters` leaves out.
     """
     if problem is None:
         return {"model": "", "digest": "", "version": __version__, "parameter": parameter, "parameters": "{}"}
@@ -150,27 +153,33 @@ def dataset_attributes(problem: Problem | None, parameter: str, *varied: str) ->
     return {**model_identity_json(problem), "parameter": parameter, "parameters": held}
 
 
-def _solution_by_column(solution: Solution | BrokenSolution, stability: bool) -> Record:
-    """Return the quantities of a solution by column; the verdict is that of the replica symmetric solution."""
-    record = overlaps_by_column(solution.problem, solution.overlaps, solution.error_bars) | quantities_and_error_bars(
-        solution, SOLVED
-    )
+def _solution_by_column_name(solution: Solution | BrokenSolution, stability: bool) -> Record:
+    """Return the quantities of a solution by name of the column.
+
+    With broken symmetry, those of stability are of the replica symmetric solution.
+    """
+    record = overlaps_by_column_name(
+        solution.problem, solution.overlaps, solution.error_bars
+    ) | quantities_and_error_bars(solution, SOLVED)
     for name, (value, error) in solution.further_test_errors_with_error_bars.items():
         record |= {METRIC + name: value, f"{METRIC}{name}_error": error}
     judged = solution.symmetric if isinstance(solution, BrokenSolution) else solution
     if stability:
         record |= quantities_and_error_bars(judged.stability, JUDGED)
-    return record | _overlaps_between_states_by_column(solution) if isinstance(solution, BrokenSolution) else record
+    return record | _state_overlaps_by_column_name(solution) if isinstance(solution, BrokenSolution) else record
 
 
-def _overlaps_between_states_by_column(solution: BrokenSolution) -> Record:
-    """Return the quantities of broken replica symmetry by column; without breaking those of a single state."""
+def _state_overlaps_by_column_name(solution: BrokenSolution) -> Record:
+    """Return the quantities of broken symmetry by name of the column; q_between is q if symmetry is not broken."""
     state, errors = solution.state, solution.state_error_bars
     if state is None or errors is None:
         none = np.zeros_like(solution.overlaps.q)
         between, distance = (solution.overlaps.q, solution.error_bars.q), (none, none)
     else:
-        between, distance = (state.between.q, errors.between.q), (state.total_distance, errors.total_distance)
+        between, distance = (
+            (state.between.q, errors.between.q),
+            (state.overlap_difference, errors.overlap_difference),
+        )
     blocks = zip(add_error_bar_columns(["q_between", "distance"]), (*between, *distance), strict=True)
     scalars = quantities_and_error_bars(solution, (name for name, quantity in BROKEN.items() if not quantity.axes))
     return scalars | {name: split_token_and_cluster_axes(solution.problem, values) for name, values in blocks}
@@ -179,23 +188,23 @@ def _overlaps_between_states_by_column(solution: BrokenSolution) -> Record:
 def overlap_column_names(
     problems: Sequence[Problem], names: Sequence[str] = OVERLAPS, errors: bool = True
 ) -> list[str]:
-    """Return the columns of overlaps and of all numbers trained with the weights, then those of their error bars.
+    """Return the column names of overlaps and trained numbers, then those of their error bars.
 
     Args:
-        problems: problems of the points of the table.
+        problems: learning problems of the points of the table.
         names: names of the overlaps.
-        errors: whether to add columns of error bars.
+        errors: whether to add the columns of error bars, NAME_error.
     """
-    every = [*names, *dict.fromkeys(name for problem in problems for name in trained_number_columns(problem))]
+    every = [*names, *dict.fromkeys(name for problem in problems for name in columns_of_trained_numbers(problem))]
     return [*every, *(f"{name}_error" for name in every)] if errors else every
 
 
 def solution_column_names(problems: Sequence[Problem], metrics: Iterable[str] = ()) -> list[str]:
-    """Return the columns of solutions in order.
+    """Return the column names of a table of solutions, in order.
 
     Args:
-        problems: problems of the points of the table.
-        metrics: names of the metrics after the first.
+        problems: learning problems of the points of the table.
+        metrics: names of the metrics (kinds of test error) after the first.
     """
     keep_norms = any(problem.regulariser.keeps_norms for problem in problems)
     solved = [name for name in SOLVED if name != "multiplier" or keep_norms]
@@ -204,11 +213,11 @@ def solution_column_names(problems: Sequence[Problem], metrics: Iterable[str] = 
 
 
 def empty_branch_dataset(problem: Problem, parameter: str) -> xarray.Dataset:
-    """Return the table of a branch without points, which has its columns.
+    """Return an empty table with the columns of a branch.
 
     Args:
-        problem: the problem.
-        parameter: the parameter along the branch.
+        problem: the learning problem: a model with its parameters.
+        parameter: name of the parameter along the branch.
     """
     columns = solution_column_names([problem], problem.metric_names[1:])
     return build_dataset({table_column_name(parameter): np.empty(0)}, [problem], columns, ()).assign_attrs(
@@ -217,14 +226,14 @@ def empty_branch_dataset(problem: Problem, parameter: str) -> xarray.Dataset:
 
 
 def _branch_dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
-    """Return the solutions of a branch, in order, as a Dataset along the parameter."""
+    """Return the solutions of a branch as an xarray Dataset along its parameter, without the ends of the branch."""
     solutions: Sequence[Solution | BrokenSolution] = curve.solutions
     problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
     columns = solution_column_names(problems, problem.metric_names[1:] if problem else ())
     if isinstance(curve, BrokenCurve):
         columns += add_error_bar_columns(BROKEN)
-    records = (((n,), _solution_by_column(solution, stability)) for n, solution in enumerate(solutions))
+    records = (((n,), _solution_by_column_name(solution, stability)) for n, solution in enumerate(solutions))
     dataset = build_dataset(
         {table_column_name(curve.parameter): np.asarray(curve.values, float)}, problems, columns, records
     )
@@ -239,20 +248,23 @@ def _branch_dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> x
 @to_dataset.register_renderer_of_class(Curve)
 @to_dataset.register_renderer_of_class(BrokenCurve)
 def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.Dataset:
-    """Return a branch as a Dataset along the parameter.
+    """Return a branch as an xarray Dataset along its parameter.
 
-    Axes: the parameter under its own name, then those of `build_dataset` (of length 1 if there is one token, cluster or
-    column). Variables: those of `columns.SOLVED`, multiplier if norms are constrained, test_error_NAME of further
-    metrics, trained_NAME, with error bars in `*_error`; and, with `stability`, those of `columns.JUDGED`. The
-    attributes hold model, digest, version, parameters (JSON), branch and its ends.
+    Axes: the parameter under its own name, then those of `build_dataset`.
 
-    With a step of replica symmetry breaking the overlaps are those of one minimiser (q is q_1); replicon, jumps and
-    verdict are those of the symmetric solution. Additional variables are those of `columns.BROKEN`; rsb is 0 if no
-    breaking was found, and energy_moved is NaN if replica symmetry has no solution on the branch.
+    Variables, with error bars as NAME_error:
+        those of `columns.SOLVED`;
+        multiplier, if norms are constrained;
+        test_error_NAME of further metrics, trained_NAME of trained numbers;
+        those of `columns.JUDGED`, with `stability`;
+        those of `columns.BROKEN`, with a step of replica symmetry breaking; q then is q_1, that of one minimiser, and
+        stability that of the replica symmetric solution.
+
+    Attributes: model, digest, version, parameters (JSON), branch, and its ends.
 
     Args:
-        curve: the branch.
-        stability: also assess the stability of every solution, which takes about as long as solving.
+        curve: solutions along the branch.
+        stability: whether to assess the stability of every solution as well, which takes about as long as solving.
     """
     dataset = _branch_dataset(curve, stability)
     for side, end in zip(("end_below", "end_above"), curve.ends, strict=True):
@@ -263,14 +275,15 @@ def curve_dataset(curve: Curve | BrokenCurve, stability: bool = True) -> xarray.
 
 @to_dataset.register_renderer_of_class(Followed)
 def followed_branch_dataset(followed: Followed, stability: bool = True) -> xarray.Dataset:
-    """Return a branch followed by arclength as a Dataset, in order of arclength; the parameter may not be monotonic.
+    """Return a branch followed by arclength as an xarray Dataset; its parameter need not be monotonic.
 
-    Variables and attributes as of `curve_dataset`, and `arclength` in units of the block scales and of the interval;
-    the attribute `events` (JSON) holds kind, type, value, error, status and words of every event.
+    Solutions are in order of arclength. Variables and attributes are those of `curve_dataset`, the variable `arclength`
+    (in units of the scales of the overlaps and of the parameter interval), and the attribute `events`: as JSON, kind,
+    type, value, error and status of every event (fold, crossing, instability).
 
     Args:
-        followed: the branch.
-        stability: also assess the stability of every solution.
+        followed: branch followed by arclength.
+        stability: whether to assess the stability of every solution as well.
     """
     dataset = _branch_dataset(followed, stability)
     dataset["arclength"] = (table_column_name(followed.parameter), followed.arclength)
@@ -285,11 +298,11 @@ def followed_branch_dataset(followed: Followed, stability: bool = True) -> xarra
 
 @to_dataset.register_renderer_of_class(TunedCurve)
 def tuned_curve_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dataset:
-    """Return a tuned curve as a Dataset: solutions, and the best value of the parameter with its error bar and status.
+    """Return a tuned curve as an xarray Dataset: solutions, and the optimal value of the tuned parameter.
 
     Args:
-        tuned: the tuned curve.
-        stability: also assess the stability of every solution.
+        tuned: curve whose solutions have an optimal parameter value each.
+        stability: whether to assess the stability of every solution as well.
     """
     dataset = curve_dataset(tuned.curve, stability)
     if not tuned.optima:
@@ -312,9 +325,10 @@ def tuned_curve_dataset(tuned: TunedCurve, stability: bool = True) -> xarray.Dat
 
 @to_dataset.register_renderer_of_class(CriticalLine)
 def critical_line_dataset(line: CriticalLine) -> xarray.Dataset:
-    """Return a critical line as a Dataset along `point`, with variables value, error and over.
+    """Return a critical line (an event along a second parameter) as an xarray Dataset along `point`.
 
-    Attributes name the event and both parameters; `special` (JSON) holds codimension-2 points.
+    Variables: `over` (second parameter), `value` (first parameter at the event), `error`. Attributes name the event and
+    both parameters; `special` contains codimension-2 points as JSON.
     """
     dataset = _critical_line_variables(line)
     dataset.attrs = {
@@ -330,7 +344,10 @@ def critical_line_dataset(line: CriticalLine) -> xarray.Dataset:
 
 @to_dataset.register_renderer_of_class(BayesLine)
 def bayes_threshold_line_dataset(line: BayesLine) -> xarray.Dataset:
-    """Return a line of Bayes-optimal thresholds as a Dataset like that of a critical line; NaN where there is none."""
+    """Return a line of Bayes-optimal thresholds as a Dataset with the variables of `critical_line_dataset`.
+
+    `value` is NaN where there is no threshold.
+    """
     dataset = _critical_line_variables(line)
     dataset.attrs = {
         **dataset_attributes(line.problem, "alpha", "alpha", line.over),
@@ -351,12 +368,12 @@ def _critical_line_variables(line: CriticalLine | BayesLine) -> xarray.Dataset:
 
 @save.register_renderer_of_class(xarray.Dataset)
 def save_dataset_as_netcdf(dataset: xarray.Dataset, path: str | Path) -> None:
-    """Write a Dataset to a netCDF 4 file, never partially.
+    """Write an xarray Dataset to a netCDF 4 file, which is never partially written.
 
-    The bytes are made in memory, since HDF5 ends the process when the disk is full.
+    The file is first made in memory, since HDF5 ends the process when the disk is full.
 
     Args:
-        dataset: the table.
+        dataset: table of a result.
         path: path of the file.
 
     Raises:
@@ -369,40 +386,45 @@ def save_dataset_as_netcdf(dataset: xarray.Dataset, path: str | Path) -> None:
 
 
 def overlaps_from_dataset_row(dataset: xarray.Dataset, row: int, problem: Problem) -> Overlaps:
-    """Return the overlaps of one point or run of a table.
+    """Return the overlaps of one point of a table of solutions, or of one run of a table of simulations.
 
     Args:
-        dataset: the table.
-        row: index along its first axis.
-        problem: determines the structure.
+        dataset: table of a branch or of a simulation.
+        row: index of the point or run along the first axis.
+        problem: learning problem, which determines the expected shapes.
 
     Raises:
-        InputError: the table has another structure.
+        InputError: overlaps of the table have other shapes, or a trained number is missing.
     """
     blocks = {}
     for name in OVERLAPS:
         expected = overlap_array_shape(problem, name)
         found = dataset[name].values[row] if name in dataset else np.zeros(0)
         if found.shape != expected:
-            raise InputError(f"{name} has shape {found.shape} in the table; {expected} is expected")
+            raise InputError(
+                f"{name} has shape {found.shape} in the table, but the problem needs {expected}: give a table of a "
+                "problem with the same sizes"
+            )
         blocks[name] = found.reshape(problem.contexts, *expected[2:])
-    names = trained_number_columns(problem)
+    names = columns_of_trained_numbers(problem)
     missing = [name for name in names if name not in dataset]
     if missing:
-        raise InputError(f"the trained number {missing[0].removeprefix('trained_')!r} is missing in the table")
+        raise InputError(
+            f"the table has no column {missing[0]!r} for a trained number of this model: give a table of the same model"
+        )
     return Overlaps(**blocks, phi=np.array([float(dataset[name].values[row]) for name in names]))
 
 
 def loss_difference_curve(first: xarray.Dataset, second: xarray.Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the difference of training losses of two branches along their parameter.
+    """Return the difference of the training losses of two branches along their parameter.
 
     Args:
         first: table of the first branch.
         second: table of the second branch.
 
     Returns:
-        Values of the parameter at which both branches were found, training loss of the first minus that of the second,
-        error bar of the difference; each (N,).
+        Three arrays of shape (N points,): values of the parameter at which both branches were found, training loss of
+        the first branch minus that of the second, error bar of the difference.
     """
     one, other = (dataset[table_column_name(dataset.attrs["parameter"])].values for dataset in (first, second))
     common, left, right = np.intersect1d(one, other, return_indices=True)
@@ -411,11 +433,11 @@ def loss_difference_curve(first: xarray.Dataset, second: xarray.Dataset) -> tupl
 
 
 def _read_netcdf(path: Path) -> tuple[xarray.Dataset | None, str]:
-    """Return a netCDF file as a Dataset and an empty string, or None and the reason why it cannot be read."""
+    """Read a netCDF file: return its Dataset and "", or None and the reason why it cannot be read."""
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None  # raised by h5netcdf for files that it could not open
     try:
-        with h5py.File(require_readable_to_end(path, again=True), "r"):
+        with h5py.File(require_readable_file(path, again=True), "r"):
             pass
         return xarray.load_dataset(path, engine="h5netcdf"), ""
     except OSError as error:
@@ -427,19 +449,19 @@ def _read_netcdf(path: Path) -> tuple[xarray.Dataset | None, str]:
 
 
 def load_netcdf_dataset(path: str | Path) -> xarray.Dataset:
-    """Return a file written by `save_dataset_as_netcdf`, of this release or an earlier one, loaded into memory.
+    """Load a netCDF file written by `save_dataset_as_netcdf`, of this release or an earlier one, into memory.
 
     Raises:
-        InputError: the file does not exist, is damaged or not netCDF, is no table of this package, or has a later
-            schema.
+        InputError: the file cannot be read, is no table of this package, or was written by a later release.
     """
     path = Path(path)
     dataset, reason = _read_netcdf(path)
     if dataset is None:
-        raise InputError(
-            f"cannot read {path}: {reason}; a table is what commands as `curve` or `sweep` write by -o FILE.nc"
-        )
+        raise InputError(f"cannot read {path}: {reason}; give a table that `curve` or `sweep` wrote with -o FILE.nc")
     if "model" not in dataset.attrs or "parameter" not in dataset.attrs:
-        raise InputError(f"{path} was not written by saddleforge: it does not name a model and a parameter")
+        raise InputError(
+            f"{path} was not written by saddleforge: its attributes `model` and `parameter` are missing; give a table "
+            "that `curve` or `sweep` wrote with -o FILE.nc"
+        )
     check_file_schema(path, dataset.attrs.pop("schema", None))
-    return dataset
+    return dataset.rename({old: new for old, new in RENAMED_COLUMNS.items() if old in dataset})

@@ -8,15 +8,15 @@ from ..base.numbers import format_value_with_error
 from ..base.presenting import table, to_json
 from ..thresholds.threshold import Threshold
 from .ansatz import HEADING, is_unstable_beyond_error_bars, suggest_solve_with_breaking, suggest_symmetry_breaking
-from .contract import located_value_json
-from .solution import describe_limits_not_taken, model_and_parameters_line
+from .contract import located_parameter_value_json
+from .solution import describe_parameters_kept_finite, model_and_parameters_line
 
 _FEWER_STEPS = ("replica symmetric", "symmetric"), ("with one step", "one_step")  # words, key of the evidence
 
 
 @table.register_renderer_of_class(Threshold)
 def threshold_table(threshold: Threshold) -> str:
-    """Return a threshold as text: value, parts of its error bar, and the stability there."""
+    """Return a threshold as text: its value, the parts of its error bar, and the stability of the solutions there."""
     parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root"), ("step", "the step")]
     parts += [("second_rule", "the second rule"), ("second_step", "the second step of breaking")]
     known = [(threshold.evidence.get(f"error_{name}"), words) for name, words in parts]
@@ -35,7 +35,7 @@ def threshold_table(threshold: Threshold) -> str:
     if threshold.evidence.get("proof"):
         lines.append(f"  {describe_how_errors_were_bounded(threshold.evidence)}")
     else:
-        limit = describe_limits_not_taken(threshold.evidence)
+        limit = describe_parameters_kept_finite(threshold.evidence)
         lines.append(f"  error bar {threshold.error:.2g} = {shown}{limit}")
     second = threshold.evidence.get("second_rule")
     if second:
@@ -55,11 +55,13 @@ def threshold_table(threshold: Threshold) -> str:
 
 @to_json.register_renderer_of_class(Threshold)
 def threshold_json(threshold: Threshold) -> dict[str, Any]:
-    """Return the object of `threshold --json` (docs/design.md section 5)."""
+    """Return a threshold as the dict that `threshold --json` prints (docs/design.md section 5)."""
     value, error = threshold.decimals
     name, kind = threshold.parameter, threshold.kind
     return {
-        **located_value_json(threshold.problem, kind, name, value, error, threshold.status, threshold.error_kind),
+        **located_parameter_value_json(
+            threshold.problem, kind, name, value, error, threshold.status, threshold.error_kind
+        ),
         "branches": list(threshold.branches),
         "rs_verdict": threshold.rs_verdict,
         "evidence": threshold.evidence,
@@ -67,8 +69,8 @@ def threshold_json(threshold: Threshold) -> dict[str, Any]:
 
 
 def describe_how_errors_were_bounded(evidence: dict[str, Any]) -> str:
-    """Return in words how error bars were obtained and which limits they leave out."""
-    limit = describe_limits_not_taken(evidence)
+    """Describe in words how error bars were obtained (by proof or agreement of two rules) and what they leave out."""
+    limit = describe_parameters_kept_finite(evidence)
     proof = evidence.get("proof")
     if proof is None:
         return f"{' and '.join(rule['rule'] for rule in evidence['rules'])} agree{limit}"

@@ -42,29 +42,29 @@ def locate_threshold_near(
     overlap_accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return a threshold in alpha near a guess as plain numbers and words; or the evidence that none exists.
+    """Locate a threshold in alpha near a guess; return it, or the evidence that none exists, as a dict for JSON.
 
     Args:
         kind: alpha_c (equal training loss) or alpha_l (test error of the semantic branch equal to the baseline).
-        at: problem at which thresholds in alpha are sought.
-        guess: value of alpha.
-        step: first step in alpha of the search for a sign change.
-        seeds: overlaps near the guess from which each branch starts.
-        accuracy: accuracy of the threshold.
+        at: learning problem; alpha is varied, the other parameters are kept.
+        guess: value of alpha near which the threshold is expected.
+        step: first step in alpha of the search for an interval that contains the threshold.
+        seeds: by name of the branch, overlaps near the guess from which its solutions start.
+        accuracy: largest allowed error bar of the threshold in alpha.
         overlap_accuracy: relative accuracy of the overlaps on which the threshold is located.
-        reached: name of the branch that solutions reach if it differs from the start (see `Branch`).
+        reached: by name of a start, the branch that its solutions reach if that differs from the start.
     """
-    followers = start_branches_near(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
+    followers = start_branches_near_alpha(kind, at, guess + step / 2, seeds, overlap_accuracy, reached)
     bracket = bracket_threshold(kind, followers, guess + step / 2, step)
     if isinstance(bracket, str):
-        return stored_absent_threshold(kind, followers, bracket)
+        return absent_threshold_as_dict(kind, followers, bracket)
     try:
-        return stored_threshold(locate_threshold_in_bracket(kind, at, followers, bracket, accuracy))
+        return threshold_as_dict(locate_threshold_in_bracket(kind, at, followers, bracket, accuracy))
     except NotConvergedError as error:
-        return {**stored_absent_threshold(kind, followers, str(error)), "status": "not_converged"}
+        return {**absent_threshold_as_dict(kind, followers, str(error)), "status": "not_converged"}
 
 
-def start_branches_near(
+def start_branches_near_alpha(
     kind: str,
     at: Problem,
     value: float,
@@ -72,15 +72,15 @@ def start_branches_near(
     accuracy: float = OVERLAP_ACCURACY,
     reached: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Branch]:
-    """Return the branches that a threshold compares, solved at a value of alpha where overlaps are given.
+    """Return, by name, the branches whose losses or errors a threshold compares, started near a value of alpha.
 
     Args:
-        kind: alpha_c or alpha_l.
-        at: problem at which thresholds in alpha are sought.
-        value: value of alpha.
-        seeds: overlaps from which each branch starts.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        at: learning problem; alpha is varied, the other parameters are kept.
+        value: value of alpha at which the branches are solved first.
+        seeds: by name of the branch, overlaps from which its first solution starts.
         accuracy: relative accuracy of the overlaps.
-        reached: name of the branch that solutions reach if it differs from the start.
+        reached: by name of a start, the branch that its solutions reach if that differs from the start.
     """
     names = BRANCHES if kind == "alpha_c" else BRANCHES[:1]
     followers = {n: Branch(at, "alpha", n, accuracy, reached=reached.get(n)) for n in names}
@@ -93,26 +93,26 @@ def start_branches_near(
 def bracket_threshold(
     kind: str, followers: Mapping[str, Branch], first: float, step: float, lowest: float = 0.1, highest: float = 4.0
 ) -> tuple[float, float] | str:
-    """Return an interval of alpha in which the compared difference changes sign; or a sentence why none was found.
+    """Return an interval of alpha that contains the threshold, or a sentence that says why none was found.
 
-    The difference is negative above a threshold. Solutions at small alpha are costly and may not exist: the search goes
-    down only from a negative difference, and stops soon after a branch has ended.
+    The residual of the threshold condition is negative above the threshold. Solutions at small alpha are costly and may
+    not exist: the search goes down only from a negative residual, and stops soon after a branch has ended.
 
     Args:
-        kind: alpha_c or alpha_l.
-        followers: branches by name.
-        first: first value of alpha.
-        step: first step in alpha.
-        lowest: smallest alpha.
-        highest: largest alpha.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        followers: by name of the branch, the `Branch` that solves at any alpha.
+        first: value of alpha at which the search starts.
+        step: first step of the search in alpha.
+        lowest: smallest alpha of the search.
+        highest: largest alpha of the search.
     """
 
-    def difference_at(alpha: float) -> float | None:
-        found = [follower.solution_at(alpha) for follower in followers.values()]
+    def residual_at_alpha(alpha: float) -> float | None:
+        found = [follower.solution_at_parameter(alpha) for follower in followers.values()]
         solutions = [solution for solution in found if solution is not None]
-        return threshold_difference(kind, solutions)["difference"] if len(solutions) == len(found) else None
+        return residual_of_threshold_condition(kind, solutions)["difference"] if len(solutions) == len(found) else None
 
-    above, value = first, difference_at(first)
+    above, value = first, residual_at_alpha(first)
     below: tuple[float, float] | None = None
     while value is None or value > 0:
         if value is not None:
@@ -120,14 +120,14 @@ def bracket_threshold(
         above, step = above + step, 1.5 * step
         if above > highest:
             return f"no value of alpha up to {highest:g} was found above which the difference is negative"
-        value = difference_at(above)
+        value = residual_at_alpha(above)
     missing: float | None = None
     while below is None:
         alpha = above - step if missing is None else (above + missing) / 2
         if alpha < lowest or (missing is not None and above - missing < 0.01):
             end = "" if missing is None else f"; at {missing:.4g} the branches were not found together"
             return f"the difference stays negative down to alpha = {above:.4g}{end}"
-        lower = difference_at(alpha)
+        lower = residual_at_alpha(alpha)
         if lower is None:
             missing = alpha
         elif lower > 0:
@@ -145,17 +145,17 @@ def bracket_threshold(
 def locate_threshold_in_bracket(
     kind: str, at: Problem, followers: Mapping[str, Branch], bracket: tuple[float, float], accuracy: float
 ) -> Threshold:
-    """Return the threshold in a bracket: a loss crossing (alpha_c), or a test-error condition (alpha_l).
+    """Locate the threshold inside an interval of alpha.
 
     Args:
-        kind: alpha_c or alpha_l.
-        at: problem at which thresholds in alpha are sought.
-        followers: branches by name.
-        bracket: interval of alpha.
-        accuracy: accuracy of the threshold.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        at: learning problem; alpha is varied, the other parameters are kept.
+        followers: by name of the branch, the `Branch` that solves at any alpha.
+        bracket: interval of alpha that contains the threshold.
+        accuracy: largest allowed error bar of the threshold in alpha.
 
     Raises:
-        NotConvergedError: the difference does not change sign where the branches exist.
+        NotConvergedError: the residual of the condition has no sign change where the branches exist.
     """
     if kind == "alpha_c":
         pair = (followers[BRANCHES[0]], followers[BRANCHES[1]])
@@ -164,30 +164,30 @@ def locate_threshold_in_bracket(
     return condition_threshold(at, GAIN_CONDITION, on=branch.name, bracket=bracket, accuracy=accuracy, branch=branch)
 
 
-def stored_threshold(threshold: Threshold) -> dict[str, Any]:
-    """Return a threshold as plain values to store: value, error bar, evidence, verdicts, packed overlaps."""
+def threshold_as_dict(threshold: Threshold) -> dict[str, Any]:
+    """Return a threshold as a dict for JSON: value, error bar, evidence, verdicts, overlaps (from `Overlaps.pack`)."""
     pairs = list(zip(threshold.branches, threshold.solutions, strict=True))
     return {
         **{name: getattr(threshold, name) for name in ("value", "error", "error_kind", "status")},
         "verdicts": {name: s.stability.verdict if s.stability else "not known" for name, s in pairs},
-        "bistable_shares": {name: s.averages.bistable if s.averages else None for name, s in pairs},
+        "bistable_fractions": {name: s.averages.bistable if s.averages else None for name, s in pairs},
         "evidence": threshold.evidence,
         "overlaps": {name: s.overlaps.pack() for name, s in pairs},
         "sentence": "",
     }
 
 
-def stored_absent_threshold(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
-    """Return the values to store for a threshold that was not found: differences, and ranges of the branches.
+def absent_threshold_as_dict(kind: str, followers: Mapping[str, Branch], sentence: str) -> dict[str, Any]:
+    """Return a threshold that was not found as a dict for JSON, with the evidence of its absence.
 
     Args:
-        kind: alpha_c or alpha_l.
-        followers: branches by name.
-        sentence: reason why it was not found.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        followers: by name of the branch, the `Branch` that solves at any alpha.
+        sentence: reason why the threshold was not found.
     """
     known = [follower.known for follower in followers.values()]
     common = sorted(set(known[0]).intersection(*known[1:]))
-    rows = [{"alpha": alpha, **threshold_difference(kind, [k[alpha] for k in known])} for alpha in common]
+    rows = [{"alpha": alpha, **residual_of_threshold_condition(kind, [k[alpha] for k in known])} for alpha in common]
     lost = {n: max([a for a in f.failed if a not in f.known], default=None) for n, f in followers.items()}
     lowest = {n: min(f.known, default=None) for n, f in followers.items()}
     nearest = {n: f.known[min(f.known)].overlaps.pack() for n, f in followers.items() if f.known}
@@ -195,26 +195,26 @@ def stored_absent_threshold(kind: str, followers: Mapping[str, Branch], sentence
         **dict.fromkeys(("value", "error", "error_kind")),
         "status": "absent",
         "verdicts": {},
-        "bistable_shares": {},
+        "bistable_fractions": {},
         "evidence": {"compared": rows, "lowest_alpha_found": lowest, "highest_alpha_not_found": lost},
         "overlaps": nearest,
         "sentence": sentence,
     }
 
 
-def is_located_or_absent(result: Mapping[str, Any]) -> bool:
-    """Return whether a threshold was located to its accuracy, or shown to be absent."""
+def is_threshold_located_or_absent(result: Mapping[str, Any]) -> bool:
+    """Return whether a threshold was located with the accuracy asked for, or shown to be absent."""
     return result["status"] in ("converged", "absent")
 
 
-def threshold_difference(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
-    """Return the difference that vanishes at a threshold, with its error bar.
+def residual_of_threshold_condition(kind: str, solutions: Sequence[Solution]) -> dict[str, float]:
+    """Return the quantity that vanishes at a threshold, with its error bar.
 
-    It is that of the two training losses (alpha_c), or test error minus baseline error (alpha_l).
+    For alpha_c: the difference of the two training losses. For alpha_l: test error minus error of the linear baseline.
 
     Args:
-        kind: alpha_c or alpha_l.
-        solutions: one solution per branch.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        solutions: one solution of every compared branch, at the same alpha.
     """
     if kind == "alpha_c":
         difference, error = training_loss_difference(*solutions)
@@ -223,13 +223,13 @@ def threshold_difference(kind: str, solutions: Sequence[Solution]) -> dict[str, 
     return {"difference": one.test_error - one.baseline_error, "error": one.test_error_error}
 
 
-def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
-    """Return the overlaps in the table of a curve at the value of alpha nearest to a given one.
+def overlaps_at_nearest_alpha(at: Problem, dataset: xarray.Dataset, alpha: float) -> Overlaps:
+    """Return the overlaps in the table of a branch at the alpha nearest to a given value.
 
     Args:
-        at: problem at which thresholds in alpha are sought.
-        dataset: table of the curve.
-        alpha: given value of alpha.
+        at: learning problem; alpha is varied, the other parameters are kept.
+        dataset: table of the branch along alpha.
+        alpha: value of alpha; the nearest one in the table is taken.
     """
     row = dataset.sel(alpha=alpha, method="nearest")
     s, t = at.student_rank, at.teacher_rank
@@ -238,11 +238,11 @@ def nearest_overlaps(at: Problem, dataset: xarray.Dataset, alpha: float) -> Over
 
 
 def guess_threshold_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset]) -> float:
-    """Return a guess of a threshold: the sign change along curves by linear interpolation, else their upper end.
+    """Guess a threshold in alpha from the tables of the branches: by linear interpolation, else their largest alpha.
 
     Args:
-        kind: alpha_c or alpha_l.
-        datasets: tables of the branches.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        datasets: tables of the branches along alpha, by name of the branch.
     """
     semantic = datasets["semantic"]
     if kind == "alpha_c":
@@ -257,12 +257,13 @@ def guess_threshold_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset
 
 
 def extrapolate_threshold(points: Mapping[float, float], omega: float) -> float:
-    """Return a threshold at omega extrapolated from thresholds at other omega, clipped to [0.3, 2.5].
+    """Extrapolate a threshold in alpha to a value of omega from thresholds at other omega, clipped to [0.3, 2.5].
 
-    Its logarithm is a polynomial through the nearest three or two points, or a line of slope 2.5 through one point.
+    The logarithm of alpha is a polynomial in omega through the nearest three or two thresholds, or a line of slope 2.5
+    through a single one.
 
     Args:
-        points: omega -> threshold.
+        points: known thresholds in alpha by omega.
         omega: value of omega to extrapolate to.
     """
     near = sorted(points, key=lambda w: abs(w - omega))[:3]

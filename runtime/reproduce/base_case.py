@@ -16,9 +16,9 @@ from .alpha_thresholds import (
     extrapolate_threshold,
     guess_threshold_from_curves,
     locate_threshold_near,
-    nearest_overlaps,
+    overlaps_at_nearest_alpha,
 )
-from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask, branch_table_files, unpack_overlaps
+from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask, file_names_of_branch_table, unpack_overlaps
 from .steps import STEPS
 
 OMEGAS = (0.3, 0.2, 0.1, 0.0, 0.4)  # each starts from earlier ones
@@ -27,12 +27,12 @@ SECONDS = {"curve": 20, "alpha_c": 8, "alpha_l": 5, "verdicts": 40}  # expected 
 
 
 class BaseCaseRun(ReproductionRun):
-    """A run that begins with the base case or a part of it.
+    """A run of `reproduce` that first computes the base case: both branches at omega = 0.3 and thresholds in alpha.
 
     Attributes:
         curve_accuracy: relative accuracy of the overlaps along the branches.
-        threshold_accuracy: accuracy of thresholds in alpha.
-        crossing_accuracy: accuracy of alpha_c by omega; both branches are nearly marginal at omega = 0.
+        threshold_accuracy: largest allowed error bar of thresholds in alpha.
+        crossing_accuracy: omega -> largest allowed error bar of alpha_c, where it differs from `threshold_accuracy`.
     """
 
     curve_accuracy: ClassVar[float] = 1e-3
@@ -47,7 +47,7 @@ class BaseCaseRun(ReproductionRun):
         """Return the tasks that follow the branches at omega = 0.3."""
         return [
             RunTask(f"following the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["curve"], f"curve_{name}",
-                 self.follow_branch, (name,), ("curves", name), files=[self._branch_file(name)])
+                 self.follow_branch, (name,), ("curves", name), files=[self._file_name_of_branch(name)])
             for name in BRANCHES
         ]  # fmt: skip
 
@@ -56,7 +56,7 @@ class BaseCaseRun(ReproductionRun):
 
         Args:
             omegas: values of omega.
-            **kinds: alpha_c, alpha_l or both, each with its title.
+            **kinds: titles of the thresholds to locate, as alpha_c="transition".
         """
         curves = [f"curve_{name}" for name in BRANCHES]
         return [
@@ -67,23 +67,24 @@ class BaseCaseRun(ReproductionRun):
             for kind, title in kinds.items()
         ]  # fmt: skip
 
-    def verdict_tasks(self) -> list[RunTask]:
+    def stability_tasks(self) -> list[RunTask]:
         """Return the tasks that assess the stability along the branches and write the tables of the branches."""
         return [
             RunTask(f"judging the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["verdicts"], f"verdicts_{name}",
-                 self.assess_branch, (name,), after=[f"curve_{name}"], files=branch_table_files(name))
+                 self.assess_stability_of_branch, (name,), after=[f"curve_{name}"],
+                 files=file_names_of_branch_table(name))
             for name in BRANCHES
         ]  # fmt: skip
 
     def follow_branch(self, name: str) -> dict[str, Any]:
-        """Follow a branch along alpha at omega = 0.3 and store its curve."""
+        """Follow a branch along alpha at omega = 0.3, and store its table."""
         found = self._followed(name)
-        save_dataset_as_netcdf(found.to_xarray(stability=False), self.out / self._branch_file(name))
+        save_dataset_as_netcdf(found.to_xarray(stability=False), self.out / self._file_name_of_branch(name))
         return {"ends": found.end_text(), "points": len(found.solutions)}
 
-    def assess_branch(self, name: str) -> dict[str, Any]:
+    def assess_stability_of_branch(self, name: str) -> dict[str, Any]:
         """Assess the stability along a branch at omega = 0.3 and write the tables of the branch."""
-        return self.write_branch_tables(self._followed(name), branch_table_files(name))
+        return self.write_branch_tables(self._followed(name), file_names_of_branch_table(name))
 
     def _continue_branch(self, name: str) -> Curve:
         found = curve(self.base, start=name, alpha=GRID, accuracy=self.curve_accuracy, refine_end=2)
@@ -93,14 +94,14 @@ class BaseCaseRun(ReproductionRun):
             )
         return found
 
-    def _branch_file(self, name: str) -> str:
+    def _file_name_of_branch(self, name: str) -> str:
         return f"{STEPS}/{name}.nc"
 
     def locate_threshold(self, kind: str, omega: float) -> dict[str, Any]:
-        """Locate alpha_c or alpha_l at an omega, starting from the curves or from the nearest known omega.
+        """Locate a threshold in alpha at an omega, and return it as a dict for JSON.
 
         Args:
-            kind: alpha_c or alpha_l.
+            kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
             omega: value of omega.
         """
         earlier = {float(w): r for w, r in self.results.get("thresholds", {}).get(kind, {}).items()}
@@ -113,11 +114,14 @@ class BaseCaseRun(ReproductionRun):
     def _guess_threshold(
         self, kind: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, float, dict[str, Overlaps]]:
-        """Return a guess of a threshold, a step in alpha, and overlaps to start from, by curves or known omega."""
+        """Return a guess of a threshold, a first step in alpha, and overlaps by branch from which solutions start.
+
+        The guess is from thresholds at other omega, or else from the tables of the branches.
+        """
         if not earlier:
-            datasets = {name: load_netcdf_dataset(self.out / self._branch_file(name)) for name in BRANCHES}
+            datasets = {name: load_netcdf_dataset(self.out / self._file_name_of_branch(name)) for name in BRANCHES}
             guess = guess_threshold_from_curves(kind, datasets)
-            return guess, 0.02, {n: nearest_overlaps(self.base, d, guess) for n, d in datasets.items()}
+            return guess, 0.02, {n: overlaps_at_nearest_alpha(self.base, d, guess) for n, d in datasets.items()}
         nearest = min(earlier, key=lambda w: abs(w - omega))
         seeds = {n: unpack_overlaps(self.base, u) for n, u in earlier[nearest]["overlaps"].items()}
         points = {w: float(r["value"]) for w, r in earlier.items() if r["value"] is not None}

@@ -35,11 +35,13 @@ BRACKET = (1.1, 1.4)  # of the crossing
 
 
 class BreakingRun(ReproductionRun):
-    """The run with one step of symmetry breaking: both branches, their crossing, the map and timings.
+    """The run that compares replica symmetry with one step of symmetry breaking (1RSB) in the base case.
+
+    Computes both branches, their crossing, a map of the positional branch over (alpha, omega), and timings.
 
     Attributes:
-        end_bisections: bisections of the end of the semantic branch at omega = 0.3.
-        crossing_accuracy: accuracy of alpha_c with one step of symmetry breaking.
+        end_bisections: number of bisections that locate the end of a branch at omega = 0.3.
+        crossing_accuracy: largest allowed error bar of alpha_c with one step of symmetry breaking.
     """
 
     draws = (BREAKING,)
@@ -54,21 +56,23 @@ class BreakingRun(ReproductionRun):
     def planned_tasks(self) -> Iterator[RunTask]:
         """Return the tasks: branches at omega = 0.3, their crossing, the positional branch at other omega, timings."""
         for name in BRANCHES:
-            yield self._branch_task(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
+            yield self._task_of_branch(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
         title = "locating alpha_c with one step of breaking"
-        yield RunTask(title, 120, "rsb_crossing", self.locate_crossing, into=("crossing",))
+        yield RunTask(title, 120, "rsb_crossing", self.locate_loss_crossing, into=("crossing",))
         for omega in MAP_OMEGAS:  # the shown omega is computed already
-            yield self._branch_task(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
+            yield self._task_of_branch(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
         for name, alpha in TIMED:
             title, step = f"timing the {name} branch at alpha = {alpha:g}", f"rsb_time_{name}_{alpha:g}"
             yield RunTask(title, 45, step, self.measure_solution_times, (name, alpha), ("times",))
 
-    def _branch_task(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
+    def _task_of_branch(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
         title, seconds = f"one step of breaking {which}", 20 * len(GRIDS[name])
-        return RunTask(title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch_with_breaking, (name, omega), into)
+        return RunTask(
+            title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch_with_symmetry_breaking, (name, omega), into
+        )
 
-    def compute_branch_with_breaking(self, name: str, omega: float) -> dict[str, Any]:
-        """Compute a branch along alpha, replica symmetric and with one step of symmetry breaking.
+    def compute_branch_with_symmetry_breaking(self, name: str, omega: float) -> dict[str, Any]:
+        """Compute a branch along alpha twice: replica symmetric, and with one step of symmetry breaking.
 
         Args:
             name: name of the branch.
@@ -77,17 +81,17 @@ class BreakingRun(ReproductionRun):
         at, kinds = self.base.with_(omega=omega), {}
         refined = self.end_bisections if omega == SHOWN_OMEGA else 0
         for kind, rsb, accuracy, point in (
-            ("symmetric", 0, SYMMETRIC_ACCURACY, stored_symmetric_point),
-            ("broken", 1, ACCURACY, stored_broken_point),
+            ("symmetric", 0, SYMMETRIC_ACCURACY, symmetric_solution_as_dict),
+            ("broken", 1, ACCURACY, broken_symmetry_solution_as_dict),
         ):
             clock = _SolutionTimer()
             found = curve(at, rsb=rsb, start=name, values=GRIDS[name], accuracy=accuracy, refine_end=refined,
                           on_point=clock)  # fmt: skip
-            kinds[kind] = stored_branch(found, point, clock)
+            kinds[kind] = branch_as_dict(found, point, clock)
         return kinds
 
-    def locate_crossing(self) -> dict[str, Any]:
-        """Locate alpha_c with one step of symmetry breaking, and return it with its evidence."""
+    def locate_loss_crossing(self) -> dict[str, Any]:
+        """Locate the loss crossing alpha_c with one step of symmetry breaking; return it as a dict for JSON."""
         try:
             found = crossing(self.base, between=BRANCHES, bracket=BRACKET, accuracy=self.crossing_accuracy, rsb=1)
         except NotConvergedError as error:
@@ -101,7 +105,7 @@ class BreakingRun(ReproductionRun):
         }
 
     def measure_solution_times(self, name: str, alpha: float) -> dict[str, Any]:
-        """Measure the solution times of replica symmetry and of one step of breaking, after compilation.
+        """Measure how long a replica symmetric solution and one with a step of breaking take, without compilation.
 
         Args:
             name: name of the branch.
@@ -113,10 +117,15 @@ class BreakingRun(ReproductionRun):
         symmetric = solve(at, name, accuracy=ACCURACY)
         seconds = clock(symmetric)
         found = break_replica_symmetry(symmetric, accuracy=ACCURACY)
-        return {"branch": name, **stored_broken_point(found), "seconds": clock(found), "symmetric_seconds": seconds}
+        return {
+            "branch": name,
+            **broken_symmetry_solution_as_dict(found),
+            "seconds": clock(found),
+            "symmetric_seconds": seconds,
+        }
 
-    def is_complete(self) -> bool:
-        """Return whether every solution and the crossing reached their accuracy."""
+    def are_results_complete(self) -> bool:
+        """Return whether every solution and the crossing have the accuracy that was asked for."""
         curves = [*self.results["curves"].values(), *self.results["map"].values()]
         points = [point for one in curves for kind in one.values() for point in kind["points"]]
         found = [self.results["crossing"]["broken"] or {"status": "not_converged"}, *points]
@@ -124,7 +133,7 @@ class BreakingRun(ReproductionRun):
 
 
 class _SolutionTimer:
-    """A callback that records the solution time of each of successive solutions, by alpha."""
+    """A callback for successive solutions of a branch that records, by alpha, the seconds that each of them took."""
 
     def __init__(self) -> None:
         self.seconds: dict[float, float] = {}
@@ -138,22 +147,22 @@ class _SolutionTimer:
         return taken
 
 
-def stored_branch(
+def branch_as_dict(
     found: Curve | BrokenCurve, point: Callable[[Any], dict[str, Any]], clock: _SolutionTimer
 ) -> dict[str, Any]:
-    """Return a branch as plain values to store: its points with their solution times, and its ends.
+    """Return a branch as a dict for JSON: its solutions with the time that each took, and the ends of the branch.
 
     Args:
-        found: the branch.
-        point: function that returns the values to store of a solution.
-        clock: recorded solution times.
+        found: solutions along the branch.
+        point: function that converts a solution to a dict.
+        clock: timer that was called after every solution.
     """
     points = [{**point(s), "seconds": clock.seconds.get(s.problem.alpha)} for s in found.solutions]
     return {"points": points, "ends": [list(end) if end else None for end in found.ends], "words": found.end_text()}
 
 
-def stored_symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any]:
-    """Return a replica symmetric solution as plain values to store, with overlaps of the first token."""
+def symmetric_solution_as_dict(solution: Solution | BrokenSolution) -> dict[str, Any]:
+    """Return a replica symmetric solution as a dict for JSON, with the overlaps of the first token only."""
     point: dict[str, Any] = {"alpha": solution.problem.alpha, "status": solution.status.value}
     for name in ("q", "m", "theta"):
         point[name] = abs(float(getattr(solution.overlaps, name).ravel()[0]))
@@ -163,17 +172,17 @@ def stored_symmetric_point(solution: Solution | BrokenSolution) -> dict[str, Any
     return point
 
 
-def stored_broken_point(solution: BrokenSolution) -> dict[str, Any]:
-    """Return a solution with one step of symmetry breaking as plain values to store."""
+def broken_symmetry_solution_as_dict(solution: BrokenSolution) -> dict[str, Any]:
+    """Return a solution with one step of symmetry breaking as a dict for JSON, with overlaps of the first token."""
     state, widths, stability = solution.state, solution.state_error_bars, solution.stability
     point = {
-        **stored_symmetric_point(solution),
+        **symmetric_solution_as_dict(solution),
         "alone": solution.alone,
         "found": solution.found,
         "parisi": solution.parisi,
         "parisi_error": solution.parisi_error,
-        "distance": 0.0 if state is None else float(state.total_distance[0, 0, 0]),
-        "distance_error": 0.0 if widths is None else float(widths.total_distance[0, 0, 0]),
+        "distance": 0.0 if state is None else float(state.overlap_difference[0, 0, 0]),
+        "distance_error": 0.0 if widths is None else float(widths.overlap_difference[0, 0, 0]),
         "q_between": float((solution.overlaps if state is None else state.between).q[0, 0, 0]),
         "rule": solution.rule.rule_description(),
     }

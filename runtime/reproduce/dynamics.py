@@ -23,7 +23,7 @@ from ..extensions.descent.flow import EquationsOfMotion
 from ..extensions.descent.schedule import BatchSize, LearningRateSchedule
 from ..extensions.descent.state import Moments, moments_of_start
 from ..extensions.simulation.instance import Instance
-from ..extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
+from ..extensions.simulation.methods.sgd import draw_weights_with_moments, run_one_pass_sgd
 from ..extensions.simulation.orientation import classify_state
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -46,11 +46,11 @@ DIMENSIONS, DRAWS = (100, 1000, 10_000, 100_000, 1_000_000), 24
 
 
 class DynamicsRun(ReproductionRun):
-    """The run about one-pass descent: trajectory, basins of attraction, escape.
+    """The run of `reproduce` about one-pass gradient descent: trajectory, basins of attraction, escape times.
 
     Attributes:
-        starts_per_axis: starts along each axis of a plane.
-        boundary_bisections: bisections of the boundary between basins.
+        starts_per_axis: number of starts along each axis of the plane of initial (theta, m).
+        boundary_bisections: number of bisections that locate the boundary between two basins.
     """
 
     draws = (DYNAMICS,)
@@ -63,7 +63,7 @@ class DynamicsRun(ReproductionRun):
         self.results |= {"basins": {}, "escape": {}}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: the trajectory, the basins of each plane, and the escape times."""
+        """Return the tasks: the trajectory, the basins at every learning rate and omega, and the escape times."""
         title = "the base case in time, with simulations"
         yield RunTask(title, 60, "dynamics_trajectory", self.compute_trajectory, into=("trajectory",))
         for omega in OMEGAS:
@@ -72,19 +72,19 @@ class DynamicsRun(ReproductionRun):
                 yield RunTask(title, 60, step, self.compute_basins, (rate, omega), ("basins", f"{rate:g}, {omega:g}"))
         yield RunTask("times of escape against d", 60, "dynamics_escape", self.compute_escape_times, into=("escape",))
 
-    def is_complete(self) -> bool:
-        """Return whether the trajectory reached its accuracy."""
+    def are_results_complete(self) -> bool:
+        """Return whether the trajectory has the accuracy that was asked for."""
         return bool(self.results["trajectory"]["status"] == "converged")
 
     def _problem_at_omega(self, omega: float) -> Problem:
         return self.base.with_(omega=omega, **{"lambda": RIDGE_PER_SAMPLE})
 
     def compute_trajectory(self) -> dict[str, Any]:
-        """Compute the overlaps of one-pass descent in time, and their means over simulations."""
+        """Compute overlaps of one-pass descent in time, in the limit of infinite d and as means over simulations."""
         problem, times = self._problem_at_omega(SHOWN_OMEGA), np.linspace(0.0, END, 121)
         found = dynamics(problem, RATE, times, START, accuracy=1e-5)
         measured = times[::20]
-        runs = [simulated_path(problem, SIMULATED, seed, RATE, START, measured) for seed in range(SEEDS)]
+        runs = [simulate_trajectory(problem, SIMULATED, seed, RATE, START, measured) for seed in range(SEEDS)]
         return {
             "status": found.status, "times": times, "path": _first_token_overlaps([o.pack() for o in found.overlaps]),
             "test_error": found.test_error, "measured": measured,
@@ -93,7 +93,9 @@ class DynamicsRun(ReproductionRun):
         }  # fmt: skip
 
     def compute_basins(self, rate: float, omega: float) -> dict[str, Any]:
-        """Compute final states of descent from a grid of starts, the basin boundary in m, and final states at finite d.
+        """Compute the final state of descent for a grid of initial (theta, m), and the boundary between the basins.
+
+        Some starts are also simulated at finite d.
 
         Args:
             rate: learning rate.
@@ -105,17 +107,21 @@ class DynamicsRun(ReproductionRun):
             np.linspace(0.0, THETA, self.starts_per_axis).tolist(),
             np.linspace(0.0, M, self.starts_per_axis).tolist(),
         )
-        reached = [[final_state(flow, rate, theta, m) for m in ms] for theta in thetas]
+        reached = [[final_state_of_descent(flow, rate, theta, m) for m in ms] for theta in thetas]
         boundary = []
         for theta, row in zip(thetas, reached, strict=True):
             for (low, name), (high, other) in pairwise(zip(ms, row, strict=True)):
                 if name != other:
                     for _ in range(self.boundary_bisections):
                         middle = (low + high) / 2
-                        low, high = (middle, high) if final_state(flow, rate, theta, middle) == name else (low, middle)
+                        low, high = (
+                            (middle, high)
+                            if final_state_of_descent(flow, rate, theta, middle) == name
+                            else (low, middle)
+                        )
                     boundary.append([theta, (low + high) / 2, (high - low) / 2])
         simulated = [
-            [theta, m, simulated_final_state(problem, rate, theta, m)]
+            [theta, m, simulate_final_state(problem, rate, theta, m)]
             for theta, row in zip(thetas[::EVERY], reached[::EVERY], strict=True)
             for m, name in zip(ms[::EVERY], row[::EVERY], strict=True)
             if name
@@ -136,26 +142,28 @@ class DynamicsRun(ReproductionRun):
 
 
 def _first_token_overlaps(packed: Any) -> np.ndarray:
-    """Return q, m and theta of the first token, (n, 3), from packed overlaps of attention on two tokens."""
+    """Return q, m and theta of the first token, shape (times, 3), from overlaps packed by `Overlaps.pack`."""
     return np.asarray(packed)[:, [0, 4, 6]]
 
 
-def _named_start_overlaps(theta: float, m: float) -> dict[str, float]:
+def _start_overlaps_by_name(theta: float, m: float) -> dict[str, float]:
     return {"q": START_Q, "theta": theta, "m_1": m}
 
 
-def final_state(flow: EquationsOfMotion, rate: float, theta: float, m: float) -> str:
-    """Return the state to which descent converges from given overlaps; empty if no weights have these overlaps.
+def final_state_of_descent(flow: EquationsOfMotion, rate: float, theta: float, m: float) -> str:
+    """Return the name of the state to which descent converges from given overlaps, in the limit of infinite d.
+
+    The name is empty if no weights have these overlaps.
 
     Args:
         flow: equations of motion of the overlaps.
         rate: learning rate.
-        theta: initial overlap with the teacher.
-        m: initial overlap with the mean.
+        theta: initial overlap theta with the teacher.
+        m: initial overlap m with the mean.
     """
     problem = flow.problem
     try:
-        begin = moments_of_start(problem, _named_start_overlaps(theta, m))[1].pack()
+        begin = moments_of_start(problem, _start_overlaps_by_name(theta, m))[1].pack()
     except (InputError, DomainError):
         return ""
     # A vanishing constant overlap stays zero by symmetry; at unstable points rounding would let it grow.
@@ -167,34 +175,34 @@ def final_state(flow: EquationsOfMotion, rate: float, theta: float, m: float) ->
     return name_branch(problem, Moments.unpack(found.y[:, -1], problem).overlaps(problem))
 
 
-def simulated_final_state(problem: Problem, rate: float, theta: float, m: float) -> str:
-    """Return the state that one-pass descent at finite d reaches from weights with given overlaps.
+def simulate_final_state(problem: Problem, rate: float, theta: float, m: float) -> str:
+    """Simulate one-pass descent at finite d from given overlaps; return the name of the state that it reaches.
 
     Args:
         problem: problem to simulate.
         rate: learning rate.
-        theta: initial overlap with the teacher.
-        m: initial overlap with the mean.
+        theta: initial overlap theta with the teacher.
+        m: initial overlap m with the mean.
     """
-    path = simulated_path(
-        problem, IN_PLANE, 0, rate, _named_start_overlaps(theta, m), np.array([0.0, SIMULATION_END_TIME / rate])
+    path = simulate_trajectory(
+        problem, IN_PLANE, 0, rate, _start_overlaps_by_name(theta, m), np.array([0.0, SIMULATION_END_TIME / rate])
     )
     return classify_state(problem, IN_PLANE, Overlaps.unpack(path[-1], problem.sizes))
 
 
-def simulated_path(problem: Problem, d: int, seed: int, rate: float, start: Any, times: np.ndarray) -> np.ndarray:
-    """Return the packed overlaps of one-pass descent at finite d at given times.
+def simulate_trajectory(problem: Problem, d: int, seed: int, rate: float, start: Any, times: np.ndarray) -> np.ndarray:
+    """Simulate one-pass descent at finite d; return overlaps (from `Overlaps.pack`) at given times.
 
     Args:
         problem: problem to simulate.
         d: dimension.
         seed: seed of the data.
         rate: learning rate.
-        start: initial overlaps.
-        times: times in units of d steps.
+        start: initial overlaps, as text or by name.
+        times: recording times in units of d steps.
     """
     instance = Instance(problem.with_(alpha=float(times[-1])), d, seed, memory=0.0)
-    weights = draw_weights(instance, moments_of_start(problem, start)[1])
+    weights = draw_weights_with_moments(instance, moments_of_start(problem, start)[1])
     path = run_one_pass_sgd(instance, weights, LearningRateSchedule(rate), BatchSize(), times).path
     assert path is not None
     return path

@@ -22,24 +22,24 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
 from ..thresholds.continuous_transition import continuous_transition
 from .alpha_thresholds import (
+    absent_threshold_as_dict,
     guess_threshold_from_curves,
-    is_located_or_absent,
+    is_threshold_located_or_absent,
     locate_threshold_near,
-    nearest_overlaps,
-    stored_absent_threshold,
-    stored_threshold,
+    overlaps_at_nearest_alpha,
+    threshold_as_dict,
 )
 from .base_case import OMEGAS, BaseCaseRun
-from .run import BRANCHES, SHOWN_OMEGA, RunTask, branch_table_files, unpack_overlaps
+from .run import BRANCHES, SHOWN_OMEGA, RunTask, file_names_of_branch_table, unpack_overlaps
 
 EXTENSIONS = "extensions"
 FOLDER = "extensions"
-ONSET, CROSSING = "onset", "crossing"
+CONTINUOUS, CROSSING = "continuous", "crossing"
 
 
 @dataclass(frozen=True)
 class ExtensionSetting:
-    """A variation of the base case.
+    """An extension of the base case: another student, teacher, prior of the tokens or attention.
 
     Attributes:
         parameters: structural sizes and values that differ from the model's defaults.
@@ -47,10 +47,10 @@ class ExtensionSetting:
         omegas: values of omega of the transition, each after a neighbouring value.
         overlap_accuracy: relative accuracy of the overlaps along the branches and at the transition.
         accuracy: error bar of the transition in alpha.
-        budget: expected seconds of a branch and of a transition on two cores.
+        budget: expected duration of a branch and of a transition on two cores, in seconds.
         branches: the branches to follow; with ONSET the transition is the instability of the positional one towards
             theta, with CROSSING the crossing of the training losses of semantic and positional.
-        reached: name of the branch that solutions reach if it differs from the start (see `Branch`).
+        reached: by name of a start, the branch that its solutions reach if that differs from the start.
     """
 
     title: str
@@ -65,35 +65,35 @@ class ExtensionSetting:
     transition: str = CROSSING
     reached: Mapping[str, str] = field(default_factory=dict)
 
-    def problem(self, omega: float, **changes: Any) -> Problem:
-        """Return the problem of the setting at an omega and alpha = 1.
+    def problem_at_omega(self, omega: float, **changes: Any) -> Problem:
+        """Return the learning problem of this extension at an omega and alpha = 1.
 
         Args:
             omega: value of omega.
-            **changes: further changes of parameters.
+            **changes: parameters that differ from those of the extension.
         """
         return problem(self.model, omega=omega, **{**self.parameters, **changes})
 
 
 def cluster_means_along_encodings(share: float) -> list[list[float]]:
-    """Return products of means and encodings for two tokens and two clusters with opposite means.
+    """Return the scalar products of cluster means and token encodings, for two tokens and two opposite clusters.
 
-    The means have a given component along the encodings.
+    `share` is the component of the means along the encodings. Rows are (token, cluster) pairs, columns tokens.
     """
     return [[side * share * way for way in (1.0, -1.0)] for _ in range(2) for side in (-1.0, 1.0)]
 
 
 def cluster_means_along_teacher(share: float) -> list[list[float]]:
-    """Return products of means and a rank-one teacher for two tokens and two clusters with opposite means."""
+    """Return the scalar products of cluster means and a rank-one teacher, for two tokens and two opposite clusters."""
     return [[side * share] for _ in range(2) for side in (-1.0, 1.0)]
 
 
-def cluster_deviations(narrow: float, mean: float = 0.25) -> list[float]:
-    """Return the standard deviations of two clusters of equal weight, for two tokens.
+def standard_deviations_of_clusters(narrow: float, mean: float = 0.25) -> list[float]:
+    """Return the standard deviations sigma of two clusters of equal weight with given mean variance, for two tokens.
 
     Args:
         narrow: standard deviation of the narrower cluster.
-        mean: mean variance of the clusters.
+        mean: mean of the variances of the two clusters.
     """
     return [narrow, float(np.sqrt(2 * mean - narrow**2))] * 2
 
@@ -107,7 +107,7 @@ SETTINGS: dict[str, ExtensionSetting] = {
         model="dot_product_attention",
         parameters={"student_rank": 2},
         branches=("mixed", *BRANCHES),
-        transition=ONSET,
+        transition=CONTINUOUS,
         grid=(0.7, 0.85, 1.0, 1.25, 1.5, 1.75, 2.0),
         overlap_accuracy=1e-2,
         accuracy=3e-2,
@@ -125,7 +125,7 @@ SETTINGS: dict[str, ExtensionSetting] = {
     "mixture": ExtensionSetting(
         title="correlated tokens: clusters of unequal width",
         model="attention_on_mixture",
-        parameters={"sigma": cluster_deviations(NARROW), "labels": EQUAL_LABELS},
+        parameters={"sigma": standard_deviations_of_clusters(NARROW), "labels": EQUAL_LABELS},
         grid=(0.75, 1.0, 1.25, 1.5, 1.75, 2.0),
         omegas=(0.3, 0.2, 0.1, 0.4),  # at 0 both branches jump on 13 % of the measure where they would cross
         overlap_accuracy=3e-3,
@@ -147,15 +147,15 @@ SETTINGS: dict[str, ExtensionSetting] = {
 # What moves the transition of correlated tokens at omega = 0.3: one change at a time from the base case.
 VARIATIONS: dict[str, dict[str, Any]] = {
     "correlated labels": {"labels": EQUAL_LABELS},
-    "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": cluster_deviations(NARROW)},
-    "means with a share 0.5 along the encodings": {"along": cluster_means_along_encodings(0.5)},
-    "means with a share 0.25 along the teacher (m* = 0.25)": {"taught": cluster_means_along_teacher(0.25)},
+    "unequal widths (sigma 0.45 and 0.545, mean rho as before)": {"sigma": standard_deviations_of_clusters(NARROW)},
+    "means with a component 0.5 along the encodings": {"along": cluster_means_along_encodings(0.5)},
+    "means with a component 0.25 along the teacher (m* = 0.25)": {"taught": cluster_means_along_teacher(0.25)},
     "m* = 0.25 and correlated labels": {"taught": cluster_means_along_teacher(0.25), "labels": EQUAL_LABELS},
 }
 
 
 class ExtensionsRun(BaseCaseRun):
-    """The run with the base case, the four settings and the variations of correlated tokens."""
+    """The run of `reproduce` about the base case, its four extensions and variations of correlated tokens."""
 
     draws = (EXTENSIONS,)
     page, data = "extensions", "extensions"
@@ -166,7 +166,7 @@ class ExtensionsRun(BaseCaseRun):
         self.results["variations"] = {}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: base case, branches and transitions of each setting, variations of correlated tokens."""
+        """Return the tasks: base case, branches and transitions of each extension, variations of correlated tokens."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks(alpha_c="base case")
         base = [f"alpha_c_{omega:g}" for omega in OMEGAS]
@@ -174,73 +174,80 @@ class ExtensionsRun(BaseCaseRun):
             stem, into, (quick, slow) = f"{FOLDER}_{name}", ("settings", name), setting.budget
             for branch in setting.branches:
                 title = f"{setting.title}: following the {branch} branch at omega = {SHOWN_OMEGA:g}"
-                yield RunTask(title, quick, f"{stem}_curve_{branch}", self.follow_setting_branch, (name, branch),
-                           (*into, "curves", branch), files=branch_table_files(FOLDER, f"{name}_{branch}"),
-                           settings=_problem_settings(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                yield RunTask(title, quick, f"{stem}_curve_{branch}", self.follow_branch_of_extension, (name, branch),
+                           (*into, "curves", branch), files=file_names_of_branch_table(FOLDER, f"{name}_{branch}"),
+                           settings=_identity_of_problem(setting.problem_at_omega(SHOWN_OMEGA)))  # fmt: skip
             after = [f"{stem}_curve_{branch}" for branch in setting.branches]
             for number, omega in enumerate(setting.omegas):
                 title = f"{setting.title}: locating the transition at omega = {omega:g}"
                 earlier = [f"{stem}_{w:g}" for w in setting.omegas[:number]]
-                yield RunTask(title, slow, f"{stem}_{omega:g}", self.locate_setting_threshold, (name, omega),
+                yield RunTask(title, slow, f"{stem}_{omega:g}", self.locate_threshold_of_extension, (name, omega),
                            (*into, "alpha_c", f"{omega:g}"), [*after, *earlier, *base],
-                           settings=_problem_settings(setting.problem(omega)))  # fmt: skip
-            if setting.transition == ONSET:
+                           settings=_identity_of_problem(setting.problem_at_omega(omega)))  # fmt: skip
+            if setting.transition == CONTINUOUS:
                 title = f"{setting.title}: where its two saddles have equal training loss"
-                yield RunTask(title, slow, f"{stem}_saddles", self.locate_saddle_crossing, (name,),
+                yield RunTask(title, slow, f"{stem}_saddles", self.locate_loss_crossing_of_saddles, (name,),
                            (*into, "saddles"), after,
-                           settings=_problem_settings(setting.problem(SHOWN_OMEGA)))  # fmt: skip
+                           settings=_identity_of_problem(setting.problem_at_omega(SHOWN_OMEGA)))  # fmt: skip
         for number, change in enumerate(VARIATIONS):
             title, step = f"correlated tokens: {change}", f"{FOLDER}_variation_{number}"
-            yield RunTask(title, 60, step, self.locate_varied_transition, (change,), ("variations", change),
-                       [f"alpha_c_{SHOWN_OMEGA:g}"], settings=_problem_settings(_varied_problem(change)))  # fmt: skip
-        yield from self.verdict_tasks()
+            yield RunTask(title, 60, step, self.locate_transition_of_variation, (change,), ("variations", change),
+                       after=[f"alpha_c_{SHOWN_OMEGA:g}"],
+                       settings=_identity_of_problem(_problem_of_variation(change)))  # fmt: skip
+        yield from self.stability_tasks()
 
-    def is_complete(self) -> bool:
-        """Return whether every transition was located to its accuracy, or has no sign change."""
+    def are_results_complete(self) -> bool:
+        """Return whether every transition was located with the accuracy asked for, or shown to be absent."""
         found = [*self._base_case_thresholds.values(), *self.results["variations"].values()]
         for setting in self.results["settings"].values():
             found += [*setting["alpha_c"].values(), *([setting["saddles"]] if "saddles" in setting else [])]
-        return all(is_located_or_absent(r) for r in found)
+        return all(is_threshold_located_or_absent(r) for r in found)
 
-    def follow_setting_branch(self, name: str, branch: str) -> dict[str, Any]:
-        """Follow a branch of a setting along alpha, and write the tables of the branch.
+    def follow_branch_of_extension(self, name: str, branch: str) -> dict[str, Any]:
+        """Follow a branch of an extension (`SETTINGS`) along alpha at omega = 0.3, and write its tables.
 
         Args:
-            name: name of the setting.
+            name: name of the extension, a key of `SETTINGS`.
             branch: name of the branch.
         """
         setting = SETTINGS[name]
-        followed = curve(setting.problem(SHOWN_OMEGA), start=branch, over="alpha", values=setting.grid, refine_end=0,
-                         accuracy=setting.overlap_accuracy, reached=setting.reached.get(branch))  # fmt: skip
-        return self.write_branch_tables(followed, branch_table_files(FOLDER, f"{name}_{branch}"))
+        followed = curve(setting.problem_at_omega(SHOWN_OMEGA), start=branch, over="alpha", values=setting.grid,
+                         refine_end=0, accuracy=setting.overlap_accuracy,
+                         reached=setting.reached.get(branch))  # fmt: skip
+        return self.write_branch_tables(followed, file_names_of_branch_table(FOLDER, f"{name}_{branch}"))
 
-    def branch_tables(self, name: str) -> dict[str, Any]:
-        """Return the tables of a setting by branch, for the branches that were found."""
+    def load_tables_of_extension(self, name: str) -> dict[str, Any]:
+        """Return the stored tables of an extension by name of the branch, for the branches that were found."""
         found = self.results["settings"][name]["curves"]
-        return {b: self.branch_dataset(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]}
+        return {
+            b: self.load_branch_table(f"{FOLDER}/{name}_{b}") for b in SETTINGS[name].branches if found[b]["points"]
+        }
 
-    def locate_setting_threshold(self, name: str, omega: float) -> dict[str, Any]:
-        """Locate the transition in alpha of a setting at an omega.
+    def locate_threshold_of_extension(self, name: str, omega: float) -> dict[str, Any]:
+        """Locate the transition in alpha of an extension (`SETTINGS`) at an omega; return it as a dict for JSON.
 
         Args:
-            name: name of the setting.
+            name: name of the extension, a key of `SETTINGS`.
             omega: value of omega.
         """
-        setting, at = SETTINGS[name], SETTINGS[name].problem(omega)
+        setting, at = SETTINGS[name], SETTINGS[name].problem_at_omega(omega)
         earlier = {float(w): r for w, r in self.results["settings"][name]["alpha_c"].items()}
-        guess, seeds = self._guess_setting_threshold(name, omega, earlier)
-        if setting.transition == ONSET:
-            return stored_instability(at, guess, seeds.get("positional"), setting)
-        return _locate_crossing_near(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
+        guess, seeds = self._guess_threshold_of_extension(name, omega, earlier)
+        if setting.transition == CONTINUOUS:
+            return locate_instability_of_branch(at, guess, seeds.get("positional"), setting)
+        return _locate_crossing_near_guess(setting, at, guess, 0.08 if earlier else 0.04, seeds, setting.reached)
 
     @property
     def _base_case_thresholds(self) -> dict[str, dict[str, Any]]:
         return self.results["thresholds"]["alpha_c"]
 
-    def _guess_setting_threshold(
+    def _guess_threshold_of_extension(
         self, name: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, dict[str, Overlaps]]:
-        """Return a guess of the transition of a setting and overlaps to start from, by neighbours or curves."""
+        """Return a guess of the transition in alpha of an extension, and overlaps by branch from which solutions start.
+
+        The guess is from transitions at neighbouring omega, or else from the tables of the branches.
+        """
         setting = SETTINGS[name]
         located_at = {w: r for w, r in earlier.items() if r["value"] is not None}
         if not located_at:
@@ -254,55 +261,60 @@ class ExtensionsRun(BaseCaseRun):
             ratios = [located_at[w]["value"] / base[w] for w in near]
             slope = (ratios[1] - ratios[0]) / (near[1] - near[0]) if len(near) > 1 else 0.0
             guess = base[omega] * (ratios[0] + slope * (omega - near[0]))
-        return guess, {b: unpack_overlaps(setting.problem(omega), u) for b, u in seeds.items()}
+        return guess, {b: unpack_overlaps(setting.problem_at_omega(omega), u) for b, u in seeds.items()}
 
     def _guess_threshold_from_branch_tables(
         self, name: str, omega: float, crossing: bool = False
     ) -> tuple[float, dict[str, Overlaps]]:
-        """Return a guess of the transition of a setting and overlaps to start from, by its curves."""
-        setting, datasets = SETTINGS[name], self.branch_tables(name)
+        """Return a guess of the transition in alpha from the tables of the branches, and overlaps by branch near it."""
+        setting, datasets = SETTINGS[name], self.load_tables_of_extension(name)
         guess = guess_threshold_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
-        if setting.transition == ONSET and not crossing:
+        if setting.transition == CONTINUOUS and not crossing:
             guess = setting.grid[0]
-        at = setting.problem(omega)
-        return guess, {b: nearest_overlaps(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
+        at = setting.problem_at_omega(omega)
+        return guess, {b: overlaps_at_nearest_alpha(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
 
-    def locate_saddle_crossing(self, name: str) -> dict[str, Any]:
-        """Locate the crossing of training losses of the semantic and positional saddles of a setting."""
+    def locate_loss_crossing_of_saddles(self, name: str) -> dict[str, Any]:
+        """Locate the alpha at which the semantic and positional saddles of an extension have equal training loss."""
         guess, seeds = self._guess_threshold_from_branch_tables(name, SHOWN_OMEGA, crossing=True)
-        return _locate_crossing_near(SETTINGS[name], SETTINGS[name].problem(SHOWN_OMEGA), guess, 0.04, seeds)
+        return _locate_crossing_near_guess(
+            SETTINGS[name], SETTINGS[name].problem_at_omega(SHOWN_OMEGA), guess, 0.04, seeds
+        )
 
-    def locate_varied_transition(self, change: str) -> dict[str, Any]:
-        """Locate the transition of correlated tokens with one change from the base case."""
-        at, base = _varied_problem(change), self._base_case_thresholds[f"{SHOWN_OMEGA:g}"]
+    def locate_transition_of_variation(self, change: str) -> dict[str, Any]:
+        """Locate the transition in alpha of correlated tokens with one change of `VARIATIONS`; return it as a dict."""
+        at, base = _problem_of_variation(change), self._base_case_thresholds[f"{SHOWN_OMEGA:g}"]
         guess = 1.0 if base["value"] is None else float(base["value"])
         if np.any(at.law.teacher_means):
             # A teacher that overlaps the means gives the semantic branch an overlap with them.
-            return _locate_crossing_near(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
+            return _locate_crossing_near_guess(SETTINGS["mixture"], at, guess, 0.08, {}, {"semantic": "mixed"})
         seeds = {
             b: _repeat_overlaps_for_clusters(unpack_overlaps(self.base, u), at.clusters)
             for b, u in base["overlaps"].items()
         }
-        return _locate_crossing_near(SETTINGS["mixture"], at, guess, 0.08, seeds)
+        return _locate_crossing_near_guess(SETTINGS["mixture"], at, guess, 0.08, seeds)
 
 
-def _locate_crossing_near(
+def _locate_crossing_near_guess(
     setting: ExtensionSetting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
     reached: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the loss crossing alpha_c near a guess, to the accuracy of a setting."""
+    """Locate the loss crossing alpha_c near a guess, to the accuracy of an extension; return it as a dict for JSON."""
     accuracy = setting.overlap_accuracy
     return locate_threshold_near(
         "alpha_c", at, guess, step, seeds, setting.accuracy, overlap_accuracy=accuracy, reached=reached or {}
     )
 
 
-def _varied_problem(change: str) -> Problem:
+def _problem_of_variation(change: str) -> Problem:
     return problem(SETTINGS["mixture"].model, omega=SHOWN_OMEGA, **VARIATIONS[change])
 
 
-def _problem_settings(at: Problem) -> dict[str, Any]:
-    """Return the model, solver and parameters of a problem, on which stored results depend."""
+def _identity_of_problem(at: Problem) -> dict[str, Any]:
+    """Return what identifies a learning problem, so that stored results are used only for the same one.
+
+    These are the model, the digest of its solver, and the parameters.
+    """
     values = {name: np.asarray(value).tolist() for name, value in at.parameters.items()}
     return {
         "model": at.solver.name,
@@ -313,24 +325,26 @@ def _problem_settings(at: Problem) -> dict[str, Any]:
 
 
 def _repeat_overlaps_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps:
-    """Return overlaps with clusters from overlaps without, repeating the blocks of a token for every cluster."""
+    """Return overlaps of a model with clusters: those of every token, repeated for every cluster."""
     blocks = (overlaps.q, overlaps.V, overlaps.m, overlaps.theta)
     return Overlaps(*(np.repeat(block, clusters, axis=0) for block in blocks))
 
 
-def stored_instability(at: Problem, guess: float, start: Overlaps | None, setting: ExtensionSetting) -> dict[str, Any]:
-    """Return the instability of the positional branch towards theta as plain values to store.
+def locate_instability_of_branch(
+    at: Problem, guess: float, start: Overlaps | None, setting: ExtensionSetting
+) -> dict[str, Any]:
+    """Locate the alpha at which the positional branch becomes unstable towards theta; return it as a dict for JSON.
 
     Args:
-        at: problem whose branch is assessed.
-        guess: guess of alpha.
-        start: overlaps to start from.
-        setting: setting that gives the accuracy.
+        at: learning problem; alpha is varied.
+        guess: value of alpha near which the instability is expected.
+        start: overlaps from which the branch starts.
+        setting: extension of the base case, which gives the accuracy.
     """
     branch = Branch(at, "alpha", "positional", setting.overlap_accuracy)
     try:
-        return stored_threshold(
+        return threshold_as_dict(
             continuous_transition(branch, near=guess, width=0.1, accuracy=setting.accuracy, start=start)
         )
     except NotConvergedError as error:
-        return {**stored_absent_threshold("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}
+        return {**absent_threshold_as_dict("alpha_l", {branch.name: branch}, str(error)), "status": "not_converged"}

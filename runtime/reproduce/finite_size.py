@@ -50,7 +50,7 @@ SECONDS_POINTS, SECONDS_PAIRS = {FOUND: 60, POLISHED: 300}, {FOUND: 300, POLISHE
 
 
 class FiniteSizeRun(BaseCaseRun):
-    """The run that compares theory with simulations at finite d, with a step for every group of simulations."""
+    """The run of `reproduce` that compares theory with simulations at finite d."""
 
     draws = (FINITE_SIZE,)
     page, data = "finite-size", "finite_size"
@@ -60,7 +60,7 @@ class FiniteSizeRun(BaseCaseRun):
         self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: branches and transition at omega = 0.3, then one task per group of simulations."""
+        """Return the tasks: branches and transition in theory at omega = 0.3, then each group of simulations."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks((SHOWN_OMEGA,), alpha_c="transition")
         both = [(search, name) for search in SEARCHES for name in BRANCHES]
@@ -71,37 +71,51 @@ class FiniteSizeRun(BaseCaseRun):
             )
         for search in SEARCHES:
             title, step = f"the transition from paired runs, {search}", f"finite_transition_{search}"
-            yield RunTask(title, SECONDS_PAIRS[search], step, self.locate_transition, (search,), ("transition", search))
+            yield RunTask(
+                title,
+                SECONDS_PAIRS[search],
+                step,
+                self.locate_transition_by_simulation,
+                (search,),
+                ("transition", search),
+            )
         for search, name in both:
             title, step = f"scaling in d on the {name} branch, {search}", f"finite_scaling_{search}_{name}"
-            yield RunTask(title, 120, step, self.simulate_scaling, (search, name), ("scaling", search, name))
+            yield RunTask(
+                title, 120, step, self.simulate_scaling_with_dimension, (search, name), ("scaling", search, name)
+            )
         for omega in PLANE_OMEGAS:
             title, step = f"both starts at omega = {omega:g}", f"finite_plane_{omega:g}"
             yield RunTask(title, 40, step, self.compare_losses_at_omega, (omega,), ("plane",))
         for method in RANDOM_METHODS:
             title, step = f"random starts with {method}", f"finite_random_{method}"
             yield RunTask(title, 90, step, self.simulate_random_starts, (method,), ("random",))
-        yield RunTask("GAMP and state evolution", 30, "finite_gamp", self.run_gamp, into=("gamp",))
+        yield RunTask("GAMP and state evolution", 30, "finite_gamp", self.run_gamp_and_state_evolution, into=("gamp",))
         for name, alpha in JUDGED:
-            title, step = f"GAMP as the judge: {name}, alpha = {alpha:g}", f"finite_judge_{name}_{alpha:g}"
+            title, step = f"GAMP as a test of stability: {name}, alpha = {alpha:g}", f"finite_judge_{name}_{alpha:g}"
             yield RunTask(title, 40, step, self.measure_gamp_convergence, (name, alpha), ("judged",))
-        yield from self.verdict_tasks()
+        yield from self.stability_tasks()
 
     def simulate_branch(self, search: str, name: str) -> list[dict[str, Any]]:
-        """Simulate along a branch, from the start of the branch, at several alpha.
+        """Simulate training from the start that leads to a branch, at several alpha; return the mean observables.
 
         Args:
-            search: FOUND or POLISHED.
+            search: how minima are searched: FOUND (L-BFGS alone) or POLISHED (refined after it).
             name: name of the branch.
         """
         problems = [self.base.with_(alpha=alpha) for alpha in ALPHAS]
         return [
-            mean_observables(simulate_to_end(p, d=D, seeds=SEEDS, start=name, **simulation_options(search, name)))
+            mean_observables_of_runs(
+                simulate_without_interruption(p, d=D, seeds=SEEDS, start=name, **simulation_options(search, name))
+            )
             for p in problems
         ]
 
-    def locate_transition(self, search: str) -> dict[str, Any]:
-        """Locate the alpha at which minima from both starts on the same data have equal training loss."""
+    def locate_transition_by_simulation(self, search: str) -> dict[str, Any]:
+        """Locate, by simulation, the alpha at which minima reached from both starts have equal training loss.
+
+        Runs are paired: both starts see the same data.
+        """
         found = [
             _paired_loss_difference(self.base.with_(alpha=a), D, TRANSITION_SEEDS, search) for a in TRANSITION_ALPHAS
         ]
@@ -112,11 +126,11 @@ class FiniteSizeRun(BaseCaseRun):
         ]
         return {"value": value, "error": error, "differences": rows}
 
-    def simulate_scaling(self, search: str, name: str) -> dict[str, Any]:
-        """Compute observables at several d, and extrapolate them to infinite d.
+    def simulate_scaling_with_dimension(self, search: str, name: str) -> dict[str, Any]:
+        """Simulate observables of a branch at several d, and extrapolate them to infinite d.
 
         Args:
-            search: FOUND or POLISHED.
+            search: how minima are searched: FOUND (L-BFGS alone) or POLISHED (refined after it).
             name: name of the branch.
         """
         solution = solve(self.base.with_(alpha=SCALING_ALPHA), name)
@@ -125,7 +139,7 @@ class FiniteSizeRun(BaseCaseRun):
         rows = {
             key: {
                 "theory": limit.theory,
-                "half_width": limit.half_width,
+                "theory_error": limit.theory_error,
                 **{name: value for name, value in asdict(fit).items() if name != "freedom"},
                 "deviation": limit.deviation,
                 "means": [one[key].mean for one in every],
@@ -137,7 +151,7 @@ class FiniteSizeRun(BaseCaseRun):
         return {"dims": scaled.dims, "runs": runs, "verdict": stability.verdict if stability else "", "rows": rows}
 
     def compare_losses_at_omega(self, omega: float) -> list[dict[str, Any]]:
-        """Return training-loss differences of both branches at an omega, in theory and in paired simulations."""
+        """Return the difference of the training losses of both branches at an omega, by theory and by simulation."""
         base = self.base.with_(omega=omega)
         grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
         curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
@@ -159,21 +173,26 @@ class FiniteSizeRun(BaseCaseRun):
         return rows
 
     def simulate_random_starts(self, method: str) -> list[dict[str, Any]]:
-        """Return counts of the branches that an optimiser reaches from random starts, at several alpha."""
+        """Count how often an optimiser reaches each branch from random starts, at several alpha."""
         options: dict[str, Any] = {"d": RANDOM_D, "seeds": RANDOM_SEEDS, "method": method, "tolerance": 1e-5}
-        found = [simulate_to_end(self.base.with_(alpha=alpha), start="random", **options) for alpha in RANDOM_ALPHAS]
+        found = [
+            simulate_without_interruption(self.base.with_(alpha=alpha), start="random", **options)
+            for alpha in RANDOM_ALPHAS
+        ]
         return [
             {"method": method, "alpha": one.problem.alpha, "runs": len(one.converged), "of": RANDOM_SEEDS,
              "reached": one.branches}
             for one in found
         ]  # fmt: skip
 
-    def run_gamp(self) -> dict[str, Any]:
-        """Compute the overlaps of GAMP and of state evolution, iteration by iteration."""
+    def run_gamp_and_state_evolution(self) -> dict[str, Any]:
+        """Compute the overlaps in every iteration of GAMP (by simulation) and of state evolution (by theory)."""
         at = self.base.with_(alpha=GAMP_ALPHA)
         # All steps are shown.
         options: dict[str, Any] = {"most": GAMP_STEPS, "inertia": GAMP_INERTIA, "tolerance": 1e-14}
-        found = simulate_to_end(at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options)
+        found = simulate_without_interruption(
+            at, d=GAMP_D, seeds=GAMP_SEEDS, start=GAMP_START, method="gamp", **options
+        )
         rule = rule_by_name("prox-space", 96, 0)
         theory = state_evolution(at, overlaps_of_start(at, GAMP_START), rule, GAMP_STEPS, GAMP_INERTIA)
         estimate = MeanEstimate.from_values(np.array([np.abs(run.path) for run in found.runs if run.path is not None]))
@@ -191,7 +210,7 @@ class FiniteSizeRun(BaseCaseRun):
         }
 
     def measure_gamp_convergence(self, name: str, alpha: float) -> dict[str, Any]:
-        """Measure whether GAMP converges to a branch and how fast, and compare with the predicted stability.
+        """Measure how many runs of GAMP converge to a branch and how fast, next to the stability predicted by theory.
 
         Args:
             name: name of the branch.
@@ -200,7 +219,7 @@ class FiniteSizeRun(BaseCaseRun):
         at = self.base.with_(alpha=alpha)
         stability = solve(at, name, accuracy=1e-3).stability
         options: dict[str, Any] = {"method": "gamp", "most": JUDGE_STEPS, "inertia": JUDGE_INERTIA}
-        found = simulate_to_end(at, d=D, seeds=JUDGE_SEEDS, start=name, **options)
+        found = simulate_without_interruption(at, d=D, seeds=JUDGE_SEEDS, start=name, **options)
         stayed = [run for run in found.runs if found.branch(run) == name]
         measured = [run.contraction for run in stayed if np.isfinite(run.contraction)]
         late = [run.late / float(np.trace(run.overlaps.q, axis1=1, axis2=2).max()) for run in stayed]
@@ -217,43 +236,44 @@ class FiniteSizeRun(BaseCaseRun):
             "late_over_q": float(np.mean(late)) if late else None,
         }
 
-    def is_complete(self) -> bool:
+    def are_results_complete(self) -> bool:
         """Return whether every run along the branches converged."""
         every = [rows for found in self.results["points"].values() for rows in found.values()]
         return all(row["converged"] == row["of"] for rows in every for row in rows)
 
 
 def simulation_options(search: str, branch: str) -> dict[str, Any]:
-    """Return options of `simulate` for one of the two searches of minima on a branch.
+    """Return the options of `simulate` for a search of minima on a branch.
 
     Args:
-        search: FOUND or POLISHED.
+        search: how minima are searched: FOUND (L-BFGS alone) or POLISHED (refined after it).
         branch: name of the branch.
     """
     polished = {} if search == FOUND else {"polish": "minima", "project": VANISHING[branch]}
     return {"controls": True, **polished}
 
 
-def simulate_to_end(problem: Problem, **options: Any) -> Simulation:
-    """Simulate until all runs are finished; raise an error if interrupted.
+def simulate_without_interruption(problem: Problem, **options: Any) -> Simulation:
+    """Simulate, and raise an error if the simulation was interrupted before all runs were finished.
 
     Args:
-        problem: problem to simulate.
+        problem: learning problem to simulate.
         **options: options of `simulate`.
     """
     return simulate(problem, **options).require_not_interrupted()
 
 
 def _paired_loss_difference(at: Problem, d: int, seeds: int, search: str) -> PairedLossDifference:
-    """Return the training-loss difference of minima from both starts on the same data."""
+    """Simulate both starts on the same data, and return the differences of their training losses."""
     one, other = (
-        simulate_to_end(at, d=d, seeds=seeds, start=name, **simulation_options(search, name)) for name in BRANCHES
+        simulate_without_interruption(at, d=d, seeds=seeds, start=name, **simulation_options(search, name))
+        for name in BRANCHES
     )
     return paired_loss_difference(one, other, BRANCHES)
 
 
-def mean_observables(simulation: Simulation) -> dict[str, Any]:
-    """Return means and standard errors of the observables of the runs that stayed on the branch of their start."""
+def mean_observables_of_runs(simulation: Simulation) -> dict[str, Any]:
+    """Return means and standard errors of the observables, over the runs that stayed on the branch of their start."""
     kept = simulation.only(simulation.plan.start)
     row: dict[str, Any] = {
         "alpha": simulation.problem.alpha,

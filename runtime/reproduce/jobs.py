@@ -30,10 +30,10 @@ JOBS: tuple[tuple[type[ReproductionRun], Callable[[Any], None]], ...] = (
 
 
 def refuse_to_overwrite_foreign_files(out: Path) -> None:
-    """Raise InputError if a run would overwrite files in a folder that no earlier run wrote.
+    """Raise InputError if a run of `reproduce` would overwrite files that no earlier run wrote.
 
     Raises:
-        InputError: there is such a file, and the folder has no stored steps of a run.
+        InputError: a file of the run exists in a folder that contains no steps of an earlier run.
     """
     if (out / STEPS).is_dir():
         return
@@ -48,11 +48,11 @@ def reproduce(out: str | Path, figures: Iterable[str] | None = None) -> Reproduc
     """Reproduce figures of the attention paper: compute branches and thresholds, and write tables and a report.
 
     Args:
-        out: output folder; valid results of an earlier run in it are used again.
-        figures: names of figures to draw; None for all figures of the first job.
+        out: output folder; results of an earlier run that are stored in it are used again if their input is the same.
+        figures: names of the figures to draw; None: the figures of the phase transition.
 
     Raises:
-        InputError: the folder cannot be written, or a figure has no such name.
+        InputError: the folder cannot be written, or the name of a figure is unknown.
     """
     out = check_output_folder(Path(out))
     wanted = tuple(figures or JOBS[0][0].draws)

@@ -23,10 +23,10 @@ from .run import BRANCHES
 
 
 @dataclass(frozen=True)
-class TwelvePointPlaneRule(GaussHermite):
-    """A product of rules of degree 7 with 12 points (Stroud's E_2^{r^2} 7-1) in the planes of Y and omega.
+class StroudDegreeSevenRule(GaussHermite):
+    """A quadrature rule in four Gaussian variables: a product of two 12-point rules (Stroud E_2^{r^2} 7-1, degree 7).
 
-    It is for two tokens with one teacher and one student field each.
+    It is for two tokens with one teacher field and one student field each.
     """
 
     points: int = 12
@@ -34,33 +34,36 @@ class TwelvePointPlaneRule(GaussHermite):
     name: str = "planes of 12 points"
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return no exchanges of tokens: the rule visits all nodes.
+        """Return a reduction without exchanges of tokens: this rule evaluates all nodes.
 
         Args:
-            problem: problem whose fields are integrated over.
-            fields: law of the fields.
-            labels: label of every token.
+            problem: learning problem whose fields are integrated over.
+            fields: Gaussian law of the fields.
+            labels: cluster label of every token.
         """
         return SymmetryReduction(())
 
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, of: Integrand = "averages"
     ) -> NodeSets:
-        """Return the nodes and weights as a list of one pair.
+        """Return the nodes and weights of the rule as a list of one pair: it has no random replicates.
 
         Args:
-            problem: problem whose fields are integrated over.
-            fields: law of the fields.
-            reduction: exchanges, from `symmetry_reduction`.
-            of: kind of average, see `NodeBasedRule`.
+            problem: learning problem whose fields are integrated over.
+            fields: Gaussian law of the fields.
+            reduction: exchanges of tokens under which nodes are equivalent, from `symmetry_reduction`.
+            of: which averages are computed, see `NodeBasedRule`.
         """
-        nodes, weights = twelve_point_plane_rule()
+        nodes, weights = stroud_degree_seven_rule()
         pairs = np.concatenate([np.repeat(nodes, len(nodes), axis=0), np.tile(nodes, (len(nodes), 1))], axis=1)
         return [(np.ascontiguousarray(pairs), np.outer(weights, weights).ravel())]
 
 
-def twelve_point_plane_rule() -> tuple[np.ndarray, np.ndarray]:
-    """Return the 12 nodes and weights of degree 7 for the normal law of the plane (Stroud, E_2^{r^2} 7-1)."""
+def stroud_degree_seven_rule() -> tuple[np.ndarray, np.ndarray]:
+    """Return the 12 nodes, shape (12, 2), and weights of the rule of degree 7 for a standard Gaussian in two variables.
+
+    Source: Stroud, E_2^{r^2} 7-1.
+    """
     root = np.sqrt(5.0)
     outer, near, far = np.sqrt(6.0), np.sqrt((9 - 3 * root) / 4), np.sqrt((9 + 3 * root) / 4)
     corners = np.array([(1, 1), (1, -1), (-1, 1), (-1, -1)], float)
@@ -70,25 +73,27 @@ def twelve_point_plane_rule() -> tuple[np.ndarray, np.ndarray]:
 
 
 COARSE_RULES: dict[str, Rule] = {
-    "12 points of degree 7 a plane, one proximal start": TwelvePointPlaneRule(),
-    "12 points of degree 7 a plane, global proximal map": TwelvePointPlaneRule(starts=1),
+    "12 points of degree 7 a plane, one proximal start": StroudDegreeSevenRule(),
+    "12 points of degree 7 a plane, global proximal map": StroudDegreeSevenRule(starts=1),
     "Gauss-Hermite, 4 nodes an axis, one proximal start": GaussHermite(4, starts=0),
 }
 
 
 def locate_crossing_with_coarse_rule(base: Problem, rule: Rule, low: float = 0.8, high: float = 1.8) -> dict[str, Any]:
-    """Return the loss crossing of the two branches by a coarse rule: value (None if not found), residual, sentence.
+    """Locate the alpha at which the two branches have equal training loss, with a coarse quadrature rule.
+
+    Return a dict with `value` (None if it was not found), `residual` and `sentence` (why it was not found).
 
     Args:
-        base: problem whose branches cross.
-        rule: the coarse rule.
+        base: learning problem; alpha is varied.
+        rule: the coarse quadrature rule.
         low: lower end of the search in alpha.
         high: upper end of the search in alpha.
     """
     last: dict[str, Overlaps] = {}
     worst = 0.0
 
-    def loss_difference_at(alpha: float) -> float:
+    def loss_difference_at_alpha(alpha: float) -> float:
         nonlocal worst
         at = base.with_(alpha=alpha)
         state_map = SaddlePointMap(at, rule)
@@ -98,7 +103,7 @@ def locate_crossing_with_coarse_rule(base: Problem, rule: Rule, low: float = 0.8
                 state_map, last.get(name) or overlaps_of_start(at, name), 1e-7, max_iterations=2000
             )
             if not point.status.success or name_branch(at, point.overlaps) != name:
-                raise NotConvergedError(f"the {name} branch was lost at alpha = {alpha:g}")
+                raise NotConvergedError(f"the iteration did not converge to the {name} branch at alpha = {alpha:g}")
             last[name], worst = point.overlaps, max(worst, point.residual)
             averages = state_map.channel_averages(point.overlaps)
             hats = state_map.conjugates_at_overlaps(point.overlaps, averages.means)
@@ -106,18 +111,18 @@ def locate_crossing_with_coarse_rule(base: Problem, rule: Rule, low: float = 0.8
         return losses[0] - losses[1]
 
     try:
-        value = float(brentq(loss_difference_at, high, low, xtol=3e-4))
+        value = float(brentq(loss_difference_at_alpha, high, low, xtol=3e-4))
     except (NotConvergedError, DomainError, ValueError) as error:
         return {"value": None, "residual": worst, "sentence": str(error)}
     return {"value": value, "residual": worst, "sentence": ""}
 
 
-def baseline_error_by_plane_rule(base: Problem) -> float:
-    """Return the test error of the linear baseline by the plane rule of 12 points."""
-    nodes, weights = twelve_point_plane_rule()
+def baseline_error_by_stroud_rule(base: Problem) -> float:
+    """Return the test error of the linear baseline, integrated by the 12-point rule of degree 7."""
+    nodes, weights = stroud_degree_seven_rule()
     metric = base.solver.metric_functions
-    (labels, _), *_ = base.label_choices
-    contexts = base.context_indices(labels)
+    (labels, _), *_ = base.label_probabilities
+    contexts = base.token_cluster_indices(labels)
     error, gradient, hessian = metric.baseline_terms(
         np.ascontiguousarray(nodes),
         np.ascontiguousarray(weights),

@@ -22,11 +22,11 @@ from .._version import __version__
 from ..base.environment import processor_count, receive_object_from_parent, run_background_process
 from ..base.files import write_atomically
 from ..base.progress import print_message, progress_bar, set_quiet_mode
-from ..base.threads import threads_for_loops
+from ..base.threads import loop_thread_count
 from ..branches.curve_results import Curve
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem, problem
-from ..report.frames import flat_frame_of_dataset
+from ..report.frames import dataframe_of_dataset
 from ..report.tables import load_netcdf_dataset, save_dataset_as_netcdf
 from .steps import StoredSteps, code_digest
 
@@ -37,11 +37,11 @@ BRANCHES = ("semantic", "positional")
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The result of `reproduce`.
+    """The result of `reproduce`: the numbers of the report, and where it was written.
 
     Attributes:
         out: output folder.
-        results: content of the report, as plain numbers and words (see `pages.transition.build_page`).
+        results: numbers and words of the report by key (see `pages.transition.build_page`).
         complete: whether every threshold was located to its accuracy or shown not to exist, and the generated solver
             is current.
         page: file name of the report.
@@ -54,27 +54,27 @@ class Reproduction:
 
     @property
     def report(self) -> Path:
-        """Return the path of the report as HTML, which contains its figures."""
+        """Return the path of the HTML file of the report, which contains its figures."""
         return self.out / self.page
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results, the path of the report, and whether they are complete."""
+        """Return the results as a dict for JSON, with the path of the report and whether all numbers are complete."""
         return {**self.results, "report": str(self.report), "complete": self.complete}
 
 
 @dataclass(frozen=True)
 class RunTask:
-    """A task of a run: a computation, and the place of its result.
+    """A task of a run of `reproduce`: a computation whose result is stored on disk.
 
     Attributes:
-        title: title shown as progress.
-        seconds: expected duration on two cores from empty caches.
-        name: name of the stored step (see `StoredSteps.run_step`).
+        title: description shown as progress.
+        seconds: expected duration on two cores with empty caches, in seconds.
+        name: name of the stored step (see `StoredSteps.load_or_compute_step`).
         work: method of the run that computes the result.
         given: arguments of the method.
-        into: keys of the result in `ReproductionRun.results`, where a list is extended; empty for no result.
-        settings: input in addition to the code and the arguments.
-        after: names of the steps whose results the task uses.
+        into: nested keys of the result in `ReproductionRun.results` (a list there is extended); empty: no result.
+        settings: further input; the task is computed again if it, the code or the arguments change.
+        after: names of the earlier tasks whose results the task uses.
         files: names of the files that the task writes.
     """
 
@@ -90,17 +90,17 @@ class RunTask:
 
 
 class ReproductionRun(ABC):
-    """A run of `reproduce`: its tasks in order, with one progress bar.
+    """The base class of the runs of `reproduce`, one for each figure: tasks that are computed in order.
 
     Attributes:
         draws: names of the figures that the run can draw.
-        page: file name of the page, without suffix.
+        page: file name of the report (Markdown and HTML), without suffix.
         data: file name of the results as JSON, without suffix.
-        others: names of further files that the run writes.
-        writing: title of the last task, which writes the output.
-        writing_seconds: expected duration of the last task.
-        second_process_steps: names of steps for a second process in order, each after the steps that it needs.
-        results: plain numbers and words, filled task by task.
+        others: names of further files and folders that the run writes.
+        writing: description of the last task, which writes the output.
+        writing_seconds: expected duration of the last task, in seconds.
+        second_process_steps: names of tasks that a second process computes, in this order.
+        results: numbers and words by nested keys, filled task by task.
     """
 
     draws: ClassVar[tuple[str, ...]]
@@ -120,17 +120,19 @@ class ReproductionRun(ABC):
 
     @abstractmethod
     def planned_tasks(self) -> Iterable[RunTask]:
-        """Return the tasks of the run in order."""
+        """Return the tasks of this run of `reproduce`, in the order in which they are computed."""
 
     @abstractmethod
-    def is_complete(self) -> bool:
-        """Return whether every number of the run reached its accuracy."""
+    def are_results_complete(self) -> bool:
+        """Return whether every number of the run has the accuracy that was asked for."""
 
     def run_task(self, task: RunTask) -> None:
-        """Compute the result of a task, or read the stored result of the same input and code."""
+        """Compute a task, or read its stored result if input and code are the same; put the result into `results`."""
         settings, work = {"given": task.given, **task.settings}, partial(task.work, *task.given)
         code = code_digest(task.work)
-        result = self.steps.run_step(task.name, settings, work, code=code, files=task.files, after=task.after)
+        result = self.steps.load_or_compute_step(
+            task.name, settings, work, code=code, files=task.files, after=task.after
+        )
         if task.into:
             *keys, last = task.into
             place = reduce(lambda at, key: at.setdefault(key, {}), keys, self.results)
@@ -140,7 +142,7 @@ class ReproductionRun(ABC):
                 place[last] = result
 
     def run_all_tasks(self, write: Callable[[Any], None]) -> Reproduction:
-        """Compute all tasks, then call `write` to write tables, figures and the page of this run."""
+        """Compute all tasks in order, then call `write`, which writes tables, figures and report of the run."""
         works: list[tuple[str, float, Callable[[], None]]]
         works = [(task.title, task.seconds, partial(self.run_task, task)) for task in self.planned_tasks()]
         works.append((f"writing {self.writing}", self.writing_seconds, partial(write, self)))
@@ -148,16 +150,16 @@ class ReproductionRun(ABC):
             f"about {sum(b for _, b, _ in works) // 60 + 1} minutes from empty caches, less if results are stored"
         )
         with progress_bar("reproduce", len(works)) as progress, ExitStack() as stack:
-            if self.second_process_steps and min(processor_count(), threads_for_loops()) > 1:
+            if self.second_process_steps and min(processor_count(), loop_thread_count()) > 1:
 
                 @cache
-                def start_second_process() -> None:
+                def start_background_process() -> None:
                     given = type(self), self.out, self.figures
                     stack.enter_context(run_background_process(__name__, given, {"NUMBA_NUM_THREADS": "1"}))
 
-                self.steps.begin = start_second_process
+                self.steps.begin = start_background_process
             for number, (title, budget, work) in enumerate(works, start=1):
-                progress.describe(title)
+                progress.set_description(title)
                 computed, computed_elsewhere, began = (
                     len(self.steps.computed),
                     len(self.steps.computed_elsewhere),
@@ -172,28 +174,28 @@ class ReproductionRun(ABC):
                 if len(self.steps.computed) > computed or number == len(works):
                     how = "computed"
                 print_message(f"{title}: {how}, {time.monotonic() - began:.0f} s (expected {budget} s)")
-                progress.advance()
-        return Reproduction(self.out, self.results, self.is_complete(), f"{self.page}.html")
+                progress.count_finished_step()
+        return Reproduction(self.out, self.results, self.are_results_complete(), f"{self.page}.html")
 
     def write_branch_tables(self, branch: Curve, files: Sequence[str]) -> dict[str, Any]:
         """Write the table of a branch as netCDF and CSV; return its ends and its number of points.
 
         Args:
-            branch: the branch.
-            files: names of the netCDF and the CSV file.
+            branch: solutions along the branch.
+            files: names of the netCDF and the CSV file in the output folder.
         """
         dataset = branch.to_xarray()
         save_dataset_as_netcdf(dataset, self.out / files[0])
-        write_atomically(self.out / files[1], flat_frame_of_dataset(dataset).to_csv(index=False, lineterminator="\n"))
+        write_atomically(self.out / files[1], dataframe_of_dataset(dataset).to_csv(index=False, lineterminator="\n"))
         return {"ends": branch.end_text(), "points": len(branch.solutions)}
 
-    def branch_dataset(self, name: str) -> xarray.Dataset:
-        """Return the stored table of a branch; its name may contain a folder."""
+    def load_branch_table(self, name: str) -> xarray.Dataset:
+        """Return the stored table of a branch by its name, as "semantic" or "FOLDER/NAME"."""
         return load_netcdf_dataset(self.out / "tables" / f"{name}.nc")
 
 
-def serve() -> None:
-    """Run the tasks of a run received on stdin, in a second process."""
+def helper_process_main() -> None:
+    """Compute, in a second process, tasks of the run that the first process has sent through standard input."""
     kind, out, figures = receive_object_from_parent()
     set_quiet_mode(True)
     run = kind(out, figures)
@@ -204,15 +206,15 @@ def serve() -> None:
 
 
 def unpack_overlaps(at: Problem, vector: Sequence[float]) -> Overlaps:
-    """Return overlaps from the packed components that a step stored (see `Overlaps.pack`).
+    """Return overlaps from the vector of components that `Overlaps.pack` gives.
 
     Args:
-        at: problem that gives the sizes.
-        vector: packed components.
+        at: learning problem, which determines the shapes of the overlaps.
+        vector: components of all overlaps.
     """
     return Overlaps.unpack(np.array(vector, float), at.sizes)
 
 
-def branch_table_files(*names: str) -> list[str]:
-    """Return the names of the netCDF and the CSV file of the table of a branch."""
+def file_names_of_branch_table(*names: str) -> list[str]:
+    """Return the names of the two files, netCDF and CSV, into which the table of a branch is written."""
     return [f"tables/{'/'.join(names)}.{kind}" for kind in ("nc", "csv")]

@@ -18,16 +18,16 @@ from .run import BRANCHES, SHOWN_OMEGA, ReproductionRun, RunTask, unpack_overlap
 
 STABILITY = "stability"
 LOG2_LINES = 9  # logarithm to base 2 of the lines per replicate, for the jump set
-STORED_QUANTITIES = ("self_overlap_loss", "self_overlap_loss_error", "replicon", "replicon_error", "bistable_share",
+STORED_QUANTITIES = ("self_overlap_loss", "self_overlap_loss_error", "replicon", "replicon_error", "bistable_fraction",
         "jump_weight", "verdict")  # fmt: skip
 
 
 class StabilityRun(ReproductionRun):
-    """The run of the stability map: both branches over the plane.
+    """The run of `reproduce` that maps the stability of both branches over the plane of alpha and omega.
 
     Attributes:
-        alphas: values of alpha.
-        omegas: values of omega.
+        alphas: values of alpha of the map.
+        omegas: values of omega of the map.
         accuracy: relative accuracy of the overlaps.
     """
 
@@ -42,23 +42,23 @@ class StabilityRun(ReproductionRun):
         self.results["map"] = {name: {} for name in BRANCHES}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return one task per branch and omega, each of which starts from the nearest known omega."""
+        """Return one task per branch and omega; its solutions start from those at the nearest earlier omega."""
         done: list[float] = []
         for omega in sorted(self.omegas, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA))):
             nearest = min(done, key=lambda w: abs(w - omega), default=None)
             for name in BRANCHES:
                 yield RunTask(f"judging the {name} branch at omega = {omega:g}", 24, f"stability_{name}_{omega:g}",
-                           self.assess_branch_at_omega, (name, omega, nearest), ("map", name, f"{omega:g}"),
+                           self.assess_stability_at_omega, (name, omega, nearest), ("map", name, f"{omega:g}"),
                            [] if nearest is None else [f"stability_{name}_{nearest:g}"])  # fmt: skip
             done.append(omega)
 
-    def assess_branch_at_omega(self, name: str, omega: float, nearest: float | None) -> dict[str, Any]:
-        """Compute a branch along alpha at an omega and assess its stability, from solutions at the nearest omega.
+    def assess_stability_at_omega(self, name: str, omega: float, nearest: float | None) -> dict[str, Any]:
+        """Compute a branch along alpha at an omega, and assess the stability of its solutions.
 
         Args:
             name: name of the branch.
             omega: value of omega.
-            nearest: nearest known omega, or None.
+            nearest: nearest omega that has been computed, from whose solutions these start; None: there is none.
         """
         points = [] if nearest is None else self.results["map"][name][f"{nearest:g}"]["points"]
         seeds = {point["alpha"]: unpack_overlaps(self.base, point["overlaps"]) for point in points}
@@ -67,24 +67,24 @@ class StabilityRun(ReproductionRun):
             at, start=name, over="alpha", values=self.alphas, accuracy=self.accuracy, refine_end=2, seeds=seeds
         )
         return {
-            "points": [stored_stability_point(s) for s in found.solutions if s.problem.alpha in self.alphas],
+            "points": [solution_with_stability_as_dict(s) for s in found.solutions if s.problem.alpha in self.alphas],
             "ends": [list(end) if end else None for end in found.ends],
         }
 
-    def is_complete(self) -> bool:
-        """Return whether every self-overlap loss reached its accuracy."""
+    def are_results_complete(self) -> bool:
+        """Return whether every self-overlap loss D*/q of the map has the accuracy that was asked for."""
         rows = [row for by_omega in self.results["map"].values() for row in by_omega.values()]
         return all(_has_accurate_self_overlap_loss(point) for row in rows for point in row["points"])
 
 
 def _has_accurate_self_overlap_loss(point: dict[str, Any]) -> bool:
-    """Return whether the self-overlap loss of a point reached its accuracy."""
+    """Return whether the error bar of the self-overlap loss D*/q of a solution is small enough."""
     loss, error = point["self_overlap_loss"], point["self_overlap_loss_error"]
     return error is not None and error <= max(ABSOLUTE, RELATIVE * loss)
 
 
-def stored_stability_point(solution: Solution) -> dict[str, Any]:
-    """Return a solution with its stability as plain values to store."""
+def solution_with_stability_as_dict(solution: Solution) -> dict[str, Any]:
+    """Assess the stability of a solution; return both as a dict for JSON."""
     for lines in (LOG2_LINES, LOG2_LINES + 2):
         stability = solution.compute_stability(spectrum=False, log2_lines=lines)
         quantities = {name: getattr(stability, name) for name in STORED_QUANTITIES}

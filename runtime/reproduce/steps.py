@@ -24,12 +24,12 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 class StoredSteps:
-    """Named computations whose results are stored in a folder and used again while their input is the same.
+    """A store of named computations ("steps") in a folder: a result is used again while its input is the same.
 
     Attributes:
         computed: names of the steps that this process computed.
-        computed_elsewhere: names of the steps that another process computed meanwhile.
-        begin: function called before a step is computed.
+        computed_elsewhere: names of the steps that another process computed at the same time.
+        begin: function without arguments that is called before a step is computed.
     """
 
     def __init__(self, out: Path, common: Mapping[str, Any]) -> None:
@@ -41,7 +41,7 @@ class StoredSteps:
         self.begin: Callable[[], None] = lambda: None
         self._since = time.time()
 
-    def run_step(
+    def load_or_compute_step(
         self,
         name: str,
         settings: Mapping[str, Any],
@@ -55,10 +55,10 @@ class StoredSteps:
 
         Args:
             name: name of the step.
-            settings: input in addition to the code, the settings common to all steps, and earlier steps.
-            work: function that returns a JSON value, and writes `files` (relative to the folder) itself.
-            code: digest of the code (see `code_digest`).
-            files: names of the files that the step writes.
+            settings: input of this step; a change makes a stored result invalid.
+            work: function without arguments that computes the result, a value for JSON, and writes `files`.
+            code: digest of the code of the step (see `code_digest`).
+            files: names of the files that the step writes, relative to the folder.
             after: names of earlier steps whose results the step uses.
         """
         parts = {"name": name, "common": self.common, "code": code, "settings": to_plain_json(dict(settings))}
@@ -68,7 +68,7 @@ class StoredSteps:
         kept = self._read_stored_result(path, key)
         if kept is None:
             self.begin()
-            with self._lock_step(name):
+            with self._hold_lock_of_step(name):
                 kept = self._read_stored_result(path, key)
                 if kept is None:
                     result = to_plain_json(work())
@@ -82,8 +82,8 @@ class StoredSteps:
         return kept
 
     @contextmanager
-    def _lock_step(self, name: str) -> Iterator[None]:
-        """Hold the lock of a step during the block, so that no other process computes the step."""
+    def _hold_lock_of_step(self, name: str) -> Iterator[None]:
+        """Lock a step during the block, so that no other process computes it; wait if another holds the lock."""
         path = self.out / STEPS / f".{name}.lock"
         with progress_step("waiting for the process that computes this step"):
             lock = lock_file(path)
@@ -109,6 +109,6 @@ def content_digest(content: bytes) -> str:
 
 
 def code_digest(work: Callable[..., Any]) -> str:
-    """Return the digest of the code that determines a result: the module of the function, and all its imports."""
+    """Return a digest of the code on which a function depends: its module and all modules of the package it imports."""
     module = Path(str(sys.modules[work.__module__].__file__))
     return imported_code_digest(_PACKAGE, module.relative_to(_PACKAGE).as_posix())

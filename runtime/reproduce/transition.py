@@ -19,9 +19,14 @@ from ..derive.digest import generator_code_digest
 from ..following.critical import continue_event_in_second_parameter
 from ..problems.catalogue import GENERATED
 from ..problems.problem import Problem
-from .alpha_thresholds import GAIN_CONDITION, is_located_or_absent, locate_threshold_in_bracket, start_branches_near
+from .alpha_thresholds import (
+    GAIN_CONDITION,
+    is_threshold_located_or_absent,
+    locate_threshold_in_bracket,
+    start_branches_near_alpha,
+)
 from .base_case import OMEGAS, BaseCaseRun
-from .published_quadrature import COARSE_RULES, baseline_error_by_plane_rule, locate_crossing_with_coarse_rule
+from .published_quadrature import COARSE_RULES, baseline_error_by_stroud_rule, locate_crossing_with_coarse_rule
 from .run import MODEL, SHOWN_OMEGA, RunTask, unpack_overlaps
 from .steps import content_digest
 
@@ -33,7 +38,7 @@ LINE_ACCURACY = 2e-3
 
 
 class TransitionRun(BaseCaseRun):
-    """The main run: derivation, branches, thresholds and their lines along omega, coarse rules."""
+    """The main run of `reproduce`: derivation, branches, thresholds along omega, and coarse quadrature rules."""
 
     draws = FIGURES
     page, data = "report", "results"
@@ -44,7 +49,7 @@ class TransitionRun(BaseCaseRun):
              "verdicts_positional", "verdicts_semantic", "line_alpha_l", "coarse")  # fmt: skip
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: derivation, generated solver, base case with thresholds and their lines, coarse rules."""
+        """Return the tasks: derivation, generated solver, base case, thresholds along omega, coarse rules."""
         title = "deriving the free entropy and the saddle-point equations"
         yield RunTask(title, 5, "derivation", self.write_derivation, into=("derivation",), files=DERIVATION,
                    settings={"sources": _derivation_digest()})  # fmt: skip
@@ -60,9 +65,13 @@ class TransitionRun(BaseCaseRun):
             after = [f"{kind}_{SHOWN_OMEGA:g}"]
             yield RunTask(title, 45, f"line_{kind}", self.follow_threshold_line, (kind,), ("lines", kind), after)
         yield RunTask(
-            "solving with a coarse rule, as the publication did", 5, "coarse", self.apply_coarse_rules, into=("coarse",)
+            "solving with a coarse rule, as the publication did",
+            5,
+            "coarse",
+            self.compute_crossings_by_coarse_rules,
+            into=("coarse",),
         )
-        yield from self.verdict_tasks()
+        yield from self.stability_tasks()
 
     def write_derivation(self) -> dict[str, Any]:
         """Write the derivation of the saddle-point equations as text and as LaTeX."""
@@ -80,26 +89,26 @@ class TransitionRun(BaseCaseRun):
         return {"equations": [str(e.target) for e in equations]}
 
     def compare_generated_solver(self) -> dict[str, Any]:
-        """Return the differences between the committed solver and a newly generated one."""
+        """Return a list of the differences between the solver in the package and a newly generated one."""
         from ..derive.emit.tree import find_tree_differences
 
         return {"differences": find_tree_differences(GENERATED, [MODEL])}
 
     def follow_threshold_line(self, kind: str) -> dict[str, Any]:
-        """Continue a threshold in alpha as a line in omega, in both directions from a known point."""
+        """Continue a threshold in alpha along omega, in both directions from omega = 0.3."""
         return continue_threshold_in_omega(kind, self.base, self.results["thresholds"][kind][f"{SHOWN_OMEGA:g}"])
 
-    def apply_coarse_rules(self) -> dict[str, Any]:
-        """Compute alpha_c and the linear baseline by rules as coarse as the published ones."""
+    def compute_crossings_by_coarse_rules(self) -> dict[str, Any]:
+        """Compute alpha_c and the linear baseline with quadrature rules as coarse as those of the publication."""
         rows = [
             {"rule": label, **locate_crossing_with_coarse_rule(self.base, rule)} for label, rule in COARSE_RULES.items()
         ]
-        return {"crossings": rows, "baseline": baseline_error_by_plane_rule(self.base)}
+        return {"crossings": rows, "baseline": baseline_error_by_stroud_rule(self.base)}
 
-    def is_complete(self) -> bool:
-        """Return whether the generated solver is current and every threshold converged or has no sign change."""
+    def are_results_complete(self) -> bool:
+        """Return whether the committed solver is up to date, and every threshold was located or shown to be absent."""
         found = [r for by_omega in self.results["thresholds"].values() for r in by_omega.values()]
-        return not self.results["generated"]["differences"] and all(is_located_or_absent(r) for r in found)
+        return not self.results["generated"]["differences"] and all(is_threshold_located_or_absent(r) for r in found)
 
 
 def _derivation_digest() -> str:
@@ -110,19 +119,19 @@ def _derivation_digest() -> str:
 
 
 def continue_threshold_in_omega(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a threshold in alpha along omega: omega (ascending), alpha, error, and the reasons why the line ends.
+    """Continue a threshold in alpha along omega; return a dict with omega (ascending), alpha, error and endings.
 
     Args:
-        kind: alpha_c or alpha_l.
-        base: problem at the known point.
-        known: stored threshold from which the line is continued.
+        kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
+        base: learning problem at the omega of the known threshold.
+        known: threshold from which the line is continued, from `threshold_as_dict`.
     """
     if known["value"] is None:
         return {"omega": [], "alpha": [], "error": [], "endings": [known["sentence"]]}
     value = float(known["value"])
     bracket = (value - 0.01, value + 0.01)
     seeds = {name: unpack_overlaps(base, vector) for name, vector in known["overlaps"].items()}
-    followers = start_branches_near(kind, base, bracket[1], seeds)
+    followers = start_branches_near_alpha(kind, base, bracket[1], seeds)
     event = locate_threshold_in_bracket(kind, base, followers, bracket, LINE_ACCURACY)
     what, condition = ("crossing", None) if kind == "alpha_c" else ("where", GAIN_CONDITION)
     lines = [

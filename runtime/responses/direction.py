@@ -1,4 +1,4 @@
-"""A direction of differentiation: one number of a problem changes, the other numbers are fixed."""
+"""A parameter of a problem, or an entry of an array, with respect to which solutions are differentiated."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ONE_SIDED_WIDE = ((0, -3 / 2), (1, 2), (2, -1 / 2))
 
 @dataclass
 class ParameterDirection:
-    """A direction of differentiation: one number of a problem changes, the other numbers are fixed.
+    """A parameter of a problem, or an entry of an array, with respect to which solutions are differentiated.
 
     Attributes:
-        name: name of the parameter, or of an entry as A[1,2];
-        index: entry of an array, or None for all of its entries together.
-        mirrored: whether the transposed entry changes, too, as in a matrix that must be symmetric.
+        name: name of the parameter, or of an entry of an array, for example A[1,2].
+        index: index of the entry in its array; None if all entries change together.
+        mirrored: whether the transposed entry changes equally, for a matrix that must be symmetric.
     """
 
     problem: Problem
@@ -41,22 +41,22 @@ class ParameterDirection:
 
     @property
     def parameter_label(self) -> str:
-        """Return the parameter name, with indices from 1 for an entry of an array, as A[1,2]."""
+        """Return the parameter name, for an entry of an array with indices that count from 1: A[1,2]."""
         shown = self.name.rstrip("_")
         several = self.index is not None and np.size(self.problem.parameters[self.name]) > 1
         return f"{shown}[{','.join(str(i + 1) for i in self.index or ())}]" if several else shown
 
     @property
     def parameter_value(self) -> float:
-        """Return the value of the number; the first entry if all entries of an array change together."""
+        """Return the value of the parameter or entry; the first entry if all entries of an array change together."""
         if self.name == "alpha" or self.problem.is_line_parameter(self.name):
-            return self.problem.value_of(self.name)
+            return self.problem.value_of_parameter(self.name)
         values = np.asarray(self.problem.parameters[self.name], float)
         return float(values[self.index] if self.index is not None else values.flat[0])
 
     @property
     def parameter_range(self) -> tuple[float, float]:
-        """Return the lower and upper end of the range of the number."""
+        """Return the lower and upper end of the range that the parameter or entry may take."""
         if self.name == "alpha":
             return 0.0, np.inf
         if self.problem.is_line_parameter(self.name):
@@ -67,11 +67,11 @@ class ParameterDirection:
             np.inf if spec["high"] is None else spec["high"],
         )
 
-    def problem_shifted_by(self, by: float) -> Problem:
-        """Return the problem with the number changed by an amount.
+    def problem_with_shifted_parameter(self, by: float) -> Problem:
+        """Return the problem with the parameter or entry changed by a given amount.
 
         Raises:
-            InputError: the number is out of range then.
+            InputError: the changed parameter is out of range.
         """
         if by not in self._known:
             if self.name == "alpha" or self.problem.is_line_parameter(self.name):
@@ -86,9 +86,9 @@ class ParameterDirection:
         return self._known[by]
 
     def difference_step_and_stencil(self, wide: bool) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Return step and stencil of difference quotients that stay within the range of the number.
+        """Return step and stencil of difference quotients that stay within the range of the parameter.
 
-        The step of a number that must be positive, or of the strength of a ridge, is relative to its value.
+        The step is relative to the value of a parameter that must be positive, or of the strength of a ridge.
 
         Raises:
             InputError: the range allows differences on neither side.
@@ -111,27 +111,27 @@ class ParameterDirection:
         )
 
     def _is_stencil_within_range(self, step: float, stencil: tuple[tuple[int, float], ...]) -> bool:
-        """Return whether every point of a stencil is in the range."""
+        """Return whether every point of a difference stencil is within the range of the parameter."""
         try:
             for offset, _ in stencil:
-                self.problem_shifted_by(offset * step)
+                self.problem_with_shifted_parameter(offset * step)
         except InputError:
             return False
         return True
 
 
 def parameter_directions(problem: Problem, *names: str) -> list[ParameterDirection]:
-    """Return a direction for every number of the named parameters; without names, for alpha and all parameters.
+    """Return each named parameter, or each entry of it, as a `ParameterDirection`; without names, all parameters.
 
     An entry of a matrix that must be symmetric changes together with the transposed one and is listed once; an entry
     that cannot change is left out.
 
     Args:
         problem: the problem.
-        *names: names of parameters, entries, as A[1,2], or the parameter of a path between arrays.
+        *names: names of parameters, of entries (A[1,2]), or of the position on a path between two arrays.
 
     Raises:
-        InputError: an unknown name; the known ones are listed.
+        InputError: a name is unknown; the message lists the known names.
     """
     parameters = list(problem.parameters)
     directions = []
@@ -141,10 +141,10 @@ def parameter_directions(problem: Problem, *names: str) -> list[ParameterDirecti
             directions.append(ParameterDirection(problem, wanted))
             continue
         if wanted not in parameters:
-            known = describe_unknown_name("parameter", name, ["alpha", *parameters], problem.solver.name)
-            raise InputError(f"derivative: {known}{explain_why_number_is_trained(problem.solver, name)}")
+            unknown = describe_unknown_name("parameter", name, ["alpha", *parameters], problem.solver.name)
+            raise InputError(f"no derivative: {unknown}{explain_why_number_is_trained(problem.solver, name)}")
         if places:
-            problem.value_of(name)
+            problem.value_of_parameter(name)
         for index in places or np.ndindex(np.shape(problem.parameters[wanted])):
             for mirrored in (False, True):
                 direction = ParameterDirection(problem, wanted, index, mirrored)

@@ -23,7 +23,7 @@ from ..base.progress import progress_bar
 from ..problems.problem import Problem, stored_parameter_name
 from ..saddle_point.iteration import Status
 from ..solving.solution import Solution, has_lost_overlap_of_start
-from ..solving.solve import solve_unchecked
+from ..solving.solve import solve_without_branch_check
 from .direction import ParameterDirection
 from .minimum import (
     ObservableMinimumSearch,
@@ -40,13 +40,13 @@ class JointTuningOptions(AlgorithmOptions):
     """Options of minimising an observable in several parameters.
 
     Attributes:
-        scan_effort: sizes of each rule that may be tried at points of the scan and of the descent.
-        scan_accuracy: accuracy of the overlaps there; finer follows gradients better and takes longer.
+        scan_effort: number of sizes of each quadrature rule that may be tried in the scan and in the descent.
+        scan_accuracy: error bar of the overlaps in scan and descent; finer gives better gradients, but is slower.
         max_evaluations: largest number of evaluations of the quasi-Newton method.
-        gradient_tolerance: tolerance at which it ends, relative to the largest slope in the scan.
-        max_refinements: iterations of Newton's method at the minimum, refinements of the integration included.
-        hessian_step: step of differences of gradients, in the logarithm of a parameter or relative to its interval.
-        bound_tolerance: distance from an end of an interval, relative to it, within which a point is at the end.
+        gradient_tolerance: gradient at which that method ends, relative to the largest slope in the scan.
+        max_refinements: largest number of Newton iterations at the minimum, refinements of the integration included.
+        hessian_step: step of gradient differences, in the logarithm of a parameter or relative to its interval.
+        bound_tolerance: distance from an end of an interval, relative to its length, that counts as zero.
     """
 
     scan_effort: int = 4
@@ -60,7 +60,7 @@ class JointTuningOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Trial:
-    """A tried point: values of the parameters, the observable there, and its error bar.
+    """A point that `sf.tune` tried: values of the parameters, value of the observable, and its error bar.
 
     Example:
         >>> box = {"lambda": (0.05, 5), "width": (0.1, 5)}
@@ -80,13 +80,15 @@ class JointOptimum(PresentableResult):
     """Values of several parameters at which an observable is least on a branch.
 
     Attributes:
-        parameters: names; values, errors: of each, and their error bars (nan at an end, or where it is not refined).
-        minimise: name of the observable, with a minus where it is maximised.
-        kinds: kind of each value: minimum, lower_end or upper_end; tried for all where the search did not end.
+        parameters: names of the parameters.
+        values: value of each parameter.
+        errors: error bar of each value; nan at an end of an interval, or if the minimum was not refined.
+        minimise: name of the observable; a minus sign before it means that it is maximised.
+        kinds: kind of each value: minimum, lower_end or upper_end; tried for all if the search did not end.
         status: converged; accuracy_not_reached; edge, if a parameter is at an end of its interval that is not the end
             of its range; time_limit or interrupted: the best of the points tried.
-        tried: every point, in order.
-        evidence: Hessian in the logarithms (or values) of the parameters, evaluations.
+        tried: all points that were tried, in order.
+        evidence: Hessian in the logarithms (or values) of the parameters, and number of evaluations.
 
     Example:
         >>> box = {"lambda": (0.05, 5), "width": (0.1, 5)}
@@ -112,13 +114,13 @@ class JointOptimum(PresentableResult):
 
     @property
     def success(self) -> bool:
-        """Return whether the optimum is a minimum to the accuracy, or lies at ends of parameter ranges."""
+        """Return whether the search converged: to a minimum within the accuracy, or to ends of parameter ranges."""
         return self.status == "converged"
 
     @property
     def advice(self) -> str:
-        """Return a sentence on the status and on what to try next; empty if the search converged."""
-        at = _format_parameters(dict(zip(self.parameters, self.values, strict=True)), 6)
+        """Return a sentence that explains the status and says what to try next; empty if the search converged."""
+        at = _format_parameter_values(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
             "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
@@ -132,18 +134,20 @@ class JointOptimum(PresentableResult):
         return self.values[self.parameters.index(stored_parameter_name(name))]
 
 
-def _format_parameters(values: Mapping[str, float], digits: int) -> str:
-    """Return values of parameters as text."""
+def _format_parameter_values(values: Mapping[str, float], digits: int) -> str:
+    """Return names and values of parameters as text."""
     return ", ".join(f"{name.rstrip('_')} = {value:.{digits}g}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
 class _SolvedParameterPoint:
-    """A point at which the branch was solved; coordinates are parameters, or logarithms of positive ones.
+    """A point in the space of the tuned parameters at which the branch was solved.
 
     Attributes:
-        at: coordinates, (k,); gradient, gradient_error: of the observable in them, (k,).
-        changes: derivatives of the packed overlaps in the coordinates, (k, n).
+        at: search coordinates: one parameter, or logarithm of a positive parameter, each.
+        gradient: derivatives of the observable in the coordinates.
+        gradient_error: error bars of the gradient.
+        changes: derivatives of the packed overlaps, one row per coordinate.
     """
 
     at: np.ndarray
@@ -156,7 +160,7 @@ class _SolvedParameterPoint:
 
 
 class _ObjectiveAlongBranch:
-    """An observable of a branch as a function of several parameters; solved points are cached."""
+    """The observable to minimise on a branch, as a function of several parameters; solved points are cached."""
 
     def __init__(
         self,
@@ -175,23 +179,23 @@ class _ObjectiveAlongBranch:
 
     @property
     def best_solved_point(self) -> _SolvedParameterPoint:
-        """Return the solved point with the least value."""
+        """Return the solved point at which the objective is least."""
         return min(self.known, key=lambda point: point.observed)
 
     def parameter_values(self, at: np.ndarray) -> dict[str, float]:
-        """Return the values of the parameters at coordinates."""
-        return {s.branch.parameter: s.value_at_coordinate(float(x)) for s, x in zip(self.searches, at, strict=True)}
+        """Return the values of the parameters at given search coordinates."""
+        return {s.branch.parameter: s.parameter_at_coordinate(float(x)) for s, x in zip(self.searches, at, strict=True)}
 
-    def parameter_derivatives(self, at: np.ndarray) -> np.ndarray:
-        """Return the derivative of every parameter in its search coordinate, (k,)."""
+    def parameter_derivatives_by_coordinate(self, at: np.ndarray) -> np.ndarray:
+        """Return the derivative of every parameter in its search coordinate: 1, or its value if logarithmic."""
         values = self.parameter_values(at).values()
         return np.array([value if s.logarithmic else 1.0 for s, value in zip(self.searches, values, strict=True)])
 
-    def solve_branch_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint | None:
-        """Return the solved branch at search coordinates; None if the branch was not found there.
+    def solve_point_on_branch(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint | None:
+        """Solve the branch at search coordinates and return the point; None if the branch was not found there.
 
         Args:
-            at: coordinates, (k,), clipped to the box.
+            at: search coordinates, which are clipped to the box.
             accuracy: error bar of the overlaps; `JointTuningOptions.scan_accuracy` by default.
         """
         rough = JointTuningOptions.current().scan_accuracy
@@ -209,7 +213,10 @@ class _ObjectiveAlongBranch:
         except NotConvergedError as failure:
             self.reason = str(failure)
             return None  # the end of the branch
-        units, slopes = self.parameter_derivatives(at), np.array([answer.of(self.observable) for answer in moved])
+        units, slopes = (
+            self.parameter_derivatives_by_coordinate(at),
+            np.array([answer.of(self.observable) for answer in moved]),
+        )
         value, error = observable_with_error(solution, self.observable)
         point = _SolvedParameterPoint(
             at=at,
@@ -224,19 +231,19 @@ class _ObjectiveAlongBranch:
         best = format_value_with_error(
             self.sign * self.best_solved_point.observed, self.best_solved_point.observed_error
         )
-        there = f"{format_value_with_error(value, error)} at {_format_parameters(values, 5)}"
+        there = f"{format_value_with_error(value, error)} at {_format_parameter_values(values, 5)}"
         self.say(f"{self.searches[0].observable_description} {there}; best {best}")
         if self.on_trial is not None:
-            self.on_trial(self.reported_trial(point))
+            self.on_trial(self.trial_of_solved_point(point))
         return point
 
-    def reported_trial(self, point: _SolvedParameterPoint) -> Trial:
-        """Return a solved point as a `Trial`."""
+    def trial_of_solved_point(self, point: _SolvedParameterPoint) -> Trial:
+        """Return a solved point as a `Trial`, the form in which results list it."""
         values = {name.rstrip("_"): value for name, value in self.parameter_values(point.at).items()}
         return Trial(values, self.sign * point.observed, point.observed_error)
 
     def _solve_from_nearest_point(self, problem: Problem, at: np.ndarray, accuracy: float) -> Solution | None:
-        """Return the solution, started from the nearest solved point or the named start; None if it fails."""
+        """Return the solution, started from the nearest solved point or else the named start; None if both fail."""
         guesses: list[str | Solution] = [self.name]
         if self.known:
             near = min(self.known, key=lambda point: float(np.linalg.norm(point.at - at)))
@@ -244,7 +251,7 @@ class _ObjectiveAlongBranch:
         options = JointTuningOptions.current()
         effort = options.scan_effort if accuracy >= options.scan_accuracy else 100
         for guess in guesses:
-            solution = solve_unchecked(problem, guess, accuracy=accuracy, effort=effort, **self.chosen)
+            solution = solve_without_branch_check(problem, guess, accuracy=accuracy, effort=effort, **self.chosen)
             if solution.status is Status.TIME_LIMIT:
                 raise TimeLimitError("the time limit ended the search for a branch")
             if solution.losses is not None and not has_lost_overlap_of_start(problem, self.name, solution):
@@ -252,26 +259,27 @@ class _ObjectiveAlongBranch:
         self.reason = f"it led to a {solution.branch} solution" if solution.losses else solution.status.words
         return None
 
-    def require_branch_at(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint:
-        """Return the solved branch at search coordinates; raise NotConvergedError if it was not found.
+    def require_point_on_branch(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint:
+        """Solve the branch at search coordinates and return the point; raise NotConvergedError if it was not found.
 
         Args:
-            at: coordinates, (k,).
-            accuracy: error bar of the overlaps, as of `solve_branch_at`.
+            at: search coordinates.
+            accuracy: error bar of the overlaps; `JointTuningOptions.scan_accuracy` by default.
         """
-        point = self.solve_branch_at(at, accuracy)
+        point = self.solve_point_on_branch(at, accuracy)
         if point is None:
             raise NotConvergedError(
-                f"the {self.name} branch was lost at {_format_parameters(self.parameter_values(at), 6)}: {self.reason}"
+                f"the {self.name} branch was lost at "
+                f"{_format_parameter_values(self.parameter_values(at), 6)}: {self.reason}"
             )
         return point
 
     def objective_hessian(self, point: _SolvedParameterPoint, free: np.ndarray, accuracy: float) -> np.ndarray:
-        """Return the Hessian in the free coordinates, (f, f), from differences of gradients.
+        """Return the Hessian of the observable in the free coordinates, from differences of gradients.
 
         Args:
-            point: the point.
-            free: which coordinates are free, (k,).
+            point: solved point at which the Hessian is taken.
+            free: mask of the coordinates that are not at a bound.
             accuracy: error bar of the overlaps.
         """
         rows = []
@@ -280,7 +288,7 @@ class _ObjectiveAlongBranch:
             step = JointTuningOptions.current().hessian_step * unit
             shift = step * np.eye(len(free))[axis]
             sides = [np.clip(point.at + sign * shift, self.low, self.high) for sign in (1, -1)]
-            ends = [self.require_branch_at(side, accuracy) for side in sides]
+            ends = [self.require_point_on_branch(side, accuracy) for side in sides]
             rows.append((ends[0].gradient - ends[1].gradient)[free] / (ends[0].at - ends[1].at)[axis])
         matrix = np.array(rows)
         return (matrix + matrix.T) / 2
@@ -304,23 +312,24 @@ def tune_jointly(
 
     Args:
         problem: the problem at any values of the parameters.
-        parameters: their names.
-        minimise: name of the observable, with a minus where it is maximised.
+        parameters: names of the parameters.
+        minimise: name of the observable; a minus sign before it means that it is maximised.
         on: name of the start of the branch; the default start of the model if None.
-        bracket: an interval by name; the default of `tune` for others.
-        accuracy: error bar of the parameters, relative to those that are searched logarithmically.
-        seed: seed of sampled rules.
-        integrator: name of the quadrature rule, as for `solve`.
+        bracket: intervals to search by parameter name; others have the default interval of `tune`.
+        accuracy: error bar of the parameters, relative to the value where the search is logarithmic.
+        seed: seed of the sampled quadrature rules.
+        integrator: name of the family of quadrature rules, as for `solve`.
         points: size of the quadrature rule, as for `solve`.
-        scan: points spread over the box that are tried first, in addition to the problem's own.
-        on_trial: called with every point tried.
+        scan: number of points spread over the box that are tried first, in addition to the problem's own values.
+        on_trial: called with every point that is tried.
 
     Raises:
-        InputError, NotConvergedError: as `tune`.
+        InputError: an unknown name, or an interval outside the range of its parameter.
+        NotConvergedError: the branch was found nowhere, or the observable has no minimum.
     """
     names = [stored_parameter_name(name) for name in parameters]
     if len(set(names)) < len(names):
-        raise InputError(f"parameters to tune: {', '.join(parameters)}: a name is given twice")
+        raise InputError(f"the list of parameters to tune has a name twice: {', '.join(parameters)}")
     problem.require_zero_temperature("parameters are tuned")
     intervals = {stored_parameter_name(name): ends for name, ends in (bracket or {}).items()}
     if set(intervals) - set(names):
@@ -328,11 +337,11 @@ def tune_jointly(
     problem, minimise = resolve_objective_name(problem, minimise)
     common = accuracy, seed, integrator, points
     searches = [
-        ObservableMinimumSearch.from_arguments(problem, name, minimise, on, intervals.get(name), *common)
+        ObservableMinimumSearch.search_from_arguments(problem, name, minimise, on, intervals.get(name), *common)
         for name in names
     ]
     with progress_bar(f"tuning {', '.join(parameters)}", None) as task:
-        objective = _ObjectiveAlongBranch(searches, task.advance, on_trial)
+        objective = _ObjectiveAlongBranch(searches, task.count_finished_step, on_trial)
         point, hessian, free = None, np.zeros((0, 0)), np.zeros(len(names), bool)
         with keep_partial_results(lambda: objective.known) as early:
             point, hessian, free = _refine_minimum_by_newton(
@@ -343,7 +352,7 @@ def tune_jointly(
 
 
 def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _SolvedParameterPoint:
-    """Return the lowest point of a scan and of a quasi-Newton descent from the best scanned point.
+    """Return the lowest point found by a scan and by a quasi-Newton descent from the best scanned point.
 
     Raises:
         NotConvergedError: the branch was found nowhere, or the observable does not change.
@@ -352,15 +361,15 @@ def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _Solve
     from scipy.stats import qmc
 
     low, high, searches = objective.low, objective.high, objective.searches
-    own = [objective.problem.value_of(search.branch.parameter) for search in searches]
+    own = [objective.problem.value_of_parameter(search.branch.parameter) for search in searches]
     is_in_range = [value > 0 or not search.logarithmic for value, search in zip(own, searches, strict=True)]
     first = np.array(
-        [s.coordinate_of_value(v) if ok else np.nan for s, v, ok in zip(searches, own, is_in_range, strict=True)]
+        [s.coordinate_of_parameter(v) if ok else np.nan for s, v, ok in zip(searches, own, is_in_range, strict=True)]
     )
     first = np.where(np.isfinite(first), np.clip(first, low, high), (low + high) / 2)
     spread = qmc.Halton(len(searches), scramble=False).random(scan + 1)[1:]
     for at in [first, *(low + spread * (high - low))]:
-        objective.solve_branch_at(at)
+        objective.solve_point_on_branch(at)
     if not objective.known:
         raise NotConvergedError(
             f"the {objective.name} branch was found at none of {scan + 1} points tried; "
@@ -372,8 +381,8 @@ def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _Solve
         )
     steepest = max(float(np.abs(point.gradient).max()) for point in objective.known)
 
-    def value_and_gradient(at: np.ndarray) -> tuple[float, np.ndarray]:
-        point = objective.solve_branch_at(at)
+    def objective_value_and_gradient(at: np.ndarray) -> tuple[float, np.ndarray]:
+        point = objective.solve_point_on_branch(at)
         if point is None:  # a slope back to the branch
             near = objective.best_solved_point
             return near.observed + steepest * float(np.linalg.norm(at - near.at)), steepest * np.sign(at - near.at)
@@ -381,7 +390,7 @@ def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _Solve
 
     options, scale = JointTuningOptions.current(), steepest or 1.0
     minimize(
-        lambda at: tuple(part / scale for part in value_and_gradient(at)),
+        lambda at: tuple(part / scale for part in objective_value_and_gradient(at)),
         objective.best_solved_point.at,
         jac=True,
         method="L-BFGS-B",
@@ -392,7 +401,7 @@ def _scan_box_and_descend(objective: _ObjectiveAlongBranch, scan: int) -> _Solve
 
 
 def _coordinates_not_at_bounds(objective: _ObjectiveAlongBranch, point: _SolvedParameterPoint) -> np.ndarray:
-    """Return which coordinates are free, (k,): not at a bound toward which the observable falls."""
+    """Return a mask of the coordinates that are not at a bound toward which the observable falls."""
     margin = JointTuningOptions.current().bound_tolerance * (objective.high - objective.low)
     below, above = point.at <= objective.low + margin, point.at >= objective.high - margin
     return ~((below & (point.gradient > 0)) | (above & (point.gradient < 0)))
@@ -401,10 +410,10 @@ def _coordinates_not_at_bounds(objective: _ObjectiveAlongBranch, point: _SolvedP
 def _refine_minimum_by_newton(
     objective: _ObjectiveAlongBranch, point: _SolvedParameterPoint, accuracy: float
 ) -> tuple[_SolvedParameterPoint, np.ndarray, np.ndarray]:
-    """Return the minimum by Newton's method, the Hessian at the minimum, and which coordinates are free.
+    """Return the minimum by Newton's method, its Hessian, and a mask of the coordinates that are not at a bound.
 
     Raises:
-        NotConvergedError: it is a saddle, or the branch is lost.
+        NotConvergedError: the point is a saddle of the observable, or the branch is lost.
     """
     options = JointTuningOptions.current()
     free = _coordinates_not_at_bounds(objective, point)
@@ -422,7 +431,7 @@ def _refine_minimum_by_newton(
         if np.linalg.eigvalsh(hessian)[0] <= 0:
             raise NotConvergedError(
                 f"{objective.searches[0].observable_description} has a saddle, not a minimum, at "
-                f"{_format_parameters(objective.parameter_values(point.at), 6)}"
+                f"{_format_parameter_values(objective.parameter_values(point.at), 6)}"
             )
         inverse = np.linalg.inv(hessian)
         step = -inverse @ point.gradient[free]
@@ -433,10 +442,10 @@ def _refine_minimum_by_newton(
             at = np.clip(at, objective.low, objective.high)
             if np.array_equal(at, point.at):
                 break
-            point = objective.require_branch_at(at, wanted)
+            point = objective.require_point_on_branch(at, wanted)
         elif np.max(widths) > 0.5 * accuracy and wanted > least:
             wanted = max(least, wanted * min(0.3, 0.3 * accuracy / float(np.max(widths))))
-            point = objective.require_branch_at(point.at, wanted)
+            point = objective.require_point_on_branch(point.at, wanted)
             hessian = objective.objective_hessian(point, free, wanted)
         else:
             break
@@ -452,11 +461,11 @@ def _joint_optimum(
     free: np.ndarray,
     status: str,
 ) -> JointOptimum:
-    """Return the result at the minimum, or at the best tried point if the search did not end."""
+    """Return the `JointOptimum` at the minimum, or at the best tried point if the search did not end."""
     found = objective.best_solved_point if status or point is None else point
     errors, kinds = np.full(len(found.at), np.nan), ["tried"] * len(found.at)
     if not status and point is not None:
-        units = objective.parameter_derivatives(found.at)
+        units = objective.parameter_derivatives_by_coordinate(found.at)
         kinds = ["minimum" if is_free else "lower_end" if x < middle else "upper_end" for is_free, x, middle in zip(
             free, found.at, (objective.low + objective.high) / 2, strict=True)]  # fmt: skip
         status = "converged"
@@ -470,7 +479,7 @@ def _joint_optimum(
             end = {"lower_end": search.low, "upper_end": search.high}.get(kind)
             if (
                 end is not None
-                and search.value_at_coordinate(end)
+                and search.parameter_at_coordinate(end)
                 not in ParameterDirection(objective.problem, search.branch.parameter).parameter_range
             ):
                 status = "edge"
@@ -487,7 +496,7 @@ def _joint_optimum(
         observed=objective.sign * found.observed,
         observed_error=found.observed_error,
         solution=found.solution,
-        tried=tuple(objective.reported_trial(each) for each in objective.known),
+        tried=tuple(objective.trial_of_solved_point(each) for each in objective.known),
         evidence={
             "hessian": hessian.tolist(),
             "logarithmic": [search.logarithmic for search in objective.searches],

@@ -15,7 +15,7 @@ from ..problems.columns import METRIC
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem, stored_parameter_name
 from ..problems.quantities import LOSSES, overlap_entry_by_name, resolve_quantity_name
-from ..saddle_point.starts import find_start
+from ..saddle_point.starts import find_start_name
 from ..solving.solution import Solution
 from .direction import ParameterDirection
 from .sensitivity import sensitivity
@@ -28,16 +28,15 @@ class TuningOptions(AlgorithmOptions):
     """Options of minimising an observable in one parameter.
 
     Attributes:
-        decades: searched on both sides of the value of a positive parameter by default.
-        points_per_decade, min_intervals: of the first scan, on a logarithmic scale, and on any; more find narrower
-            minima.
-        max_disagreement: difference of the change over an interval from the one by its slopes, relative to their size,
-            above which it is halved; smaller finds narrower minima.
-        min_interval: relative to the interval searched; where values and slopes still disagree is a jump.
-        scan_effort: sizes of each rule that may be tried at points of the scan: a penalty far from its best value makes
-            narrow laws.
-        curvature_step: step of the difference of slopes, in the logarithm or relative to the interval searched.
-        max_iterations: of Newton's method at the minimum, refinements of the integration included.
+        decades: number of decades searched by default on both sides of the value of a positive parameter.
+        points_per_decade: points of the first scan per decade of a logarithmic scale; more find narrower minima.
+        min_intervals: smallest number of intervals of the first scan on any scale.
+        max_disagreement: relative difference between the change of the observable over an interval and the change that
+            its slopes predict, above which the interval is halved; smaller finds narrower minima.
+        min_interval: relative length of an interval at which such a disagreement counts as a jump of the branch.
+        scan_effort: number of sizes of each quadrature rule that may be tried at points of the scan.
+        curvature_step: step of slope differences, in the logarithm of the parameter or relative to the interval.
+        max_iterations: largest number of Newton iterations at the minimum, refinements of the integration included.
     """
 
     decades: int = 3
@@ -55,8 +54,9 @@ class ScannedPoint:
     """A point of a branch with the observable to be minimised, its derivative, and their error bars.
 
     Attributes:
-        coordinate: the parameter, or its logarithm; value: the parameter.
-        change: derivative of the packed overlaps in the coordinate, (n,).
+        coordinate: search coordinate: the parameter, or its logarithm.
+        value: value of the parameter.
+        change: derivative of the packed overlaps in the coordinate.
     """
 
     coordinate: float
@@ -70,12 +70,14 @@ class ScannedPoint:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OptimumCandidate:
     """A value of the parameter at which the observable may be least.
 
     Attributes:
-        kind: minimum (inside), lower_end or upper_end (of the interval searched), branch_end, or jump (of the branch).
-        value: value of the parameter; observed, observed_error: the observable there and its error bar.
+        kind: minimum (inside the interval), lower_end or upper_end (of the interval), branch_end, jump (of the branch).
+        value: value of the parameter.
+        observed: value of the observable.
+        observed_error: error bar of the observable.
     """
 
     kind: str
@@ -85,11 +87,11 @@ class Candidate:
 
 
 def observable_with_error(solution: Solution, name: str) -> tuple[float, float]:
-    """Return value and error bar of an observable.
+    """Return the value and the error bar of an observable at a solution.
 
     Args:
         solution: the solution.
-        name: name of the observable, as of `resolve_quantity_name`; q, V, m, theta stand for |first entry|.
+        name: name of the observable; q, V, m and theta stand for the absolute value of their first entry.
     """
     if name in LOSSES:
         own = {"free_entropy": "training_loss_error", "baseline_error": None}.get(name, f"{name}_error")
@@ -101,14 +103,14 @@ def observable_with_error(solution: Solution, name: str) -> tuple[float, float]:
 
 
 def resolve_objective_name(problem: Problem, name: str) -> tuple[Problem, str]:
-    """Return the problem with the metric to minimise, and the name of the observable to minimise.
+    """Return the problem with the metric that is to be minimised, and the full name of the observable.
 
     Args:
         problem: the problem.
-        name: name of an observable, with a minus where it is maximised.
+        name: name of the observable; a minus sign before it means that it is maximised.
 
     Raises:
-        InputError: an unknown name, or one that stands for several entries.
+        InputError: the name is unknown, or stands for several entries.
     """
     sign, plain = name[: name.startswith("-")], name.removeprefix("-").strip()
     found = resolve_quantity_name(problem, plain, f"cannot minimise {name!r}")
@@ -118,7 +120,7 @@ def resolve_objective_name(problem: Problem, name: str) -> tuple[Problem, str]:
 
 
 def solution_with_shifted_overlaps(solution: Solution, shift: np.ndarray) -> Solution:
-    """Return a solution with shifted overlaps; unchanged if the shift would change a sign of an overlap.
+    """Return a copy of a solution with shifted overlaps; no shift if it would change the sign of an overlap.
 
     Args:
         solution: the solution.
@@ -130,18 +132,18 @@ def solution_with_shifted_overlaps(solution: Solution, shift: np.ndarray) -> Sol
 
 
 def describe_observable_in_words(problem: Problem, minimise: str) -> str:
-    """Return the observable in words; a metric is called by its own name, if it has one.
+    """Return a description of an observable, for example "test error"; a named metric is called by its name.
 
     Args:
         problem: the problem with its metric.
-        minimise: name of the observable, with a minus where it is maximised.
+        minimise: name of the observable; a minus sign before it means that it is maximised.
     """
     shown = minimise.removeprefix("-")
     return problem.metric_name if shown == "test_error" and problem.metric_name else shown.replace("_", " ")
 
 
 def _interval_of_allowed_values(problem: Problem, name: str, low: float, high: float) -> tuple[float, float]:
-    """Return an interval without those of its ends that the parameter cannot take."""
+    """Return an interval, shortened slightly at ends that the parameter cannot take."""
 
     def is_parameter_value_allowed(value: float) -> bool:
         try:
@@ -157,25 +159,25 @@ def _interval_of_allowed_values(problem: Problem, name: str, low: float, high: f
 
 
 def describe_extremum(problem: Problem, minimise: str) -> str:
-    """Return "test error is least", or "recall is most" if the observable is maximised.
+    """Return a phrase like "test error is least", or "recall is most" if the observable is maximised.
 
     Args:
         problem: the problem with its metric.
-        minimise: name of the observable, with a minus where it is maximised.
+        minimise: name of the observable; a minus sign before it means that it is maximised.
     """
     return f"{describe_observable_in_words(problem, minimise)} is {'most' if minimise.startswith('-') else 'least'}"
 
 
 @dataclass
 class ObservableMinimumSearch:
-    """The minimisation of an observable along a branch.
+    """A search for the parameter value at which an observable of a branch is least.
 
     Attributes:
-        minimise: the observable, with a minus where it is maximised.
-        logarithmic: whether the coordinate is the logarithm of the parameter, which must be positive then, not the
-            parameter itself.
-        low, high: ends of the interval searched, in the coordinate.
-        known: solved points, by coordinate.
+        minimise: name of the observable; a minus sign before it means that it is maximised.
+        logarithmic: whether the search coordinate is the logarithm of the (positive) parameter.
+        low: lower end of the interval, in the search coordinate.
+        high: upper end of the interval, in the search coordinate.
+        known: solved points, by search coordinate.
     """
 
     branch: Branch
@@ -186,7 +188,7 @@ class ObservableMinimumSearch:
     known: dict[float, ScannedPoint] = field(default_factory=dict)
 
     @classmethod
-    def from_arguments(
+    def search_from_arguments(
         cls,
         problem: Problem,
         parameter: str,
@@ -198,16 +200,16 @@ class ObservableMinimumSearch:
         integrator: str = "auto",
         points: int | None = None,
     ) -> ObservableMinimumSearch:
-        """Return the search for arguments of a user, after checking them.
+        """Check the arguments of `sf.tune` and return the search that they describe.
 
         Args:
             problem: the problem at any value of the parameter.
             parameter: name of the parameter.
-            minimise: name of the observable, with a minus where it is maximised.
+            minimise: name of the observable; a minus sign before it means that it is maximised.
             on: name of the start of the branch; the default start of the model if None.
             bracket: interval to search; a default for positive and for bounded parameters.
-            accuracy: error bar of the parameter; it is only checked here.
-            seed: seed of sampled rules.
+            accuracy: error bar of the parameter (only checked here).
+            seed: seed of the sampled quadrature rules.
             integrator: name of the quadrature rule, as for `solve`.
             points: size of the quadrature rule, as for `solve`.
 
@@ -218,8 +220,8 @@ class ObservableMinimumSearch:
         require_in_interval("accuracy", accuracy, "(0, 1)")
         name = stored_parameter_name(parameter)
         problem.require_scalar_parameters(name)
-        present = problem.value_of(name)
-        on = find_start(problem, on, "branch")
+        present = problem.value_of_parameter(name)
+        on = find_start_name(problem, on, "branch")
         least, most = ParameterDirection(problem, name).parameter_range
         # A ridge may be of either sign, but is searched logarithmically, too.
         is_scale = least == 0 or name in problem.regulariser.names_of_strength_parameters
@@ -239,48 +241,48 @@ class ObservableMinimumSearch:
         effort = options.scan_effort
         branch = Branch(problem, name, on, seed=seed, effort=effort, integrator=integrator, points=points)
         search = cls(branch, minimise, logarithmic, low, high)
-        search.low, search.high = search.coordinate_of_value(low), search.coordinate_of_value(high)
+        search.low, search.high = search.coordinate_of_parameter(low), search.coordinate_of_parameter(high)
         return search
 
     @property
     def observable_name(self) -> str:
-        """Return the name of the observable."""
+        """Return the name of the observable, without a minus sign."""
         return self.minimise.removeprefix("-")
 
     @property
     def objective_sign(self) -> float:
-        """Return -1 where the observable is maximised, otherwise 1."""
+        """Return -1 if the observable is maximised, otherwise 1."""
         return -1.0 if self.minimise.startswith("-") else 1.0
 
     @property
     def observable_description(self) -> str:
-        """Return the observable in words."""
+        """Return a description of the observable, for example "test error"."""
         return describe_observable_in_words(self.branch.problem, self.observable_name)
 
     @property
-    def interval_length(self) -> float:
-        """Return the length of the interval searched, in the coordinate."""
+    def search_interval_length(self) -> float:
+        """Return the length of the searched interval, in the search coordinate."""
         return self.high - self.low
 
-    def coordinate_of_value(self, value: float) -> float:
+    def coordinate_of_parameter(self, value: float) -> float:
         """Return the search coordinate of a parameter value: the value, or its logarithm."""
         return float(np.log(value)) if self.logarithmic else value
 
-    def value_at_coordinate(self, coordinate: float) -> float:
+    def parameter_at_coordinate(self, coordinate: float) -> float:
         """Return the parameter value at a search coordinate."""
         return float(np.exp(coordinate)) if self.logarithmic else coordinate
 
-    def solve_branch_at(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint | None:
-        """Return the solved branch at a search coordinate; None if the branch was not found there.
+    def solve_point_on_branch(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint | None:
+        """Solve the branch at a search coordinate and return the point; None if the branch was not found there.
 
         Args:
-            coordinate: the coordinate.
+            coordinate: the search coordinate: the parameter value, or its logarithm.
             accuracy: error bar of the overlaps; that of the branch by default.
         """
         if coordinate in self.known and accuracy is None:
             return self.known[coordinate]
-        value = self.value_at_coordinate(coordinate)
-        solution = self.branch.solution_at(value, accuracy, self._extrapolate_nearest_solution(coordinate))
+        value = self.parameter_at_coordinate(coordinate)
+        solution = self.branch.solution_at_parameter(value, accuracy, self._extrapolate_nearest_solution(coordinate))
         if solution is None:
             return None
         known = self.known.get(coordinate)
@@ -306,49 +308,49 @@ class ObservableMinimumSearch:
         return self.known[coordinate]
 
     def _extrapolate_nearest_solution(self, coordinate: float) -> Solution | None:
-        """Return the nearest known solution, extrapolated by its derivative, as a guess; None without one."""
+        """Return a guess of the solution, extrapolated linearly from the nearest known one; None without one."""
         if not self.known:
             return None
         near = min(self.known.values(), key=lambda point: abs(point.coordinate - coordinate))
         return solution_with_shifted_overlaps(near.solution, (coordinate - near.coordinate) * near.change)
 
-    def require_branch_at(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint:
-        """Return the solved branch at a search coordinate; raise NotConvergedError if it was not found.
+    def require_point_on_branch(self, coordinate: float, accuracy: float | None = None) -> ScannedPoint:
+        """Solve the branch at a search coordinate and return the point; raise NotConvergedError if it was not found.
 
         Args:
-            coordinate: the coordinate.
-            accuracy: error bar of the overlaps, as of `solve_branch_at`.
+            coordinate: the search coordinate: the parameter value, or its logarithm.
+            accuracy: error bar of the overlaps; that of the branch by default.
         """
-        point = self.solve_branch_at(coordinate, accuracy)
+        point = self.solve_point_on_branch(coordinate, accuracy)
         if point is None:
             raise NotConvergedError(
                 f"the {self.branch.name} branch was lost at {self.branch.parameter.rstrip('_')} = "
-                f"{self.value_at_coordinate(coordinate):.6g} between values at which it exists"
+                f"{self.parameter_at_coordinate(coordinate):.6g} between values at which it exists"
             )
         return point
 
     # The scan
 
     def scan_interval(self, tick: Any) -> tuple[list[list[ScannedPoint]], list[tuple[ScannedPoint, ScannedPoint]]]:
-        """Return connected parts of the branch, ascending, as resolved points, and the jumps between parts."""
+        """Scan the interval; return the points of every connected part of the branch, and the jumps between parts."""
         options = TuningOptions.current()
-        decades = self.interval_length / np.log(10)
+        decades = self.search_interval_length / np.log(10)
         count = options.min_intervals
         if self.logarithmic:
             count = max(count, int(np.ceil(options.points_per_decade * decades)))
         grid = [float(coordinate) for coordinate in np.linspace(self.low, self.high, count + 1)]
-        present = self.branch.problem.value_of(self.branch.parameter)
+        present = self.branch.problem.value_of_parameter(self.branch.parameter)
         known = present > 0 or (np.isfinite(present) and not self.logarithmic)
-        anchor = self.coordinate_of_value(present) if known else grid[0]
+        anchor = self.coordinate_of_parameter(present) if known else grid[0]
         points: dict[float, ScannedPoint | None] = {}
         for coordinate in sorted(grid, key=lambda p: abs(p - anchor)):
-            points[coordinate] = self.solve_branch_at(coordinate)
+            points[coordinate] = self.solve_point_on_branch(coordinate)
             tick()
         if not any(points.values()):
             raise NotConvergedError(
                 f"the {self.branch.name} branch was not found at any of {len(grid)} values of "
-                f"{self.branch.parameter.rstrip('_')} in [{self.value_at_coordinate(self.low):g}, "
-                f"{self.value_at_coordinate(self.high):g}]"
+                f"{self.branch.parameter.rstrip('_')} in [{self.parameter_at_coordinate(self.low):g}, "
+                f"{self.parameter_at_coordinate(self.high):g}]"
             )
         jumps: list[tuple[ScannedPoint, ScannedPoint]] = []
         pending = list(pairwise(grid))
@@ -356,13 +358,13 @@ class ObservableMinimumSearch:
             left, right = pending.pop()
             one, other = points[left], points[right]
             both = (one, other) if one is not None and other is not None else None
-            if (one is None and other is None) or (both and not self.slopes_contradict_values(*both)):
+            if (one is None and other is None) or (both and not self.are_slopes_inconsistent_with_values(*both)):
                 continue
-            if right - left <= options.min_interval * self.interval_length:
+            if right - left <= options.min_interval * self.search_interval_length:
                 jumps += [both] if both else []
                 continue
             middle = (left + right) / 2
-            points[middle] = self.solve_branch_at(middle)
+            points[middle] = self.solve_point_on_branch(middle)
             tick()
             pending += [(left, middle), (middle, right)]
         connected_parts: list[list[ScannedPoint]] = [[]]
@@ -375,12 +377,12 @@ class ObservableMinimumSearch:
         return [part for part in connected_parts if part], jumps
 
     @staticmethod
-    def slopes_contradict_values(one: ScannedPoint, other: ScannedPoint) -> bool:
-        """Return whether the change of the observable between two points contradicts its derivatives.
+    def are_slopes_inconsistent_with_values(one: ScannedPoint, other: ScannedPoint) -> bool:
+        """Return whether the change of the observable between two points contradicts its derivatives there.
 
         Args:
-            one: a point.
-            other: another one to compare with.
+            one: a solved point.
+            other: a solved point to compare with.
         """
         width = other.coordinate - one.coordinate
         predicted, change = width * (one.slope + other.slope) / 2, other.observed - one.observed
@@ -391,68 +393,77 @@ class ObservableMinimumSearch:
     # The minimum
 
     def find_root_of_slope(self, left: ScannedPoint, right: ScannedPoint, tick: Any, wanted: float) -> ScannedPoint:
-        """Return the zero of the observable's derivative between two points, to the accuracy of the scan.
+        """Return the point between two others at which the derivative of the observable is zero, as accurate as a scan.
 
         Args:
-            left: a point with a negative slope.
-            right: a point with a positive one, above.
+            left: a solved point with negative derivative.
+            right: a solved point with positive derivative, at a larger coordinate.
             tick: function that reports progress, called after every evaluation.
             wanted: tolerance of the coordinate.
         """
         from scipy.optimize import brentq  # slow to load
 
-        def slope_at_coordinate(coordinate: float) -> float:
+        def observable_slope_at_coordinate(coordinate: float) -> float:
             tick()
-            return self.require_branch_at(float(coordinate)).slope
+            return self.require_point_on_branch(float(coordinate)).slope
 
         coordinate = brentq(
-            slope_at_coordinate, left.coordinate, right.coordinate, xtol=max(wanted, 1e-13), rtol=1e-13, maxiter=60
+            observable_slope_at_coordinate,
+            left.coordinate,
+            right.coordinate,
+            xtol=max(wanted, 1e-13),
+            rtol=1e-13,
+            maxiter=60,
         )
-        return self.require_branch_at(float(coordinate))
+        return self.require_point_on_branch(float(coordinate))
 
     def refine_minimum(self, rough: ScannedPoint, accuracy: float, tick: Any) -> tuple[ScannedPoint, dict[str, float]]:
-        """Return the minimum near a rough one, to the accuracy, by Newton's method on the derivative.
+        """Refine a minimum to the accuracy, by Newton's method on the derivative of the observable.
 
         Args:
             rough: a point near the minimum.
-            accuracy: error bar of the coordinate.
+            accuracy: error bar of the search coordinate.
             tick: function that reports progress, called after every iteration.
 
         Returns:
-            the last point, and the curvature and the parts of the error bar, in the coordinate.
+            the last point; and curvature and parts of the error bar by name, in the search coordinate.
         """
-        curvature = self._curvature_at(rough, tick)
+        curvature = self._curvature_of_observable(rough, tick)
         point, wanted = rough, min(self.branch.accuracy, rough.solution.relative_error or 1.0)
         least = _LEAST_ACCURACY[rough.solution.rule.replicated]
         for _ in range(TuningOptions.current().max_iterations):
             integration, off = point.slope_error / curvature, abs(point.slope) / curvature
             if off > max(0.2 * accuracy, 0.3 * integration):
                 step = float(
-                    np.clip(-point.slope / curvature, -0.05 * self.interval_length, 0.05 * self.interval_length)
+                    np.clip(
+                        -point.slope / curvature,
+                        -0.05 * self.search_interval_length,
+                        0.05 * self.search_interval_length,
+                    )
                 )
                 coordinate = float(np.clip(point.coordinate + step, self.low, self.high))
-                moved = self.solve_branch_at(coordinate, wanted)
+                moved = self.solve_point_on_branch(coordinate, wanted)
                 if moved is None or coordinate == point.coordinate:
                     break
                 point = moved
             elif integration > 0.5 * accuracy and wanted > least:
                 wanted = max(least, wanted * min(0.3, 0.3 * accuracy / integration))
-                finer = self.solve_branch_at(point.coordinate, wanted)
+                finer = self.solve_point_on_branch(point.coordinate, wanted)
                 if finer is None or finer.slope_error > 0.9 * point.slope_error:
                     least = wanted  # no finer rule, or rounding
                 point = finer or point
-                curvature = self._curvature_at(point, tick, wanted)
+                curvature = self._curvature_of_observable(point, tick, wanted)
             else:
                 break
             tick()
         integration, off = point.slope_error / curvature, abs(point.slope) / curvature
         return point, {"curvature": curvature, "integration": integration, "root": 2 * off}
 
-    def _curvature_at(self, point: ScannedPoint, tick: Any, accuracy: float | None = None) -> float:
-        """Return the second derivative of the observable, by a central difference of its derivative."""
-        step = TuningOptions.current().curvature_step * (1.0 if self.logarithmic else self.interval_length)
+    def _curvature_of_observable(self, point: ScannedPoint, tick: Any, accuracy: float | None = None) -> float:
+        """Return the second derivative of the observable in the search coordinate, by a central difference."""
+        step = TuningOptions.current().curvature_step * (1.0 if self.logarithmic else self.search_interval_length)
         low, high = max(self.low, point.coordinate - step), min(self.high, point.coordinate + step)
-        ends = [self.require_branch_at(coordinate, accuracy) for coordinate in (low, high)]
+        ends = [self.require_point_on_branch(coordinate, accuracy) for coordinate in (low, high)]
         tick()
         curvature = (ends[1].slope - ends[0].slope) / (high - low)
         if not curvature > 0:

@@ -13,25 +13,25 @@ import numpy as np
 from ..base.errors import DomainError, InputError, NotConvergedError
 from ..base.progress import progress_bar, progress_step
 from ..problems.overlaps import Overlaps
-from ..saddle_point.observables import observables_of_first_metric
+from ..saddle_point.observables import observables_without_extra_metrics
 from ..solving.solution import Solution
-from ..solving.solve import solve_unchecked
+from ..solving.solve import solve_without_branch_check
 from .direction import ParameterDirection, parameter_directions
 from .sensitivity_results import Sensitivities, Sensitivity
 from .tangent import TangentSolver
 
 
 def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
-    """Return derivatives of overlaps, losses and errors with respect to parameters, along the solution's branch.
+    """Return derivatives of overlaps, losses and errors with respect to parameters, along the branch of a solution.
 
     Args:
         solution: the solution.
-        *parameters: alpha or names of the model's parameters, arrays entry by entry; without any, all of them.
+        *parameters: names of parameters (alpha included), of which arrays are taken entry by entry; default: all.
 
     Raises:
-        InputError: an unknown parameter, or a failed solution.
-        NotConvergedError: 1 is an eigenvalue of the Jacobian (the branch ends or meets another one here), or the map
-            cannot be evaluated around the solution.
+        InputError: a parameter is unknown, or the solution is a failed one.
+        NotConvergedError: 1 is an eigenvalue of the Jacobian (the branch ends or meets another one here), or the
+            saddle-point map cannot be evaluated around the solution.
 
     Example:
         >>> moved = sf.sensitivities(sf.solve(sf.problem("ridge_regression", alpha=2)), "alpha")
@@ -48,21 +48,21 @@ def sensitivities(solution: Solution, *parameters: str) -> Sensitivities:
         found = []
         for direction in wanted:
             found.append(sensitivity(solution, direction))
-            task.advance(f"sensitivity to {direction.parameter_label}")
+            task.count_finished_step(f"sensitivity to {direction.parameter_label}")
     return Sensitivities(solution, tuple(found))
 
 
 def sensitivity(solution: Solution, direction: ParameterDirection) -> Sensitivity:
-    """Return the derivatives of a solution with respect to one number of its problem.
+    """Return the derivatives of a solution with respect to one parameter, or one entry of an array, of its problem.
 
-    Where the slope of the map cannot be computed they are differences of neighbouring solutions.
+    If the saddle-point map cannot be differentiated, they are difference quotients of neighbouring solutions.
 
     Args:
         solution: the solution.
-        direction: the number that changes.
+        direction: the parameter or entry.
 
     Raises:
-        NotConvergedError: 1 is an eigenvalue of the Jacobian, or neither method works.
+        NotConvergedError: 1 is an eigenvalue of the Jacobian, or neither method gives a derivative.
     """
     try:
         with progress_step(f"derivatives with respect to {direction.parameter_label}"):
@@ -80,22 +80,22 @@ def sensitivity(solution: Solution, direction: ParameterDirection) -> Sensitivit
 
 
 def _sensitivity_by_difference_quotient(solution: Solution, direction: ParameterDirection) -> Sensitivity | None:
-    """Return derivatives from solutions at a larger and a smaller value; None if one left the branch.
+    """Return derivatives from solutions at a larger and a smaller parameter value; None if one is on another branch.
 
-    Error bars are the changes by half the step.
+    Error bars are the changes of the derivatives when the step is halved.
     """
     size, _ = direction.difference_step_and_stencil(wide=True)
     slopes = []
     for width in (size, size / 2):
         try:
-            problems = [direction.problem_shifted_by(sign * width) for sign in (1, -1)]
+            problems = [direction.problem_with_shifted_parameter(sign * width) for sign in (1, -1)]
         except InputError:
             return None
         accuracy = min(solution.relative_error, 1e-4)
-        ends = [solve_unchecked(p, solution, accuracy=accuracy, globalise=False) for p in problems]
+        ends = [solve_without_branch_check(p, solution, accuracy=accuracy, globalise=False) for p in problems]
         if any(end.losses is None or end.branch != solution.branch for end in ends):
             return None
-        names = [each.name for each in observables_of_first_metric(solution.problem)]
+        names = [each.name for each in observables_without_extra_metrics(solution.problem)]
         packed = np.array(
             [
                 [*end.overlaps.pack(), end.training_loss, end.baseline_error, *(end.observed[n][0] for n in names)]

@@ -22,18 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sensitivity(ObservablesMixin, PresentableResult):
-    """Derivatives with respect to one number of a problem, each with an error bar.
+    """The derivatives of a solution with respect to one parameter or entry of an array, with error bars.
 
     Attributes:
-        parameter: its name; entries of an array count from 1, as A[1,2].
-        at: value of the parameter.
+        parameter: name of the parameter, or of an entry with indices from 1: A[1,2].
+        at: value of the parameter or entry.
         reached: overlaps of the solution.
-        overlaps, error_bars: derivatives dq, dV, dm, dtheta, dphi in the shape of the overlaps, and their error bars.
-            Where rotations of the student's columns are symmetries, without the part along them.
-        training_loss, baseline_error: derivatives (nan where the model has none); training_loss_error: error bar.
-        observed: derivative and error bar of each observable, by name; attributes, too, as `test_error` and
-            `test_error_error`. Of several metrics the first.
-        remaining: change in the last iteration, relative to the largest derivative of an overlap.
+        overlaps: derivatives of q, V, m, theta and phi, without the part that rotates the student's columns if such
+            rotations are symmetries.
+        error_bars: error bars of these derivatives.
+        training_loss: derivative of the training loss.
+        training_loss_error: error bar of this derivative.
+        baseline_error: derivative of the baseline error; nan if the model has none.
+        observed: derivative and error bar of each observable, by name; also attributes: `test_error`,
+            `test_error_error` (of the first metric).
+        remaining: change of the derivatives in the last iteration, relative to the largest of an overlap.
 
     Example:
         >>> moved = sf.sensitivities(sf.solve(sf.problem("ridge_regression", alpha=2)), "lambda")["lambda"]
@@ -59,17 +62,17 @@ class Sensitivity(ObservablesMixin, PresentableResult):
 
     @property
     def free_entropy(self) -> float:
-        """Return dPhi/dp = -de_t/dp (docs/theory.md (7.1)); `training_loss_error` is its error bar."""
+        """Return the derivative of the free entropy, minus that of the training loss (docs/theory.md (7.1))."""
         return -self.training_loss
 
     def of(self, observable: str) -> tuple[float, float]:
-        """Return derivative and error bar of an observable.
+        """Return the derivative of an observable and its error bar.
 
-        It is a loss or an error, q, V, m, theta (their |first entry|), an entry by its name in tables, or a trained
-        number.
+        The name may be a loss, an error, q, V, m or theta (absolute value of the first entry), an entry by its name in
+        tables, or a trained number.
 
         Raises:
-            InputError: no such observable; those that can be differentiated are listed.
+            InputError: there is no such observable; the message lists those that can be differentiated.
         """
         if observable in ("training_loss", "free_entropy"):
             return getattr(self, observable), self.training_loss_error
@@ -87,7 +90,7 @@ class Sensitivity(ObservablesMixin, PresentableResult):
 
 @dataclass(frozen=True, repr=False)
 class Sensitivities(PresentableResult):
-    """Sensitivities of one solution, by name: `found["lambda"].test_error`, `found["A[1,2]"].overlaps.theta`.
+    """Derivatives of one solution with respect to several parameters, by name: `found["lambda"].test_error`.
 
     Example:
         >>> moved = sf.sensitivities(sf.solve(sf.problem("ridge_regression", alpha=2)))
@@ -113,5 +116,5 @@ class Sensitivities(PresentableResult):
         return len(self.entries)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per parameter and a column per quantity that is differentiated."""
+        """Return a data frame of derivatives: one row per parameter, one column per differentiated quantity."""
         return presenting.to_frame(self)

@@ -24,8 +24,12 @@ from ..problems.overlaps import Conjugates, Overlaps, Sizes
 from ..problems.problem import Problem
 from ..problems.symmetry import StateSymmetry, symmetries_of_problem
 from ..saddle_point import observables
-from ..saddle_point.difference_jacobian import large_difference_steps, map_jacobian_by_differences, map_jacobian_by_rule
-from ..saddle_point.observables import Observable, observables_of_first_metric
+from ..saddle_point.difference_jacobian import (
+    large_difference_steps,
+    map_jacobian_by_differences,
+    map_jacobian_by_quadrature_rule,
+)
+from ..saddle_point.observables import Observable, observables_without_extra_metrics
 from ..saddle_point.state_map import SaddlePointMap
 from ..solving.solution import Solution
 from .direction import NARROW, WIDE, ParameterDirection
@@ -36,13 +40,13 @@ _ROUNDING = 2e-15  # of one value of the map, relative to its blocks
 
 @dataclass(frozen=True)
 class TangentOptions(AlgorithmOptions):
-    """Options of solving for the derivative of a fixed point.
+    """Options of solving the linear equation x = J x + dG/dp for the derivative x = du/dp of a fixed point u.
 
     Attributes:
-        max_iterations: largest number of iterations of x = J x + dG/dp.
-        max_shortenings: of a step of differences, by a factor of four each, where it leaves the domain of definition.
-        fine_nodes: nodes of the derivative of a test error.
-        coarse_nodes: the same where rules and replicates are compared.
+        max_iterations: largest number of iterations of this equation.
+        max_shortenings: how often a difference step that leaves the domain is divided by four.
+        fine_nodes: number of nodes for the derivative of a test error.
+        coarse_nodes: number of nodes for the same where quadrature rules or replicates are compared.
     """
 
     max_iterations: int = 12
@@ -53,7 +57,7 @@ class TangentOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class _TangentDerivatives:
-    """The derivatives by one rule or replicate: x = du/dp, of the training loss, and of observables, (k,)."""
+    """The derivatives of overlaps (x), training loss and observables by one quadrature rule or replicate."""
 
     x: np.ndarray
     loss: float
@@ -65,9 +69,11 @@ class TangentSolver:
     """A solver for the derivative x = du/dp of the overlaps at a solution.
 
     Attributes:
-        base: the solution's map, whose symmetry every step keeps.
-        matrix: an approximation of J.
-        wide, step, stencil: whether steps are wide; step and stencil of the differences.
+        base: saddle-point map of the solution, with the symmetry that x keeps.
+        matrix: an approximation of the Jacobian dG/du.
+        wide: whether difference steps are large, for maps that are not smooth.
+        step: step of the differences.
+        stencil: (multiple of the step, weight) of each point of the differences.
     """
 
     solution: Solution
@@ -80,57 +86,59 @@ class TangentSolver:
 
     @classmethod
     def from_solution(cls, solution: Solution, direction: ParameterDirection) -> TangentSolver:
-        """Return the solver for the derivative of a solution with respect to one number.
+        """Return the solver for the derivative of a solution with respect to one parameter or entry of an array.
 
-        Steps are wide where replicates or swapping minima make the map rough.
+        Difference steps are large for sampled quadrature rules and where minima of the loss swap: the map is rough.
 
         Args:
             solution: the solution.
-            direction: the number that changes.
+            direction: the parameter or entry.
 
         Raises:
-            InputError: the range of the number allows differences on neither side.
+            InputError: the range of the parameter allows differences on neither side.
         """
         rule, averages = solution.rule, solution.averages
         assert averages is not None
         swaps = not rule.in_x and averages.bistable > NEGLIGIBLE_JUMPS
         wide = rule.replicated or swaps
         step, stencil = direction.difference_step_and_stencil(wide)
-        symmetry, whole = _symmetry_of_both_problems(solution, direction.problem_shifted_by(step))
+        symmetry, whole = _symmetry_of_both_problems(solution, direction.problem_with_shifted_parameter(step))
         matrix = solution.jacobian if whole else None
         if matrix is None:
             overlaps = solution.overlaps
-            matrix = map_jacobian_by_rule(solution.problem, rule, overlaps.pack(), overlaps.sizes, symmetry=symmetry)
+            matrix = map_jacobian_by_quadrature_rule(
+                solution.problem, rule, overlaps.pack(), overlaps.sizes, symmetry=symmetry
+            )
         return cls(solution, direction, SaddlePointMap(solution.problem, rule, symmetry), matrix, wide, step, stencil)
 
     @cached_property
     def packed_overlaps(self) -> np.ndarray:
-        """Return the packed overlaps of the solution, (n,)."""
+        """Return the overlaps of the solution as one vector."""
         return self.solution.overlaps.pack()
 
     @cached_property
     def block_scales(self) -> np.ndarray:
-        """Return the block scales of the packed overlaps, (n,)."""
+        """Return the size of its block (q, V, m, ...) for every packed overlap of the solution."""
         return self.solution.overlaps.block_scales
 
     @property
-    def overlap_sizes(self) -> Sizes:
-        """Return the sizes (C, s, t, P) of the overlaps."""
+    def overlap_dimensions(self) -> Sizes:
+        """Return the numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers."""
         return self.solution.overlaps.sizes
 
     @cached_property
     def differentiated_observables(self) -> list[Observable]:
         """Return the observables that are differentiated in addition to overlaps and training loss."""
-        return observables_of_first_metric(self.solution.problem)
+        return observables_without_extra_metrics(self.solution.problem)
 
     def sensitivity_with_errors(self) -> Sensitivity:
-        """Return the derivatives and their error bars."""
+        """Return the derivatives of the solution and their error bars."""
         solution, losses = self.solution, self.solution.losses
         assert solution.conjugates is not None and losses is not None
         if solution.rule.replicated:
             best, (widths, loss_error, errors), remaining = self._derivatives_by_replicates()
         else:
-            best, (widths, loss_error, errors), remaining = self._derivatives_by_rules(solution.conjugates)
+            best, (widths, loss_error, errors), remaining = self._derivatives_by_quadrature_rules(solution.conjugates)
         observed = self._observable_derivatives(self.packed_overlaps, best.x, TangentOptions.current().fine_nodes)
         rounding = _ROUNDING / abs(self.step)
         errors = errors + np.abs(observed - best.observed)
@@ -140,9 +148,9 @@ class TangentSolver:
             at=self.direction.parameter_value,
             problem=solution.problem,
             reached=solution.overlaps,
-            overlaps=Overlaps.unpack(best.x, self.overlap_sizes),
+            overlaps=Overlaps.unpack(best.x, self.overlap_dimensions),
             error_bars=Overlaps.unpack(
-                widths + self._rounding_error_bound(rounding) + remaining * self.block_scales, self.overlap_sizes
+                widths + self._rounding_error_bound(rounding) + remaining * self.block_scales, self.overlap_dimensions
             ),
             training_loss=best.loss,
             training_loss_error=loss_error
@@ -155,10 +163,10 @@ class TangentSolver:
             remaining=remaining / size if size > 0 else 0.0,
         )
 
-    def _derivatives_by_rules(
+    def _derivatives_by_quadrature_rules(
         self, hats: Conjugates
     ) -> tuple[_TangentDerivatives, tuple[np.ndarray, float, np.ndarray], float]:
-        """Return derivatives, their error bars from other rules of the family, and the iteration error."""
+        """Return derivatives, their error bars by comparison with other quadrature rules, and the iteration error."""
         rule, averages = self.solution.rule, self.solution.averages
         assert averages is not None
         x, remaining = self._solve_tangent_equation(
@@ -169,25 +177,31 @@ class TangentSolver:
         losses = self.solution.losses
         assert losses is not None
 
-        def _unit_of_derivative(slope: float, value: float) -> float:
+        def _unit_of_observable_derivative(slope: float, value: float) -> float:
             return max(abs(slope), size * abs(value)) or 1.0
 
         values = (self.solution.observed[each.name][0] for each in self.differentiated_observables)
-        of_observed = np.array(list(map(_unit_of_derivative, best.observed, values)))
-        units = self.block_scales * (size or 1.0), _unit_of_derivative(best.loss, losses.training_loss), of_observed
+        of_observed = np.array(list(map(_unit_of_observable_derivative, best.observed, values)))
+        units = (
+            self.block_scales * (size or 1.0),
+            _unit_of_observable_derivative(best.loss, losses.training_loss),
+            of_observed,
+        )
 
-        def _compare_with_changed_rule(change: RuleChange) -> RuleComparison:
-            other, there = self._derivatives_by_other_rule(change(rule), x)
+        def _compare_with_changed_quadrature(change: RuleChange) -> RuleComparison:
+            other, there = self._derivatives_by_other_quadrature(change(rule), x)
             moved = other.x - x, np.array(other.loss - best.loss), other.observed - best.observed
             return RuleComparison(tuple(part / unit for part, unit in zip(moved, units, strict=True)), (there,))
 
-        known = compare_rules([rule], [averages], _compare_with_changed_rule, derivative=True)
+        known = compare_rules([rule], [averages], _compare_with_changed_quadrature, derivative=True)
         widths, loss_error, errors = (error_bar_from_comparisons(known, n) * unit for n, unit in enumerate(units))
         return best, (widths, float(loss_error), errors), remaining
 
-    def _derivatives_by_other_rule(self, rule: Rule, x: np.ndarray) -> tuple[_TangentDerivatives, SaddlePointAverages]:
-        """Return derivatives by another quadrature rule, and its channel averages at the solution."""
-        image, averages = self._image_with_averages(self.solution.problem, rule, self.packed_overlaps)
+    def _derivatives_by_other_quadrature(
+        self, rule: Rule, x: np.ndarray
+    ) -> tuple[_TangentDerivatives, SaddlePointAverages]:
+        """Return the derivatives by another quadrature rule, and the channel averages by that rule at the solution."""
+        image, averages = self._evaluate_map_and_averages(self.solution.problem, rule, self.packed_overlaps)
         there = self.packed_overlaps + self._newton_correction_of_gap(
             self.packed_overlaps, image - self.packed_overlaps
         )
@@ -195,13 +209,13 @@ class TangentSolver:
         return self._derivatives_at_overlaps(rule, there, own_x, self._conjugates_at_overlaps(rule, there)), averages
 
     def _derivatives_by_replicates(self) -> tuple[_TangentDerivatives, tuple[np.ndarray, float, np.ndarray], float]:
-        """Return mean derivatives over replicates, their error bars, and the iteration error."""
+        """Return derivatives averaged over replicates, error bars from their spread, and the iteration error."""
         rule = self.solution.rule
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
         x, remaining = self._solve_tangent_equation(
             rule, self.packed_overlaps, np.zeros_like(self.packed_overlaps), tolerance
         )
-        images, _ = self.base.replicate_images_with_averages(self.packed_overlaps, self.overlap_sizes)
+        images, _ = self.base.map_images_and_averages(self.packed_overlaps, self.overlap_dimensions)
         by_replicate = []
         for shift, own in zip(
             self._newton_correction_of_gap(self.packed_overlaps, images - self.packed_overlaps),
@@ -224,9 +238,9 @@ class TangentSolver:
     def _solve_tangent_equation(
         self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float
     ) -> tuple[np.ndarray, float]:
-        """Return x = du/dp by a quadrature rule, to a relative tolerance, and the error of x.
+        """Return the derivative x = du/dp of the overlaps by a quadrature rule, and its iteration error.
 
-        It ends where changes are no longer halved, after one attempt with a new Jacobian.
+        The iteration ends at the tolerance, or if changes are no longer halved even with a new Jacobian.
         """
         best, least, rate, refreshed = x, np.inf, 0.5, False
         for _ in range(TangentOptions.current().max_iterations):
@@ -246,33 +260,36 @@ class TangentSolver:
         return best, least * rate / (1 - rate)
 
     def _newton_correction_of_gap(self, u: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        """Return (I - J)^{-1} gap."""
-        return self.base.newton_correction(self.matrix, u, gap, self.overlap_sizes)
+        """Return the Newton correction (I - dG/du)^{-1} gap of a residual `gap`."""
+        return self.base.newton_correction(self.matrix, u, gap, self.overlap_dimensions)
 
-    def _image_with_averages(
+    def _evaluate_map_and_averages(
         self, problem: Problem, rule: Rule, u: np.ndarray
     ) -> tuple[np.ndarray, SaddlePointAverages]:
-        """Return G(u) with the symmetry of the solution imposed, and the channel averages at u."""
-        overlaps, there = Overlaps.unpack(u, self.overlap_sizes), SaddlePointMap(problem, rule)
+        """Return the saddle-point map G(u), with the symmetry of the solution imposed, and the averages at u."""
+        overlaps, there = Overlaps.unpack(u, self.overlap_dimensions), SaddlePointMap(problem, rule)
         averages = there.channel_averages(overlaps)
         return self.base.impose_symmetry_on_image(
-            u, there.image_from_channel_averages(overlaps, averages.means), self.overlap_sizes
+            u, there.image_from_channel_averages(overlaps, averages.means), self.overlap_dimensions
         ), averages
 
     def _conjugates_at_overlaps(self, rule: Rule, u: np.ndarray) -> Conjugates:
-        """Return the conjugates (docs/theory.md (5.2) to (5.5)) at packed overlaps, averaged over replicates."""
-        overlaps, there = Overlaps.unpack(u, self.overlap_sizes), SaddlePointMap(self.solution.problem, rule)
+        """Return the conjugates of packed overlaps (docs/theory.md (5.2) to (5.5)), averaged over replicates."""
+        overlaps, there = Overlaps.unpack(u, self.overlap_dimensions), SaddlePointMap(self.solution.problem, rule)
         return there.conjugates_at_overlaps(overlaps, there.channel_averages(overlaps).means)
 
     def _jacobian_by_differences(self, rule: Rule, u: np.ndarray) -> np.ndarray:
         """Return dG/du by differences, to replace an approximate Jacobian that does not contract."""
         there = SaddlePointMap(self.solution.problem, rule, self.base.symmetry)
         return map_jacobian_by_differences(
-            there, u, self.overlap_sizes, large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW)
+            there,
+            u,
+            self.overlap_dimensions,
+            large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW),
         )
 
-    def _derivative_along_tangent(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
-        """Return d value(s)/ds at s = 0, by steps that keep p and u + s x close and in the domain of definition."""
+    def _differentiate_along_tangent(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
+        """Return the derivative of `value(s)` at s = 0 by differences, with steps shortened to stay in the domain."""
         limits = large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW) * self.block_scales
         excess = float(np.max(np.abs(self.step * x) / limits))
         step = self.step / 2 ** max(0, int(np.ceil(np.log2(max(excess, 1.0)))))
@@ -283,62 +300,66 @@ class TangentSolver:
         raise DomainError("the solution is too close to the edge of the domain of definition to take differences")
 
     def _map_derivative_along_tangent(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return d G(u + s x; p + s)/ds = J x + dG/dp."""
-        shifted = self.direction.problem_shifted_by
-        return self._derivative_along_tangent(x, lambda s: self._image_with_averages(shifted(s), rule, u + s * x)[0])
+        """Return J x + dG/dp, the derivative in s of the map G at overlaps u + s x and parameter p + s."""
+        shifted = self.direction.problem_with_shifted_parameter
+        return self._differentiate_along_tangent(
+            x, lambda s: self._evaluate_map_and_averages(shifted(s), rule, u + s * x)[0]
+        )
 
     def _derivatives_at_overlaps(
         self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates
     ) -> _TangentDerivatives:
-        """Return the derivatives of training loss and observables for x = du/dp at u."""
-        overlaps = Overlaps.unpack(u, self.overlap_sizes)
+        """Return the derivatives of training loss and observables, given the derivative x = du/dp of the overlaps."""
+        overlaps = Overlaps.unpack(u, self.overlap_dimensions)
 
-        def training_loss_at(s: float) -> float:
-            """Return the training loss at fixed overlaps and conjugates, where Phi is stationary."""
-            there = self.direction.problem_shifted_by(s)
+        def training_loss_after_shift(s: float) -> float:
+            """Return the training loss at parameter p + s with the overlaps of p, where it is stationary in them."""
+            there = self.direction.problem_with_shifted_parameter(s)
             return observables.free_entropy_and_losses(
                 there, overlaps, hats, rule.averages(there, overlaps)
             ).training_loss
 
         of_observables = self._observable_derivatives(u, x, TangentOptions.current().coarse_nodes)
         return _TangentDerivatives(
-            x, float(self._derivative_along_tangent(np.zeros_like(x), training_loss_at)), of_observables
+            x, float(self._differentiate_along_tangent(np.zeros_like(x), training_loss_after_shift)), of_observables
         )
 
     def _observable_derivatives(self, u: np.ndarray, x: np.ndarray, budget: float) -> np.ndarray:
-        """Return the derivatives of `differentiated_observables`, (k,), test errors over about `budget` nodes."""
+        """Return the derivatives of `differentiated_observables`; test errors use about `budget` quadrature nodes."""
 
         def derivative_of_observable(observable: Observable) -> float:
-            rule = observable.rule_for_budget(Overlaps.unpack(u, self.overlap_sizes), budget)
+            rule = observable.rule_with_node_budget(Overlaps.unpack(u, self.overlap_dimensions), budget)
 
-            def observable_value_at(s: float) -> float:
-                there = Overlaps.unpack(u + s * x, self.overlap_sizes)
-                return replace(observable, problem=self.direction.problem_shifted_by(s)).value_by_rule(there, rule)
+            def observable_after_shift(s: float) -> float:
+                there = Overlaps.unpack(u + s * x, self.overlap_dimensions)
+                return replace(
+                    observable, problem=self.direction.problem_with_shifted_parameter(s)
+                ).value_by_quadrature_rule(there, rule)
 
-            return float(self._derivative_along_tangent(x, observable_value_at))
+            return float(self._differentiate_along_tangent(x, observable_after_shift))
 
         return np.array([derivative_of_observable(each) for each in self.differentiated_observables])
 
     def _baseline_derivative(self) -> float:
-        """Return d(baseline error)/dp (docs/theory.md (7.7)); nan without a baseline, 0 along alpha."""
+        """Return the derivative of the baseline error (docs/theory.md (7.7)): nan without a baseline, 0 in alpha."""
         if not self.solution.problem.solver.metric_functions.HAS_BASELINE:
             return np.nan
         if self.direction.name == "alpha":
             return 0.0  # the baseline does not depend on samples
-        fixed, shifted = np.zeros_like(self.packed_overlaps), self.direction.problem_shifted_by
-        return float(self._derivative_along_tangent(fixed, lambda s: observables.baseline_error(shifted(s))))
+        fixed, shifted = np.zeros_like(self.packed_overlaps), self.direction.problem_with_shifted_parameter
+        return float(self._differentiate_along_tangent(fixed, lambda s: observables.baseline_error(shifted(s))))
 
     def _rounding_error_bound(self, noise: float) -> np.ndarray:
-        """Return a bound, (n,), of the error of x = du/dp by rounding errors of the map."""
+        """Return a bound of the error of each component of x = du/dp due to rounding errors of the map."""
         return np.abs(self._newton_correction_of_gap(self.packed_overlaps, np.diag(noise * self.block_scales))).sum(
             axis=0
         )
 
 
 def _symmetry_of_both_problems(solution: Solution, moved: Problem) -> tuple[StateSymmetry, bool]:
-    """Return the symmetry common to the solution and the changed problem, and whether nothing was lost.
+    """Return the symmetry that solution and changed problem share, and whether it is all of the solution's.
 
-    An entry of a matrix may break the symmetry of tokens; overlaps that vanish by symmetry then become nonzero.
+    A change of one entry of a matrix may break the symmetry of tokens; then overlaps that vanish become nonzero.
     """
     own = solution.symmetry or StateSymmetry()
     kept = tuple(exchange for exchange in own.exchanges if exchange in symmetries_of_problem(moved))

@@ -17,7 +17,7 @@ from ..branches.curve_results import Curve
 from ..branches.grid import check_parameter_grid
 from ..problems.problem import Problem, require_problem, stored_parameter_name
 from .minimum import ObservableMinimumSearch, describe_observable_in_words, resolve_objective_name
-from .tuning import Optimum, refined_optimum_of_candidate, tune
+from .tuning import Optimum, refine_candidate_to_optimum, tune
 
 if TYPE_CHECKING:
     import pandas
@@ -29,7 +29,9 @@ class TunedCurve(TextResult, DatasetResult):
     """The best value of one parameter at every value of another parameter.
 
     Attributes:
-        over: the parameter along the curve; optima: in its ascending order; missing: values without an optimum.
+        over: name of the parameter along the curve.
+        optima: optima in ascending order of that parameter.
+        missing: values of that parameter without an optimum.
         notes: sentences on lower minima that full scans found, but following the minimum did not.
         interrupted: whether the user ended it; finished optima are kept.
         out_of_time: whether a time limit ended it; values not reached are among the missing ones.
@@ -50,26 +52,26 @@ class TunedCurve(TextResult, DatasetResult):
 
     @property
     def curve(self) -> Curve:
-        """Return the solutions as a curve of the branch."""
+        """Return the solutions at the optima as a `Curve`."""
         name = self.optima[0].branch if self.optima else ""
         return Curve(self.over, name, tuple(optimum.solution for optimum in self.optima), (None, None))
 
     @property
     def values(self) -> np.ndarray:
-        """Return the values of the second parameter, ascending, without missing ones, (N,)."""
+        """Return the values of the parameter along the curve at which there is an optimum, ascending."""
         return self.curve.values
 
     @property
     def success(self) -> bool:
-        """Return whether an optimum was found, with success, at every value."""
+        """Return whether a converged optimum was found at every value of the parameter along the curve."""
         return not self.missing and all(optimum.success for optimum in self.optima)
 
     def to_xarray(self, stability: bool = True) -> xarray.Dataset:
-        """Return a dataset of the curve with best_NAME, best_NAME_error, optimum (kind) and optimum_status."""
+        """Return an xarray Dataset of the solutions and of the tuned parameter, with error bar, kind and status."""
         return presenting.to_dataset(self, stability)
 
     def to_pandas(self, stability: bool = True) -> pandas.DataFrame:
-        """Return the dataset as a data frame with one row per value."""
+        """Return the dataset of `to_xarray` as a data frame with one row per value."""
         return presenting.to_frame(self.to_xarray(stability))
 
 
@@ -89,7 +91,7 @@ def tuned_curve(
     points: int | None = None,
     **ranges: Any,
 ) -> TunedCurve:
-    """Return the best value of a parameter as a function of another one, as lambda*(alpha).
+    """Return the best value of a parameter as a function of another one, for example lambda*(alpha).
 
     The first and the last value are scanned in full (see `tune`); between them the minimum is followed from its
     neighbour, with a full scan where that fails. If a scan finds a lower minimum, `notes` reports it.
@@ -101,10 +103,10 @@ def tuned_curve(
         on: name of the start of the branch.
         bracket: interval to search, as for `tune`.
         accuracy: error bar of the best value, as for `tune`.
-        seed: seed of sampled rules.
-        over: the second parameter.
-        values: its grid; or give `alpha=(0.5, 4, 8)` directly.
-        on_point: called with every optimum, as it is found. Ctrl-C after the first keeps those found.
+        seed: seed of the sampled quadrature rules.
+        over: name of the second parameter.
+        values: grid of the second parameter; or give name and grid together, as alpha=(0.5, 4, 8).
+        on_point: called with every optimum when it is found. Ctrl-C after the first keeps those found.
         integrator: name of the quadrature rule, as for `solve`.
         points: size of the quadrature rule, as for `solve`.
         **ranges: a grid by the name of its parameter.
@@ -128,8 +130,10 @@ def tuned_curve(
     problem, minimise = resolve_objective_name(problem, minimise)
     problems = [problem.with_(**{over: value}) for value in grid]
     if bracket is None:  # the same for all of the curve
-        search = ObservableMinimumSearch.from_arguments(problems[0], parameter, minimise, on, None, accuracy, seed)
-        bracket = (search.value_at_coordinate(search.low), search.value_at_coordinate(search.high))
+        search = ObservableMinimumSearch.search_from_arguments(
+            problems[0], parameter, minimise, on, None, accuracy, seed
+        )
+        bracket = (search.parameter_at_coordinate(search.low), search.parameter_at_coordinate(search.high))
     options: dict[str, Any] = {"minimise": minimise, "on": on, "bracket": bracket, "accuracy": accuracy, "seed": seed}
     options |= {"integrator": integrator, "points": points}
     optima: dict[float, Optimum] = {}
@@ -158,8 +162,8 @@ def tuned_curve(
                 optima[value] = optimum
             tried.append(value)
             if late:
-                raise TimeLimitError("the time limit ended the scan of a value")
-            task.advance(f"{over} = {value:.4g}")
+                raise TimeLimitError(f"the time limit ended the scan at {over} = {value:.4g}")
+            task.count_finished_step(f"{over} = {value:.4g}")
     if early.interrupted and not optima:
         raise KeyboardInterrupt
     if early.out_of_time and not optima:
@@ -171,7 +175,7 @@ def tuned_curve(
 def _describe_lower_minimum_of_scan(
     over: str, value: float, followed: Optimum | None, scanned: Optimum | None
 ) -> list[str]:
-    """Return a sentence if a full scan found a better optimum than the followed one, in a list."""
+    """Return a list with one sentence if a full scan found a lower minimum than following did; otherwise empty."""
     if scanned is None or followed is None:
         return []
     sign, better = (-1, "higher") if scanned.minimise.startswith("-") else (1, "lower")
@@ -181,35 +185,37 @@ def _describe_lower_minimum_of_scan(
     shown = describe_observable_in_words(scanned.problem, scanned.minimise)
     return [
         f"{over} = {value:g}: a {better} value of {shown} than at the optimum followed to there "
-        f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the best one changes "
-        "place along the curve"
+        f"({scanned.parameter.rstrip('_')} = {followed.value:.6g}) is at {scanned.value:.6g}; the optimum jumps "
+        "along the curve"
     ]
 
 
 def _follow_minimum(problem: Problem, parameter: str, last: Optimum, options: dict[str, Any]) -> Optimum | None:
-    """Return the minimum near that of a neighbouring problem; None if it cannot be followed."""
+    """Return the minimum near that of a neighbouring parameter value; None if it cannot be followed."""
     if last.kind != "minimum":
         return None
-    search = ObservableMinimumSearch.from_arguments(problem, parameter, **options)
+    search = ObservableMinimumSearch.search_from_arguments(problem, parameter, **options)
     near = problem.with_(**{search.branch.parameter: last.value})
     search.branch.solve_from_overlaps(last.value, last.solution.overlaps)
     try:
-        point = search.require_branch_at(search.coordinate_of_value(near.value_of(search.branch.parameter)))
-        width = 0.03 * search.interval_length
+        point = search.require_point_on_branch(
+            search.coordinate_of_parameter(near.value_of_parameter(search.branch.parameter))
+        )
+        width = 0.03 * search.search_interval_length
         left = right = point
         while not left.slope < 0 <= right.slope:
             if point.slope < 0:
                 left, coordinate = right, min(search.high, right.coordinate + width)
-                right = search.require_branch_at(coordinate)
+                right = search.require_point_on_branch(coordinate)
             else:
                 right, coordinate = left, max(search.low, left.coordinate - width)
-                left = search.require_branch_at(coordinate)
+                left = search.require_point_on_branch(coordinate)
             if coordinate in (search.low, search.high) and not left.slope < 0 <= right.slope:
                 return None
-            if ObservableMinimumSearch.slopes_contradict_values(left, right):
+            if ObservableMinimumSearch.are_slopes_inconsistent_with_values(left, right):
                 return None
             width *= 2
-        rough = search.find_root_of_slope(left, right, lambda: None, 1e-3 * search.interval_length)
-        return refined_optimum_of_candidate(search, options["accuracy"], "minimum", rough, lambda: None)
+        rough = search.find_root_of_slope(left, right, lambda: None, 1e-3 * search.search_interval_length)
+        return refine_candidate_to_optimum(search, options["accuracy"], "minimum", rough, lambda: None)
     except NotConvergedError:
         return None

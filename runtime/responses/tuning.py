@@ -24,7 +24,7 @@ from ..problems.problem import Problem, require_problem
 from ..solving.solution import Solution
 from .direction import ParameterDirection
 from .joint_tuning import JointOptimum, tune_jointly
-from .minimum import Candidate, ObservableMinimumSearch, ScannedPoint, describe_extremum, resolve_objective_name
+from .minimum import ObservableMinimumSearch, OptimumCandidate, ScannedPoint, describe_extremum, resolve_objective_name
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,14 +32,16 @@ class Optimum(PresentableResult):
     """The value of a parameter at which an observable is least on a branch.
 
     Attributes:
-        minimise: name of the observable, with a minus where it is maximised.
-        value, error: value of the parameter and its error bar (nan unless kind is minimum).
-        kind: kind as of `Candidate`, or tried (the best of the values tried, if the time ended).
+        minimise: name of the observable; a minus sign before it means that it is maximised.
+        value: value of the parameter.
+        error: error bar of the value; nan unless `kind` is minimum.
+        kind: minimum, lower_end, upper_end, branch_end or jump; tried (best value so far) if the time ended.
         status: converged; accuracy_not_reached; time_limit; edge, if the least value is at an end of the interval that
             was searched and is not the end of the parameter's range, so that there may be lower ones
             beyond; branch_end, if it is where the branch ends or jumps.
-        observed, observed_error: the observable there.
-        others: the other candidates, lowest first.
+        observed: value of the observable.
+        observed_error: error bar of the observable.
+        others: other local minima, ends and jumps, lowest first.
 
     Example:
         >>> best = sf.tune(sf.problem("ridge_regression", alpha=2, Delta=0.25), "lambda", bracket=(0.01, 1))
@@ -58,18 +60,18 @@ class Optimum(PresentableResult):
     observed: float
     observed_error: float
     solution: Solution
-    others: tuple[Candidate, ...] = ()
+    others: tuple[OptimumCandidate, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict)
     error_kind: str = "estimated"
 
     @property
     def success(self) -> bool:
-        """Return whether the optimum is a minimum to the accuracy, or an end of the parameter's range."""
+        """Return whether the search converged: to an accurate minimum, or to an end of the parameter's range."""
         return self.status == "converged"
 
     @property
     def advice(self) -> str:
-        """Return a sentence on the status and on what to try next; empty if the search converged."""
+        """Return a sentence that explains the status and says what to try next; empty if the search converged."""
         shown = f"{self.parameter.rstrip('_')} = {self.value:.6g}"
         best = describe_extremum(self.problem, self.minimise)
         return {
@@ -105,8 +107,8 @@ def tune(
 
     Args:
         problem: the problem at any value of the parameter.
-        parameter: as lambda, omega, sigma, alpha or another one of the model; all entries of a vector are equal.
-            Several in a list are tuned together.
+        parameter: name of the parameter, for example lambda, omega or alpha (all entries of a vector are equal), or a
+            list of names that are tuned together.
         minimise: training_loss, free_entropy, test_error or the name of one of several metrics, baseline_error, q, V,
             m, theta for |first entry|, an entry as tables name it, or a trained number; with a minus, as -theta, it is
             maximised.
@@ -114,7 +116,7 @@ def tune(
         bracket: interval to search; default three decades on both sides of a positive parameter's value, or all of a
             bounded one's range. Of several parameters by name, {"lambda": (0.1, 1)}.
         accuracy: error bar, relative to the parameter where it is searched logarithmically (positive ones).
-        seed: seed of sampled rules.
+        seed: seed of the sampled quadrature rules.
         start: overlaps of the branch at the problem's own value, to start from (of one parameter).
         integrator: name of the quadrature rule, as for `solve`.
         points: size of the quadrature rule, as for `solve`.
@@ -133,7 +135,9 @@ def tune(
     chosen: dict[str, Any] = {"integrator": integrator, "points": points}
     if not isinstance(parameter, str):
         if start is not None or not (bracket is None or isinstance(bracket, Mapping)):
-            raise InputError("to tune several parameters give intervals by name, as {'lambda': (0.1, 1)}, and no start")
+            raise InputError(
+                "to tune several parameters give intervals by name, as {'lambda': (0.1, 1)}; leave start out"
+            )
         common: dict[str, Any] = {"minimise": minimise, "on": on, "accuracy": accuracy, "seed": seed}
         return tune_jointly(problem, parameter, bracket=bracket, **common, **chosen, **options)
     if options or isinstance(bracket, Mapping):
@@ -141,24 +145,26 @@ def tune(
         if near := did_you_mean_hint(name, ["minimise", "bracket", "accuracy", "start", "points", "integrator"]):
             raise InputError(f"tune has no option {name!r}{near}")
         raise InputError(
-            f"tune of one parameter takes no {name or 'interval by name'!r}, which goes with several in a list"
+            f"tune of one parameter takes no {name or 'interval by name'!r}: it is for a list of several parameters"
         )
     problem.require_zero_temperature("parameters are tuned")
     problem, minimise = resolve_objective_name(problem, minimise)
-    search = ObservableMinimumSearch.from_arguments(problem, parameter, minimise, on, bracket, accuracy, seed, **chosen)
+    search = ObservableMinimumSearch.search_from_arguments(
+        problem, parameter, minimise, on, bracket, accuracy, seed, **chosen
+    )
     if start is not None:
-        search.branch.solve_from_overlaps(problem.value_of(search.branch.parameter), start)
+        search.branch.solve_from_overlaps(problem.value_of_parameter(search.branch.parameter), start)
     with progress_bar(f"tuning {parameter}", None) as task:
 
         def report_progress() -> None:
             if search.known:
                 last = list(search.known.values())[-1]
                 value = format_value_with_error(search.objective_sign * last.observed, last.observed_error)
-                task.advance(
+                task.count_finished_step(
                     f"tuning {parameter}: {search.observable_description} {value} at {parameter} = {last.value:.5g}"
                 )
             else:
-                task.advance()
+                task.count_finished_step()
 
         try:
             return _find_best_candidate(search, accuracy, report_progress)
@@ -167,11 +173,11 @@ def tune(
                 raise
             point = min(search.known.values(), key=lambda point: point.observed)
             evidence = {"scanned": len(search.known), "logarithmic": search.logarithmic}
-            return _optimum_at_point(search, point, "tried", "time_limit", evidence)
+            return _optimum_at_solved_point(search, point, "tried", "time_limit", evidence)
 
 
 def _find_best_candidate(search: ObservableMinimumSearch, accuracy: float, tick: Any) -> Optimum:
-    """Return the lowest of all minima, interval ends and jumps of the branch."""
+    """Return the candidate of lowest value among all minima, interval ends and jumps of the branch, and the others."""
     parts, jumps = search.scan_interval(tick)
     all_points = [point for part in parts for point in part]
     if all(abs(point.slope) <= point.slope_error for point in all_points):
@@ -185,7 +191,7 @@ def _find_best_candidate(search: ObservableMinimumSearch, accuracy: float, tick:
             if left.slope < 0 <= right.slope:
                 # To the accuracy of the scan, which is enough to compare candidates.
                 candidates.append(
-                    ("minimum", search.find_root_of_slope(left, right, tick, 1e-3 * search.interval_length))
+                    ("minimum", search.find_root_of_slope(left, right, tick, 1e-3 * search.search_interval_length))
                 )
         for point, outward, edge in ((part[0], -1, search.low), (part[-1], 1, search.high)):
             if outward * point.slope >= 0:
@@ -196,31 +202,31 @@ def _find_best_candidate(search: ObservableMinimumSearch, accuracy: float, tick:
             candidates.append((name if at_edge else "jump" if at_jump else "branch_end", point))
     candidates.sort(key=lambda item: item[1].observed)
     others = tuple(
-        Candidate(kind, point.value, search.objective_sign * point.observed, point.observed_error)
+        OptimumCandidate(kind, point.value, search.objective_sign * point.observed, point.observed_error)
         for kind, point in candidates[1:]
     )
-    return refined_optimum_of_candidate(search, accuracy, *candidates[0], tick, others, scanned=len(all_points))
+    return refine_candidate_to_optimum(search, accuracy, *candidates[0], tick, others, scanned=len(all_points))
 
 
-def refined_optimum_of_candidate(
+def refine_candidate_to_optimum(
     search: ObservableMinimumSearch,
     accuracy: float,
     kind: str,
     point: ScannedPoint,
     tick: Any,
-    others: tuple[Candidate, ...] = (),
+    others: tuple[OptimumCandidate, ...] = (),
     **evidence: Any,
 ) -> Optimum:
-    """Return a candidate as an optimum; a minimum is refined to the accuracy.
+    """Return the optimum at a candidate, after refining it to the accuracy if it is a minimum.
 
     Args:
-        search: the search.
+        search: the search that found the candidate.
         accuracy: error bar of the coordinate.
-        kind: kind of the candidate.
-        point: the candidate.
+        kind: kind of the candidate: minimum, lower_end, upper_end, branch_end or jump.
+        point: solved point of the candidate.
         tick: function that reports progress.
         others: the other candidates.
-        **evidence: further evidence of the result.
+        **evidence: further entries of `Optimum.evidence`.
     """
     error = np.nan
     if kind == "minimum":
@@ -240,19 +246,19 @@ def refined_optimum_of_candidate(
     else:
         status = "branch_end"
     evidence |= {"logarithmic": search.logarithmic, "integrator": point.solution.rule.rule_description()}
-    return _optimum_at_point(search, point, kind, status, evidence, error, others)
+    return _optimum_at_solved_point(search, point, kind, status, evidence, error, others)
 
 
-def _optimum_at_point(
+def _optimum_at_solved_point(
     search: ObservableMinimumSearch,
     point: ScannedPoint,
     kind: str,
     status: str,
     evidence: dict[str, Any],
     error: float = np.nan,
-    others: tuple[Candidate, ...] = (),
+    others: tuple[OptimumCandidate, ...] = (),
 ) -> Optimum:
-    """Return the result of the search at a solved point."""
+    """Return the `Optimum` of a search at a solved point."""
     return Optimum(
         problem=search.branch.problem,
         parameter=search.branch.parameter,

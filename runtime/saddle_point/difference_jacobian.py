@@ -17,16 +17,16 @@ from .state_map import SaddlePointMap
 def jacobian_by_differences(
     function: Callable[[np.ndarray], np.ndarray], z: np.ndarray, steps: np.ndarray, here: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the Jacobian (n, len(z)) by central differences, one-sided if one side lies outside the domain.
+    """Return the Jacobian of a vector function by central differences, one-sided at the edge of its domain.
 
     Args:
-        function: z -> (n,).
+        function: the function of a vector z that returns a vector.
         z: point at which the Jacobian is taken.
-        steps: one for each component of z.
-        here: the function at z, for one-sided differences, which suffice for small steps of smooth functions.
+        steps: difference step for each component of z.
+        here: value of the function at z, if one-sided differences suffice (small steps of smooth functions).
 
     Raises:
-        DomainError, InputError: both sides lie outside.
+        DomainError: both sides lie outside the domain of the function (or InputError, as the function raises it).
     """
     columns = []
     for shift, step in zip(np.diag(steps), steps, strict=True):
@@ -55,19 +55,19 @@ def map_jacobian_by_differences(
     step: float | np.ndarray = 1e-4,
     one_sided: bool = False,
 ) -> np.ndarray:
-    """Return dG/du by differences, with smaller steps close to the boundary of the domain.
+    """Return the Jacobian dG/du of a saddle-point map by differences, with smaller steps close to the domain boundary.
 
-    If the map has a symmetry, differences are taken along invariant directions; orthogonally the result is zero.
+    If the map has a symmetry, differences are taken along symmetric directions; in the others the result is zero.
 
     Args:
         state_map: the saddle-point map G.
         u: packed overlaps, (n,).
-        sizes: sizes (C, s, t, P) of the overlaps.
-        step: relative to the block scales, one or one per component, (n,).
-        one_sided: whether to use one-sided differences, at half the cost, for smooth maps and small steps.
+        sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
+        step: difference step relative to the sizes of q, V, m, ...: one number, or one per component of u.
+        one_sided: whether to use one-sided differences, at half the cost, which smooth maps allow with small steps.
 
     Raises:
-        DomainError: even steps of 1e-5 of the given ones leave the domain.
+        DomainError: even steps that are 1e-5 of the given ones leave the domain.
     """
     scales = block_scales(u, sizes)
     steps = np.broadcast_to(step, u.shape)
@@ -85,7 +85,7 @@ def map_jacobian_by_differences(
             return _directional_derivative(along, size / 10, least)
 
     matrix = np.zeros((len(u), len(u)))
-    for along in state_map.symmetry.invariant_directions(sizes, len(u)):
+    for along in state_map.symmetry.basis_of_invariant_states(sizes, len(u)):
         i = int(np.argmax(along != 0))
         size = steps[i] * scales[i]
         matrix += np.outer(_directional_derivative(along, size, 1e-5 * size), along / (along @ along))
@@ -95,7 +95,7 @@ def map_jacobian_by_differences(
 COARSE_NODES, FINE_NODES = Sobol(10, 4), Sobol(12, 8)  # nodes for the Jacobian of a sampled map: few, and more accurate
 
 
-def map_jacobian_by_rule(
+def map_jacobian_by_quadrature_rule(
     problem: Problem,
     rule: Rule,
     u: np.ndarray,
@@ -103,43 +103,43 @@ def map_jacobian_by_rule(
     sample: Rule = COARSE_NODES,
     symmetry: StateSymmetry = NO_SYMMETRY,
 ) -> np.ndarray:
-    """Return dG/du by differences, with the rule and steps of `difference_rule_and_steps`.
+    """Return the Jacobian dG/du of a problem's saddle-point map by differences that suit its quadrature rule.
 
     Args:
         problem: the problem of the map.
         rule: quadrature rule of the map.
         u: packed overlaps, (n,).
-        sizes: sizes (C, s, t, P) of the overlaps.
-        sample: nodes used if the rule is sampled.
+        sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
+        sample: quadrature rule that is used instead if the rule is a sampled one.
         symmetry: symmetry of the state.
     """
-    used, steps, one_sided = difference_rule_and_steps(problem, rule, Overlaps.unpack(u, sizes), sample)
+    used, steps, one_sided = quadrature_rule_and_difference_steps(problem, rule, Overlaps.unpack(u, sizes), sample)
     return map_jacobian_by_differences(SaddlePointMap(problem, used, symmetry), u, sizes, steps, one_sided)
 
 
-def difference_rule_and_steps(
+def quadrature_rule_and_difference_steps(
     problem: Problem, rule: Rule, overlaps: Overlaps, sample: Rule = COARSE_NODES
 ) -> tuple[Rule, np.ndarray, bool]:
-    """Return rule, steps (in block scales, (n,)) and whether one-sided differences suffice for dG/du.
+    """Return a quadrature rule, difference steps and whether these may be one-sided, to compute the Jacobian dG/du.
 
-    Steps are small for smooth rules. A sampled map jumps where the minimum of a node swaps: it takes large steps over
-    fewer nodes, so that many nodes swap within a step.
+    Steps are relative to the sizes of q, V, m, ..., and small for smooth rules. By sampled rules the map jumps where
+    the loss minimum of a node swaps: steps are large, with fewer nodes, so that many nodes swap within a step.
 
     Args:
         problem: the problem of the map.
         rule: quadrature rule of the map.
         overlaps: overlaps where the Jacobian is taken.
-        sample: nodes used if the rule is sampled.
+        sample: quadrature rule that is used instead if the rule is a sampled one.
     """
     rule, step, one_sided = rule.rule_for_numerical_jacobian(problem, sample)
     return rule, large_difference_steps(overlaps) if step is None else step * student_column_scales(overlaps), one_sided
 
 
 def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
-    """Return large difference steps relative to the block scales, (n,), proportional to the scale of each column.
+    """Return difference steps for maps that are not smooth: one per overlap, proportional to the scale of its column.
 
-    Steps of q are at most a tenth of its smallest eigenvalue (columns normalised), as the map is strongly nonlinear
-    beyond: query and key of untied attention, for one, are nearly the same.
+    They are relative to the sizes of q, V, m, ... Steps of q are at most a tenth of its smallest eigenvalue (of
+    normalised columns), beyond which the map is strongly nonlinear.
 
     Args:
         overlaps: overlaps where differences are taken.

@@ -13,17 +13,17 @@ from ..problems.reduced import make_q_positive_definite
 _ROUNDING = 1e-14  # of eigenvalues relative to the largest: smaller ones count as zero
 
 
-def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return u + move, changed so that V and q - theta rho*^(-1) theta^T stay positive definite.
+def take_step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """Return the overlaps u after a step, which is reduced so that V and the conditional covariance stay positive.
 
-    Both matrices may be far smaller than q: if weights are nearly the teacher's, a linear step leaves the domain long
-    before the linearisation fails.
+    The conditional covariance q - theta rho*^(-1) theta^T and V may be far smaller than q, if weights are nearly the
+    teacher's; a linear step then leaves the domain long before the linearisation fails.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         u: packed overlaps, (n,).
-        move: the step, (n,).
-        sizes: sizes (C, s, t, P) of the overlaps.
+        move: the step, shape (n,).
+        sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
     """
     here, change = Overlaps.unpack(u, sizes), Overlaps.unpack(move, sizes)
     theta, left = here.theta + change.theta, conditional_covariance(problem, here)
@@ -35,8 +35,8 @@ def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes:
     )
     moved = replace(
         here,
-        q=_update_keeping_positive_definite(left, d_left) + project_on_teacher(problem, theta),
-        V=_update_keeping_positive_definite(here.V, change.V),
+        q=_update_positive_definite_matrices(left, d_left) + project_on_teacher(problem, theta),
+        V=_update_positive_definite_matrices(here.V, change.V),
         m=here.m + change.m,
         theta=theta,
         phi=here.phi + change.phi,
@@ -45,31 +45,31 @@ def step_within_domain(problem: Problem, u: np.ndarray, move: np.ndarray, sizes:
 
 
 def project_on_teacher(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """Return theta rho*^(-1) theta^T, (C, s, s), the part of q explained by the teacher's fields.
+    """Return theta rho*^(-1) theta^T, the part of q that the teacher's fields explain, for every (token, cluster) pair.
 
     Args:
-        problem: the problem that the overlaps belong to.
-        theta: (C, s, t).
+        problem: the problem that has these overlaps.
+        theta: overlap with the teacher, one (s, t) matrix per (token, cluster) pair.
     """
     product: np.ndarray = theta @ np.linalg.inv(problem.law.rho_star) @ theta.transpose(0, 2, 1)
     return product
 
 
 def conditional_covariance(problem: Problem, overlaps: Overlaps) -> np.ndarray:
-    """Return D = q - theta rho*^(-1) theta^T, the covariance of the fields given the teacher's, (C, s, s).
+    """Return D = q - theta rho*^(-1) theta^T, the covariance of the fields given those of the teacher.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
     """
     return overlaps.q - project_on_teacher(problem, overlaps.theta)
 
 
 def rounding_error_of_conditional_covariance(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the relative error of the smallest eigenvalue of D = q - theta rho*^(-1) theta^T due to rounding of q.
+    """Return the relative error of the smallest eigenvalue of q - theta rho*^(-1) theta^T due to rounding of q.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
     """
     least = float(np.abs(np.linalg.eigvalsh(conditional_covariance(problem, overlaps))).min())
@@ -77,10 +77,10 @@ def rounding_error_of_conditional_covariance(problem: Problem, overlaps: Overlap
 
 
 def explain_lost_digits_of_covariance(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that q - theta rho*^(-1) theta^T is too small for double precision.
+    """Return an error message: q - theta rho*^(-1) theta^T is too small for double precision.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
     """
     least = np.linalg.eigvalsh(conditional_covariance(problem, overlaps)).min()
@@ -90,10 +90,10 @@ def explain_lost_digits_of_covariance(problem: Problem, overlaps: Overlaps) -> s
     )
 
 
-def _update_keeping_positive_definite(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """Return A + dA to first order for each of (C, s, s), positive definite if A is.
+def _update_positive_definite_matrices(matrices: np.ndarray, changes: np.ndarray) -> np.ndarray:
+    """Return matrices that agree with A + dA to first order and are positive definite if A is.
 
-    It is A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, for negative x, 1 / (1 - x).
+    Each is A^(1/2) f(A^(-1/2) dA A^(-1/2)) A^(1/2) with f(x) = 1 + x or, for negative x, 1 / (1 - x).
     """
     values, vectors = np.linalg.eigh(matrices)
     inside = values[:, 0] > _ROUNDING * np.abs(values[:, -1])
@@ -109,13 +109,13 @@ def _update_keeping_positive_definite(matrices: np.ndarray, changes: np.ndarray)
 
 
 def explain_indefinite_covariances(problem: Problem, overlaps: Overlaps) -> str:
-    """Return in words which matrix of the law of the fields is not positive definite; empty if all are.
+    """Return a message that says which covariance of the fields is not positive definite; empty if all are.
 
-    The matrices are V and q - theta rho*^(-1) theta^T of every context, docs/theory.md (4.9); the first indefinite one
-    is given with its eigenvalue and direction in the columns of W.
+    The matrices are V and q - theta rho*^(-1) theta^T of every (token, cluster) pair, docs/theory.md (4.9); the message
+    gives the eigenvalue and the direction, in the columns of W, of the first indefinite one.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
     """
     for name in OVERLAPS:
@@ -136,28 +136,28 @@ def explain_indefinite_covariances(problem: Problem, overlaps: Overlaps) -> str:
         ):
             words = _describe_negative_eigenvalue(name, matrix)
             if words:
-                where = problem.describe_context(context)
+                where = problem.describe_token_and_cluster(context)
                 return f"{words}{where and f', at {where}'}: {meaning}"
     return ""
 
 
 def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
-    """Return in words why the Moreau objective has no lower bound; empty if it is bounded.
+    """Return a message that says why the proximal (Moreau) objective has no lower bound; empty if it has one.
 
-    If the loss falls as -k |X|^2 / 2 along a ray r, r^T V^(-1) r > k is needed.
+    A bound exists if r^T V^(-1) r > k for every ray r of fields X along which the loss falls as -k |X|^2 / 2.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
     """
     if not problem.solver.model.UNBOUNDED or not np.isfinite(overlaps.V).all():
         return ""
     for labels, fall in problem.unbounded_rays:
-        contexts = problem.context_indices(labels)
+        contexts = problem.token_cluster_indices(labels)
         ray = fall.ray.reshape(problem.tokens, problem.student_rank)
         held = sum(r @ np.linalg.pinv(V, hermitian=True) @ r for r, V in zip(ray, overlaps.V[contexts], strict=True))
         if held <= fall.curvature:
-            where = " and ".join(problem.describe_context(context) for context in contexts)
+            where = " and ".join(problem.describe_token_and_cluster(context) for context in contexts)
             return (
                 f"the loss falls as -{fall.curvature / 2:.3g} |X|^2 along a ray of X, faster than (X - omega)^2 / 2V "
                 f"rises with V^(-1) = {held:.3g}{where and f' at {where}'}: "
@@ -167,13 +167,14 @@ def explain_unbounded_loss(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def explain_unbounded_weights(problem: Problem, hats: Conjugates) -> str:
-    """Return in words where Lambda + G, docs/theory.md (4.10), is not positive definite; empty if nowhere.
+    """Return a message that says where Lambda + G of docs/theory.md (4.10) is not positive definite; empty if nowhere.
 
-    G is the sum over contexts of gamma V^ in a spectral direction. Empty also without a ridge.
+    The weights are then unbounded. Lambda is the ridge, G the sum of gamma V^ over (token, cluster) pairs in a spectral
+    direction. Without a ridge the message is empty.
 
     Args:
-        problem: the problem that the overlaps belong to.
-        hats: conjugates at the overlaps.
+        problem: the problem that has these overlaps.
+        hats: conjugates q^, V^, m^ and theta^ at the overlaps.
     """
     if not problem.regulariser.is_ridge:
         return ""
@@ -188,7 +189,7 @@ def explain_unbounded_weights(problem: Problem, hats: Conjugates) -> str:
 
 
 def _describe_negative_eigenvalue(name: str, matrix: np.ndarray) -> str:
-    """Return "name has the eigenvalue -0.1 along ..." if a matrix is not positive definite; empty otherwise."""
+    """Return a message like `V has the eigenvalue -0.1 along ...` if a matrix is indefinite; otherwise empty."""
     values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     if values[0] > _ROUNDING * max(float(np.abs(values).max()), 1e-300):
         return ""

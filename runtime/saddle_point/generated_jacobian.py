@@ -25,10 +25,10 @@ class JacobianFormulaOptions(AlgorithmOptions):
     """Options of the Jacobian from generated derivatives.
 
     Attributes:
-        max_bistable: fraction of samples with a second minimum beyond which jumps of the proximal map must be included;
-            neglecting a fraction changes the slopes by about ten times as much, relative to them.
-        prior_step: relative step of the conjugates for a regulariser without closed form; smaller loses digits.
-        min_scale: scale of conjugates that vanish by symmetry, relative to the largest.
+        max_bistable: fraction of samples with a second loss minimum above which the formulas are not used, since they
+            neglect jumps of the proximal map; the relative error of the Jacobian is ten times the fraction.
+        prior_step: relative difference step in the conjugates for a regulariser without closed form.
+        min_scale: scale of difference steps for conjugates that vanish, relative to the largest conjugate.
     """
 
     max_bistable: float = 1e-7
@@ -37,7 +37,7 @@ class JacobianFormulaOptions(AlgorithmOptions):
 
 
 class DerivativeFormulaUnavailableError(ArithmeticError):
-    """Raised if the generated derivatives are not valid; the message says why."""
+    """Raised if the generated formulas for derivatives of the map do not apply; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class SaddlePointMapDerivatives:
     """The derivatives of the saddle-point map G at a packed state u.
 
     Attributes:
-        state: dG/du, (n, n).
-        alpha: dG/dalpha, (n,).
-        regulariser: "printed" if its part is by formulas, "differences" if not (without further channel averages).
+        state: Jacobian dG/du, shape (n, n).
+        alpha: derivative dG/dalpha, shape (n,).
+        regulariser: how the regulariser's part was differentiated: "printed" (by generated formulas) or "differences".
     """
 
     state: np.ndarray
@@ -56,7 +56,7 @@ class SaddlePointMapDerivatives:
 
 
 def explain_missing_derivative_formula(problem: Problem) -> str | None:
-    """Return in words why a problem has no generated derivatives; None if it has them."""
+    """Return a message that says why a problem has no generated formulas for derivatives; None if it has them."""
     if problem.inverse_temperature is not None:
         return "they hold at zero temperature"
     own = problem.solver.linear_response.OWN
@@ -64,7 +64,7 @@ def explain_missing_derivative_formula(problem: Problem) -> str | None:
 
 
 def evaluate_map_derivatives(state_map: SaddlePointMap, u: np.ndarray) -> SaddlePointMapDerivatives:
-    """Return dG/du and dG/dalpha of the saddle-point map from generated formulas.
+    """Return the derivatives dG/du and dG/dalpha of the saddle-point map G from generated formulas.
 
     Args:
         state_map: the saddle-point map G.
@@ -72,7 +72,7 @@ def evaluate_map_derivatives(state_map: SaddlePointMap, u: np.ndarray) -> Saddle
 
     Raises:
         DerivativeFormulaUnavailableError: the formulas are not valid here.
-        DomainError: the overlaps lie outside their domain.
+        DomainError: u lies outside the domain of the map.
     """
     problem, rule = state_map.problem, state_map.rule
     overlaps = Overlaps.unpack(u, problem.sizes)
@@ -83,7 +83,7 @@ def evaluate_map_derivatives(state_map: SaddlePointMap, u: np.ndarray) -> Saddle
     jumps = averages.bistable > JacobianFormulaOptions.current().max_bistable
     if jumps and not rule.can_include_jump_derivatives:
         raise DerivativeFormulaUnavailableError(
-            f"the proximal map jumps on a fraction {averages.bistable:.2g} of the measure"
+            f"the proximal map may jump for a fraction {averages.bistable:.2g} of the samples"
         )
     moments = averages.means
     units, n = UnitOverlaps.from_sizes(overlaps.sizes), len(u)
@@ -115,7 +115,7 @@ def evaluate_map_derivatives(state_map: SaddlePointMap, u: np.ndarray) -> Saddle
 
 
 def _pack_overlap_changes(changes: tuple[np.ndarray, ...]) -> np.ndarray:
-    """Return changes of q, V, m and theta as changes of the packed overlaps, (n, N)."""
+    """Pack changes of q, V, m and theta into changes of the packed overlaps, one column per change."""
     q, V, m, theta = changes
     rows, columns = upper_triangle_indices(q.shape[-1])
     blocks = q[..., rows, columns], V[..., rows, columns], m, theta
@@ -127,7 +127,7 @@ def _differentiate_prior_averages(
 ) -> tuple[np.ndarray, ...]:
     """Return the changes of q, V, m and theta due to changes of the conjugates, by differences.
 
-    Differences apply to any convex regulariser, whose averages are smooth, and take no channel averages.
+    Differences work for any convex regulariser, since its averages are smooth, and need no channel averages.
 
     Raises:
         DomainError: the conjugates are too close to the boundary of their domain.

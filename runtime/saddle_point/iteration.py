@@ -24,14 +24,14 @@ class FixedPointOptions(AlgorithmOptions):
 
     Attributes:
         min_weight: smallest weight on the new iterate; smaller is more robust but slower.
-        memory: earlier steps that Anderson extrapolation uses.
+        memory: number of earlier steps that Anderson extrapolation uses.
         extrapolation_residual: residual below which steps are extrapolated.
         rank_tolerance: singular value of the differences, relative to the largest, below which a direction is ignored.
-        max_step: longest extrapolated step, in block scales.
-        patience: extrapolated steps without progress after which extrapolation is switched off.
-        refresh_ratio: residual, relative to where the Jacobian was evaluated, below which it is evaluated again.
-        rate_window: iterations over which the rate of convergence is estimated.
-        hopeless_ratio: predicted final residual over tolerance beyond which slow iterations are stopped.
+        max_step: longest extrapolated step, relative to the sizes of q, V, m, ...
+        patience: number of extrapolated steps without progress after which extrapolation is switched off.
+        refresh_ratio: fall of the residual since the last evaluation of the Jacobian that allows another one.
+        rate_window: number of iterations over which the rate of convergence is estimated.
+        hopeless_ratio: ratio of the predicted final residual to the tolerance above which slow iterations are stopped.
     """
 
     min_weight: float = 0.02
@@ -46,7 +46,7 @@ class FixedPointOptions(AlgorithmOptions):
 
 
 class Status(StrEnum):
-    """The status of a solver at its end; `advice` says what to try next."""
+    """The status with which a solver ended; `advice` says what to try next."""
 
     CONVERGED = "converged"
     FLOOR = "floor"
@@ -56,23 +56,23 @@ class Status(StrEnum):
     ACCURACY_NOT_REACHED = "accuracy_not_reached"
     NOT_PROVED = "not_proved"
     LEFT_BASIN = "left_basin"
-    COLLAPSED = "collapsed"
+    TRIVIAL = "trivial"
     MINIMA_MISSED = "minima_missed"
     TIME_LIMIT = "time_limit"
 
     @property
     def words(self) -> str:
-        """Return the status in words."""
-        special = {Status.COLLAPSED: "collapsed to W = 0", Status.LEFT_BASIN: "converged to another branch"}
+        """Return the status in words, for example "converged to another branch"."""
+        special = {Status.TRIVIAL: "trivial solution W = 0", Status.LEFT_BASIN: "converged to another branch"}
         return special.get(self, self.value.replace("_", " "))
 
     @classmethod
     def _missing_(cls, value: object) -> Status | None:
-        return cls.LEFT_BASIN if value == "ended_elsewhere" else None  # its name in older files
+        return {"ended_elsewhere": cls.LEFT_BASIN, "collapsed": cls.TRIVIAL}.get(str(value))  # names in older files
 
     @property
     def advice(self) -> str:
-        """Return a sentence for the user on what happened and what to try; empty if the solver converged."""
+        """Return a sentence that says what happened and what to try next; empty if the solver converged."""
         return {
             "converged": "",
             "floor": "the residual stalls at the sampling error of the nodes; use more points",
@@ -86,7 +86,7 @@ class Status(StrEnum):
             "left_basin": "what is shown is a solution of another branch: an overlap of the start is zero "
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
             "exists, or `curve`, which says where it ends",
-            "collapsed": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
+            "trivial": "every overlap shrinks to zero, so that W = 0 is a minimum of the risk here and the solution "
             "from this start; for another one try a larger alpha, a weaker regulariser or another start, or, where no "
             "X has a lower loss than X = 0, weights of given norm (regulariser=sf.Sphere(1))",
             "minima_missed": "averages leave these minima out; write narrow parts of the loss as functions of one "
@@ -97,7 +97,7 @@ class Status(StrEnum):
 
     @property
     def success(self) -> bool:
-        """Return whether the iteration reached a fixed point, to the tolerance or to the sampling error."""
+        """Return whether the solver reached a fixed point, within the tolerance or the sampling error."""
         return self in (Status.CONVERGED, Status.FLOOR)
 
 
@@ -107,13 +107,13 @@ class FixedPoint:
 
     Attributes:
         u: packed overlaps, (n,).
-        sizes: sizes (C, s, t, P) of the overlaps.
-        residual: undamped, relative to block scales.
+        sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
+        residual: largest component of G(u) - u, relative to the sizes of q, V, m, ...
         status: status at the end of the iteration.
-        iterations: evaluations of the map, except those of differences for slopes.
-        jacobian: dG/du near u, (n, n), or None.
-        drift: distance of u, in block scales, from where the Jacobian was evaluated.
-        outside: if the domain was left, the matrix that was not positive definite, in words.
+        iterations: number of evaluations of the map, without those for Jacobians.
+        jacobian: dG/du near u, shape (n, n), or None.
+        drift: relative change of u since the Jacobian was evaluated.
+        outside: message that says which matrix was not positive definite, if the domain was left.
     """
 
     u: np.ndarray
@@ -132,9 +132,10 @@ class FixedPoint:
 
 
 def optimal_damping_weight(eigenvalues: np.ndarray) -> float:
-    """Return the weight on the new iterate that minimises max |1 - weight (1 - x)| over eigenvalues x of dG/du.
+    """Return the damping weight for which iteration converges fastest, given the eigenvalues x of dG/du.
 
-    DEFAULT_DAMPING if no weight from 0.02 to 1 contracts, as if an eigenvalue has a real part of 1 or more.
+    It is the weight on the new iterate that minimises max |1 - weight (1 - x)|; `DEFAULT_DAMPING` if no weight from
+    0.02 to 1 makes that less than 1, for example if an eigenvalue has a real part of 1 or more.
     """
     weights = np.linspace(FixedPointOptions.current().min_weight, 1, 197)
     factors = np.max(np.abs(1 - np.outer(weights, 1 - eigenvalues)), axis=1)
@@ -150,16 +151,16 @@ def run_damped_iteration(
     extrapolate: bool = False,
     continue_if_slow: bool = True,
 ) -> FixedPoint:
-    """Return the result of damped iteration u <- u + weight (G(u) - u).
+    """Run the damped iteration u <- u + weight (G(u) - u) and return its last state.
 
     The weight is reduced where the residual grows or the domain ends. Only stable solutions are reached (docs/theory.md
-    (8.8)); the mean mode needs weights below about 0.3, which `optimal_damping_weight` computes from a spectrum.
+    (8.8)). `optimal_damping_weight` computes a suitable weight from a spectrum.
 
     Args:
         state_map: the saddle-point map G.
         start: state where the iteration starts.
-        tolerance: tolerance of the residual.
-        max_iterations: evaluations of the map at most.
+        tolerance: residual, relative to the sizes of q, V, m, ..., at which the iteration ends.
+        max_iterations: largest number of evaluations of the map.
         weight: initial weight on the new iterate.
         extrapolate: whether to use Anderson mixing of the last steps (D. G. Anderson, J. ACM 12, 547, 1965), near a
             solution and as long as it helps.
@@ -183,7 +184,7 @@ def run_damped_iteration(
         except DomainError:
             weight /= 2
             if iteration == 1 or weight < 1e-3:
-                outside = state_map.explain_undefined_image(u, sizes)
+                outside = state_map.explain_undefined_map(u, sizes)
                 return FixedPoint(u, sizes, residual, Status.LEFT_DOMAIN, iteration, None, outside=outside)
             u = (u + u_previous) / 2
             past.clear()
@@ -217,13 +218,13 @@ def run_damped_iteration(
             past.clear()
         past = [*past[-options.memory :], (u, image - u)] if extrapolate else []
         move = _anderson_mixing_step(past, weight, block_scales(u, sizes)) if past else weight * (image - u)
-        u_previous, u = u, state_map.step_inside_field_domain(u, move, sizes) if past else u + move
+        u_previous, u = u, state_map.limit_step_to_domain(u, move, sizes) if past else u + move
     # The residual belongs to the state before the last step.
     return FixedPoint(u_previous, sizes, residual, Status.MAX_ITERATIONS, max_iterations, None)
 
 
 def _anderson_mixing_step(past: list[tuple[np.ndarray, np.ndarray]], weight: float, scales: np.ndarray) -> np.ndarray:
-    """Return the Anderson step from the last of some states u with their gaps G(u) - u."""
+    """Return the step of Anderson mixing, given the last states u and their residuals G(u) - u."""
     options = FixedPointOptions.current()
     gap = past[-1][1] / scales
     if len(past) == 1:
@@ -241,18 +242,18 @@ def run_newton_iteration(
     differentiate: Callable[[np.ndarray], np.ndarray],
     max_iterations: int = 12,
 ) -> FixedPoint:
-    """Return the result of Newton's method on G(u) - u = 0, with Broyden's rank-one updates of the Jacobian.
+    """Run Newton's method on G(u) - u = 0, with Broyden's updates of the Jacobian, and return its last state.
 
-    It stops at the tolerance, or with status FLOOR if the residual no longer falls (minima of nodes of a sampled rule
-    swap). The Jacobian returned is the one that last reduced the residual.
+    It stops at the tolerance, or with status FLOOR if the residual no longer falls, as by a sampled rule whose nodes
+    swap minima of the loss. The Jacobian returned is the one that last reduced the residual.
 
     Args:
         state_map: the saddle-point map G.
         start: state where the iteration starts, perhaps with a Jacobian.
-        tolerance: tolerance of the residual.
-        differentiate: u -> dG/du; called if `start` has no Jacobian, and if contraction is poor but the residual has
-            fallen since the last call.
-        max_iterations: evaluations of the map at most.
+        tolerance: residual, relative to the sizes of q, V, m, ..., at which the iteration ends.
+        differentiate: function of u that returns dG/du; called if `start` has no Jacobian, and if convergence is slow
+            but the residual has fallen since the last call.
+        max_iterations: largest number of evaluations of the map.
     """
     options = FixedPointOptions.current()
     u, sizes = start.u.copy(), start.sizes
@@ -281,7 +282,7 @@ def run_newton_iteration(
             if not np.isfinite(best) or stalls > 3:
                 return replace(
                     _best_fixed_point(Status.LEFT_DOMAIN, iteration),
-                    outside=state_map.explain_undefined_image(u, sizes),
+                    outside=state_map.explain_undefined_map(u, sizes),
                 )
             u, last_u = (u + 3 * best_u) / 4, None
             continue
@@ -318,5 +319,5 @@ def run_newton_iteration(
             break
         last_u, last_gap = u, gap
         limit = 0.5 / max(0.5, float(np.max(np.abs(move) / block_scales(u, sizes))))
-        u = state_map.step_inside_field_domain(u, limit * move, sizes)
+        u = state_map.limit_step_to_domain(u, limit * move, sizes)
     return _best_fixed_point(Status.FLOOR if best < 1e-3 else Status.MAX_ITERATIONS, iteration)

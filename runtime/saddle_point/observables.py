@@ -13,11 +13,11 @@ import numpy as np
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..base.threads import run_loop_in_threads
-from ..channel.fields import FieldLaw, channel_overlaps, field_law
+from ..channel.fields import FieldLaw, field_law, overlaps_of_loss_fields
 from ..channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
-from ..channel.shared import sum_loop_in_chunks
+from ..channel.shared import sum_nodes_in_chunks
 from ..integration.cells import MAX_AXES, QuadratureCells, has_narrow_features, nonlinearity_arguments
-from ..integration.estimates import replicate_error_bar, rule_sequence_error
+from ..integration.estimates import error_bar_of_rule_sequence, replicate_error_bar
 from ..integration.rule import SaddlePointAverages
 from ..integration.splitting import HyperplaneSplit
 from ..problems.columns import METRIC
@@ -36,17 +36,17 @@ class MetricQuadratureOptions(AlgorithmOptions):
     """Options of the quadrature rules for test errors; more nodes are more accurate and slower.
 
     Attributes:
-        budget: nodes of a rule if no error is asked for.
-        max_nodes: nodes beyond which a rule is not refined.
-        max_cell_nodes: the same for adaptive cells.
-        max_panel_nodes: nodes of all panels of a product rule beyond which Sobol sets are tried first.
-        digits: relative accuracy of cells, in decimal digits, if no error is asked for.
-        max_digits: largest accuracy of cells.
-        sobol_sets: scrambled Sobol sets, whose spread gives the error bar.
+        budget: number of nodes of a rule if no accuracy is requested.
+        max_nodes: number of nodes above which a rule is not refined.
+        max_cell_nodes: number of nodes above which adaptive cells are not refined.
+        max_panel_nodes: number of nodes of a product rule on panels above which Sobol sets are tried first.
+        digits: decimal digits of adaptive cells if no accuracy is requested.
+        max_digits: largest number of decimal digits of adaptive cells.
+        sobol_sets: number of scrambled Sobol sets, whose spread gives the error bar.
         seed: seed of the scrambling.
-        max_product_axes: dimension beyond which product rules are not used.
-        min_points: Gauss-Hermite nodes of an axis in the coarsest rule.
-        max_points: the same in the finest rule.
+        max_product_axes: dimension above which product rules are not used.
+        min_points: Gauss-Hermite nodes per axis in the coarsest rule.
+        max_points: Gauss-Hermite nodes per axis in the finest rule.
         rounding: smallest relative error of a sum over many nodes.
     """
 
@@ -66,15 +66,15 @@ class MetricQuadratureOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Losses:
-    """The free entropy and the training loss, per d.
+    """The free entropy and the two parts of the training loss, per d.
 
-    At the saddle point free_entropy = -(data + penalty); the difference measures how well it is solved.
+    At the saddle point free_entropy = -(data + penalty); the difference measures how well the equations are solved.
 
     Attributes:
-        free_entropy: Phi.
-        data: data term of the training loss.
-        penalty: regulariser's term of the training loss.
-        rounding: rounding error of the free entropy, whose terms are larger than their sum.
+        free_entropy: free entropy Phi.
+        data: training loss of the samples.
+        penalty: training loss of the regulariser.
+        rounding: rounding error of the free entropy, a small sum of larger terms.
     """
 
     free_entropy: float
@@ -89,24 +89,24 @@ class Losses:
 
     @property
     def identity_gap(self) -> float:
-        """Return the training loss from Phi minus the sum of its parts; 0 at an exact saddle point."""
+        """Return the training loss from the free entropy minus the sum of its two parts: 0 at an exact saddle point."""
         return self.training_loss - (self.data + self.penalty)
 
 
 def free_entropy_and_losses(
     problem: Problem, overlaps: Overlaps, hats: Conjugates, averages: SaddlePointAverages
 ) -> Losses:
-    """Return free entropy and the two parts of the training loss, averaged over replicates.
+    """Return the free entropy and the two parts of the training loss, averaged over replicates of the quadrature rule.
 
-    At a finite temperature: the free entropy over the inverse temperature, and the parts of the energy.
+    At a finite temperature these are the free entropy over the inverse temperature, and the parts of the energy.
 
     Args:
         problem: the problem that the overlaps belong to.
         overlaps: overlaps of student and teacher.
-        hats: conjugates at these.
+        hats: conjugates q^, V^, m^ and theta^ at these overlaps.
         averages: channel averages at these overlaps.
     """
-    trace, entropic, penalty = problem.bound_prior_map("free_entropy")(*overlaps.blocks, *hats.blocks)
+    trace, entropic, penalty = problem.prior_map_at_parameters("free_entropy")(*overlaps.blocks, *hats.blocks)
     moreau, loss = float(averages.moreau.mean()), float(averages.loss.mean())
     own = sum(number["ridge"] * phi**2 / 2 for number, phi in zip(problem.trained, overlaps.phi, strict=True))
     terms = trace, entropic, -own, -problem.alpha * moreau
@@ -115,13 +115,12 @@ def free_entropy_and_losses(
 
 
 class MetricRule(NamedTuple):
-    """A rule for the average of the metric.
+    """A quadrature rule for a test error: the average of a metric over the fields.
 
     Attributes:
-        family: "product" of `size` nodes per axis, or per panel between kinks of the metric; "cells", adaptively halved
-            until `size` digits are reached; "sobol", the mean of scrambled Sobol sets of 2^size nodes (and their mirror
-            images).
-        size: see family.
+        family: "product" (Gauss-Hermite), "cells" (adaptively halved) or "sobol" (mean of scrambled Sobol sets).
+        size: nodes per axis (or per panel between kinks) of a product rule, decimal digits of cells, or log2 of the
+            number of nodes of a Sobol set.
     """
 
     family: str
@@ -129,18 +128,18 @@ class MetricRule(NamedTuple):
 
     @property
     def coarser_rule(self) -> MetricRule:
-        """Return the rule of the same family with fewer nodes."""
+        """Return a quadrature rule of the same family with fewer nodes."""
         less = {"product": max(4, self.size * 3 // 4), "cells": self.size - 3, "sobol": self.size - 2}
         return self._replace(size=less[self.family])
 
 
 def metric_rule_of_family(problem: Problem, family: str, budget: float) -> MetricRule:
-    """Return the rule of a family with about `budget` nodes.
+    """Return the quadrature rule of a family, for a test error, with about `budget` nodes.
 
     Args:
         problem: the problem whose metric is averaged.
         family: "product", "cells" (whose accuracy does not depend on the budget) or "sobol".
-        budget: number of nodes, of a product rule per panel.
+        budget: number of nodes (of a product rule: per panel).
     """
     options = MetricQuadratureOptions.current()
     dimension = max(1, reduce_to_fields_of_metric(problem).dimension)
@@ -152,35 +151,39 @@ def metric_rule_of_family(problem: Problem, family: str, budget: float) -> Metri
     return MetricRule(family, sizes[family])
 
 
-def metric_rule_for_budget(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
-    """Return a quadrature rule for the metric with about `budget` nodes, or finer for a narrow metric.
+def metric_rule_with_node_budget(problem: Problem, overlaps: Overlaps, budget: float) -> MetricRule:
+    """Return a quadrature rule with about `budget` nodes for a test error; finer if the metric varies fast.
 
     Args:
         problem: the problem that the overlaps belong to.
         overlaps: overlaps of student and teacher.
-        budget: number of nodes, of a product rule per panel.
+        budget: number of nodes (of a product rule: per panel).
 
     Raises:
-        DomainError: the overlaps admit no law of the fields.
+        DomainError: no Gaussian distribution of the fields has these overlaps.
     """
     return metric_rule_of_family(
-        problem, _MetricIntegrand.metric_on_reduced_fields(problem, overlaps).resolving_rule_family, budget
+        problem, _MetricIntegrand.metric_integrand_of_reduced_fields(problem, overlaps).rule_family_for_metric, budget
     )
 
 
-def average_metric_by_rule(problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False) -> float:
-    """Return E metric(h, Y, k, u) by a given rule.
+def average_metric_by_quadrature(
+    problem: Problem, overlaps: Overlaps, rule: MetricRule, equidistant: bool = False
+) -> float:
+    """Return the test error, the average of the metric over the fields, by a given quadrature rule.
 
     Args:
         problem: the problem that the overlaps belong to.
         overlaps: overlaps of student and teacher.
-        rule: quadrature rule as `test_error` or `metric_rule_for_budget` return.
+        rule: quadrature rule as `test_error` or `metric_rule_with_node_budget` return.
         equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
 
     Raises:
-        DomainError: the overlaps admit no law of the fields.
+        DomainError: no Gaussian distribution of the fields has these overlaps.
     """
-    return _MetricIntegrand.metric_on_reduced_fields(problem, overlaps).average_by_rule(rule, equidistant)
+    return _MetricIntegrand.metric_integrand_of_reduced_fields(problem, overlaps).metric_average_by_rule(
+        rule, equidistant
+    )
 
 
 @dataclass(frozen=True)
@@ -188,40 +191,40 @@ class _MetricIntegrand:
     """The metric as an integrand over the fields on which it depends.
 
     Attributes:
-        problem: reduced to these fields.
-        laws: laws of the fields for every label assignment, each with its probability.
+        problem: the problem, reduced to these fields.
+        laws: Gaussian distribution of the fields and probability of every assignment of labels.
     """
 
     problem: Problem
     laws: tuple[tuple[FieldLaw, float], ...]
 
     @classmethod
-    def metric_on_reduced_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
-        """Return the metric as an integrand over the combinations of fields on which it depends.
+    def metric_integrand_of_reduced_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
+        """Return the integrand of the test error over the combinations of fields on which the metric depends.
 
         Args:
             problem: the full problem.
             overlaps: overlaps of its fields.
         """
         part = reduce_to_fields_of_metric(problem)
-        return cls.metric_on_all_fields(part, channel_overlaps(part, overlaps))
+        return cls.metric_integrand_of_all_fields(part, overlaps_of_loss_fields(part, overlaps))
 
     @classmethod
-    def metric_on_all_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
-        """Return the metric over all fields of a problem.
+    def metric_integrand_of_all_fields(cls, problem: Problem, overlaps: Overlaps) -> _MetricIntegrand:
+        """Return the integrand of the test error over all fields of a problem.
 
         Args:
-            problem: full or reduced.
+            problem: the problem, full or reduced to some fields.
             overlaps: overlaps of its fields.
         """
         return cls(
             problem,
-            tuple((field_law(problem, overlaps, labels), p) for labels, p in problem.label_choices),
+            tuple((field_law(problem, overlaps, labels), p) for labels, p in problem.label_probabilities),
         )
 
     @cached_property
-    def resolving_rule_family(self) -> str:
-        """Return the family of quadrature rules that resolves all features of the metric."""
+    def rule_family_for_metric(self) -> str:
+        """Return the name of the family of quadrature rules that resolves kinks and narrow features of the metric."""
         if (
             self.problem.dimension > MetricQuadratureOptions.current().max_product_axes
             or self.problem.solver.model.CURVED["metric"]
@@ -229,7 +232,7 @@ class _MetricIntegrand:
             return "sobol"
         if not self.has_narrow_metric_features or self.problem.dimension > MAX_AXES:
             return "product"
-        return "sobol" if self.resolving_cells is None else "cells"
+        return "sobol" if self.cells_resolving_metric is None else "cells"
 
     @cached_property
     def has_narrow_metric_features(self) -> bool:
@@ -238,21 +241,21 @@ class _MetricIntegrand:
         return any(has_narrow_features(each, self.problem.dimension) for each in scales)
 
     @property
-    def ordered_rule_families(self) -> tuple[str, ...]:
-        """Return the families of quadrature rules in the order in which they are tried."""
-        if self.resolving_rule_family == "product" and self.problem.dimension > MAX_AXES:
+    def rule_families_in_trial_order(self) -> tuple[str, ...]:
+        """Return the names of the families of quadrature rules in the order in which they are tried."""
+        if self.rule_family_for_metric == "product" and self.problem.dimension > MAX_AXES:
             return (
                 ("sobol", "product")
-                if self.panel_count > 1
+                if self.quadrature_panel_count > 1
                 else ("product", *["sobol"] * self.has_narrow_metric_features)
             )
-        if self.resolving_rule_family == "product":
+        if self.rule_family_for_metric == "product":
             return "product", "cells"
-        return ("cells", "sobol") if self.resolving_rule_family == "cells" else ("sobol",)
+        return ("cells", "sobol") if self.rule_family_for_metric == "cells" else ("sobol",)
 
     @cached_property
-    def panel_count(self) -> int:
-        """Return the number of panels between kinks of the metric if they take many nodes; otherwise 1."""
+    def quadrature_panel_count(self) -> int:
+        """Return the number of panels between kinks of the metric if a product rule on them is expensive; else 1."""
         options = MetricQuadratureOptions.current()
         dimension = self.problem.dimension
         if dimension <= MAX_AXES:
@@ -264,12 +267,12 @@ class _MetricIntegrand:
         return panels if nodes > options.max_panel_nodes else 1
 
     @cached_property
-    def resolving_cells(self) -> list[QuadratureCells] | None:
-        """Return quadrature cells that resolve the metric, for every law; None if there would be too many."""
+    def cells_resolving_metric(self) -> list[QuadratureCells] | None:
+        """Return quadrature cells that resolve the metric, for every assignment of labels; None if too many."""
         found: list[QuadratureCells] = []
         for fields, _ in self.laws if self.problem.dimension <= MAX_AXES else ():
             cells = QuadratureCells.cells_between_planes(
-                self._kink_planes_of_metric(fields, "metric", "metric_places"), self.problem.dimension
+                self._kink_hyperplanes_of_metric(fields, "metric", "metric_places"), self.problem.dimension
             )
             scales = nonlinearity_arguments(self.problem, fields, "metric")
             resolved = cells if scales is None else cells.refine_until_smooth(scales)
@@ -277,43 +280,43 @@ class _MetricIntegrand:
                 found.append(resolved)
         return found if len(found) == len(self.laws) else None
 
-    def refine_rules_of_family(
+    def estimate_by_rule_family(
         self, family: str, tolerance: float, equidistant: bool, most: float, relative: float
     ) -> tuple[float, float, MetricRule, float]:
-        """Return value, error, rule and requested error by one family of rules, refined until that error is reached.
+        """Return value, error, rule and requested error of the test error by one family of rules, refined as needed.
 
         Args:
-            family: family of rules; the error is infinite if it does not apply to this metric.
+            family: name of the family of rules; the error is infinite if it does not apply to this metric.
             tolerance: absolute error requested.
             equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
             most: largest number of nodes.
-            relative: relative error, added to the tolerance.
+            relative: relative error requested, added to the tolerance.
         """
         options = MetricQuadratureOptions.current()
         rule = metric_rule_of_family(self.problem, family, options.budget)
         if family == "cells":
-            if self.resolving_cells is None:
+            if self.cells_resolving_metric is None:
                 return np.nan, np.inf, rule, 0.0
             asked, absolute = min(10.0**-options.digits, relative or np.inf), tolerance or np.inf
-            value, error, scale = self.average_by_cells(asked, absolute, min(most, options.max_cell_nodes))
+            value, error, scale = self.metric_average_by_cells(asked, absolute, min(most, options.max_cell_nodes))
             asked = min(asked, absolute / scale if scale > 0 else np.inf)
             rule = rule._replace(size=min(int(np.ceil(-np.log10(asked))), options.max_digits))
             return value, error, rule, tolerance + relative * scale
         values: list[float] = []
         error = np.inf
         for each, fine in _metric_rules_coarse_to_fine(
-            rule, self.problem.dimension, most, self.panel_count if family == "product" else 1
+            rule, self.problem.dimension, most, self.quadrature_panel_count if family == "product" else 1
         ):
             rule = each
             if family == "sobol":
-                replicates = self.average_by_sobol_sets(rule.size)
+                replicates = self.metric_average_by_sobol_sets(rule.size)
                 values.append(float(replicates.mean()))
                 error = float(replicate_error_bar(replicates))
             else:
-                values.append(self.average_by_product_rule(rule.size, equidistant))
+                values.append(self.metric_average_by_product_rule(rule.size, equidistant))
                 if len(values) > 2:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
-                    error = rule_sequence_error(steps, _LEAST_COUNTS[: len(steps)])
+                    error = error_bar_of_rule_sequence(steps, _LEAST_COUNTS[: len(steps)])
             if error < (exact := options.rounding * abs(values[-1])):
                 error = exact
                 break
@@ -324,7 +327,7 @@ class _MetricIntegrand:
             error = max(error, self._sobol_discrepancy(value))
         return value, error, rule, tolerance + relative * abs(value)
 
-    def average_by_rule(self, rule: MetricRule, equidistant: bool) -> float:
+    def metric_average_by_rule(self, rule: MetricRule, equidistant: bool) -> float:
         """Return the average of the metric by a quadrature rule.
 
         Args:
@@ -332,21 +335,23 @@ class _MetricIntegrand:
             equidistant: whether to use equidistant nodes instead of Gauss-Hermite's.
         """
         if rule.family == "sobol":
-            return float(self.average_by_sobol_sets(rule.size).mean())
-        if rule.family == "cells" and self.resolving_cells is not None:
-            return self.average_by_cells(10.0**-rule.size, np.inf, MetricQuadratureOptions.current().max_cell_nodes)[0]
-        return self.average_by_product_rule(rule.size, equidistant)
+            return float(self.metric_average_by_sobol_sets(rule.size).mean())
+        if rule.family == "cells" and self.cells_resolving_metric is not None:
+            return self.metric_average_by_cells(
+                10.0**-rule.size, np.inf, MetricQuadratureOptions.current().max_cell_nodes
+            )[0]
+        return self.metric_average_by_product_rule(rule.size, equidistant)
 
-    def average_by_sobol_sets(self, size: int) -> np.ndarray:
-        """Return the average of the metric over each Sobol set of 2^size nodes."""
+    def metric_average_by_sobol_sets(self, size: int) -> np.ndarray:
+        """Return the average of the metric over each of several Sobol sets of 2^size nodes."""
         sets = (
             scrambled_sobol_nodes(self.problem, size, seed)
             for seed in range(MetricQuadratureOptions.current().sobol_sets)
         )
         return np.array([sum(p * self._sum_over_nodes(fields, [block]) for fields, p in self.laws) for block in sets])
 
-    def average_by_product_rule(self, size: int, equidistant: bool) -> float:
-        """Return the average of the metric by a product rule, on panels between the metric's kinks.
+    def metric_average_by_product_rule(self, size: int, equidistant: bool) -> float:
+        """Return the average of the metric by a product rule on the panels between its kinks.
 
         Args:
             size: nodes per axis or panel.
@@ -359,17 +364,17 @@ class _MetricIntegrand:
         )
         return sum(p * self._sum_over_nodes(fields, blocks) for fields, p, blocks in rules)
 
-    def average_by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
-        """Return average, error and scale of the metric by adaptive quadrature cells.
+    def metric_average_by_cells(self, relative: float, absolute: float, most: float) -> tuple[float, float, float]:
+        """Return the average of the metric, its error, and the average of its absolute value, by adaptive cells.
 
         Args:
             relative: relative error requested.
             absolute: absolute error requested.
             most: largest number of nodes.
         """
-        assert self.resolving_cells is not None
+        assert self.cells_resolving_metric is not None
         found = np.zeros(3)
-        for cells, (fields, p) in zip(self.resolving_cells, self.laws, strict=True):
+        for cells, (fields, p) in zip(self.cells_resolving_metric, self.laws, strict=True):
             found += p * np.array(
                 cells.integrate_adaptively(partial(self._weighted_metric, fields), relative, absolute, most), float
             )
@@ -377,22 +382,24 @@ class _MetricIntegrand:
         return value, error, scale
 
     def _sobol_discrepancy(self, value: float) -> float:
-        """Return the significant difference of a value from the average over Sobol sets; 0 if not significant."""
+        """Return the difference of a value from the average over Sobol sets if it is significant; otherwise 0."""
         budget = MetricQuadratureOptions.current().budget
-        replicates = self.average_by_sobol_sets(metric_rule_of_family(self.problem, "sobol", budget).size)
+        replicates = self.metric_average_by_sobol_sets(metric_rule_of_family(self.problem, "sobol", budget).size)
         away, width = abs(float(replicates.mean()) - value), float(replicate_error_bar(replicates))
         return away + width if not away <= 1.5 * width else 0.0
 
     def _split_domain_at_kinks(self, fields: FieldLaw) -> HyperplaneSplit:
-        return HyperplaneSplit.split_on_planes(self._kink_planes_of_metric(fields, "metric"), self.problem.dimension)
+        return HyperplaneSplit.split_on_planes(
+            self._kink_hyperplanes_of_metric(fields, "metric"), self.problem.dimension
+        )
 
-    def _kink_planes_of_metric(self, fields: FieldLaw, *of: str) -> np.ndarray:
-        """Return the kink planes in coordinates (z_Y, z_h, noise)."""
+    def _kink_hyperplanes_of_metric(self, fields: FieldLaw, *of: str) -> np.ndarray:
+        """Return the hyperplanes of the metric's kinks in the normal variables that are integrated over."""
         rows = np.concatenate([self.problem.kink_planes(name, fields.constants) for name in of])
         return fields.planes_in_normal_coordinates(rows, self.problem.noise_scale)
 
     def _weighted_metric(self, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return weight times metric at every node."""
+        """Return quadrature weight times metric at every node."""
         out = np.zeros((len(nodes), 1))
         run_loop_in_threads(
             self._compiled_metric,
@@ -406,7 +413,7 @@ class _MetricIntegrand:
     def _sum_over_nodes(self, fields: FieldLaw, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
         return sum(
             float(
-                sum_loop_in_chunks(self._compiled_metric, 1, *self._arguments_of_compiled_metric(fields, *block)).sum()
+                sum_nodes_in_chunks(self._compiled_metric, 1, *self._arguments_of_compiled_metric(fields, *block)).sum()
             )
             for block in blocks
         )
@@ -423,11 +430,11 @@ class _MetricIntegrand:
 
 
 def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a scrambled Sobol set in (z_Y, z_h, noise).
+    """Return nodes and weights of a scrambled Sobol set in the normal variables of teacher fields, fields and noise.
 
     Args:
         problem: the problem whose fields are integrated over.
-        log2: logarithm of the number of nodes.
+        log2: base-2 logarithm of the number of nodes.
         seed: seed of the scrambling.
     """
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
@@ -439,9 +446,9 @@ def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.nd
 def _metric_rules_coarse_to_fine(
     first: MetricRule, dimension: int, most: float, panels: int
 ) -> Iterator[tuple[MetricRule, bool]]:
-    """Yield rules for the metric, coarse to fine, and whether each suffices if no error is requested.
+    """Yield quadrature rules from coarse to fine, each with whether it suffices if no accuracy is requested.
 
-    Product rules suffice from about the budget of nodes on; coarser ones come before and suffice for simple metrics.
+    Product rules suffice from about the budget of nodes on; coarser rules suffice for simple metrics.
     """
     size, options = first.size, MetricQuadratureOptions.current()
     if first.family == "sobol":
@@ -471,31 +478,31 @@ def test_error(
     most: float | None = None,
     relative: float = 0.0,
 ) -> tuple[float, float, MetricRule | None]:
-    """Return E metric(h, Y, k, u), an integration error and the rule used.
+    """Return the test error (average of the metric over the fields), its integration error and the quadrature rule.
 
-    The error is estimated from the differences of the last rules and their rate of convergence, or is two standard
-    errors of the Sobol sets. nan, nan and None without a metric.
+    The error is estimated from the convergence of the last rules, or is two standard errors of the Sobol sets. Without
+    a metric nan, nan and None are returned.
 
     Args:
         problem: the problem that the overlaps belong to.
         overlaps: overlaps of student and teacher.
-        tolerance: the rule is refined until its error is no larger, or it would take more than `most` nodes.
+        tolerance: absolute error to which the rule is refined, as far as `most` nodes allow.
         equidistant: whether to use equidistant nodes instead of Gauss-Hermite's, as a cross-check.
         most: largest number of nodes; by default that of `MetricQuadratureOptions`.
-        relative: relative error, added to the tolerance.
+        relative: relative error requested, added to the tolerance.
 
     Raises:
-        DomainError: the overlaps admit no law of the fields.
+        DomainError: no Gaussian distribution of the fields has these overlaps.
     """
     if not problem.solver.metric_functions.HAS_METRIC:
         return np.nan, np.nan, None
     metric, most = (
-        _MetricIntegrand.metric_on_reduced_fields(problem, overlaps),
+        _MetricIntegrand.metric_integrand_of_reduced_fields(problem, overlaps),
         MetricQuadratureOptions.current().max_nodes if most is None else most,
     )
     best: tuple[float, float, MetricRule | None] = np.nan, np.inf, None
-    for family in metric.ordered_rule_families:
-        value, error, rule, asked = metric.refine_rules_of_family(family, tolerance, equidistant, most, relative)
+    for family in metric.rule_families_in_trial_order:
+        value, error, rule, asked = metric.estimate_by_rule_family(family, tolerance, equidistant, most, relative)
         if best[2] is None or error < best[1]:
             best = value, error, rule
         if error <= asked:
@@ -505,11 +512,11 @@ def test_error(
 
 @dataclass(frozen=True)
 class Observable:
-    """An observable that the overlaps of a problem determine: a test error, or a formula.
+    """A quantity that the overlaps of a problem determine: a test error, or one with a formula (such as q).
 
     Attributes:
-        name: its column in tables.
-        problem: the problem with the metric that is averaged.
+        name: name of its column in tables.
+        problem: the problem, with the metric that is averaged.
     """
 
     name: str
@@ -517,7 +524,7 @@ class Observable:
 
     @property
     def observable_formula(self) -> ObservableFormula | None:
-        """Return the formula of the observable; None for a test error."""
+        """Return the function that computes the observable from overlaps; None for a test error."""
         return FORMULAS.get(self.name)
 
     def estimate_with_error(
@@ -528,13 +535,13 @@ class Observable:
         relative: float = 0.0,
         most: float | None = None,
     ) -> tuple[float, float, MetricRule | None]:
-        """Return value, integration error and quadrature rule of the observable.
+        """Return the observable at given overlaps, its integration error and the quadrature rule.
 
         Args:
             overlaps: overlaps of student and teacher.
             tolerance: absolute error requested.
             equidistant: whether to use equidistant nodes, as a cross-check.
-            relative: relative error, added to the tolerance.
+            relative: relative error requested, added to the tolerance.
             most: largest number of nodes; by default that of `MetricQuadratureOptions`.
         """
         if self.observable_formula is not None:
@@ -542,50 +549,54 @@ class Observable:
             return value, _ROUNDING * abs(value), None
         return test_error(self.problem, overlaps, tolerance, equidistant, most, relative)
 
-    def rule_for_budget(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
-        """Return a quadrature rule with about `budget` nodes; None if the observable is a formula.
+    def rule_with_node_budget(self, overlaps: Overlaps, budget: float) -> MetricRule | None:
+        """Return a quadrature rule with about `budget` nodes for the observable; None if it has a formula.
 
         Args:
             overlaps: overlaps of student and teacher.
             budget: number of nodes.
         """
-        return None if self.observable_formula is not None else metric_rule_for_budget(self.problem, overlaps, budget)
+        return (
+            None
+            if self.observable_formula is not None
+            else metric_rule_with_node_budget(self.problem, overlaps, budget)
+        )
 
-    def value_by_rule(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
-        """Return the value of the observable by a given quadrature rule.
+    def value_by_quadrature_rule(self, overlaps: Overlaps, rule: MetricRule | None, equidistant: bool = False) -> float:
+        """Return the observable at given overlaps by a given quadrature rule.
 
         Args:
             overlaps: overlaps of student and teacher.
-            rule: quadrature rule as `estimate_with_error` or `rule_for_budget` return.
+            rule: quadrature rule as `estimate_with_error` or `rule_with_node_budget` return.
             equidistant: whether to use equidistant nodes, as a cross-check.
 
         Raises:
-            DomainError: the overlaps admit no law of the fields.
+            DomainError: no Gaussian distribution of the fields has these overlaps.
         """
         if rule is None:
             return self.estimate_with_error(overlaps)[0]
-        return average_metric_by_rule(self.problem, overlaps, rule, equidistant)
+        return average_metric_by_quadrature(self.problem, overlaps, rule, equidistant)
 
 
 def all_observables_of_problem(problem: Problem) -> list[Observable]:
-    """Return all observables of a problem: the test errors of its metrics, and formulas.
+    """Return all observables of a problem: test errors of its metrics, and quantities with formulas.
 
-    A problem with another metric than its model's first has the test error of that one alone.
+    If another metric than the first of the model was chosen, only its test error is listed.
     """
-    return problem.compute_once(_list_observables)
+    return problem.cached_result_of(_list_observables)
 
 
-def observables_of_first_metric(problem: Problem) -> list[Observable]:
-    """Return `all_observables_of_problem` without the test errors of further metrics."""
+def observables_without_extra_metrics(problem: Problem) -> list[Observable]:
+    """Return the observables of a problem without the test errors of metrics after the first."""
     return [each for each in all_observables_of_problem(problem) if not each.name.startswith(METRIC)]
 
 
 def find_observable(problem: Problem, name: str) -> Observable:
-    """Return the observable of `all_observables_of_problem` with a given name.
+    """Return the observable of a problem with a given name.
 
     Args:
         problem: the problem that the observable belongs to.
-        name: name of its column in tables; the first metric may be given by its own name, too.
+        name: name of the column in tables; or, for the first metric, the name of the metric.
     """
     if name.startswith(METRIC):
         return Observable(name, problem.with_metric(name.removeprefix(METRIC)))
@@ -600,9 +611,9 @@ def _list_observables(problem: Problem) -> list[Observable]:
 
 
 def baseline_error(problem: Problem, points: int = 48) -> float:
-    """Return the error of the best constant linear layer, B_0 of docs/theory.md (7.7); nan without a baseline.
+    """Return the test error of the best constant linear layer B, docs/theory.md (7.7); nan without a baseline.
 
-    The model's baseline expression is quadratic in B, and is minimised through its averaged gradient and Hessian.
+    The error is quadratic in B, and is minimised by its averaged gradient and Hessian.
 
     Args:
         problem: the problem whose baseline it is.
@@ -615,8 +626,8 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
     error, gradient, hessian = 0.0, np.zeros(size), np.zeros((size, size))
     dimension = problem.tokens * problem.teacher_rank + len(problem.noise_scale)
     points = max(5, min(points, int(4e5 ** (1 / dimension))))
-    for labels, probability in problem.label_choices:
-        contexts = problem.context_indices(labels)
+    for labels, probability in problem.label_probabilities:
+        contexts = problem.token_cluster_indices(labels)
         factor = np.ascontiguousarray(np.linalg.cholesky(problem.law.rho_star[contexts]))
         mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
         nodes, weights = tensor_product_rule([gauss_hermite(points)] * dimension)
@@ -631,11 +642,11 @@ def baseline_error(problem: Problem, points: int = 48) -> float:
 def free_entropy_at_overlaps(
     state_map: SaddlePointMap, overlaps: Overlaps, averages: SaddlePointAverages | None = None
 ) -> float:
-    """Return Phi at any overlaps, with the conjugates that these overlaps determine.
+    """Return the free entropy at any overlaps, with the conjugates that these overlaps determine.
 
     Args:
         state_map: the saddle-point map of the problem.
-        overlaps: overlaps where Phi is evaluated.
+        overlaps: overlaps at which the free entropy is evaluated.
         averages: channel averages at these overlaps; computed by default.
     """
     averages = averages or state_map.channel_averages(overlaps)

@@ -33,16 +33,16 @@ class PseudoTransientOptions(AlgorithmOptions):
     """Options of pseudo-transient continuation: longer steps take fewer evaluations, but may lose the branch.
 
     Attributes:
-        max_steps: number of implicit steps at most.
-        initial_step: length of the first step, in undamped iterations.
+        max_steps: largest number of implicit steps.
+        initial_step: time of the first step; an undamped iteration takes time 1.
         growth_factor: ratio of a step to the previous one, or to a shorter retry.
         min_step: length of a step below which the continuation stops.
-        max_log_change: largest change of the logarithms of V and D within a step.
+        max_log_change: largest change, within a step, of the logarithms of V and of the conditional covariance.
         growth_time_fraction: largest step length relative to the e-folding time of the fastest growing deviation.
         max_nonlinearity: largest deviation of the map from its linearisation, relative to the step.
-        rounding_factor: residual over the rounding error of q, below which a residual that is no longer halved counts
-            as converged.
-        max_floor: residual above which it does not count as converged, whatever the rounding error.
+        rounding_factor: ratio of residual to rounding error of q below which a residual that no longer falls counts as
+            converged.
+        max_floor: residual above which nothing counts as converged, whatever the rounding error.
         divergence_ratio: growth of q or V beyond which the weights count as unbounded.
     """
 
@@ -61,15 +61,15 @@ class PseudoTransientOptions(AlgorithmOptions):
 def pseudo_transient_continuation(
     state_map: SaddlePointMap, start: FixedPoint, tolerance: float, options: PseudoTransientOptions | None = None
 ) -> FixedPoint:
-    """Return the stationary state of dx/dt = G(x) - x, x in `RelativeCoordinates`, by growing implicit Euler steps.
+    """Return the stationary state of dx/dt = G(x) - x, for the saddle-point map G, by growing implicit Euler steps.
 
-    It has the stable solutions of damped iteration, and converges like Newton's method (C. T. Kelley, D. E. Keyes, SIAM
-    J. Numer. Anal. 35, 508, 1998). Steps are as long as the map is nearly linear over them.
+    Pseudo-transient continuation reaches the stable solutions of damped iteration, and converges like Newton's method
+    (C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35, 508, 1998). States x are in `RelativeCoordinates`.
 
     Args:
         state_map: the saddle-point map G.
         start: state where the continuation starts.
-        tolerance: tolerance of the residual, also in these coordinates, as far as rounding allows.
+        tolerance: residual at which the continuation ends, as far as rounding allows.
         options: options of the continuation; those in force by default.
     """
     options = options or PseudoTransientOptions.current()
@@ -90,7 +90,7 @@ def pseudo_transient_continuation(
             relative = RelativeSaddlePointMap(state_map, point.u, sizes)
             if relative.rounding > 1:
                 break
-            here, slopes = relative.relative_gap_between(point.u, image), relative.gap_jacobian()
+            here, slopes = relative.residual_between_states(point.u, image), relative.jacobian_of_residual()
             residual = float(np.max(np.abs(here)))
             report_remaining_work(
                 f"step {step} of at most {options.max_steps}: residual {residual:.0e}, asked {tolerance:.0e}"
@@ -108,7 +108,7 @@ def pseudo_transient_continuation(
             if found is None:
                 break
             move, length = found
-            point, before = replace(point, u=relative.state_at_coordinates(move)), residual
+            point, before = replace(point, u=relative.state_from_relative_coordinates(move)), residual
             visited += 1
             if np.max(np.abs(point.u)) > options.divergence_ratio * max(1.0, float(np.max(np.abs(start.u)))):
                 return replace(point, status=Status.LEFT_DOMAIN)
@@ -131,13 +131,13 @@ def _implicit_euler_step(
     length: float,
     options: PseudoTransientOptions,
 ) -> tuple[np.ndarray, float] | None:
-    """Return a step of at most the given length and the length of the next; None if the map is too nonlinear."""
+    """Return an implicit Euler step of at most a given length, and the length of the next; None if too nonlinear."""
     while length > options.min_step:
         implicit = np.eye(len(here)) / length - slopes
         move = np.linalg.solve(implicit, here)
         if np.max(np.abs(move[logarithms])) < options.max_log_change:
             with suppress(DomainError):
-                off = np.linalg.solve(implicit, relative.relative_gap(move) - move / length)
+                off = np.linalg.solve(implicit, relative.residual_in_coordinates(move) - move / length)
                 if np.linalg.norm(off) < options.max_nonlinearity * np.linalg.norm(move):
                     return move, length * options.growth_factor
         length /= options.growth_factor
@@ -145,54 +145,54 @@ def _implicit_euler_step(
 
 
 class RelativeSaddlePointMap:
-    """The map x -> G(x) - x near a state, in relative coordinates that keep the symmetry.
+    """The residual G(x) - x of the saddle-point equations near a state, in `RelativeCoordinates` of equal symmetry.
 
     Attributes:
-        directions: directions that keep the symmetry, (k, n).
-        weights: projection of coordinates onto them, (k, n).
-        rounding: relative rounding error of D, see `rounding_error_of_conditional_covariance`.
+        directions: directions of the coordinates that keep the symmetry, in rows.
+        weights: rows that project coordinates on these directions.
+        rounding: relative rounding error of the conditional covariance.
     """
 
     def __init__(self, state_map: SaddlePointMap, u: np.ndarray, sizes: Sizes) -> None:
-        """Set up at a state; raises DomainError if its V or its conditional covariance is not positive definite."""
+        """Raise DomainError if V or the conditional covariance of the given state is not positive definite."""
         self.state_map, self.sizes = state_map, sizes
         self.coordinates = RelativeCoordinates(state_map.problem, u, sizes)
         self.rounding = rounding_error_of_conditional_covariance(state_map.problem, Overlaps.unpack(u, sizes))
-        self.directions = state_map.symmetry.invariant_directions(sizes, len(u))
+        self.directions = state_map.symmetry.basis_of_invariant_states(sizes, len(u))
         self.weights = self.directions / np.sum(self.directions**2, axis=1)[:, None]
 
-    def state_at_coordinates(self, y: np.ndarray) -> np.ndarray:
-        """Return the packed state at coordinates along the directions."""
+    def state_from_relative_coordinates(self, y: np.ndarray) -> np.ndarray:
+        """Return the packed overlaps at given coordinates along the symmetric directions."""
         return self.state_map.symmetry.project_onto_invariant_states(
-            self.coordinates.state_at_coordinates(y @ self.directions), self.sizes
+            self.coordinates.state_from_relative_coordinates(y @ self.directions), self.sizes
         )
 
-    def relative_gap(self, y: np.ndarray) -> np.ndarray:
-        """Return G(x) - x in relative coordinates, at given coordinates."""
-        u = self.coordinates.state_at_coordinates(y @ self.directions)
-        return self.relative_gap_between(u, self.state_map(u, self.sizes))
+    def residual_in_coordinates(self, y: np.ndarray) -> np.ndarray:
+        """Return the residual G(x) - x in relative coordinates, at given coordinates x."""
+        u = self.coordinates.state_from_relative_coordinates(y @ self.directions)
+        return self.residual_between_states(u, self.state_map(u, self.sizes))
 
-    def relative_gap_between(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
-        """Return G(x) - x in relative coordinates, from a state and its image.
+    def residual_between_states(self, u: np.ndarray, image: np.ndarray) -> np.ndarray:
+        """Return the residual G(x) - x in relative coordinates, given a state and its image.
 
         Args:
-            u: packed state, (n,).
-            image: G(u), packed, (n,).
+            u: packed overlaps of the state.
+            image: packed overlaps of its image G(u).
         """
         found: np.ndarray = self.weights @ (
             self.coordinates.relative_coordinates_of_state(image) - self.coordinates.relative_coordinates_of_state(u)
         )
         return found
 
-    def gap_jacobian(self, step: float = 1e-5) -> np.ndarray:
-        """Return the Jacobian of G(x) - x in relative coordinates, by central differences."""
+    def jacobian_of_residual(self, step: float = 1e-5) -> np.ndarray:
+        """Return the Jacobian of the residual G(x) - x in relative coordinates, by central differences."""
         count = len(self.directions)
         return jacobian_by_differences(
-            self.relative_gap, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding)))
+            self.residual_in_coordinates, np.zeros(count), np.full(count, max(step, np.cbrt(self.rounding)))
         )
 
     def map_jacobian(self, slopes: np.ndarray) -> np.ndarray:
-        """Return dG/du in packed overlaps, from the Jacobian in relative coordinates."""
+        """Return the Jacobian dG/du of the saddle-point map in packed overlaps, from that in relative coordinates."""
         change = np.stack(
             [self.coordinates.linearised_state_change(unit) for unit in np.eye(self.directions.shape[1])], axis=1
         )
@@ -201,14 +201,14 @@ class RelativeSaddlePointMap:
 
 
 class RelativeCoordinates:
-    """Coordinates relative to a state, packed like overlaps and zero at the state.
+    """Coordinates of states near a given state: zero there, with any values allowed (no positivity constraint).
 
-    They are log(D_0^(-1/2) D D_0^(-1/2)) with D = q - theta rho*^(-1) theta^T, the same of V, and changes of m and
-    theta in units of D_0^(1/2), of theta also of rho*^(1/2).
+    The coordinates of D = q - theta rho*^(-1) theta^T are log(D_0^(-1/2) D D_0^(-1/2)), D_0 that of the given state;
+    likewise for V. Those of m and theta are changes in units of D_0^(1/2), for theta also of rho*^(1/2).
     """
 
     def __init__(self, problem: Problem, u: np.ndarray, sizes: Sizes) -> None:
-        """Set up at a state; raises DomainError if its V or its conditional covariance is not positive definite."""
+        """Raise DomainError if V or the conditional covariance of the given state is not positive definite."""
         self.problem, self.sizes, self.here = problem, sizes, Overlaps.unpack(u, sizes)
         self.D, self.per_D = _matrix_square_roots(conditional_covariance(problem, self.here))
         self.V, self.per_V = _matrix_square_roots(self.here.V)
@@ -216,7 +216,7 @@ class RelativeCoordinates:
         self.phi = np.maximum(np.abs(self.here.phi), 1.0)
 
     def relative_coordinates_of_state(self, u: np.ndarray) -> np.ndarray:
-        """Return the relative coordinates of a packed state; DomainError if its V or D is not positive definite."""
+        """Return the relative coordinates of packed overlaps; raise DomainError if they are outside the domain."""
         there = Overlaps.unpack(u, self.sizes)
         return Overlaps(
             q=_function_of_symmetric_matrices(
@@ -228,8 +228,8 @@ class RelativeCoordinates:
             phi=(there.phi - self.here.phi) / self.phi,
         ).pack()
 
-    def state_at_coordinates(self, x: np.ndarray) -> np.ndarray:
-        """Return the packed state at coordinates."""
+    def state_from_relative_coordinates(self, x: np.ndarray) -> np.ndarray:
+        """Return the packed overlaps at given coordinates."""
         moved = Overlaps.unpack(x, self.sizes)
         theta = self.here.theta + self.D @ moved.theta @ self.teacher
         return Overlaps(
@@ -242,7 +242,7 @@ class RelativeCoordinates:
         ).pack()
 
     def linearised_state_change(self, x: np.ndarray) -> np.ndarray:
-        """Return the change of the packed state to first order in coordinates."""
+        """Return the change of the packed overlaps to first order in the coordinates."""
         moved = Overlaps.unpack(x, self.sizes)
         theta = self.D @ moved.theta @ self.teacher
         along = theta @ np.linalg.inv(self.problem.law.rho_star) @ self.here.theta.transpose(0, 2, 1)
@@ -256,21 +256,21 @@ class RelativeCoordinates:
 
 
 def _matrix_square_roots(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the symmetric square roots of (C, s, s) and their inverses; DomainError if one is not positive."""
+    """Return the symmetric square roots of matrices and their inverses; raise DomainError if one is not positive."""
     values, vectors = _positive_eigenpairs(matrices)
     roots, turned = np.sqrt(values)[:, None, :], vectors.transpose(0, 2, 1)
     return (vectors * roots) @ turned, (vectors / roots) @ turned
 
 
 def _function_of_symmetric_matrices(function: np.ufunc, matrices: np.ndarray) -> np.ndarray:
-    """Return a function of symmetric matrices (C, s, s); DomainError for a logarithm if one is not positive."""
+    """Return a function (exp or log) of symmetric matrices; raise DomainError for the log of one not positive."""
     values, vectors = _positive_eigenpairs(matrices) if function is np.log else np.linalg.eigh(matrices)
     result: np.ndarray = (vectors * function(values)[:, None, :]) @ vectors.transpose(0, 2, 1)
     return result
 
 
 def _positive_eigenpairs(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues and eigenvectors; DomainError if an eigenvalue is not positive."""
+    """Return eigenvalues and eigenvectors of symmetric matrices; raise DomainError if one is not positive."""
     values, vectors = np.linalg.eigh(matrices)
     if not (values > 0).all():
         raise DomainError("V or q - theta rho*^(-1) theta^T is not positive definite")

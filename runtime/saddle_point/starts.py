@@ -22,74 +22,74 @@ _NAMES = {(True, False): "semantic", (False, True): "positional", (True, True): 
 
 
 def branch_names(problem: Problem) -> tuple[str, ...]:
-    """Return the names that `name_branch` may give: semantic and positional, or informed and mean for one token."""
-    return tuple(_in_words_of(problem, name) for name in _NAMES.values())
+    """Return the names of branches with overlaps theta or m: semantic and positional (one token: informed and mean)."""
+    return tuple(_name_for_number_of_tokens(problem, name) for name in _NAMES.values())
 
 
 def name_branch(problem: Problem, overlaps: Overlaps, errors: np.ndarray | None = None) -> str:
-    """Return the name of the branch of a state, by which of theta and m are non-zero.
+    """Return the name of the branch of a state, which depends on which of theta and m are nonzero.
 
     With several tokens it is semantic (theta), positional (m), mixed (both) or uninformed; with one token, informed
-    (theta), mean (m), mixed or uninformed. Non-zero means above 1e-3 of the scale of the fields, and above the error
-    bar if that is known.
+    (theta), mean (m), mixed or uninformed. Nonzero means above 1e-3 of the scale of the fields, and above the error bar
+    if that is known.
 
     Args:
         problem: the problem.
-        overlaps: the state.
-        errors: error bars of the packed overlaps, (n,), or None.
+        overlaps: overlaps of the state.
+        errors: error bars of the packed overlaps, or None if unknown.
     """
-    return _in_words_of(problem, _NAMES[nonzero_overlaps(overlaps, errors)])
+    return _name_for_number_of_tokens(problem, _NAMES[are_theta_and_m_nonzero(overlaps, errors)])
 
 
-def _in_words_of(problem: Problem, name: str) -> str:
-    """Return the name of a start or branch in the words of the problem."""
+def _name_for_number_of_tokens(problem: Problem, name: str) -> str:
+    """Return the name of a start or branch for models with as many tokens: `semantic`, with one token `informed`."""
     return _WORDS_OF_ONE_TOKEN.get(name, name) if problem.tokens == 1 else name
 
 
 def named_starts(problem: Problem) -> Mapping[str, Mapping[str, Any]]:
-    """Return the starts of the model by their names, in the words of the problem (see `name_branch`)."""
+    """Return the starts of the model by name, with one token `informed` for `semantic` and `mean` for `positional`."""
     declared = problem.solver.model.STARTS
-    words = {name: _in_words_of(problem, name) for name in declared}
+    words = {name: _name_for_number_of_tokens(problem, name) for name in declared}
     return {name if word != name and word in declared else word: declared[name] for name, word in words.items()}
 
 
-def find_start(problem: Problem, name: str | None, kind: str = "start", others: Sequence[str] = ()) -> str:
-    """Return the name of a start of the model; `informed` also finds `semantic`, `mean` also `positional`, and back.
+def find_start_name(problem: Problem, name: str | None, kind: str = "start", others: Sequence[str] = ()) -> str:
+    """Return the name that the model has for a start: `informed` may be `semantic`, `mean` may be `positional`.
 
     Args:
         problem: the problem.
         name: the name to look for; None for the default start.
-        kind: what is looked for, for the message.
-        others: names that are allowed, too.
+        kind: noun for what is looked for, for the error message.
+        others: further names that are allowed.
 
     Raises:
         InputError: the model has no start of this name, or none at all.
     """
     if name is None:
         return default_start(problem)
-    known, translated = [*named_starts(problem), *others], translate_start(problem, name)
+    known, translated = [*named_starts(problem), *others], translate_start_name(problem, name)
     require_known_name(kind, translated if translated in known else name, known, problem.solver.name)
     return translated
 
 
-def translate_start(problem: Problem, name: str) -> str:
-    """Return the name of a start or branch in the words of the problem, as `find_start`; unknown names as they are.
+def translate_start_name(problem: Problem, name: str) -> str:
+    """Return the name that the model has for a start or branch; a name that it does not know is returned unchanged.
 
     Args:
-        problem: the problem.
-        name: the name.
+        problem: the problem with the model.
+        name: name of the start or branch.
     """
     known = named_starts(problem)
     synonym = _SYNONYMS.get(name, name)
-    return name if name in known else synonym if synonym in known else _in_words_of(problem, name)
+    return name if name in known else synonym if synonym in known else _name_for_number_of_tokens(problem, name)
 
 
-def nonzero_overlaps(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
-    """Return whether theta and whether m are non-zero, in the sense of `name_branch`.
+def are_theta_and_m_nonzero(overlaps: Overlaps, errors: np.ndarray | None = None) -> tuple[bool, bool]:
+    """Return two booleans: whether theta is nonzero, and whether m is, beyond their error bars.
 
     Args:
-        overlaps: the state.
-        errors: error bars of the packed overlaps, (n,), or None.
+        overlaps: overlaps of the state.
+        errors: error bars of the packed overlaps, or None if unknown.
     """
     q = np.sqrt(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
     widths = Overlaps.unpack(errors, overlaps.sizes) if errors is not None and np.isfinite(errors).all() else None
@@ -101,9 +101,9 @@ def nonzero_overlaps(overlaps: Overlaps, errors: np.ndarray | None = None) -> tu
 
 
 def overlaps_of_start(problem: Problem, name: str) -> Overlaps:
-    """Return the overlaps of a named start: of weights mixed from teacher rows, encodings and noise.
+    """Return the overlaps of a named start: weights that are mixtures of teacher rows, encodings and noise.
 
-    If norms of the columns are given, the weights have these norms.
+    The weights have the column norms that the problem prescribes, if any.
 
     Args:
         problem: the problem to be solved.
@@ -112,7 +112,7 @@ def overlaps_of_start(problem: Problem, name: str) -> Overlaps:
     Raises:
         InputError: the model has no start of this name.
     """
-    mix, noise, susceptibility = start_mixture_coefficients(problem, name)
+    mix, noise, susceptibility = mixture_coefficients_of_start(problem, name)
     law, contexts, s, t = problem.law, problem.contexts, problem.student_rank, problem.teacher_rank
     q = np.zeros((contexts, s, s))
     m = np.zeros((contexts, s))
@@ -133,17 +133,17 @@ def overlaps_of_start(problem: Problem, name: str) -> Overlaps:
 
 
 @singledispatch
-def convert_given_start(given: Any) -> Any:
-    """Return a given start as a name, overlaps or a solution; classes of other starts register a conversion."""
+def convert_start_argument(given: Any) -> Any:
+    """Convert a start that a user passed into a name, overlaps or a solution (other classes register a conversion)."""
     return given
 
 
 @dataclass(frozen=True)
 class StartResponseOptions(AlgorithmOptions):
-    """Options of the iteration for V at given q, m and theta.
+    """Options of solving the equation of V (the response of the fields) at given q, m and theta.
 
     Attributes:
-        max_iterations: damped iterations at most.
+        max_iterations: largest number of damped iterations.
         tolerance: relative change of V at which the iteration stops.
     """
 
@@ -152,14 +152,14 @@ class StartResponseOptions(AlgorithmOptions):
 
 
 def solve_response_at_fixed_overlaps(problem: Problem, overlaps: Overlaps, rule: Rule) -> Overlaps:
-    """Return overlaps with V solved from its own equation at fixed q, m and theta.
+    """Solve the equation of V, the response of the fields, at fixed q, m and theta; return the overlaps with it.
 
-    Measured weights have no V, the response of the fields. It is found by damped iteration from a tenth of the
-    covariance; if that leaves the domain, the last V inside is returned.
+    Overlaps measured from weights lack V. Damped iteration starts from a tenth of the covariance; if it leaves the
+    domain, the last V inside is returned.
 
     Args:
         problem: the problem to be solved.
-        overlaps: q, m, theta and phi.
+        overlaps: overlaps q, m, theta and phi; their V is ignored.
         rule: quadrature rule of the channel averages.
     """
     options = StartResponseOptions.current()
@@ -179,7 +179,7 @@ def solve_response_at_fixed_overlaps(problem: Problem, overlaps: Overlaps, rule:
 
 
 def default_start(problem: Problem) -> str:
-    """Return the default start: informed (several tokens: semantic), or the model's first if it has no such start.
+    """Return the name of the default start: informed (several tokens: semantic), otherwise the first of the model.
 
     Raises:
         InputError: the model has no named starts.
@@ -192,20 +192,20 @@ def default_start(problem: Problem) -> str:
     return next((name for name in ("informed", "semantic") if name in known), known[0])
 
 
-def start_mixture_coefficients(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
-    """Return the mixture of a named start.
+def mixture_coefficients_of_start(problem: Problem, name: str) -> tuple[np.ndarray, float, float]:
+    """Return the coefficients of the mixture of teacher rows, encodings and noise that a named start is.
 
     Args:
         problem: the problem to be solved.
         name: name of a start of the model.
 
     Returns:
-        Coefficients (s, C + t) of a row's (tau, pi), standard deviation of its noise, and V / rho.
+        Coefficients of encodings and teacher columns for each of s columns, standard deviation of the noise, V / rho.
 
     Raises:
         InputError: the model has no start of this name.
     """
-    spec = named_starts(problem)[find_start(problem, name)]
+    spec = named_starts(problem)[find_start_name(problem, name)]
     contexts, s, t, tokens = problem.contexts, problem.student_rank, problem.teacher_rank, problem.tokens
     mix = np.zeros((s, contexts + t))
     teacher, encodings = np.asarray(spec["teacher"], float), np.asarray(spec["encodings"], float)

@@ -25,28 +25,28 @@ from .domain import (
     explain_indefinite_covariances,
     explain_unbounded_loss,
     explain_unbounded_weights,
-    step_within_domain,
+    take_step_within_domain,
 )
 
 
 @dataclass(frozen=True)
 class AveragesCacheOptions(AlgorithmOptions):
-    """Options of the cache of channel averages.
+    """Options of the cache of channel averages (averages of the proximal map over the fields).
 
     Attributes:
-        max_states: states of a problem whose averages are kept; more save evaluations, but take memory.
+        max_states: largest number of states of a problem whose averages are kept; more save time, but take memory.
     """
 
     max_states: int = 8
 
 
 def conjugates_from_overlaps(problem: Problem, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-    """Return the conjugates that the channel gives at overlaps.
+    """Return the conjugates q^, V^, m^ and theta^ that the channel averages give at overlaps.
 
     Args:
-        problem: the problem that the overlaps belong to.
+        problem: the problem that has these overlaps.
         overlaps: overlaps of student and teacher.
-        moments: channel averages at these, (C, row).
+        moments: channel averages at these overlaps, one row per (token, cluster) pair.
 
     Raises:
         DomainError: rho* - theta^T q^(-1) theta is not positive definite.
@@ -62,13 +62,13 @@ def conjugates_from_overlaps(problem: Problem, overlaps: Overlaps, moments: np.n
 
 @dataclass
 class SaddlePointMap:
-    """The saddle-point map u -> G(u) of a problem under a quadrature rule.
+    """The saddle-point map G of a problem by a quadrature rule: solutions are its fixed points u = G(u).
 
     Attributes:
-        problem: the problem with alpha given.
+        problem: the problem, with a value of alpha.
         rule: quadrature rule of the channel averages.
-        symmetry: imposed on all iterates, even if the rule breaks it.
-        evaluations: number of channel averages taken so far.
+        symmetry: symmetry that is imposed on all iterates, even if the quadrature rule breaks it.
+        evaluations: number of evaluations of channel averages so far.
     """
 
     problem: Problem
@@ -78,19 +78,19 @@ class SaddlePointMap:
 
     @cached_property
     def student_rotation_generators(self) -> np.ndarray:
-        """Return generators (k, s, s) of the student rotations that are symmetries of the problem."""
+        """Return the generators, as (s, s) matrices, of rotations of student columns that are symmetries."""
         return gauge.rotation_symmetry_generators(self.problem)
 
-    def orbit_directions(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return orthonormal directions (n, k) of the orbit through u that keep the symmetry, in block scales.
+    def directions_of_symmetry_orbit(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return orthonormal directions, in columns, along which rotations that are symmetries move the overlaps u.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         if not len(self.student_rotation_generators):
             return np.empty((len(u), 0))
-        found = gauge.symmetry_orbit_tangents(self.student_rotation_generators, Overlaps.unpack(u, sizes))
+        found = gauge.tangents_of_symmetry_orbit(self.student_rotation_generators, Overlaps.unpack(u, sizes))
         if self.symmetry.is_symmetry_of_every_state or not found.size:
             return found
         broken = np.stack(
@@ -101,38 +101,38 @@ class SaddlePointMap:
         return found @ directions[clear].T
 
     def conjugates_at_overlaps(self, overlaps: Overlaps, moments: np.ndarray) -> Conjugates:
-        """Return the conjugates that the channel gives at overlaps (see `conjugates_from_overlaps`).
+        """Return the conjugates q^, V^, m^ and theta^ that the channel averages give at overlaps.
 
         Args:
             overlaps: overlaps of student and teacher.
-            moments: channel averages at these, (C, row).
+            moments: channel averages at these overlaps, one row per (token, cluster) pair.
         """
         return conjugates_from_overlaps(self.problem, overlaps, moments)
 
     def overlaps_from_conjugates(self, hats: Conjugates, phi: np.ndarray) -> Overlaps:
-        """Return the overlaps that the prior gives for conjugates.
+        """Return the overlaps that the prior (the regulariser) gives for conjugates.
 
         Args:
-            hats: conjugates.
-            phi: trained numbers, (P,), which are copied.
+            hats: conjugates q^, V^, m^ and theta^.
+            phi: trained numbers, which are copied to the result.
 
         Raises:
             DomainError: the regulariser with G is not strictly convex (ridge: Lambda + G not positive definite).
         """
         q, V, m, theta = map(np.empty_like, hats.blocks)
         out = Overlaps(q, V, m, theta, phi)
-        if not self.problem.bound_prior_map("overlaps")(*hats.blocks, *out.blocks):
+        if not self.problem.prior_map_at_parameters("overlaps")(*hats.blocks, *out.blocks):
             raise DomainError(
                 "the regulariser plus the data term G = sum gamma V^ is not strictly convex in the weights"
             )
         return out
 
     def update_trained_numbers(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-        """Return the next trained numbers phi, (P,): a Newton-like descent step on alpha E[loss] + ridge phi^2 / 2.
+        """Return the trained numbers phi after a Newton-like descent step on alpha E[loss] + ridge phi^2 / 2.
 
         Args:
             overlaps: overlaps with the present phi.
-            moments: channel averages at these, (C, row).
+            moments: channel averages at these overlaps, one row per (token, cluster) pair.
         """
         problem, phi = self.problem, overlaps.phi
         if not len(phi):
@@ -147,26 +147,26 @@ class SaddlePointMap:
         return phi - (first + ridge * phi) / np.maximum(np.abs(second) + ridge, 1e-3 * problem.alpha)
 
     def image_from_channel_averages(self, overlaps: Overlaps, moments: np.ndarray) -> np.ndarray:
-        """Return the packed image G(u), (n,), from channel averages at u.
+        """Return the image G(u) of overlaps u, packed, from the channel averages at u.
 
         Args:
-            overlaps: u.
-            moments: channel averages at these, (C, row).
+            overlaps: the overlaps u.
+            moments: channel averages at these overlaps, one row per (token, cluster) pair.
         """
         return self.overlaps_from_conjugates(
             self.conjugates_at_overlaps(overlaps, moments), self.update_trained_numbers(overlaps, moments)
         ).pack()
 
     def channel_averages(self, overlaps: Overlaps) -> SaddlePointAverages:
-        """Return the channel averages at overlaps; the last ones of a problem are cached.
+        """Return the channel averages at overlaps, from a cache if they were computed recently.
 
-        The last ones of a problem are cached, as checks of the rule, iteration, slopes and error bars share them.
+        The cache serves iteration, derivatives, error bars and checks of the rule, which need the same averages.
 
         Raises:
-            TimeLimitError: the time left is not enough.
-            DomainError: the loss is unbounded below at this V.
+            TimeLimitError: the remaining time does not suffice for the averages.
+            DomainError: the proximal objective is unbounded below at this V.
         """
-        kept, key = self.problem.compute_once(_empty_averages_cache), (self.rule, overlaps.pack().tobytes())
+        kept, key = self.problem.cached_result_of(_empty_averages_cache), (self.rule, overlaps.pack().tobytes())
         if key not in kept:
             if budget.has_time_limit():
                 budget.check_time_limit(durations.predicted_evaluation_seconds(self.problem, self.rule))
@@ -182,23 +182,23 @@ class SaddlePointMap:
         return kept[key]
 
     def __call__(self, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the image G(u), packed, with the symmetry imposed, from averages over replicates.
+        """Return the image G(u), packed, with the symmetry imposed, averaged over replicates of the quadrature rule.
 
         Raises:
             DomainError: u, or the conjugates that follow from it, lie outside their domain.
-            TimeLimitError: the time left is not enough for the averages.
+            TimeLimitError: the remaining time does not suffice for the averages.
         """
         overlaps = Overlaps.unpack(u, sizes)
         return self.impose_symmetry_on_image(
             u, self.image_from_channel_averages(overlaps, self.channel_averages(overlaps).means), sizes
         )
 
-    def explain_undefined_image(self, u: np.ndarray, sizes: Sizes) -> str:
-        """Return in words why G(u) is not defined; empty if it is.
+    def explain_undefined_map(self, u: np.ndarray, sizes: Sizes) -> str:
+        """Return a message that says why the map G is not defined at u; empty if it is.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         overlaps = Overlaps.unpack(u, sizes)
         if reason := explain_indefinite_covariances(self.problem, overlaps):
@@ -213,44 +213,44 @@ class SaddlePointMap:
         return ""
 
     def impose_symmetry_on_image(self, u: np.ndarray, image: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the image of u projected on the symmetry, without its component along the orbit of u.
+        """Return the image of u, projected on the symmetry, without its component along the symmetry orbit of u.
 
         Args:
             u: packed overlaps, (n,).
             image: image of u, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         image = self.symmetry.project_onto_invariant_states(image, sizes)
         if len(self.student_rotation_generators):
-            scales, orbit = block_scales(u, sizes), self.orbit_directions(u, sizes)
+            scales, orbit = block_scales(u, sizes), self.directions_of_symmetry_orbit(u, sizes)
             image = image - scales * (orbit @ (orbit.T @ ((image - u) / scales)))
         return image
 
     def impose_symmetry_on_derivatives(
         self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
-        """Return derivatives of the image, (n, k), projected as by `impose_symmetry_on_image`.
+        """Return the derivatives of the image after the projection of `impose_symmetry_on_image`, one per column.
 
         Args:
             u: packed overlaps, (n,).
-            d_image: changes of the image, (n, k).
-            d_u: changes of u, (n, k).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            d_image: derivatives of the image, one per column.
+            d_u: derivatives of u, one per column.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         d_image = np.stack([self.symmetry.project_onto_invariant_states(column, sizes) for column in d_image.T], axis=1)
         if len(self.student_rotation_generators):
-            scales, orbit = block_scales(u, sizes)[:, None], self.orbit_directions(u, sizes)
+            scales, orbit = block_scales(u, sizes)[:, None], self.directions_of_symmetry_orbit(u, sizes)
             d_image = d_image - scales * (orbit @ (orbit.T @ ((d_image - d_u) / scales)))
         return d_image
 
     def newton_correction(self, matrix: np.ndarray, u: np.ndarray, gap: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the Newton step (I - J)^{-1} gap orthogonal to the orbit.
+        """Return the Newton step (I - J)^{-1} (G(u) - u), orthogonal to the symmetry orbit of u.
 
         Args:
-            matrix: J = dG/du, (n, n).
+            matrix: Jacobian J = dG/du, shape (n, n).
             u: packed overlaps, (n,).
-            gap: G(u) - u, (n,), or several, (k, n).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            gap: residual G(u) - u, or several residuals in rows.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
 
         Raises:
             LinAlgError: 1 is an eigenvalue of J.
@@ -260,7 +260,7 @@ class SaddlePointMap:
         scaled = ((np.eye(len(u)) - matrix) * scales / scales[:, None])[free][:, free]
         wanted = (gap / scales).T[free]
         if len(self.student_rotation_generators):
-            along = self.orbit_directions(u, sizes)[free]
+            along = self.directions_of_symmetry_orbit(u, sizes)[free]
             across = np.eye(len(along)) - along @ along.T
             solved = across @ np.linalg.solve(across @ scaled @ across + along @ along.T, across @ wanted)
         else:
@@ -269,48 +269,48 @@ class SaddlePointMap:
         out.T[free] = (solved.T * scales[free]).T
         return out
 
-    def step_inside_field_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return u + move, changed to stay in the domain of the fields (`step_within_domain`).
+    def limit_step_to_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the overlaps u after a step, which is reduced so that they stay in the domain of definition.
 
         Args:
             u: packed overlaps, (n,).
-            move: the step, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            move: the step, shape (n,).
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
-        return step_within_domain(self.problem, u, move, sizes)
+        return take_step_within_domain(self.problem, u, move, sizes)
 
-    def project_jacobian_off_orbit(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
-        """Return the Jacobian without the orbit directions of a continuous symmetry (eigenvalue 1).
+    def project_jacobian_off_symmetry_orbit(self, matrix: np.ndarray, u: np.ndarray, sizes: Sizes) -> np.ndarray:
+        """Return the Jacobian projected orthogonally to the orbit of a continuous symmetry, where its eigenvalue is 1.
 
         Args:
-            matrix: dG/du, (n, n).
+            matrix: Jacobian dG/du, shape (n, n).
             u: packed overlaps, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         scales, orbit = (
             block_scales(u, sizes),
-            gauge.symmetry_orbit_tangents(self.student_rotation_generators, Overlaps.unpack(u, sizes)),
+            gauge.tangents_of_symmetry_orbit(self.student_rotation_generators, Overlaps.unpack(u, sizes)),
         )
         projector = np.eye(len(u)) - orbit @ orbit.T
         return projector @ (matrix * scales / scales[:, None]) @ projector * scales[:, None] / scales
 
-    def replicate_images_with_averages(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, SaddlePointAverages]:
-        """Return G(u) of every replicate, (R, n), and the averages.
+    def map_images_and_averages(self, u: np.ndarray, sizes: Sizes) -> tuple[np.ndarray, SaddlePointAverages]:
+        """Return the image G(u) by every replicate of the quadrature rule, in rows, and the channel averages.
 
         Args:
             u: packed overlaps, (n,).
-            sizes: sizes (C, s, t, P) of the overlaps.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         averages = self.channel_averages(Overlaps.unpack(u, sizes))
-        return self.images_by_replicate(u, averages, sizes), averages
+        return self.map_images_by_replicate(u, averages, sizes), averages
 
-    def images_by_replicate(self, u: np.ndarray, averages: SaddlePointAverages, sizes: Sizes) -> np.ndarray:
-        """Return G(u) of every replicate, (R, n), from averages at u.
+    def map_images_by_replicate(self, u: np.ndarray, averages: SaddlePointAverages, sizes: Sizes) -> np.ndarray:
+        """Return the image G(u) by every replicate of the quadrature rule, in rows, given the channel averages at u.
 
         Args:
             u: packed overlaps, (n,).
-            averages: averages at u.
-            sizes: sizes (C, s, t, P) of the overlaps.
+            averages: channel averages at u.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         overlaps = Overlaps.unpack(u, sizes)
         return np.stack(
@@ -322,16 +322,16 @@ class SaddlePointMap:
 
 
 def _empty_averages_cache(problem: Problem) -> dict[tuple[Rule, bytes], SaddlePointAverages]:
-    """Return an empty cache of averages by rule and packed overlaps, the oldest first."""
+    """Return an empty cache of channel averages, with quadrature rule and packed overlaps as key."""
     return {}
 
 
 def relative_residual(image: np.ndarray, u: np.ndarray, sizes: Sizes) -> float:
-    """Return the residual max |G(u) - u| / (block scale).
+    """Return the largest component of G(u) - u, relative to the size of its block (q, V, m, ...).
 
     Args:
-        image: G(u), packed, (n,).
+        image: image G(u), packed, shape (n,).
         u: packed overlaps, (n,).
-        sizes: sizes (C, s, t, P) of the overlaps.
+        sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
     """
     return float(np.max(np.abs(image - u) / block_scales(u, sizes)))

@@ -45,9 +45,9 @@ class ApproachOptions(AlgorithmOptions):
     """Options of the damped iteration that leads from a start to the neighbourhood of a solution.
 
     Attributes:
-        implicit_tolerance: residual, in relative coordinates, at which implicit steps end; smaller leaves less to
-            Newton's method and takes longer.
-        newton_threshold: residual of an approach that did not converge below which Newton's method still takes over;
+        implicit_tolerance: residual at which implicit Euler steps end; smaller leaves less to Newton's method and takes
+            longer.
+        newton_threshold: residual below which Newton's method takes over even if damped iteration did not converge;
             larger saves failures, but Newton's method may converge to another branch.
     """
 
@@ -56,14 +56,14 @@ class ApproachOptions(AlgorithmOptions):
 
 
 def overlaps_of_any_start(problem: Problem, start: str | Overlaps | Solution) -> Overlaps:
-    """Return the overlaps of a start; V is solved for if it was not measured.
+    """Return the overlaps of a start, which may be a name, overlaps or a solution; solve for V if it is missing.
 
     Args:
         problem: the problem to solve.
         start: name of a start, overlaps, or a solution of a problem with the same sizes.
 
     Raises:
-        InputError: not a start, overlaps of another structure, or one that is not finite.
+        InputError: `start` is no start, or its overlaps have other sizes or are not finite.
     """
     if not isinstance(start, str | Overlaps | Solution):
         known = ", ".join(named_starts(problem))
@@ -75,9 +75,9 @@ def overlaps_of_any_start(problem: Problem, start: str | Overlaps | Solution) ->
         return overlaps_of_start(problem, start)
     overlaps = start.overlaps if isinstance(start, Solution) else start
     if overlaps.sizes != problem.sizes:
-        what = "the solution to start from has" if isinstance(start, Solution) else "overlaps to start from have"
         raise InputError(
-            f"{what} sizes (contexts, s, t, trained numbers) = {overlaps.sizes}; {problem.sizes} is expected"
+            f"the start has overlaps of sizes {overlaps.sizes}, the problem of sizes {problem.sizes}: numbers of "
+            "(token, cluster) pairs, student columns, teacher columns and trained numbers"
         )
     if isinstance(start, Solution):
         return overlaps
@@ -88,7 +88,7 @@ def overlaps_of_any_start(problem: Problem, start: str | Overlaps | Solution) ->
     return (
         overlaps
         if measured
-        else solve_response_at_fixed_overlaps(problem, overlaps, quadrature_rules_of_approach(problem, 0)[0])
+        else solve_response_at_fixed_overlaps(problem, overlaps, quadrature_rules_of_damped_iteration(problem, 0)[0])
     )
 
 
@@ -101,12 +101,12 @@ def approach_solution_by_damping(
     Args:
         problem: the problem to solve.
         overlaps: the overlaps to start from.
-        seed: seed of sampled rules.
-        extrapolate: whether earlier iterates are mixed in: faster, but saddles are reached, too.
-        is_guess: whether overlaps of other sizes are tried where these leave the domain of definition.
+        seed: seed of the sampled quadrature rules.
+        extrapolate: whether to mix in earlier iterates: faster, but it may converge to saddles.
+        is_guess: whether to try multiples of the overlaps if these lie outside the domain of definition.
     """
     symmetry = StateSymmetry(None, symmetries_of_state(problem, overlaps), problem.clusters)
-    rough, fine = quadrature_rules_of_approach(problem, seed)
+    rough, fine = quadrature_rules_of_damped_iteration(problem, seed)
     coarse, one_field = (
         SaddlePointMap(problem, rough, symmetry),
         reduce_to_fields_of_loss(problem).solver.channel.FIELDS == 1,
@@ -154,10 +154,10 @@ def _damped_iteration_in_two_stages(
     stage: tuple[float, float, int],
     extrapolate: bool,
 ) -> tuple[FixedPoint, float]:
-    """Return the end of a two-stage damped iteration, and the damping weight of the second stage.
+    """Run damped iteration in two stages; return its last state and the damping weight of the second stage.
 
-    The first stage ends at a rough residual; slopes there give the weight of the second. `guesses` (`_GUESSES`) are
-    tried in turn where the start leaves the domain; `stage` has both residuals and iterations of the second stage.
+    The first stage ends at a rough residual; the Jacobian there gives the weight of the second. `guesses` are factors
+    of the start, tried if it lies outside the domain; `stage`: residual of each stage, iterations of the second.
     """
     first_residual, second_residual, max_iterations = stage
     point = first = run_damped_iteration(coarse, overlaps, first_residual)
@@ -181,23 +181,23 @@ def _damped_iteration_in_two_stages(
     with suppress(DomainError, np.linalg.LinAlgError):
         matrix = map_jacobian_by_differences(coarse, point.u, point.sizes, 1e-2, one_sided=True)
         weight = optimal_damping_weight(
-            np.linalg.eigvals(coarse.project_jacobian_off_orbit(matrix, point.u, point.sizes))
+            np.linalg.eigvals(coarse.project_jacobian_off_symmetry_orbit(matrix, point.u, point.sizes))
         )
     second = run_damped_iteration(coarse, point.overlaps, second_residual, max_iterations, weight, extrapolate)
     return replace(second, iterations=point.iterations + second.iterations), weight
 
 
-def quadrature_rules_of_approach(problem: Problem, seed: int) -> tuple[Rule, Rule]:
-    """Return a coarse and a finer quadrature rule for the damped iteration.
+def quadrature_rules_of_damped_iteration(problem: Problem, seed: int) -> tuple[Rule, Rule]:
+    """Return a coarse and a finer quadrature rule for the damped iteration that precedes Newton's method.
 
-    Components that vanish by symmetry are therefore zero to rounding.
+    The rules are symmetric under sign changes, so that overlaps that vanish by symmetry are zero to rounding.
 
     Args:
         problem: the problem to solve.
-        seed: seed of sampled rules.
+        seed: seed of the sampled quadrature rules.
     """
     warm = WARM_PRODUCTS[0]
-    if problem.inverse_temperature is not None and warm.is_affordable_at_temperature(problem):
+    if problem.inverse_temperature is not None and warm.is_affordable_at_finite_temperature(problem):
         return replace(warm.coarser_rule(), inner=0.75), warm
     if problem.inverse_temperature is None and SmoothPiecesRule.has_no_teacher_nodes(problem):
         return PANELS[0], PANELS[0]
@@ -205,11 +205,11 @@ def quadrature_rules_of_approach(problem: Problem, seed: int) -> tuple[Rule, Rul
 
 
 def detect_symmetry_of_state(problem: Problem, point: FixedPoint) -> StateSymmetry:
-    """Return the symmetry of a point: exchanges that leave the point invariant, and vanishing components.
+    """Return the symmetry of a state: the exchanges that leave it invariant, and its vanishing overlaps.
 
     Args:
         problem: the problem to solve.
-        point: the end of a damped iteration by a sign-symmetric rule, so that zeros are zero to rounding.
+        point: last state of a damped iteration by a sign-symmetric quadrature rule, with zeros exact to rounding.
     """
     scales = point.overlaps.block_scales
     frozen = np.abs(point.u) < 1e-11 * scales

@@ -9,14 +9,14 @@ import numpy as np
 
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
-from ..channel.search import missed_minimum_fraction
+from ..channel.search import fraction_of_missed_minima
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 
 
 @dataclass(frozen=True)
 class DivergenceOptions(AlgorithmOptions):
-    """Thresholds beyond which a failed iteration is explained by divergence; smaller ones explain more failures.
+    """Thresholds above which divergence is reported as the cause of a failed iteration.
 
     Attributes:
         trained_divergence: size of a trained number, relative to 1 + the size of its start.
@@ -32,11 +32,11 @@ class DivergenceOptions(AlgorithmOptions):
 
 
 def describe_divergence(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that names the diverging trained number, or the weights; empty if nothing diverges.
+    """Return a message that says which trained number, or that the weights, diverge; empty if nothing diverges.
 
     Args:
         problem: the problem that was to be solved.
-        overlaps: the last iterate.
+        overlaps: overlaps of the last iterate.
     """
     options = DivergenceOptions.current()
     for number, value in zip(problem.trained, overlaps.phi.tolist(), strict=True):
@@ -57,11 +57,11 @@ def describe_divergence(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def describe_unbounded_growth(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message that names what grew, perhaps without bound, in a failed solve; empty if nothing grew.
+    """Return a message that says what grew, perhaps without bound, in a failed solve; empty if nothing grew.
 
     Args:
         problem: the problem that was to be solved.
-        overlaps: the last iterate.
+        overlaps: overlaps of the last iterate.
     """
     options = DivergenceOptions.current()
     if reason := describe_divergence(problem, overlaps):
@@ -84,14 +84,14 @@ def describe_unbounded_growth(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def describe_missed_minima(problem: Problem, overlaps: Overlaps) -> str:
-    """Return a message on how often the proximal search misses the global minimum; empty if it never does.
+    """Return a message that says how often the proximal operator misses the global minimum; empty if never.
 
     Args:
         problem: the problem that was solved.
-        overlaps: overlaps of the solution or of the last iterate; random points are drawn there.
+        overlaps: overlaps at which random points are drawn: those of the solution or of the last iterate.
     """
     with suppress(DomainError):
-        if fraction := missed_minimum_fraction(problem, overlaps):
+        if fraction := fraction_of_missed_minima(problem, overlaps):
             share = f"{fraction:.1%} of random points"
             return f"the search for proximal points misses the global minimum of the loss at {share}"
     return ""

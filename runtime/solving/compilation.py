@@ -20,7 +20,7 @@ import numpy as np
 from ..base import budget
 from ..base.environment import processor_count, receive_object_from_parent, run_background_process
 from ..base.progress import print_message, progress_step, set_quiet_mode
-from ..base.threads import threads_for_loops
+from ..base.threads import loop_thread_count
 from ..channel.search import choose_proximal_search
 from ..integration import FAMILIES, Sobol
 from ..integration.rule import SaddlePointAverages
@@ -37,22 +37,22 @@ _announced: set[str] = set()
 
 
 def is_solver_new_on_machine(problem: Problem) -> bool:
-    """Return whether Numba will compile a solver for the first time on this machine, and print a message."""
+    """Return whether Numba has to compile the solver, since it is new on this machine; print a message if so."""
     part = "channel" if problem.inverse_temperature is None else "thermal"
     solver = reduce_to_fields_of_loss(problem).solver
     key = f"{solver.folder} {part}"
     if key in _announced:
         return False
     _announced.add(key)
-    if solver.is_part_compiled(part):
+    if solver.is_solver_part_compiled(part):
         return False
     print_message(f"compiling the solver of {problem.solver.name} (once on this machine, up to half a minute)")
     return True
 
 
 @contextmanager
-def compiling_in_second_process(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]:
-    """Compile in a second process, during this block, the functions of a new solver; wait at the end.
+def compile_in_second_process(problem: Problem, overlaps: Overlaps, new: bool) -> Iterator[None]:
+    """Compile the functions of a new solver in a second process while the `with` block runs; wait for it at the end.
 
     Args:
         problem: the problem that the block solves.
@@ -70,12 +70,12 @@ def compiling_in_second_process(problem: Problem, overlaps: Overlaps, new: bool)
 
 
 def _has_free_processor(problem: Problem) -> bool:
-    """Return whether a second process would help: a free processor, and functions to compile."""
-    fits = bool(sys.executable) and min(processes, processor_count(), threads_for_loops()) > 1
+    """Return whether a second process can help: there is a free processor, and there are functions to compile."""
+    fits = bool(sys.executable) and min(processes, processor_count(), loop_thread_count()) > 1
     return fits and problem.inverse_temperature is None
 
 
-def serve() -> None:
+def helper_process_main() -> None:
     """Run the second process: read a problem and overlaps from stdin, compile, end when stdin closes."""
     problem, overlaps = receive_object_from_parent()
     set_quiet_mode(True)
@@ -87,9 +87,9 @@ def serve() -> None:
 
 
 def calls_that_compile_solver(problem: Problem, overlaps: Overlaps) -> list[Callable[[], Any]]:
-    """Return calls that each compile one function of the solver, in the order in which they are needed.
+    """Return functions that each make Numba compile one function of the solver, in the order they are needed.
 
-    Functions that the first process has to compile first are left out: laws of the fields, averages of its approach.
+    Functions that the first process needs at once, and therefore compiles itself, are left out.
 
     Args:
         problem: the problem whose solver is new.

@@ -19,25 +19,25 @@ from ..integration.rule import Rule
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, StateSymmetry, symmetries_of_problem, symmetries_of_state
-from ..saddle_point.difference_jacobian import difference_rule_and_steps, map_jacobian_by_differences
+from ..saddle_point.difference_jacobian import map_jacobian_by_differences, quadrature_rule_and_difference_steps
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.starts import named_starts, overlaps_of_start
 from ..saddle_point.state_map import SaddlePointMap, relative_residual
 from .error_bars import solution_with_error_bars
 from .settings import SolveSettings
 from .solution import Solution
-from .solve import solve_unchecked
+from .solve import solve_without_branch_check
 
 
 @dataclass(frozen=True)
 class DeflationOptions(AlgorithmOptions):
-    """Options of deflated Newton iterations.
+    """Options of deflated Newton iterations, which converge to solutions other than the known ones.
 
     Attributes:
-        max_iterations: largest number of iterations of one attempt; more find solutions that are farther away.
+        max_iterations: largest number of iterations of one attempt; more find solutions farther away.
         tolerance: residual of a deflated zero, which Newton's method without deflation then refines.
-        max_step: longest step, in block scales; shorter steps are safer and take longer.
-        start_spread: standard deviation of random starts around known solutions, in block scales.
+        max_step: longest step, relative to the sizes of q, V, m, ...; shorter steps are safer and take longer.
+        start_spread: standard deviation of random starts around known solutions, relative to the sizes of q, V, m, ...
     """
 
     max_iterations: int = 25
@@ -49,15 +49,15 @@ class DeflationOptions(AlgorithmOptions):
 def find_solutions_by_deflation(
     problem: Problem, known: Sequence[Solution], attempts: int, *, accuracy: float = 1e-4, seed: int = 0
 ) -> list[Solution]:
-    """Return solutions that are neither known nor images of known ones under symmetries.
+    """Return new solutions, found by deflation, that are not images of known ones under symmetries.
 
     Attempts start from the named starts, then from random states around the known solutions.
 
     Args:
         problem: the problem to solve.
-        known: its known solutions; the rule of the first integrates. Without any nothing is returned.
-        attempts: number of starts.
-        accuracy: error bar of the overlaps, in block scales.
+        known: known solutions of the problem; the quadrature rule of the first is used. If empty, nothing is returned.
+        attempts: number of starts that are tried.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
         seed: seed of the random states.
     """
     if not known:
@@ -68,9 +68,9 @@ def find_solutions_by_deflation(
     starts = [overlaps_of_start(problem, name).pack() for name in named_starts(problem)]
     with progress_bar("deflation", attempts) as task:
         for attempt in range(attempts):
-            u = starts[attempt] if attempt < len(starts) else _random_start_near_known(problem, known, generator)
-            task.advance(f"deflation, attempt {attempt + 1}: {len(new)} new")
-            state = _deflated_newton(problem, known[0].rule, u, all_known)
+            u = starts[attempt] if attempt < len(starts) else _random_start_near_solution(problem, known, generator)
+            task.count_finished_step(f"deflation, attempt {attempt + 1}: {len(new)} new")
+            state = _run_deflated_newton(problem, known[0].rule, u, all_known)
             solution = None if state is None else _refine_deflated_zero(problem, known[0].rule, state, accuracy)
             if solution is not None and not any(solutions_agree_up_to_symmetry(solution, other) for other in all_known):
                 all_known.append(solution)
@@ -86,7 +86,7 @@ def overlaps_and_symmetry_images(solution: Solution) -> list[np.ndarray]:
 
 
 def solutions_agree_up_to_symmetry(one: Solution, other: Solution) -> bool:
-    """Return whether two solutions of a problem agree within their errors, up to a symmetry of the problem.
+    """Return whether two solutions agree within their error bars, up to a symmetry of the problem.
 
     Args:
         one: a solution.
@@ -98,7 +98,9 @@ def solutions_agree_up_to_symmetry(one: Solution, other: Solution) -> bool:
     return any(bool(np.all(np.abs(u - image) <= tolerance)) for image in overlaps_and_symmetry_images(other))
 
 
-def _random_start_near_known(problem: Problem, known: Sequence[Solution], generator: np.random.Generator) -> np.ndarray:
+def _random_start_near_solution(
+    problem: Problem, known: Sequence[Solution], generator: np.random.Generator
+) -> np.ndarray:
     base, spread = known[int(generator.integers(len(known)))].overlaps, DeflationOptions.current().start_spread
     u = base.pack() + spread * base.block_scales * generator.standard_normal(len(base.pack()))
     state = Overlaps.unpack(u, problem.sizes)
@@ -113,14 +115,14 @@ def _make_positive_definite(blocks: np.ndarray) -> np.ndarray:
     return np.einsum("cab,cb,ceb->cae", vectors, np.maximum(np.abs(values), 0.05 * np.abs(values).max()), vectors)
 
 
-def _deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solution]) -> FixedPoint | None:
-    """Return a zero of the deflated equations by Newton's method, or None."""
+def _run_deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequence[Solution]) -> FixedPoint | None:
+    """Return a zero of the deflated saddle-point equations by Newton's method; None if it fails."""
     options, sizes = DeflationOptions.current(), problem.sizes
     zeros = np.array([image for solution in known for image in overlaps_and_symmetry_images(solution)])
     for iteration in range(options.max_iterations):
         try:
             overlaps = Overlaps.unpack(u, sizes)
-            coarse, steps, one_sided = difference_rule_and_steps(problem, rule, overlaps)
+            coarse, steps, one_sided = quadrature_rule_and_difference_steps(problem, rule, overlaps)
             state_map = SaddlePointMap(problem, coarse)
             image = state_map(u, sizes)
             residual = relative_residual(image, u, sizes)
@@ -140,12 +142,12 @@ def _deflated_newton(problem: Problem, rule: Rule, u: np.ndarray, known: Sequenc
         slope = np.sum((-2 * apart.T / squares**2) / (1 / squares + 1), axis=1) / scales
         step = step / (1 - slope @ step)
         step *= min(1.0, options.max_step / max(float(np.max(np.abs(step) / scales)), 1e-300))
-        u = _step_keeping_positive_definite(problem, u, step)
+        u = _take_step_within_domain(problem, u, step)
     return None
 
 
-def _step_keeping_positive_definite(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """Return the state after a step, which is halved until q and V stay positive definite, at most eight times."""
+def _take_step_within_domain(problem: Problem, u: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return the state after a step, halved at most eight times until q and V are positive definite."""
     for _ in range(8):
         there = Overlaps.unpack(u + step, problem.sizes)
         least = min(float(np.linalg.eigvalsh(block).min()) for block in (there.q, there.V))
@@ -156,7 +158,7 @@ def _step_keeping_positive_definite(problem: Problem, u: np.ndarray, step: np.nd
 
 
 def _refine_deflated_zero(problem: Problem, rule: Rule, point: FixedPoint, accuracy: float) -> Solution | None:
-    """Return a zero found by deflation as a solution to the accuracy; None if refinement fails."""
+    """Refine a zero found by deflation to the accuracy and return the solution; None if that fails."""
     scales = point.overlaps.block_scales
     u = np.where(np.abs(point.u) < 1e-6 * scales, 0.0, point.u)
     overlaps = Overlaps.unpack(u, point.sizes)
@@ -169,5 +171,5 @@ def _refine_deflated_zero(problem: Problem, rule: Rule, point: FixedPoint, accur
     rough = solution_with_error_bars(task, start, rule)
     if rough.losses is None:
         return None
-    solution = solve_unchecked(problem, rough, accuracy=accuracy)
+    solution = solve_without_branch_check(problem, rough, accuracy=accuracy)
     return solution if solution.losses is not None else None

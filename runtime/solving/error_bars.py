@@ -30,7 +30,7 @@ from ..saddle_point.observables import Observable, all_observables_of_problem, f
 from ..saddle_point.state_map import SaddlePointMap, relative_residual
 from .approach import APPROACH_RULE
 from .checks import describe_divergence, describe_missed_minima
-from .local import overlap_shift_by_rule, overlap_shifts_by_replicates
+from .local import overlap_shift_by_quadrature_rule, overlap_shifts_by_replicates
 from .settings import SolveSettings
 from .solution import Solution
 
@@ -43,13 +43,13 @@ class SolutionErrorOptions(AlgorithmOptions):
     """Options for computing the error bars of a solution.
 
     Attributes:
-        limit_factor: of the change by half of a parameter that is to vanish, as its error bar: 2 to first order, and a
-            tenth more.
-        linear_range: error bars of overlaps, in block scales, up to which they are propagated to first order.
-        max_test_nodes: nodes of the integral of a test error; more cost time and give digits.
-        change_nodes: nodes of the integrals for changes of a test error.
-        nonlinear_steps: Newton steps where error bars are larger than `linear_range`.
-        max_nonlinear_factor: largest factor by which nonlinearity widens an error bar, which it is outside the domain.
+        limit_factor: ratio of the error bar due to a regularising parameter that should vanish to the change when it is
+            halved: 2 to first order, plus a safety margin.
+        linear_range: relative error bar of overlaps up to which error bars are propagated to first order.
+        max_test_nodes: largest number of quadrature nodes for a test error; more take time and give digits.
+        change_nodes: number of quadrature nodes for changes of a test error.
+        nonlinear_steps: number of Newton steps where error bars are larger than `linear_range`.
+        max_nonlinear_factor: largest factor by which nonlinearity widens an error bar.
     """
 
     limit_factor: float = 2.2
@@ -62,11 +62,13 @@ class SolutionErrorOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SolutionDeviation:
-    """The change of a solution if another quadrature rule integrates, or if a parameter changes.
+    """The change of a solution by another quadrature rule, or by a change of a parameter, and its part in error bars.
 
     Attributes:
-        shift: change of the packed overlaps, (n,); averages: by that rule, at the solution.
-        factor, loss_factor: by which changes count in error bars, of everything else and of the training loss.
+        shift: change of the packed overlaps.
+        averages: channel averages by that rule at the solution.
+        factor: factor of the changes in error bars, except that of the training loss.
+        loss_factor: factor of the change in the error bar of the training loss.
     """
 
     shift: np.ndarray
@@ -74,26 +76,26 @@ class SolutionDeviation:
     factor: float
     loss_factor: float
 
-    def training_loss_error_by_rule(self, problem: Problem, averages: SaddlePointAverages) -> float:
+    def contribution_to_loss_error(self, problem: Problem, averages: SaddlePointAverages) -> float:
         """Return the contribution of this deviation to the error bar of the training loss.
 
         Args:
             problem: the problem that was solved.
-            averages: averages by the rule of the solution, at the solution.
+            averages: channel averages at the solution by its own quadrature rule.
         """
         return self.loss_factor * problem.alpha * abs(float((self.averages.moreau - averages.moreau).mean()))
 
 
 def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
-    """Return the solution at a converged point, with observables, error bars and the residual, which is recomputed.
+    """Return the solution at a converged point, with observables, error bars and a recomputed residual.
 
     Args:
         task: the settings of the solve.
-        point: point from Newton's method or implicit steps; one that has not converged gives a failed solution.
+        point: last state of Newton's method or implicit steps; if it has not converged, a failed solution is returned.
         rule: quadrature rule by which the problem was solved.
 
     Raises:
-        TimeLimitError: the time ends first; `point` of the exception is the point.
+        TimeLimitError: the time ends first; the exception has the state as `point`.
     """
     if not point.status.success:
         return failed_solution(task, point, rule)
@@ -102,9 +104,9 @@ def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule)
         budget.check_time_limit(durations.predicted_evaluation_seconds(task.problem, rule))
         # One step for the clock: half of it would have to be done again.
         with progress_step(f"error bars, losses and test error on {words}"), budget.allow_step_overtime():
-            if not point.overlaps.has_positive_sign and gauge.is_sign_symmetric(task.problem):
+            if not point.overlaps.has_positive_leading_entry and gauge.is_loss_sign_symmetric(task.problem):
                 point = replace(point, u=point.overlaps.with_opposite_sign().pack(), jacobian=None)
-            return _converged_solution(task, point, rule)
+            return _solution_at_converged_point(task, point, rule)
     except DomainError:
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     except TimeLimitError as error:
@@ -112,13 +114,13 @@ def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule)
         raise
 
 
-def _converged_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
+def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
     """Return the solution at a converged point, with its error bars.
 
     Raises:
-        DomainError: another rule, or a replicate, leaves the domain.
+        DomainError: the state is outside the domain by another quadrature rule or by a replicate.
     """
-    problem, state_map, overlaps = task.problem, task.state_map_of_rule(rule), point.overlaps
+    problem, state_map, overlaps = task.problem, task.state_map_by_quadrature_rule(rule), point.overlaps
     scales = overlaps.block_scales
     others: list[SolutionDeviation] = []
     if rule.replicated:
@@ -134,18 +136,23 @@ def _converged_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> S
         shifts = np.stack([other.factor * other.shift for other in others])
         # No number is more accurate than the sum of the weights, which is one exactly.
         errors = np.max([abs(averages.mass - 1) * scales, *np.abs(shifts)], axis=0)
-        loss_error = max(other.training_loss_error_by_rule(problem, averages) for other in others)
-    limits = [_halved_parameter_deviation(task, point, rule, parameter) for parameter in problem.vanishing_parameters]
+        loss_error = max(other.contribution_to_loss_error(problem, averages) for other in others)
+    limits = [
+        _deviation_by_halved_parameter(task, point, rule, parameter) for parameter in problem.vanishing_parameters
+    ]
 
     def error_bar_of_estimate(estimate: ObservableEstimate) -> float:
         if rule.replicated:
-            changes = estimate.changes_by_shifts(point.u, shifts)
+            changes = estimate.changes_of_observable_by_shifts(point.u, shifts)
             error = np.inf if np.inf in changes else float(replicate_error_bar(changes))
         else:
-            error = max(0.0, *(other.factor * abs(estimate.change_by_shift(point.u, other.shift)) for other in others))
+            error = max(
+                0.0,
+                *(other.factor * abs(estimate.change_of_observable_by_shift(point.u, other.shift)) for other in others),
+            )
         error += estimate.own
         for limit in limits:
-            error += limit.factor * abs(estimate.change_by_shift(point.u, limit.shift))
+            error += limit.factor * abs(estimate.change_of_observable_by_shift(point.u, limit.shift))
         return error
 
     observed = estimate_observables(problem, overlaps, task.accuracy, error_bar_of_estimate)
@@ -164,7 +171,7 @@ def _converged_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> S
         raise DomainError("the training loss is not finite")
     second_order = _second_order_loss_error(state_map, point, shifts, loss.free_entropy, relative)
     for limit in limits:
-        loss_error += limit.training_loss_error_by_rule(problem, averages)
+        loss_error += limit.contribution_to_loss_error(problem, averages)
     status, outside = (
         _status_by_accuracy(point.status, residual, relative, task.accuracy),
         describe_missed_minima(problem, overlaps),
@@ -204,7 +211,7 @@ def _converged_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> S
 
 
 def _status_by_accuracy(reached: Status, residual: float, relative: float, accuracy: float) -> Status:
-    """Return the status of a converged point, by its residual and the error bars of its overlaps."""
+    """Return the status of a converged point, which depends on its residual and on the error bars of its overlaps."""
     if reached is Status.FLOOR and residual > max(0.1 * relative, 1e-9):
         return Status.MAX_ITERATIONS if residual > relative else Status.ACCURACY_NOT_REACHED
     return Status.ACCURACY_NOT_REACHED if relative > accuracy else reached
@@ -213,39 +220,39 @@ def _status_by_accuracy(reached: Status, residual: float, relative: float, accur
 def _deviations_by_other_rules(
     task: SolveSettings, point: FixedPoint, rule: Rule, averages: SaddlePointAverages
 ) -> list[SolutionDeviation]:
-    """Return the changes of a solution by other quadrature rules of the family, with safety factors.
+    """Return the changes of a solution by other quadrature rules of the same family, with safety factors.
 
     Raises:
-        DomainError: the finer rule's map leaves the domain.
+        DomainError: the solution is outside the domain by the finer rule.
     """
     scales, moreau = point.overlaps.block_scales, averages.moreau
     loss_unit = float(np.max(np.abs(moreau))) or 1.0
 
-    def _compare_with_changed_rule(change: RuleChange) -> RuleComparison:
-        shift, there = overlap_shift_by_rule(task, point, change(rule))
+    def _compare_with_changed_quadrature(change: RuleChange) -> RuleComparison:
+        shift, there = overlap_shift_by_quadrature_rule(task, point, change(rule))
         return RuleComparison((shift / scales, (there.moreau - moreau) / loss_unit), (there,))
 
-    known = compare_rules([rule], [averages], _compare_with_changed_rule)
+    known = compare_rules([rule], [averages], _compare_with_changed_quadrature)
     return [SolutionDeviation(each.differences[0] * scales, each.averages[0], *counts) for each, counts in known]
 
 
-def _halved_parameter_deviation(task: SolveSettings, point: FixedPoint, rule: Rule, name: str) -> SolutionDeviation:
-    """Return the change of a solution if a parameter that should vanish is halved, by two Newton steps.
+def _deviation_by_halved_parameter(task: SolveSettings, point: FixedPoint, rule: Rule, name: str) -> SolutionDeviation:
+    """Return the change of a solution when a regularising parameter that should vanish is halved (two Newton steps).
 
     Raises:
-        DomainError: its map leaves the domain.
+        DomainError: the solution leaves the domain.
     """
     problem = task.problem
     half = replace(problem.with_(**{name: np.asarray(problem.parameters[name]) / 2}), search=problem.search)
     task = replace(task, problem=half)
-    first, averages = overlap_shift_by_rule(task, point, rule)
-    second, _ = overlap_shift_by_rule(task, replace(point, u=point.u + first), rule)
+    first, averages = overlap_shift_by_quadrature_rule(task, point, rule)
+    second, _ = overlap_shift_by_quadrature_rule(task, replace(point, u=point.u + first), rule)
     factor = SolutionErrorOptions.current().limit_factor
     return SolutionDeviation(first + second, averages, factor, factor)
 
 
 def _nonlinear_widening_factor(state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray) -> float:
-    """Return the factor, at least 1, by which replicates spread widening than to first order.
+    """Return the factor, at least 1, by which nonlinearity widens the spread of the replicates.
 
     The equations are solved with averages that are off by two standard errors, of either sign, along the direction in
     which replicates spread most. This also corrects the error of a rough Jacobian along a soft direction. Outside the
@@ -271,14 +278,14 @@ def _nonlinear_widening_factor(state_map: SaddlePointMap, point: FixedPoint, shi
 
 
 def _principal_error_of_replicates(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return two standard errors of the replicates' mean along the direction of largest spread, (n,)."""
+    """Return two standard errors of the mean of the replicates, as a vector along the direction of largest spread."""
     scaled = (shifts - shifts.mean(axis=0)) / scales
     _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
     return 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
 
 
 def _solve_newton_correction(state_map: SaddlePointMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
-    """Return (I - J)^{-1} gap, or the gap itself where J is unknown."""
+    """Return the Newton correction (I - J)^{-1} gap of a residual, or the residual if the Jacobian is unknown."""
     if point.jacobian is None:
         return gap
     try:
@@ -290,11 +297,10 @@ def _solve_newton_correction(state_map: SaddlePointMap, point: FixedPoint, gap: 
 def _second_order_loss_error(
     state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray, phi: float, relative: float
 ) -> float:
-    """Return the error of the stationary Phi due to errors of the overlaps, which is of second order.
+    """Return the error of the training loss due to errors of the overlaps, in which it is stationary.
 
-    With replicates it is taken along the direction in which they spread most, which on a soft branch is one in which
-    Phi is flat; otherwise along the largest shift. Outside the domain of definition the square of the relative error of
-    the overlaps, or Phi itself, bounds it.
+    It is computed along the direction in which replicates spread most, otherwise along the largest shift. Outside the
+    domain of definition the square of the relative error of the overlaps, or the free entropy itself, bounds it.
     """
     if state_map.rule.replicated:
         width = _principal_error_of_replicates(shifts, point.overlaps.block_scales)
@@ -312,7 +318,7 @@ def _second_order_loss_error(
 
 
 def _largest_relative_shift(overlaps: Overlaps, shift: np.ndarray) -> float:
-    """Return the largest entry of a shift of packed overlaps, in block scales."""
+    """Return the largest component of a shift of the overlaps, relative to the size of its block (q, V, m, ...)."""
     return float(np.max(np.abs(shift) / overlaps.block_scales))
 
 
@@ -325,13 +331,12 @@ def _multiplier_error_bars(
     limits: Sequence[SolutionDeviation],
     residual_shift: np.ndarray,
 ) -> np.ndarray | None:
-    """Return error bars (s,) of the ridge strengths that keep given norms, docs/theory.md (6.6), or None.
+    """Return error bars of the ridge strengths that keep given norms of the columns, docs/theory.md (6.6), or None.
 
-    They follow from the conjugates, and so from overlaps and averages. Changes through both are added in absolute
-    value, so that an error bar holds where only the averages are recomputed, too.
+    Ridge strengths depend on overlaps and channel averages; changes through both are added in absolute value.
 
-    `shifts` are those of replicates, (R, n); `others` deviations by other rules, `limits` by parameters that are to
-    vanish; `residual_shift`, (n,), is the change of the overlaps that the residual stands for.
+    `shifts` has the changes of the overlaps by each replicate, `others` the deviations by other quadrature rules,
+    `limits` those due to regularising parameters, `residual_shift` the change of the overlaps due to the residual.
     """
     problem = state_map.problem
     if not problem.regulariser.keeps_norms:
@@ -375,8 +380,10 @@ class ObservableEstimate:
     """The value of an observable at given overlaps, with its integration error.
 
     Attributes:
-        value, own: its value, and the error of its own integral.
-        rule: the rule that integrates changes, None of a formula; here: the value by that rule.
+        value: value of the observable.
+        own: error of its integral.
+        rule: quadrature rule for changes of the observable; None if it has a formula.
+        here: value by that rule, from which changes are measured.
     """
 
     observable: Observable
@@ -386,13 +393,13 @@ class ObservableEstimate:
     here: float
 
     @classmethod
-    def from_overlaps(cls, observable: Observable, overlaps: Overlaps, accuracy: float) -> ObservableEstimate:
-        """Return the estimate of an observable at given overlaps.
+    def estimate_at_overlaps(cls, observable: Observable, overlaps: Overlaps, accuracy: float) -> ObservableEstimate:
+        """Return the estimate of an observable at given overlaps, with its integration error.
 
         Args:
             observable: the observable.
             overlaps: overlaps at which it is evaluated.
-            accuracy: accuracy of its own integral, relative to its value.
+            accuracy: accuracy of the integral, relative to its value.
         """
         options = SolutionErrorOptions.current()
         value, own, rule = observable.estimate_with_error(overlaps, 0.0, relative=accuracy, most=options.max_test_nodes)
@@ -400,58 +407,59 @@ class ObservableEstimate:
         if rule is not None:
             usual = observables.metric_rule_of_family(observable.problem, rule.family, options.change_nodes)
             if usual.size < rule.size and rule.family != "cells":  # changes need fewer digits
-                rule, here = usual, observable.value_by_rule(overlaps, usual)
+                rule, here = usual, observable.value_by_quadrature_rule(overlaps, usual)
         return cls(observable, value, own, rule, here)
 
-    def change_by_shift(self, u: np.ndarray, shift: np.ndarray) -> float:
+    def change_of_observable_by_shift(self, u: np.ndarray, shift: np.ndarray) -> float:
         """Return the change of the observable from packed overlaps u to u + shift; infinite outside the domain.
 
         Args:
             u: packed overlaps, (n,).
-            shift: their change, (n,).
+            shift: change of the packed overlaps.
         """
         try:
             there = Overlaps.unpack(u + shift, self.observable.problem.sizes)
-            return self.observable.value_by_rule(there, self.rule) - self.here
+            return self.observable.value_by_quadrature_rule(there, self.rule) - self.here
         except DomainError:
             return np.inf
 
-    def changes_by_shifts(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
-        """Return the changes, (k,), of the observable from packed overlaps u to each u + shift.
+    def changes_of_observable_by_shifts(self, u: np.ndarray, shifts: Iterable[np.ndarray]) -> np.ndarray:
+        """Return the changes of the observable from packed overlaps u to each u + shift.
 
         Args:
             u: packed overlaps, (n,).
-            shifts: changes of them, (n,) each.
+            shifts: changes of the packed overlaps.
         """
-        return np.array([self.change_by_shift(u, shift) for shift in shifts])
+        return np.array([self.change_of_observable_by_shift(u, shift) for shift in shifts])
 
 
 def estimate_observables(
     problem: Problem, overlaps: Overlaps, accuracy: float, error_bar: Callable[[ObservableEstimate], float]
 ) -> dict[str, tuple[float, float]]:
-    """Return all observables with error bars, by name, in the form of `Solution.observed`.
+    """Return values and error bars of all observables, by name.
 
     Args:
         problem: the problem that was solved.
         overlaps: overlaps of the solution.
         accuracy: accuracy of the integral of each observable, relative to its value.
-        error_bar: returns the error bar of an estimate, that of its own integral included.
+        error_bar: function that returns the error bar of an estimate, its integration error included.
     """
     estimates = [
-        ObservableEstimate.from_overlaps(each, overlaps, accuracy) for each in all_observables_of_problem(problem)
+        ObservableEstimate.estimate_at_overlaps(each, overlaps, accuracy)
+        for each in all_observables_of_problem(problem)
     ]
     return {each.observable.name: (each.value, error_bar(each)) for each in estimates}
 
 
 def failed_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
-    """Return the last iterate of a failed solve as a solution without losses and with error bars nan.
+    """Return the last iterate of a failed solve as a `Solution` without losses, with nan as error bars.
 
-    A point that had converged, so that a later step failed, gets the status MAX_ITERATIONS.
+    If the iterate had converged, and a later step failed, the status is MAX_ITERATIONS.
 
     Args:
         task: the settings of the solve.
         point: the last iterate.
-        rule: quadrature rule by which it was iterated.
+        rule: quadrature rule of the iteration.
     """
     status = point.status if not point.status.success else Status.MAX_ITERATIONS
     outside = describe_divergence(task.problem, point.overlaps)
@@ -477,12 +485,12 @@ def failed_solution(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solut
 def best_solution_at_time_limit(
     task: SolveSettings, overlaps: Overlaps, finish: Callable[[], Solution] | None, ended: TimeLimitError
 ) -> Solution:
-    """Return the best result when the time limit is reached, or else the last iterate as a failed solution.
+    """Return the best solution found when the time limit ended a solve, or the last iterate as a failed solution.
 
     Args:
         task: the settings of the solve.
-        overlaps: overlaps to start from, in case there is no iterate.
-        finish: makes the result that was offered last a solution; None without one.
+        overlaps: overlaps of the start, which are returned if there is no iterate.
+        finish: function that completes the best result so far to a solution; None without one.
         ended: the exception that ended the solve.
     """
     try:

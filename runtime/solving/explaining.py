@@ -13,12 +13,12 @@ from ..problems.reduced import reduce_to_fields_of_loss
 def explain_choice_of_rule(
     problem: Problem, overlaps: Overlaps, averages: SaddlePointAverages | None, tried: Iterable[str]
 ) -> list[str]:
-    """Return sentences on dimensions, kinks and jumps of the averages, and on the quadrature rules tried.
+    """Return sentences that explain the choice of the quadrature rule: dimensions, kinks and jumps, rules tried.
 
     Args:
         problem: the problem that was solved.
         overlaps: overlaps of the solution.
-        averages: averages at the solution; None without one.
+        averages: channel averages at the solution; None without a solution.
         tried: sentences about the rules tried, in order.
     """
     sentences = _describe_field_dimensions(problem) + _describe_kinks_of_loss(problem, overlaps)
@@ -31,10 +31,10 @@ def _describe_field_dimensions(problem: Problem) -> list[str]:
     noise = len(problem.noise_scale)
     counted = (fields, "the student"), (teachers, "the teacher"), (noise, "noise")
     counts = ", ".join(f"{count} of {what}" for count, what in counted if count)
-    words = [f"fields: {counts}, {problem.dimension} dimensions in all{_describe_label_choices(problem)}"]
+    words = [f"fields: {counts}, {problem.dimension} dimensions in all{_describe_label_assignments(problem)}"]
     if reduced is not problem:
         cases, plural = (
-            _describe_label_choices(reduced).replace("choices of labels", "cases"),
+            _describe_label_assignments(reduced).replace("choices of labels", "cases"),
             "s" * (reduced.dimension > 1),
         )
         words.append(
@@ -46,14 +46,14 @@ def _describe_field_dimensions(problem: Problem) -> list[str]:
     return words
 
 
-def _describe_label_choices(problem: Problem) -> str:
-    choices = len(problem.label_choices)
+def _describe_label_assignments(problem: Problem) -> str:
+    choices = len(problem.label_probabilities)
     return f", for each of {choices} choices of labels" if choices > 1 else ""
 
 
 def _describe_kinks_of_loss(problem: Problem, overlaps: Overlaps) -> list[str]:
     reduced = reduce_to_fields_of_loss(problem)
-    labels = reduced.label_choices[0][0]
+    labels = reduced.label_probabilities[0][0]
     planes = len(reduced.kink_planes("loss", reduced.constants(labels)))
     curved = len(reduced.solver.model.CURVED["loss"])
     channel = reduced.solver.channel
@@ -63,7 +63,7 @@ def _describe_kinks_of_loss(problem: Problem, overlaps: Overlaps) -> list[str]:
     if curved:
         words.append(f"it is not smooth on {curved} curved surface{'s' * (curved > 1)}, at which no rule is split")
     if getattr(channel, "CORNERS", False):
-        words.append("its slope jumps: proximal points are searched piece by piece, and on corners")
+        words.append("its derivative jumps: proximal points are searched on every smooth piece, and at kinks")
     if problem.solver.model.LOSS_JUMPS:
         words.append("the loss itself jumps")
     return words or ["the loss is smooth"]

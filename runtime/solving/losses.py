@@ -9,7 +9,7 @@ from itertools import pairwise
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..integration import Rule, durations
-from ..integration.estimates import finest_rule_error, replicate_error_bar
+from ..integration.estimates import error_bar_of_finest_rule, replicate_error_bar
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..saddle_point import observables
 from ..saddle_point.state_map import SaddlePointMap
@@ -21,21 +21,21 @@ class LossRefinementOptions(AlgorithmOptions):
     """Options of integrating the training loss alone.
 
     Attributes:
-        max_nodes: largest number of nodes of a grid; more allow smaller error bars and cost time.
+        max_nodes: largest number of quadrature nodes; more allow smaller error bars and take time.
     """
 
     max_nodes: float = 1.5e10
 
 
 def refine_training_loss(solution: Solution, tolerance: float) -> Solution:
-    """Return the solution with its training loss integrated to a tolerance at fixed overlaps.
+    """Return the solution with its training loss integrated more accurately, at fixed overlaps.
 
-    Phi is stationary, so that the error of the overlaps enters to second order only (docs/theory.md section 15). Where
-    that alone is above the tolerance, the solution is returned as it is: it has to be solved to more digits first.
+    Errors of the overlaps enter to second order only (docs/theory.md section 15). If these alone exceed the tolerance,
+    the solution is returned unchanged: it has to be solved more accurately first.
 
     Args:
-        solution: the solution with its training loss by the rule of the overlaps.
-        tolerance: error bar of the training loss, absolute, per d.
+        solution: the solution.
+        tolerance: absolute error bar of the training loss (per d) that is requested.
     """
     if solution.losses is None or solution.training_loss_error <= tolerance or solution.second_order > tolerance:
         return solution
@@ -47,7 +47,7 @@ def refine_training_loss(solution: Solution, tolerance: float) -> Solution:
 
 
 def _refine_loss_by_finer_rules(solution: Solution) -> Iterator[Solution]:
-    """Yield the solution with its training loss by finer and finer quadrature rules."""
+    """Yield copies of the solution with the training loss by finer and finer quadrature rules."""
     problem, averages = solution.problem, solution.averages
     rule = solution.loss_rule or solution.rule
     if rule.replicated:
@@ -69,7 +69,7 @@ def _refine_loss_by_finer_rules(solution: Solution) -> Iterator[Solution]:
         assert finer.averages is not None
         known = [finer.averages, *known[:3]]
         steps = [(after.moreau - before.moreau) / unit for after, before in pairwise(known)]
-        error = problem.alpha * unit * finest_rule_error(rule, steps, known)
+        error = problem.alpha * unit * error_bar_of_finest_rule(rule, steps, known)
         assert finer.losses is not None
         yield replace(finer, training_loss_error=error + solution.second_order + finer.losses.rounding)
 
@@ -78,11 +78,11 @@ def integrate_training_loss(solution: Solution, rule: Rule) -> Solution:
     """Return the solution with its training loss integrated by another quadrature rule.
 
     Args:
-        solution: the solution, whose overlaps stay.
+        solution: the solution, whose overlaps are kept.
         rule: quadrature rule of the training loss.
 
     Raises:
-        InputError: the rule is too large, or not applicable to such a problem.
+        InputError: the quadrature rule has too many nodes, or is not applicable to the problem.
     """
     problem, overlaps = solution.problem, solution.overlaps
     with progress_step(f"losses on {durations.describe_rule_with_duration(problem, rule)}"):

@@ -24,19 +24,24 @@ from ..saddle_point.difference_jacobian import COARSE_NODES, FINE_NODES
 from ..saddle_point.iteration import FixedPoint, Status, run_damped_iteration
 from ..saddle_point.state_map import SaddlePointMap
 from .error_bars import failed_solution, solution_with_error_bars
-from .local import overlap_shift_by_rule, overlap_shifts_by_replicates, solve_by_implicit_steps, solve_by_newton
+from .local import (
+    overlap_shift_by_quadrature_rule,
+    overlap_shifts_by_replicates,
+    solve_by_implicit_steps,
+    solve_by_newton,
+)
 from .settings import SolveSettings
 from .solution import Solution
 
 
 @dataclass(frozen=True)
 class RefinementOptions(AlgorithmOptions):
-    """Options of adaptive refinement.
+    """Options of solving by finer and finer quadrature rules.
 
     Attributes:
-        mass_tolerance: largest difference of the sum of a rule's weights from one; smaller rejects more grids.
-        retry_size: index of the sample size at which a failed Newton iteration is retried, with slopes over more nodes.
-        history: sizes before the last whose differences bound the error where the accuracy was not reached.
+        mass_tolerance: largest difference from one of the sum of a rule's weights; smaller rejects more rules.
+        retry_size: index of the sample size at which a failed Newton iteration is retried.
+        history: number of earlier sizes whose differences bound the error if the accuracy was not reached.
     """
 
     mass_tolerance: float = 1e-3
@@ -44,7 +49,7 @@ class RefinementOptions(AlgorithmOptions):
     history: int = 2
 
 
-def refine_by_deterministic_rules(
+def solve_by_deterministic_rules(
     task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule], patient: bool = True, to_the_end: bool = True
 ) -> Solution:
     """Solve by deterministic quadrature rules from coarse to fine, until the next finer rule agrees.
@@ -53,8 +58,8 @@ def refine_by_deterministic_rules(
         task: the settings of the solve.
         approach: a point near the solution.
         rules: quadrature rules of one family, from coarse to fine.
-        patient: whether to iterate with damping where Newton's method fails at first, and to try the next rule.
-        to_the_end: whether to go on where, extrapolated from the last sizes, the largest misses the accuracy.
+        patient: whether to use damped iteration if Newton's method fails at first, and then the next rule.
+        to_the_end: whether to try all rules even if the largest, by extrapolation, will miss the accuracy.
     """
     problem, accuracy = task.problem, task.accuracy
     one_field = reduce_to_fields_of_loss(problem).solver.channel.FIELDS == 1
@@ -68,11 +73,11 @@ def refine_by_deterministic_rules(
         if number < next_number:
             continue
         point = replace(point, u=task.symmetry.project_onto_invariant_states(point.u, point.sizes))
-        covered = not rule.in_x or rule_covers_field_law(problem, rule, point.overlaps)
+        covered = not rule.in_x or are_rule_weights_normalised(problem, rule, point.overlaps)
         if not covered:
             reached = replace(point, status=Status.MAX_ITERATIONS)
-            task.record_rule_attempt(
-                f"{durations.describe_rule_with_duration(problem, rule)}: the law of the fields does not fit on it"
+            task.record_quadrature_attempt(
+                f"{durations.describe_rule_with_duration(problem, rule)}: its grid does not cover the law of the fields"
             )
         elif relaxed is not None and relaxed.status.success:
             # Where Newton's method failed on one rule its slopes mean little on the next.
@@ -82,7 +87,11 @@ def refine_by_deterministic_rules(
         if patient and covered and not reached.status.success and failures == 0:
             # The damped iteration had a coarser rule: a soft branch may be far from there.
             nearer = run_damped_iteration(
-                task.state_map_of_rule(rule), approach.overlaps, 1e-4, max_iterations=60, continue_if_slow=False
+                task.state_map_by_quadrature_rule(rule),
+                approach.overlaps,
+                1e-4,
+                max_iterations=60,
+                continue_if_slow=False,
             )
             nearer = replace(nearer, jacobian=None, iterations=reached.iterations + nearer.iterations)
             reached = solve_by_newton(task, rule, nearer)
@@ -99,7 +108,7 @@ def refine_by_deterministic_rules(
         converged_states.append(reached.u)
         to_finer = None
         with suppress(DomainError):
-            to_finer, _ = overlap_shift_by_rule(task, reached, rule.finer_rule())
+            to_finer, _ = overlap_shift_by_quadrature_rule(task, reached, rule.finer_rule())
         budget.offer_partial_result(partial(solution_with_error_bars, task, reached, rule))
         if to_finer is None:
             break
@@ -111,7 +120,7 @@ def refine_by_deterministic_rules(
                 return solution
             budget.offer_partial_result(partial(replace, solution))
         report_remaining_work(f"error bar so far about {error:.0e}, asked {accuracy:.0e}")
-        task.record_rule_attempt(
+        task.record_quadrature_attempt(
             f"{durations.describe_rule_with_duration(problem, rule)}: "
             f"a finer rule moves it by {error:.0e}, asked {accuracy:.0e}"
         )
@@ -120,7 +129,9 @@ def refine_by_deterministic_rules(
             before, larger = previous
             gain = float(np.log(larger / error)) / (number - before)
             if gain * (len(rules) - 1 - number) < float(np.log(error / accuracy)):
-                task.record_rule_attempt("extrapolated from the last sizes, the larger ones do not reach the accuracy")
+                task.record_quadrature_attempt(
+                    "extrapolated from the last sizes, the larger ones do not reach the accuracy"
+                )
                 break
         previous = number, error
     if solved is None:
@@ -137,11 +148,11 @@ def refine_by_deterministic_rules(
     return replace(wider, observed={name: (value, factor * e) for name, (value, e) in solution.observed.items()})
 
 
-def refine_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
+def solve_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
     """Solve by larger and larger random sets of nodes, until the replicates agree to the accuracy.
 
-    On a soft branch with jumps Newton's method may fail on few points: their floor is high, and differences over them
-    give poor slopes. It is then retried once on a larger set with a Jacobian from a larger one.
+    On a soft branch with jumps Newton's method may fail on few points, whose Jacobian is poor. It is then retried once
+    on a larger set with a Jacobian from a still larger one.
 
     Args:
         task: the settings of the solve.
@@ -166,7 +177,7 @@ def refine_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Se
         error = float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales))
         budget.offer_partial_result(partial(solution_with_error_bars, task, point, rule))
         report_remaining_work(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
-        task.record_rule_attempt(
+        task.record_quadrature_attempt(
             f"{durations.describe_rule_with_duration(task.problem, rule)}: "
             f"replicates differ by {error:.0e}, asked {accuracy:.0e}"
         )
@@ -175,20 +186,24 @@ def refine_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Se
         position = min(last, position + rule.predict_refinement_steps(error, accuracy))
 
 
-def rule_covers_field_law(problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float | None = None) -> bool:
-    """Return whether the nodes of a quadrature rule cover the law of the fields, so that weights add up to one.
+def are_rule_weights_normalised(
+    problem: Problem, rule: Rule, overlaps: Overlaps, tolerance: float | None = None
+) -> bool:
+    """Return whether the weights of a quadrature rule sum to one, so that its nodes cover the distribution of fields.
 
-    A grid too wide for the law of the fields may miss it, and a loss with sharp bends has more critical points.
+    A grid that is too coarse for a narrow distribution may miss it, and sharp bends of the loss may do the same.
 
     Args:
         problem: the problem to solve.
         rule: quadrature rule with nodes in proximal space.
         overlaps: overlaps at which the weights are computed.
-        tolerance: tolerance of the sum of the weights; `RefinementOptions.mass_tolerance` by default.
+        tolerance: largest deviation of the sum from one; `RefinementOptions.mass_tolerance` by default.
     """
     tolerance = RefinementOptions.current().mass_tolerance if tolerance is None else tolerance
     try:
-        with progress_step(f"whether the fields fit on {durations.describe_rule_with_duration(problem, rule)}"):
+        with progress_step(
+            f"whether the law of the fields is covered by {durations.describe_rule_with_duration(problem, rule)}"
+        ):
             averages = SaddlePointMap(problem, rule).channel_averages(overlaps)
         return abs(averages.mass - 1) + averages.unconverged < tolerance
     except DomainError:
@@ -196,6 +211,8 @@ def rule_covers_field_law(problem: Problem, rule: Rule, overlaps: Overlaps, tole
 
 
 def _align_sign_of_weights(u: np.ndarray, overlaps: Overlaps) -> np.ndarray:
-    """Return a packed state, its sign flipped if that aligns it with given overlaps."""
+    """Return a packed state, with the sign of the weights flipped if that brings it closer to given overlaps."""
     own = Overlaps.unpack(u, overlaps.sizes)
-    return u if own.has_positive_sign == overlaps.has_positive_sign else own.with_opposite_sign().pack()
+    return (
+        u if own.has_positive_leading_entry == overlaps.has_positive_leading_entry else own.with_opposite_sign().pack()
+    )

@@ -30,18 +30,18 @@ from .solution import Solution, has_lost_overlap_of_start
 
 @dataclass(frozen=True)
 class RetryOptions(AlgorithmOptions):
-    """Options of retrying a start that left its branch: larger numbers find more branches and take longer.
+    """Options of retrying a start that left its branch, by continuation from an easier problem.
 
     Attributes:
-        factor: factor by which one step makes a parameter easier.
-        samples, strengths: numbers of such steps that are tried of alpha and of strengths of the regulariser, in turn;
-            of noise one step is.
-        first, least: length of a continuation step back, in steps of that factor: the first, and the shortest, at which
-            the branch counts as lost.
+        factor: factor by which one step changes a parameter to make the problem easier.
+        samples: numbers of such steps of alpha that are tried, in turn.
+        strengths: numbers of such steps of the regulariser that are tried, in turn.
+        first: length of the first continuation step back to the given problem, in steps of that factor.
+        least: shortest continuation step, at which the branch counts as lost.
         back: largest number of continuation steps back.
-        accuracy, effort: as of `solve_unchecked`, of intermediate solutions; the final one has those of the caller.
-        curvature_limit: largest change that a parabola through three solutions may make to the step along the line
-            through two; larger trusts the parabola more often.
+        accuracy: error bar of intermediate solutions; the final one has that of the caller.
+        effort: effort of intermediate solutions.
+        curvature_limit: largest relative change that extrapolation by a parabola may make to that by a straight line.
     """
 
     factor: float = 4.0
@@ -56,12 +56,12 @@ class RetryOptions(AlgorithmOptions):
 
 
 def has_start_left_branch(problem: Problem, start: str | Overlaps, solution: Solution) -> bool:
-    """Return whether the solution lacks an overlap of its start, or the solve failed without divergence.
+    """Return whether a solve left the branch of its start: an overlap is lost, or it failed without divergence.
 
     Args:
         problem: the problem that was solved.
-        start: its start.
-        solution: the result from that start.
+        start: the start of the solve.
+        solution: the result of the solve.
     """
     if solution.losses is None:
         return solution.status is Status.MAX_ITERATIONS and not solution.outside
@@ -78,20 +78,20 @@ def retry_lost_start(
     accuracy: float = 1e-4,
     effort: int = 100,
 ) -> tuple[Solution | None, str]:
-    """Return the solution on the branch of a start that left it, or None, and a sentence for the user.
+    """Retry a start that left its branch; return the solution on that branch, or None, and a sentence for the user.
 
     Args:
-        solver: solves from a start, with the caller's rule and seed.
+        solver: function that solves from a start, with the caller's quadrature rule and seed.
         problem: the problem to solve.
         start: the start, by name or as overlaps.
-        lost: the solution, or failed solution, from that start.
-        holds: whether a solution, of this problem or of an easier one, is on the branch; by default whether it has
-            the overlaps that the start has.
-        accuracy: error bar of the overlaps of the solution returned, as of `solve_unchecked`.
-        effort: effort for the solution returned, as of `solve_unchecked`.
+        lost: the solution on another branch, or the failed solution, from that start.
+        holds: function that says whether a solution is on the branch; by default: whether it has the overlaps of the
+            start.
+        accuracy: error bar of the overlaps of the returned solution, relative to the size of their block.
+        effort: largest number of sizes that are tried in each family of quadrature rules.
 
     Raises:
-        TimeLimitError: the time ended.
+        TimeLimitError: the time limit ended the search.
     """
     options = RetryOptions.current()
     own: dict[str, Any] = {"accuracy": accuracy, "effort": effort}
@@ -112,7 +112,7 @@ def retry_lost_start(
         return found
 
     def refine_solution_on_branch(found: Solution) -> Solution | None:
-        """Return a rough solution refined to the accuracy; None if the refined one is on another branch."""
+        """Refine a rough solution to the accuracy; return None if the refined solution is on another branch."""
         found = solver(problem, found, **own)
         return found if is_solution_on_branch(found) else None
 
@@ -127,23 +127,23 @@ def retry_lost_start(
     ):
         for count in easier.counts:
             try:
-                there = easier.eased_problem(options.factor**count)
+                there = easier.problem_made_easier(options.factor**count)
             except InputError:
                 break
-            at_words = easier.describe_eased_value(options.factor**count)
+            at_words = easier.describe_easier_parameter_value(options.factor**count)
             found = _solve_from_start(there, f"at {at_words}")
             if found.status is Status.TIME_LIMIT:
                 return None, ""
             tried.append(at_words)
             if is_solution_on_branch(found):
                 with progress_step(f"the start {name} left its branch: following it back from {at_words}"):
-                    found, ends = _continue_back_to_given_problem(easier, found, float(count), options)
+                    found, ends = _continue_branch_to_given_problem(easier, found, float(count), options)
                 if ends is None:
                     if solution := refine_solution_on_branch(found):
                         print_message(f"start {name}: its branch was followed back from {at_words}")
                         return solution, f"followed back from {at_words}"
                     ends = (options.factor**options.least, 1.0)
-                low, high = (easier.describe_eased_value(factor) for factor in ends)
+                low, high = (easier.describe_easier_parameter_value(factor) for factor in ends)
                 lost_between = f"its branch is lost between {low} and {high}"
                 return None, f"followed from {at_words}, where the start leads to it, {lost_between}"
     return None, f"the start does not lead to its branch at {', '.join(tried)} either" if tried else ""
@@ -151,7 +151,7 @@ def retry_lost_start(
 
 @dataclass(frozen=True)
 class _EasierProblem:
-    """A problem made easier in one parameter; `counts` are the numbers of easing steps to try."""
+    """A change of one parameter that makes a problem easier; `counts` are the numbers of steps to try."""
 
     problem: Problem
     name: str
@@ -160,21 +160,21 @@ class _EasierProblem:
     counts: tuple[int, ...] = (1,)
     is_strength: bool = False
 
-    def _eased_parameter_value(self, factor: float) -> Any:
+    def _easier_parameter_value(self, factor: float) -> Any:
         moved = np.asarray(self.value, float) * (1 / factor if self.harder else factor)
         return moved if moved.shape else float(moved)
 
-    def eased_problem(self, factor: float) -> Problem:
-        """Return the problem with its parameter made easier by a factor.
+    def problem_made_easier(self, factor: float) -> Problem:
+        """Return the problem with the parameter changed by a factor that makes it easier.
 
         Raises:
             InputError: the parameter cannot take this value.
         """
-        return self.problem if factor == 1 else self.problem.with_(**{self.name: self._eased_parameter_value(factor)})
+        return self.problem if factor == 1 else self.problem.with_(**{self.name: self._easier_parameter_value(factor)})
 
-    def describe_eased_value(self, factor: float) -> str:
-        """Return the parameter's name and its value made easier by a factor, as text."""
-        shown = np.unique(np.round(np.ravel(self._eased_parameter_value(factor)), 12))
+    def describe_easier_parameter_value(self, factor: float) -> str:
+        """Return name and value of the parameter of the easier problem, as text."""
+        shown = np.unique(np.round(np.ravel(self._easier_parameter_value(factor)), 12))
         return f"{self.name.rstrip('_')} = {', '.join(f'{value:.4g}' for value in shown)}"
 
 
@@ -185,7 +185,7 @@ def _easier_problems(problem: Problem, options: RetryOptions) -> Iterator[_Easie
     loud = {n: v for n, v in problem.parameters.items() if n not in strengths and np.all(np.asarray(v) > 0)}
     for name, value in loud.items():
         try:
-            quieter = _EasierProblem(problem, name, value, True).eased_problem(2.0).noise_scale
+            quieter = _EasierProblem(problem, name, value, True).problem_made_easier(2.0).noise_scale
         except InputError:
             continue
         if np.any(quieter < problem.noise_scale):
@@ -195,14 +195,13 @@ def _easier_problems(problem: Problem, options: RetryOptions) -> Iterator[_Easie
             yield _EasierProblem(problem, name, problem.parameters[name], False, options.strengths, True)
 
 
-def _continue_back_to_given_problem(
+def _continue_branch_to_given_problem(
     easier: _EasierProblem, first: Solution, count: float, options: RetryOptions
 ) -> tuple[Solution, tuple[float, float] | None]:
     """Continue a branch from an easier problem back to the given one, by the same quadrature rule.
 
     Returns:
-        the last state, as a solution to start from, and the factors between which the branch is lost, None where the
-        continuation reached the problem given.
+        the last solution, and the factors between which the branch is lost (None if the given problem was reached).
     """
     known, here, stride, missed = {count: first}, count, options.first, -1.0
     for _ in range(options.back):
@@ -211,7 +210,7 @@ def _continue_back_to_given_problem(
         if missed >= 0 and there < (middle := (here + missed) / 2):
             there = middle if here - missed > options.least else missed
         guess = extrapolate_solution(known, there)
-        at = replace(easier.eased_problem(options.factor**there), search=first.problem.search)
+        at = replace(easier.problem_made_easier(options.factor**there), search=first.problem.search)
         task = SolveSettings(at, first.start, first.symmetry or NO_SYMMETRY, options.accuracy)
         point = solve_by_newton(task, first.rule, replace(guess.fixed_point, drift=0.0))
         if point.status.success and name_branch(at, point.overlaps, first.errors) == first.branch:
@@ -228,22 +227,21 @@ def _continue_back_to_given_problem(
 
 
 def extrapolate_solution(known: Mapping[float, Solution], value: float) -> Solution:
-    """Return a guess of the solution at a parameter value, extrapolated from known solutions.
+    """Return a guess of the solution at a parameter value, extrapolated from known solutions nearby.
 
-    It has overlaps on the parabola through the three nearest, or on the line through two. Sizes of the blocks are
-    extrapolated in their logarithms, the rest relative to them: V and the norm of the weights follow power laws where
-    a ridge becomes weak.
+    The parabola through the three nearest solutions is used, or the line through two. Sizes of the blocks (q, V, m,
+    ...) are extrapolated in their logarithms, since V and the norm of the weights follow power laws for a weak ridge.
 
     Args:
-        known: solutions by the value of the parameter.
-        value: value of the parameter.
+        known: solutions by parameter value.
+        value: parameter value of the guess.
     """
     nearest, *others = sorted(known, key=lambda v: abs(v - value))[:3]
     solution = known[nearest]
     if not others:
         return solution
     ahead = (value - nearest) / (nearest - others[0])
-    here, other, *third = (_log_block_sizes_and_shape(known[each]) for each in (nearest, *others))
+    here, other, *third = (_log_scales_and_scaled_overlaps(known[each]) for each in (nearest, *others))
     line = ahead * (here - other)
     moved = here + line
     if third:
@@ -261,10 +259,10 @@ def extrapolate_solution(known: Mapping[float, Solution], value: float) -> Solut
     return replace(solution, overlaps=replace(left, q=left.q + project_on_teacher(solution.problem, left.theta)))
 
 
-def _log_block_sizes_and_shape(solution: Solution) -> np.ndarray:
-    """Return logarithms of the block sizes, then the packed overlaps relative to these sizes, (2n,).
+def _log_scales_and_scaled_overlaps(solution: Solution) -> np.ndarray:
+    """Return the logarithms of the block sizes, then the packed overlaps divided by these sizes, as one vector.
 
-    In place of q is its part that the teacher does not explain.
+    Instead of q it has the conditional covariance, the part of q that the teacher does not explain.
     """
     overlaps = solution.overlaps
     left = replace(overlaps, q=conditional_covariance(solution.problem, overlaps)).pack()

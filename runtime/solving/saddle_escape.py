@@ -14,7 +14,7 @@ from ..base.progress import progress_step
 from ..integration import Rule, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.symmetry import symmetries_of_problem
-from ..saddle_point.difference_jacobian import FINE_NODES, map_jacobian_by_rule
+from ..saddle_point.difference_jacobian import FINE_NODES, map_jacobian_by_quadrature_rule
 from ..saddle_point.state_map import SaddlePointMap
 from .solution import Solution, solutions_agree_within_errors
 
@@ -26,8 +26,8 @@ class SaddleEscapeOptions(AlgorithmOptions):
     """Options of recognising a saddle and of descending from it.
 
     Attributes:
-        eigenvalue_error: error of the coarse rule; an eigenvalue closer to 1 is recomputed by a finer one.
-        amplitudes: of the step off a saddle, in block scales, tried in turn: small ones stay near, but may return.
+        eigenvalue_error: distance from 1 below which an eigenvalue is recomputed by a finer quadrature rule.
+        amplitudes: lengths of the step off a saddle, relative to the sizes of q, V, m, ..., that are tried in turn.
     """
 
     eigenvalue_error: float = 0.2
@@ -35,20 +35,23 @@ class SaddleEscapeOptions(AlgorithmOptions):
 
 
 StartSolver = Callable[..., Solution]
-"""`solve_unchecked` with the caller's rule and seed: takes a problem, a start and options, returns the solution."""
+"""A function like `solve_without_branch_check` with fixed quadrature rule and seed: problem, start -> solution."""
 
 
 def unstable_direction(solution: Solution) -> np.ndarray | None:
-    """Return the packed direction (n,) of fastest growth under damped iteration; None if there is no growth.
+    """Return the direction, in packed overlaps, that grows fastest under damped iteration; None if none grows.
 
-    None where every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)), or the slopes are unknown.
+    None grows if every eigenvalue of dG/du has a real part below 1 (docs/theory.md (8.9)). Also None if the Jacobian is
+    unknown.
     """
     problem, u, sizes = solution.problem, solution.overlaps.pack(), solution.overlaps.sizes
     scales = solution.overlaps.block_scales
 
     def _jacobian_spectrum(rule: Rule, sample: Rule) -> tuple[np.ndarray, np.ndarray]:
         state_map = SaddlePointMap(problem, rule)
-        matrix = state_map.project_jacobian_off_orbit(map_jacobian_by_rule(problem, rule, u, sizes, sample), u, sizes)
+        matrix = state_map.project_jacobian_off_symmetry_orbit(
+            map_jacobian_by_quadrature_rule(problem, rule, u, sizes, sample), u, sizes
+        )
         values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
         return values, vectors
 
@@ -67,12 +70,12 @@ def unstable_direction(solution: Solution) -> np.ndarray | None:
 
 
 def descend_from_saddle(solver: StartSolver, saddle: Solution, **options: Any) -> list[Solution]:
-    """Return the solutions to which damped iteration descends from a saddle, on both sides of it.
+    """Return the solutions to which damped iteration converges from both sides of a saddle.
 
     Args:
         solver: solves from a start, with the caller's rule and seed.
-        saddle: a solution; where it has no unstable direction nothing is returned.
-        **options: further options of `solve_unchecked`.
+        saddle: a solution; nothing is returned if it has no unstable direction.
+        **options: further options of `solve_without_branch_check`.
     """
     direction = unstable_direction(saddle)
     if direction is None:

@@ -12,13 +12,15 @@ from ..saddle_point.state_map import SaddlePointMap
 
 @dataclass(frozen=True)
 class SolveSettings:
-    """The settings of one solve: the problem, the branch, the accuracy and the effort.
+    """The settings of one solve: problem, branch, accuracy and effort.
 
     Attributes:
-        start: name of the start, which names the branch; symmetry: the symmetry that iterates keep.
-        accuracy: error bar of the overlaps to reach, in block scales.
-        seed: seed of sampled rules; effort: how many sizes of each family may be tried.
-        attempts: sentences on the rules tried and why, in order; shared by tasks that are made from this one.
+        start: name of the start, which is also the name of the branch.
+        symmetry: symmetry that is imposed on all iterates.
+        accuracy: error bar of the overlaps that is requested, relative to the size of their block (q, V, m, ...).
+        seed: seed of the sampled quadrature rules.
+        effort: largest number of sizes that are tried in each family of quadrature rules.
+        attempts: sentences that say which quadrature rules were tried and why, in order.
     """
 
     problem: Problem
@@ -29,11 +31,11 @@ class SolveSettings:
     effort: int = 100
     attempts: list[str] = field(default_factory=list, compare=False, repr=False)
 
-    def record_rule_attempt(self, text: str) -> None:
-        """Record a sentence on a quadrature rule that is tried, for `Solution.explanation`."""
+    def record_quadrature_attempt(self, text: str) -> None:
+        """Store a sentence that says which quadrature rule is tried and why, for `Solution.explanation`."""
         if not self.attempts or self.attempts[-1] != text:
             self.attempts.append(text)
 
-    def state_map_of_rule(self, rule: Rule) -> SaddlePointMap:
-        """Return the saddle-point map integrated by a quadrature rule, with the symmetry of the solve."""
+    def state_map_by_quadrature_rule(self, rule: Rule) -> SaddlePointMap:
+        """Return the saddle-point map by a quadrature rule, with the symmetry of the solve."""
         return SaddlePointMap(self.problem, rule, self.symmetry)

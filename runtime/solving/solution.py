@@ -24,7 +24,7 @@ from ..problems.symmetry import StateSymmetry
 from ..saddle_point import observables
 from ..saddle_point.generated_jacobian import explain_missing_derivative_formula
 from ..saddle_point.iteration import FixedPoint, Status
-from ..saddle_point.starts import name_branch, nonzero_overlaps, overlaps_of_start
+from ..saddle_point.starts import are_theta_and_m_nonzero, name_branch, overlaps_of_start
 from ..stability.assess import Stability, assess_stability
 from ..stability.displacement import Displacements
 from ..stability.longitudinal import LongitudinalJacobian
@@ -34,11 +34,12 @@ from .thermal import GibbsAverages, gibbs_averages
 
 @dataclass(frozen=True)
 class ErrorBars(Overlaps):
-    """Error bars by name: of overlaps in their shapes, of losses and of test errors.
+    """The error bars of a solution: of overlaps (arrays of their shapes), losses and test errors.
 
     Attributes:
-        training_loss, test_error: error bars; nan where there is none.
-        test_errors: test errors of the named metrics, as `Solution.test_errors`.
+        training_loss: error bar of the training loss; nan without one.
+        test_error: error bar of the test error; nan without one.
+        test_errors: error bars of the test errors by name of the metric.
     """
 
     training_loss: float = np.nan
@@ -47,7 +48,7 @@ class ErrorBars(Overlaps):
 
 
 class SaddlePoint(ObservablesMixin, PresentableResult):
-    """A saddle point: the base of solutions with and without replica symmetry breaking."""
+    """The base class of solutions of the saddle point, with and without replica symmetry breaking."""
 
     if TYPE_CHECKING:  # fields of one of them, properties of the other
 
@@ -67,17 +68,17 @@ class SaddlePoint(ObservablesMixin, PresentableResult):
 
     @property
     def _has_test_errors(self) -> bool:
-        """Return whether test errors are available: a failed solution has none."""
+        """Return whether the solution has test errors; a failed solution has none."""
         raise NotImplementedError
 
     @property
     def _overlap_error_bars(self) -> np.ndarray:
-        """Return the error bars of the packed `overlaps`, (n,)."""
+        """Return the error bars of the packed overlaps, as one vector."""
         raise NotImplementedError
 
     @property
     def test_errors_with_error_bars(self) -> dict[str, tuple[float, float]]:
-        """Return the test errors by the names of the metrics: value and error bar."""
+        """Return value and error bar of the test error for every metric, by its name."""
         names = self.problem.metric_names if self._has_test_errors else ()
         return (
             {names[0]: self._observable_with_error("test_error"), **self.further_test_errors_with_error_bars}
@@ -87,44 +88,45 @@ class SaddlePoint(ObservablesMixin, PresentableResult):
 
     @property
     def further_test_errors_with_error_bars(self) -> dict[str, tuple[float, float]]:
-        """Return the test errors of all metrics but the first, by name: value and error bar."""
+        """Return value and error bar of the test error for every metric but the first, by its name."""
         found = {name: value for name, value in self.observed.items() if name.startswith(METRIC)}
         return {name.removeprefix(METRIC): value for name, value in found.items()}
 
     @property
     def test_errors(self) -> dict[str, float]:
-        """Return test errors by the names of the metrics, in their order; empty without a named metric."""
+        """Return the test error for every named metric, by its name; empty without named metrics."""
         return {name: value for name, (value, _) in self.test_errors_with_error_bars.items()}
 
     half_widths = deprecated_attribute("half_widths", DeprecatedName("error_bars", "0.1.0", "0.3.0"))
 
     @property
     def error_bars(self) -> ErrorBars:
-        """Return error bars of everything reported, by name: q, V, m, theta, phi in their shapes, and the losses."""
+        """Return the error bars of the overlaps (q, V, m, theta, phi), of the losses and of the test errors."""
         blocks = vars(Overlaps.unpack(self._overlap_error_bars, self.overlaps.sizes))
         named = {name: width for name, (_, width) in self.test_errors_with_error_bars.items()}
         return ErrorBars(**blocks, training_loss=self.training_loss_error, test_error=self.test_error_error,
                           test_errors=named)  # fmt: skip
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
-        """Return the solution as a text table; `names` are your own symbols, {"theta": "T", "omega": "a"}."""
+        """Return the solution as a text table; `names` replaces symbols by your own, for example {"theta": "T"}."""
         return presenting.table(self, names)
 
 
 @dataclass(frozen=True, repr=False)
 class Solution(SaddlePoint):
-    """A solution of the saddle point with error bars; or, where `status` says so, the last iterate.
+    """A replica symmetric solution of the saddle point with error bars; if `status` is a failure, the last iterate.
 
     Attributes:
-        errors: error bars of the packed overlaps, two standard errors or the difference of two rules.
-        training_loss_error: error bar.
-        multipliers_error: error bars (s,) of `multipliers`; None where there are none.
-        error_kind: "estimated" or "verified" (two different rules agree within it).
-        second_order: the part of `training_loss_error` that comes from the errors of the overlaps; Phi is stationary.
-        shifts: changes of the packed overlaps by other rules (or each replicate), times the factors of the error bars,
-            (k, n).
-        residual_shift: their change, (n,), that the residual stands for.
-        jacobian, drift: dG/du that Newton's method used, and how far the overlaps have moved since, in block scales.
+        errors: error bars of the packed overlaps: two standard errors, or the difference of two quadrature rules.
+        training_loss_error: error bar of the training loss.
+        multipliers_error: error bars of `multipliers`; None if there are none.
+        error_kind: "estimated" or "verified" (two different quadrature rules agree within the error bars).
+        second_order: part of `training_loss_error` that is due to errors of the overlaps.
+        shifts: changes of the packed overlaps by other quadrature rules or by each replicate, in rows, as they count in
+            error bars.
+        residual_shift: change of the packed overlaps in one Newton step from the residual.
+        jacobian: Jacobian dG/du that Newton's method used.
+        drift: relative change of the overlaps since the Jacobian was computed.
         loss_rule: quadrature rule of the training loss, if it differs from that of the overlaps.
         rank: 1 for the lowest training loss of the branches found; None if others were not sought.
         judge: whether `stability` is computed when first asked for.
@@ -173,51 +175,51 @@ class Solution(SaddlePoint):
 
     @property
     def _has_test_errors(self) -> bool:
-        """Return whether test errors are available: a failed solution has none."""
+        """Return whether the solution has test errors; a failed solution has none."""
         return self.losses is not None
 
     @property
     def _overlap_error_bars(self) -> np.ndarray:
-        """Return the error bars of the packed overlaps, (n,)."""
+        """Return the error bars of the packed overlaps, as one vector."""
         return self.errors
 
     @property
     def fixed_point(self) -> FixedPoint:
-        """Return the converged state, from which another iteration can start."""
+        """Return the state at which the iteration ended, from which another one can start."""
         u, sizes = self.overlaps.pack(), self.overlaps.sizes
         return FixedPoint(u, sizes, self.residual, Status.CONVERGED, 0, self.jacobian, self.drift)
 
     @property
     def explanation(self) -> list[str]:
-        """Return why this rule was chosen, as sentences: dimensions, kinks and jumps of the averages, rules tried."""
+        """Return sentences that explain the choice of the quadrature rule: dimensions, kinks and jumps, rules tried."""
         return explain_choice_of_rule(self.problem, self.overlaps, self.averages, self.tried)
 
     @property
     def advice(self) -> str:
-        """Return a sentence on why the solve did not converge and what to try; empty if it converged."""
+        """Return a sentence that says why the solve did not converge and what to try; empty if it converged."""
         reasons = [self.outside, self.status.advice]
-        if self.status is Status.LEFT_BASIN and not self.problem.has_targets:
+        if self.status is Status.LEFT_BASIN and not self.problem.has_targets_in_loss:
             reasons.insert(0, "the loss depends on neither Y nor a label, so that nothing of the teacher is learned")
         return "; ".join(filter(None, reasons))
 
     @property
     def training_loss(self) -> float:
-        """Return -Phi, per d; at a finite temperature the free energy (`thermal` holds the energy)."""
+        """Return the training loss per d, minus the free entropy; at a finite temperature the free energy."""
         return self.losses.training_loss if self.losses else np.nan
 
     @property
     def free_entropy(self) -> float:
-        """Return the free entropy Phi per d (over the inverse temperature at a finite one); nan without a solution."""
+        """Return the free entropy per d (at a finite temperature divided by the inverse temperature); nan if failed."""
         return self.losses.free_entropy if self.losses else np.nan
 
     @property
     def multipliers(self) -> np.ndarray | None:
-        """Return the ridge strengths (s,) that keep given norms of the weights; None without given norms."""
+        """Return the ridge strength of each column that keeps its prescribed norm; None without prescribed norms."""
         return self.problem.multipliers(self.conjugates) if self.conjugates else None
 
     @cached_property
     def baseline_error(self) -> float:
-        """Return the error e_0 of the best constant linear layer, docs/theory.md (7.7); nan without such a layer."""
+        """Return the test error of the best constant linear layer, docs/theory.md (7.7); nan without such a layer."""
         return observables.baseline_error(self.problem)
 
     @property
@@ -227,28 +229,28 @@ class Solution(SaddlePoint):
 
     @property
     def loss_error_from_residual(self) -> float:
-        """Return the error of the training loss that the residual leaves, of second order: Phi is stationary."""
+        """Return the error of the training loss due to the residual of the equations, which is of second order."""
         shift = self.residual * self.overlaps.block_scales if self.residual_shift is None else self.residual_shift
         return float(np.max(np.abs(shift) / self.overlaps.block_scales)) ** 2 * abs(self.training_loss)
 
     @property
     def branch(self) -> str:
-        """Return the branch: informed, mean, mixed or uninformed; with several tokens semantic, positional, ..."""
+        """Return the name of the branch: informed, mean, mixed or uninformed (several tokens: semantic, positional)."""
         return name_branch(self.problem, self.overlaps, self.errors)
 
     @cached_property
     def stability(self) -> Stability | None:
-        """Return the verdict on stability, computed when first asked for; None without a solution."""
+        """Return the verdict on the stability of the solution (cached); None if the solve failed."""
         return self.compute_stability()
 
     def compute_stability(self, spectrum: bool = True, log2_lines: int | None = None) -> Stability | None:
-        """Return the verdict on stability with chosen effort; None if it cannot be computed.
+        """Compute the verdict on the stability of the solution with chosen effort; None if it cannot be computed.
 
-        None without a solution, where no verdict is asked for (`judge`), or where a time limit comes first.
+        It is None if the solve failed, if verdicts are switched off (`judge`), or if a time limit comes first.
 
         Args:
             spectrum: whether the longitudinal spectrum is computed.
-            log2_lines: log2 of the lines, in each replicate, on which jumps are sought; default by number of fields.
+            log2_lines: log2 of the number of lines per replicate on which jumps are sought; None: by number of fields.
         """
         if self.averages is None or self.status is Status.TIME_LIMIT or not self.judge:
             return None
@@ -280,7 +282,7 @@ class Solution(SaddlePoint):
 
     @cached_property
     def thermal(self) -> GibbsAverages | None:
-        """Return energy, entropy and test error of weights drawn from the Gibbs measure; None at zero temperature."""
+        """Return energy, entropy and test error of weights drawn from the Gibbs measure; None at temperature zero."""
         if self.problem.inverse_temperature is None or self.losses is None or self.shifts is None:
             return None
         with progress_step("averages over the Gibbs measure"):
@@ -291,26 +293,26 @@ class Solution(SaddlePoint):
 
     @cached_property
     def landscape(self) -> Landscape:
-        """Return the minima of the Moreau objective at random points, and which of them are proved global."""
+        """Return the minima of the proximal (Moreau) objective at random points, and which are proved to be global."""
         with progress_step("minima of the Moreau objective at random points"):
             return analyse_landscape(self.problem, self.overlaps)
 
 
 def has_lost_overlap_of_start(problem: Problem, start: str | Overlaps | Solution, solution: SaddlePoint) -> bool:
-    """Return whether theta or m is nonzero at the start but zero within its error bar at the solution.
+    """Return whether an overlap, theta or m, is nonzero at the start but zero within error bars at the solution.
 
-    Overlaps of a start by name are those of its weights in this problem, zero for encodings that the model lacks.
+    For a named start these are the overlaps of its weights; overlaps with encodings that a model lacks are zero.
 
     Args:
         problem: the problem that was solved.
         start: its start.
-        solution: the solution from that start.
+        solution: the solution that was reached from that start.
     """
     if isinstance(start, Solution):
-        held = nonzero_overlaps(start.overlaps, start.errors)
+        held = are_theta_and_m_nonzero(start.overlaps, start.errors)
     else:
-        held = nonzero_overlaps(overlaps_of_start(problem, start) if isinstance(start, str) else start)
-    there = nonzero_overlaps(solution.overlaps, solution._overlap_error_bars)
+        held = are_theta_and_m_nonzero(overlaps_of_start(problem, start) if isinstance(start, str) else start)
+    there = are_theta_and_m_nonzero(solution.overlaps, solution._overlap_error_bars)
     return any(before and not after for before, after in zip(held, there, strict=True))
 
 

@@ -12,21 +12,21 @@ from ..base.errors import TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import print_message, progress_bar
 from ..problems.problem import Problem, require_problem
-from ..saddle_point.starts import find_start, name_branch, named_starts, overlaps_of_start
+from ..saddle_point.starts import find_start_name, name_branch, named_starts, overlaps_of_start
 from .deflation import find_solutions_by_deflation, solutions_agree_up_to_symmetry
 from .retrying import has_start_left_branch, retry_lost_start
 from .saddle_escape import descend_from_saddle
 from .solution import Solution, has_lost_overlap_of_start, solutions_agree_within_errors
-from .solve import solve_unchecked
+from .solve import solve_without_branch_check
 
 
 @dataclass(frozen=True)
 class SolutionSearchOptions(AlgorithmOptions):
-    """Options of the search for minima on both sides of a saddle.
+    """Options of the search for further solutions on both sides of a saddle.
 
     Attributes:
-        accuracy: accuracy of these solutions, unless a coarser one is asked for; finer distinguishes closer solutions.
-        effort: rule sizes that may be tried; more cost time.
+        accuracy: error bar of these solutions, unless a coarser one is requested; finer distinguishes closer solutions.
+        effort: largest number of sizes that are tried in each family of quadrature rules.
     """
 
     accuracy: float = 1e-3
@@ -50,7 +50,7 @@ def solutions(
     Args:
         problem: the problem to solve.
         starts: names of starts; all those of the model by default.
-        deflate: attempts to find others, with the known ones divided out (`deflation`): saddles, too.
+        deflate: number of attempts to find further solutions, saddles included, by deflation of the known ones.
         on_failure: called with the last iterate of every start that fails.
         **options: options, as for `solve`.
 
@@ -62,12 +62,12 @@ def solutions(
     require_problem(problem)
     ranked: list[Solution] = []
     lost: dict[str, Solution] = {}
-    names = [find_start(problem, name) for name in starts or named_starts(problem)]
+    names = [find_start_name(problem, name) for name in starts or named_starts(problem)]
     with progress_bar("solving", len(names)) as task:
         for name in names:
-            task.describe(f"solving from the start {name}")
-            solution = solve_unchecked(problem, name, **options)
-            task.advance()
+            task.set_description(f"solving from the start {name}")
+            solution = solve_without_branch_check(problem, name, **options)
+            task.count_finished_step()
             if has_start_left_branch(problem, name, solution):
                 lost[name] = solution
             if solution.losses is None:
@@ -93,7 +93,7 @@ def solutions(
 def _descend_from_saddles(
     problem: Problem, starts: Sequence[str], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Return new solutions on both sides of the saddles among known solutions.
+    """Return new solutions found on both sides of the saddles among known solutions.
 
     Each is named after a start that has its overlaps, or else after that of the saddle.
     """
@@ -101,11 +101,11 @@ def _descend_from_saddles(
     rough = {**options, "accuracy": max(options.get("accuracy", 1e-4), search.accuracy), "effort": search.effort}
     found: list[Solution] = []
     for saddle in known:
-        for solution in descend_from_saddle(partial(solve_unchecked, **rough), saddle):
+        for solution in descend_from_saddle(partial(solve_without_branch_check, **rough), saddle):
             if solution.success and not any(
                 solutions_agree_up_to_symmetry(solution, other) for other in (*known, *found)
             ):
-                finished = solve_unchecked(problem, solution, **options)
+                finished = solve_without_branch_check(problem, solution, **options)
                 own = (name for name in starts if _is_start_of_branch(finished, name))
                 found.append(replace(finished, start=next(own, saddle.start)))
     return [solution for solution in found if solution.losses is not None]
@@ -114,12 +114,14 @@ def _descend_from_saddles(
 def _retry_lost_starts(
     problem: Problem, lost: Mapping[str, Solution], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Return new solutions from starts that left their branch; `lost` has the solution from each, by name."""
+    """Retry starts that left their branch, in `lost` with the solutions they led to; return the new solutions."""
     own = {name: options.pop(name) for name in ("accuracy", "effort") if name in options}
     found: list[Solution] = []
     for name, solution in lost.items():
         if all(has_lost_overlap_of_start(problem, name, other) for other in (*known, *found)):
-            again, words = retry_lost_start(partial(solve_unchecked, **options), problem, name, solution, **own)
+            again, words = retry_lost_start(
+                partial(solve_without_branch_check, **options), problem, name, solution, **own
+            )
             if again is not None:
                 found.append(again)
             elif words:
@@ -128,5 +130,5 @@ def _retry_lost_starts(
 
 
 def _is_start_of_branch(solution: Solution, start: str) -> bool:
-    """Return whether a named start belongs to the branch of a solution."""
+    """Return whether a named start has the overlaps (theta, m) of the branch that a solution is on."""
     return name_branch(solution.problem, overlaps_of_start(solution.problem, start)) == solution.branch

@@ -26,17 +26,17 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.symmetry import NO_SYMMETRY, symmetries_of_state
 from ..saddle_point.iteration import Status
-from ..saddle_point.starts import convert_given_start, default_start, find_start
+from ..saddle_point.starts import convert_start_argument, default_start, find_start_name
 from .approach import (
     APPROACH_RULE,
     approach_solution_by_damping,
     detect_symmetry_of_state,
     is_near_solution,
     overlaps_of_any_start,
-    quadrature_rules_of_approach,
+    quadrature_rules_of_damped_iteration,
 )
 from .checks import describe_unbounded_growth
-from .compilation import compiling_in_second_process, is_solver_new_on_machine
+from .compilation import compile_in_second_process, is_solver_new_on_machine
 from .error_bars import best_solution_at_time_limit, failed_solution
 from .retrying import has_start_left_branch, retry_lost_start
 from .settings import SolveSettings
@@ -65,18 +65,18 @@ def solve(
     Args:
         problem: the problem to solve.
         start: name of a start, overlaps, or a solution; by default `default_start`.
-        accuracy: error bar of the overlaps, in block scales.
-        integrator: name of a rule, or "auto".
-        points: size of that rule.
-        seed: seed of sampled rules.
-        effort: how many sizes of each family of rules may be tried.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
+        integrator: name of a family of quadrature rules, or "auto".
+        points: size of that rule, for example its number of nodes.
+        seed: seed of the sampled quadrature rules.
+        effort: largest number of sizes that are tried in each family of quadrature rules.
         time_limit: limit in seconds; None for none.
 
     Raises:
         InputError: an unknown start or integrator, or an accuracy that is not positive.
     """
-    start = convert_given_start(default_start(problem) if start is None else start)
-    by_rule = partial(solve_unchecked, integrator=integrator, points=points, seed=seed)
+    start = convert_start_argument(default_start(problem) if start is None else start)
+    by_rule = partial(solve_without_branch_check, integrator=integrator, points=points, seed=seed)
     own: dict[str, Any] = {"accuracy": accuracy, "effort": effort}
     with budget.time_limit(time_limit):
         found = by_rule(problem, start, **own)
@@ -101,7 +101,7 @@ def solve(
     return replace(found, status=status, outside=words)
 
 
-def solve_unchecked(
+def solve_without_branch_check(
     problem: Problem,
     start: str | Overlaps | Solution | None = None,
     *,
@@ -114,19 +114,19 @@ def solve_unchecked(
     globalise: bool = True,
     extrapolate: bool = True,
 ) -> Solution:
-    """Solve the saddle point from a start, without the check of `solve` that the start's branch was reached.
+    """Solve the saddle point from a start, without checking that the branch of the start was reached (see `solve`).
 
     Args:
         problem: the problem to solve.
         start: name of a start, overlaps, or a solution; by default `default_start`.
-        accuracy: error bar of the overlaps, in block scales.
-        integrator: name of a rule, or "auto".
-        points: size of that rule.
-        seed: seed of sampled rules.
-        effort: how many sizes of each family of rules may be tried.
-        alone: whether there is no other start to try: then a failure is retried without extrapolation.
-        globalise: whether damped iteration follows where Newton's method fails from a known solution.
-        extrapolate: whether damped iteration mixes earlier iterates: faster, but it converges to saddles, too.
+        accuracy: error bar of the overlaps, relative to the size of their block (q, V, m, ...).
+        integrator: name of a family of quadrature rules, or "auto".
+        points: size of that rule, for example its number of nodes.
+        seed: seed of the sampled quadrature rules.
+        effort: largest number of sizes that are tried in each family of quadrature rules.
+        alone: whether this is the only start; a failure is then retried without extrapolation.
+        globalise: whether damped iteration is tried if Newton's method fails from a known solution.
+        extrapolate: whether to mix in earlier iterates: faster, but it may converge to saddles.
 
     Raises:
         InputError: an unknown start or integrator, or an accuracy outside (0, 1).
@@ -135,14 +135,14 @@ def solve_unchecked(
     refine = choose_integration_strategy(problem, integrator, points, seed)
     _ = problem.alpha  # raises where it is missing, before anything is compiled
     if start is None or isinstance(start, str):
-        start = find_start(problem, start)
+        start = find_start_name(problem, start)
     overlaps = overlaps_of_any_start(problem, start)
     name = start if isinstance(start, str) else (start.start if isinstance(start, Solution) else "given")
     task = SolveSettings(problem, name, NO_SYMMETRY, accuracy, seed, effort)
     known = start if isinstance(start, Solution) else None
-    with progress_step(f"solving from the start {name}"), budget.partial_result_slot() as best:
+    with progress_step(f"solving from the start {name}"), budget.collect_partial_result() as best:
         try:
-            with compiling_in_second_process(problem, overlaps, is_solver_new_on_machine(problem)):
+            with compile_in_second_process(problem, overlaps, is_solver_new_on_machine(problem)):
                 return _solve_from_overlaps(task, overlaps, known, refine, alone, globalise, extrapolate)
         except TimeLimitError as error:
             return best_solution_at_time_limit(task, overlaps, best[0], error)
@@ -157,7 +157,7 @@ def _solve_from_overlaps(
     globalise: bool,
     extrapolate: bool,
 ) -> Solution:
-    """Return the solution from given overlaps, those of a known solution or others."""
+    """Solve from given overlaps, by Newton's method if they are those of a known solution; return the solution."""
     if known is not None and known.symmetry is not None:
         problem = choose_proximal_search(task.problem, overlaps)
         task = replace(task, problem=problem)
@@ -177,7 +177,7 @@ def _solve_from_overlaps(
 def _solve_by_damped_iteration_first(
     task: SolveSettings, overlaps: Overlaps, is_guess: bool, refine: Strategy, extrapolate: bool
 ) -> Solution:
-    """Return the solution from overlaps by damped iteration, followed by Newton's method."""
+    """Solve from given overlaps by damped iteration and then Newton's method; return the solution."""
     problem, seed = task.problem, task.seed
     point = approach_solution_by_damping(problem, overlaps, seed, extrapolate, is_guess)
     thorough = choose_proximal_search(problem, point.overlaps) if is_near_solution(point) else problem
@@ -193,8 +193,8 @@ def _solve_by_damped_iteration_first(
             return found
     else:
         found = failed_solution(task, point, APPROACH_RULE)
-    zero = find_trivial_solution(thorough, point.overlaps, *quadrature_rules_of_approach(thorough, seed))
+    zero = find_trivial_solution(thorough, point.overlaps, *quadrature_rules_of_damped_iteration(thorough, seed))
     if zero is None:
         return found
     failed = found if found.losses is None else failed_solution(task, point, APPROACH_RULE)
-    return replace(failed, overlaps=zero[0], errors=zero[1], status=Status.COLLAPSED, outside="")
+    return replace(failed, overlaps=zero[0], errors=zero[1], status=Status.TRIVIAL, outside="")

@@ -20,19 +20,19 @@ from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import overlap_shifts_by_replicates, solve_by_newton
-from .refinement import refine_by_deterministic_rules, refine_by_sampled_rules
+from .refinement import solve_by_deterministic_rules, solve_by_sampled_rules
 from .settings import SolveSettings
 from .solution import Solution
 
 
 @dataclass(frozen=True)
 class StrategyOptions(AlgorithmOptions):
-    """Options of the choice between lattices and Sobol sets in many fields.
+    """Options of the choice between lattice rules and Sobol sets for many fields.
 
     Attributes:
-        lattice_points: nodes up to which lattices are used before they are compared with Sobol sets.
-        lattices_per_sample: lattice sizes that take about the time of one size of Sobol sets.
-        max_jump_fraction: fraction of the measure with jumps of the proximal map up to which lattices are tried.
+        lattice_points: number of nodes up to which lattices are used without comparison with Sobol sets.
+        lattices_per_sample: number of lattice sizes that take about the time of one size of Sobol sets.
+        max_jump_fraction: fraction of nodes with jumps of the proximal map up to which lattices are tried.
     """
 
     lattice_points: float = 1e5
@@ -45,16 +45,16 @@ Strategy = Callable[[SolveSettings, FixedPoint, Solution | None], Solution]
 
 
 def choose_integration_strategy(problem: Problem, integrator: str, points: int | None, seed: int) -> Strategy:
-    """Return the integration strategy: the named rule and size, otherwise adaptive refinement.
+    """Return a function that solves by the named quadrature rule and size, or by adaptive refinement ("auto").
 
     Args:
         problem: the problem to solve.
-        integrator: name of a rule, or "auto".
-        points: size of that rule; a rule without replicates has a default.
-        seed: seed of sampled rules.
+        integrator: name of a family of quadrature rules, or "auto".
+        points: size of that rule, for example its number of nodes; rules without replicates have a default.
+        seed: seed of the sampled quadrature rules.
 
     Raises:
-        InputError: points without a rule, or no such rule.
+        InputError: there is no such rule, or `points` is given without a rule.
     """
     if integrator == "auto" and points is not None:
         *others, last = FAMILIES
@@ -62,20 +62,20 @@ def choose_integration_strategy(problem: Problem, integrator: str, points: int |
             f"points = {points} needs integrator {', '.join(others)} or {last}; auto chooses points itself"
         )
     if integrator == "auto":
-        return refine_by_best_rules
+        return solve_by_best_quadrature_rules
     rule = rule_by_name(integrator, points, seed)
     if rule.replicated and points is None:
-        return lambda task, point, near: refine_by_sampled_rules(task, point, rule.rules_coarse_to_fine(problem))
+        return lambda task, point, near: solve_by_sampled_rules(task, point, rule.rules_coarse_to_fine(problem))
     if not rule.at_temperature:
         problem.require_zero_temperature(f"the rule {rule.name} integrates")
     return lambda task, point, near: solution_with_error_bars(task, solve_by_newton(task, rule, point), rule)
 
 
-def refine_by_best_rules(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
-    """Solve by the families of quadrature rules that fit the problem best, until one meets the accuracy.
+def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
+    """Solve by the families of quadrature rules that suit the problem best, until one meets the accuracy.
 
-    At a finite temperature product rules if the fields are few; at zero temperature panels and grids in proximal space
-    for few fields; otherwise lattices and Sobol sets.
+    For few fields these are product rules at a finite temperature, and panels and grids in proximal space at
+    temperature zero; for many fields lattices and Sobol sets.
 
     Args:
         task: the settings of the solve.
@@ -86,18 +86,20 @@ def refine_by_best_rules(task: SolveSettings, approach: FixedPoint, near: Soluti
     part = reduce_to_fields_of_loss(problem)
     fields, is_new = part.solver.channel.FIELDS, near is None
     if problem.inverse_temperature is not None:
-        products = tuple(rule for rule in WARM_PRODUCTS if rule.is_affordable_at_temperature(problem))[:effort]
+        products = tuple(rule for rule in WARM_PRODUCTS if rule.is_affordable_at_finite_temperature(problem))[:effort]
         if len(products) > 1:
-            task.record_rule_attempt(
+            task.record_quadrature_attempt(
                 "product rules: at a finite temperature averages have no jumps, and few fields allow products"
             )
-            return refine_by_deterministic_rules(task, approach, products, is_new)
-        task.record_rule_attempt("samples: at a finite temperature a product rule of so many fields has too many nodes")
-        return refine_by_sampled_rules(task, approach)
+            return solve_by_deterministic_rules(task, approach, products, is_new)
+        task.record_quadrature_attempt(
+            "samples: at a finite temperature a product rule of so many fields has too many nodes"
+        )
+        return solve_by_sampled_rules(task, approach)
     if fields > 2 or not (part.solver.proximal.HAS_PROX_SPACE or fields == 1):
-        return _refine_in_many_fields(task, approach, near)
-    families = _jump_resolving_rules_by_family(task)
-    task.record_rule_attempt(
+        return _solve_by_lattices_or_samples(task, approach, near)
+    families = _rules_resolving_jumps(task)
+    task.record_quadrature_attempt(
         f"{', then '.join(dict.fromkeys(rules[0].name for rules in families))}: the loss depends on "
         f"{fields} student field{'s' if fields > 1 else ''}, few enough for rules that resolve jumps"
     )
@@ -105,53 +107,53 @@ def refine_by_best_rules(task: SolveSettings, approach: FixedPoint, near: Soluti
         families.sort(key=lambda rules: not isinstance(near.rule, type(rules[0])))
     solution: Solution | None = None
     for rules in families:
-        found = refine_by_deterministic_rules(
-            task, approach, _rules_from_size_of_neighbour(near, rules, task.accuracy), is_new
-        )
+        found = solve_by_deterministic_rules(task, approach, _skip_too_coarse_rules(near, rules, task.accuracy), is_new)
         if found.success or found.status is Status.MINIMA_MISSED or (found.outside and found.losses is not None):
             return found
-        solution = found if solution is None else min(solution, found, key=_failure_then_error)
+        solution = found if solution is None else min(solution, found, key=_sort_key_by_accuracy)
         if solution.losses is not None:
             approach = solution.fixed_point
     if solution is None:
-        task.record_rule_attempt("samples: none of these led to a solution")
-        return refine_by_sampled_rules(task, approach)
+        task.record_quadrature_attempt("samples: none of these led to a solution")
+        return solve_by_sampled_rules(task, approach)
     if fields > 1 and solution.losses is not None:
         return solution
     jumping = _fraction_of_nodes_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
     if fields > 1 and jumping > NEGLIGIBLE_JUMPS:
-        task.record_rule_attempt(
+        task.record_quadrature_attempt(
             f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them"
         )
-        return refine_by_sampled_rules(task, approach)
-    task.record_rule_attempt(
+        return solve_by_sampled_rules(task, approach)
+    task.record_quadrature_attempt(
         "products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields"
     )
     # A grid in X may be too wide for a narrow law of omega given Y; nodes in omega adapt to it.
     products = tuple(rule for rule in PRODUCTS[:effort] if rule.node_count(problem) <= MAX_PRODUCT_NODES)
-    best = min(solution, refine_by_deterministic_rules(task, approach, products), key=_failure_then_error)
+    best = min(solution, solve_by_deterministic_rules(task, approach, products), key=_sort_key_by_accuracy)
     if best.losses is not None:
         return best
-    sampled = refine_by_sampled_rules(task, approach)
+    sampled = solve_by_sampled_rules(task, approach)
     return sampled if sampled.losses is not None or not solution.outside else solution
 
 
-def _jump_resolving_rules_by_family(task: SolveSettings) -> list[list[Rule]]:
-    """Return the rules that resolve jumps, a list for each family, in the order of their ranks."""
+def _rules_resolving_jumps(task: SolveSettings) -> list[list[Rule]]:
+    """Return the quadrature rules that resolve jumps: a list for each family, best family first."""
     problem, rules = task.problem, list[Rule]()
     for family in FAMILIES.values():
-        tried = [rule for rule in family.rules_coarse_to_fine(problem) if rule.trial_order(problem) < np.inf]
+        tried = [
+            rule for rule in family.rules_coarse_to_fine(problem) if rule.position_in_trial_order(problem) < np.inf
+        ]
         rules += [rule.rule_for_accuracy(task.accuracy) for rule in tried[: task.effort]]
-    rules.sort(key=lambda rule: rule.trial_order(problem))
+    rules.sort(key=lambda rule: rule.position_in_trial_order(problem))
     return [list(group) for _, group in groupby(rules, key=type)]
 
 
-def finer_rules_of_all_families(problem: Problem, rule: Rule) -> Sequence[Rule]:
-    """Return the quadrature rules that refine a rule further, in the order in which they are tried.
+def finer_quadrature_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
+    """Return quadrature rules finer than a given one, of its family and of others, in the order they are tried.
 
-    From nodes in X that are fine already, rules that split lines at kinks of the loss take over where applicable.
+    After fine rules with nodes in proximal space, rules that split lines at kinks of the loss follow where applicable.
 
     Args:
         problem: the problem to solve.
@@ -162,21 +164,24 @@ def finer_rules_of_all_families(problem: Problem, rule: Rule) -> Sequence[Rule]:
     split = [size for family in lines for size in family.rules_coarse_to_fine(problem)]
     if not rule.in_x or not split:
         return finer
-    return [*(size for size in finer if size.trial_order(problem) == rule.trial_order(problem)), *split]
+    return [
+        *(size for size in finer if size.position_in_trial_order(problem) == rule.position_in_trial_order(problem)),
+        *split,
+    ]
 
 
 def _fraction_of_nodes_with_jumps(task: SolveSettings, point: FixedPoint) -> float | Solution:
-    """Return the fraction of the measure on which the proximal map may jump; a failed solution outside the domain."""
+    """Return the fraction of nodes at which the proximal map may jump; outside the domain, a failed solution."""
     try:
         return APPROACH_RULE.averages(task.problem, point.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), APPROACH_RULE)
 
 
-def _refine_in_many_fields(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
+def _solve_by_lattices_or_samples(task: SolveSettings, approach: FixedPoint, near: Solution | None) -> Solution:
     """Solve by lattice rules if the proximal map hardly jumps, otherwise by Sobol sets.
 
-    A lattice evaluates one of the nodes that exchanges map to each other.
+    Of nodes that symmetries map to each other a lattice evaluates only one.
     """
     options, problem = StrategyOptions.current(), task.problem
     lattices = LatticeRule.rules_coarse_to_fine(problem)[: options.lattices_per_sample * task.effort]
@@ -188,34 +193,34 @@ def _refine_in_many_fields(task: SolveSettings, approach: FixedPoint, near: Solu
     if jumping > options.max_jump_fraction or not any(rule.node_count(problem) <= most for rule in lattices):
         jumps = jumping > options.max_jump_fraction
         why = f"the proximal map jumps at {jumping:.1g} of them" if jumps else "a lattice is too large"
-        task.record_rule_attempt(f"samples: {fields}, and {why}")
-        return refine_by_sampled_rules(task, approach)
-    rules = _rules_from_size_of_neighbour(near, lattices, task.accuracy)
-    task.record_rule_attempt(
+        task.record_quadrature_attempt(f"samples: {fields}, and {why}")
+        return solve_by_sampled_rules(task, approach)
+    rules = _skip_too_coarse_rules(near, lattices, task.accuracy)
+    task.record_quadrature_attempt(
         f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them"
     )
     small = max(1, sum(rule.node_count(problem) <= most for rule in rules))
-    found = refine_by_deterministic_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
+    found = solve_by_deterministic_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
-        task.record_rule_attempt("samples: no small lattice led to a solution")
-        return refine_by_sampled_rules(task, approach)
+        task.record_quadrature_attempt("samples: no small lattice led to a solution")
+        return solve_by_sampled_rules(task, approach)
     if found.success or task.effort == 1:
         return found
     given_up = found.rule.size_in_words != rules[small - 1].size_in_words
     if given_up or not _are_lattices_faster_than_samples(task, found):
-        task.record_rule_attempt("samples: they reach the accuracy with fewer nodes than lattices")
-        return refine_by_sampled_rules(task, found.fixed_point)
+        task.record_quadrature_attempt("samples: they reach the accuracy with fewer nodes than lattices")
+        return solve_by_sampled_rules(task, found.fixed_point)
     if not rules[small:]:
         return found
     return min(
         found,
-        refine_by_deterministic_rules(task, found.fixed_point, rules[small:], patient=False),
-        key=_failure_then_error,
+        solve_by_deterministic_rules(task, found.fixed_point, rules[small:], patient=False),
+        key=_sort_key_by_accuracy,
     )
 
 
 def _are_lattices_faster_than_samples(task: SolveSettings, found: Solution) -> bool:
-    """Return whether a lattice needs fewer nodes than Sobol sets to reach the accuracy."""
+    """Return whether a lattice rule needs fewer nodes than Sobol sets to reach the accuracy."""
     problem, accuracy, sample, point = task.problem, task.accuracy, SAMPLES[0], found.fixed_point
     assert found.averages is not None
     try:
@@ -227,13 +232,13 @@ def _are_lattices_faster_than_samples(task: SolveSettings, found: Solution) -> b
     return visited / (1 + len(task.symmetry.exchanges)) <= sample.predict_node_count(problem, noise, accuracy, bistable)
 
 
-def _failure_then_error(solution: Solution) -> tuple[bool, float]:
+def _sort_key_by_accuracy(solution: Solution) -> tuple[bool, float]:
     """Return a sort key that puts solutions before failures, and the most accurate solution first."""
     return solution.losses is None, solution.relative_error
 
 
-def _rules_from_size_of_neighbour(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
-    """Return the rules from the size on that a neighbouring solution needed."""
+def _skip_too_coarse_rules(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
+    """Return the quadrature rules at least as fine as the one that a neighbouring solution needed."""
     sizes = [rule.rule_description() for rule in rules]
     if near is None or near.rule.rule_description() not in sizes:
         return rules

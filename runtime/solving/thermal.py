@@ -26,15 +26,15 @@ from ..saddle_point.state_map import SaddlePointMap
 
 @dataclass(frozen=True)
 class GibbsAverages:
-    """Energy, entropy and errors of the measure, per d, with error bars; b is the inverse temperature.
+    """Averages over the Gibbs measure exp(-b risk) of the weights, per d, with error bars; b: inverse temperature.
 
     Attributes:
-        free_entropy: (1/d) E log Z, Z the integral of exp(-b risk) over the weights.
-        free_energy: -free_entropy / b, the training loss for b -> infinity.
-        energy: the risk (data and regulariser) of weights drawn from the measure, -d free_entropy / db.
-        entropy: entropy of the measure's density, free_entropy + b energy.
-        self_overlap: r = q + V / b of drawn weights with themselves, (C, s, s).
-        test_error: error of drawn weights; that of the posterior mean is the solution's.
+        free_entropy: (1/d) E log Z, with Z the integral of exp(-b risk) over the weights.
+        free_energy: -free_entropy / b, which is the training loss for b -> infinity.
+        energy: mean risk (data and regulariser) of weights drawn from the measure, -d free_entropy / db.
+        entropy: entropy of the density of the measure, free_entropy + b energy.
+        self_overlap: overlap r = q + V / b of drawn weights with themselves.
+        test_error: test error of drawn weights (the solution has that of the posterior mean).
     """
 
     inverse_temperature: float
@@ -51,7 +51,7 @@ class GibbsAverages:
 
     @property
     def free_energy(self) -> float:
-        """Return -Phi_b / b, docs/theory.md (12.7), per d."""
+        """Return the free energy per d, docs/theory.md (12.7): minus the free entropy over the inverse temperature."""
         return -self.free_entropy / self.inverse_temperature
 
     @property
@@ -61,7 +61,7 @@ class GibbsAverages:
 
     @property
     def entropy(self) -> float:
-        """Return the entropy Phi_b + b energy, docs/theory.md (12.8), per d; it may be negative."""
+        """Return the entropy of the Gibbs measure per d, docs/theory.md (12.8); it may be negative."""
         return self.free_entropy + self.inverse_temperature * self.energy
 
     @property
@@ -70,7 +70,7 @@ class GibbsAverages:
         return self.free_entropy_error + self.inverse_temperature * self.energy_error
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object `thermal` of the command line's JSON (docs/design.md section 5)."""
+        """Return the averages as a JSON object, the entry `thermal` of a solution (docs/design.md section 5)."""
         return presenting.to_json(self)
 
 
@@ -83,7 +83,7 @@ def gibbs_averages(
     rule: Rule,
     shifts: np.ndarray,
 ) -> GibbsAverages:
-    """Return energy, entropy and errors of the Gibbs measure, with error bars.
+    """Return energy, entropy and test error of the Gibbs measure at a solution, with error bars.
 
     Args:
         problem: the problem at a finite temperature.
@@ -92,19 +92,19 @@ def gibbs_averages(
         losses: losses of the solution.
         free_energy_error: error bar of the free energy.
         rule: quadrature rule by which the problem was solved.
-        shifts: changes of the packed overlaps by other rules, or by each replicate, (k, n).
+        shifts: changes of the packed overlaps by other quadrature rules, or by each replicate, in rows.
     """
     b, u = problem.inverse_temperature, overlaps.pack()
     assert b is not None
     drawn = overlaps_of_drawn_weights(overlaps, b)
-    test, own, metric_rule_for_budget = observables.test_error(problem, drawn)
+    test, own, metric_rule_with_node_budget = observables.test_error(problem, drawn)
     test_error = np.nan
-    if metric_rule_for_budget:
+    if metric_rule_with_node_budget:
 
         def test_error_of_drawn_weights(there: np.ndarray) -> float:
             try:
                 moved = overlaps_of_drawn_weights(Overlaps.unpack(there, overlaps.sizes), b)
-                return observables.average_metric_by_rule(problem, moved, metric_rule_for_budget)
+                return observables.average_metric_by_quadrature(problem, moved, metric_rule_with_node_budget)
             except DomainError:
                 return np.nan
 
@@ -143,7 +143,7 @@ def gibbs_averages(
 
 
 def _error_bar_of_values(values: Sequence[float], rule: Rule, here: Callable[[], float]) -> float:
-    """Return the error bar of a number from its values by replicates, or by other quadrature rules."""
+    """Return the error bar of a number, given its values by each replicate or by other quadrature rules."""
     if not values:
         return np.nan
     if rule.replicated:
@@ -153,10 +153,10 @@ def _error_bar_of_values(values: Sequence[float], rule: Rule, here: Callable[[],
 
 
 def overlaps_of_drawn_weights(overlaps: Overlaps, inverse_temperature: float) -> Overlaps:
-    """Return overlaps with q replaced by the self-overlap r = q + V / b of weights drawn from the measure.
+    """Return the overlaps of weights drawn from the Gibbs measure: q is replaced by the self-overlap q + V / b.
 
     Args:
         overlaps: overlaps of a solution.
-        inverse_temperature: b.
+        inverse_temperature: inverse temperature b.
     """
     return replace(overlaps, q=overlaps.q + overlaps.V / inverse_temperature)

@@ -27,14 +27,14 @@ from ..saddle_point.state_map import SaddlePointMap
 
 @dataclass(frozen=True)
 class TrivialSolutionOptions(AlgorithmOptions):
-    """Options of the test whether a state converges to W = 0.
+    """Options of the test whether a state converges to the trivial solution W = 0.
 
     Attributes:
-        sizes: small sqrt(q), descending, relative to that of a field at rows of W of order one; the last decides.
-        max_iterations: largest number of iterations of the map at one size of W.
-        tolerance: change of the shape, in block scales, at which it has converged.
-        vanishing_ratio: factor of sqrt(q) in one step below which the image counts as zero.
-        max_growth: factor of sqrt(q) in one step above which the state counts as growing.
+        sizes: small norms sqrt(q) of the weights, descending, relative to weights of order one; the last decides.
+        max_iterations: largest number of iterations of the map at one norm of the weights.
+        tolerance: relative change of the normalised overlaps at which they have converged.
+        vanishing_ratio: ratio of the norms after and before a step below which the image counts as zero.
+        max_growth: ratio of the norms after and before a step above which the weights count as growing.
     """
 
     sizes: tuple[float, ...] = (1e-2, 1e-3, 1e-4)
@@ -48,13 +48,13 @@ class TrivialSolutionOptions(AlgorithmOptions):
 def find_trivial_solution(
     problem: Problem, overlaps: Overlaps, coarse: Rule, fine: Rule
 ) -> tuple[Overlaps, np.ndarray] | None:
-    """Return overlaps and error bars (n,) of W = 0 if a state converges to it; None otherwise.
+    """Return overlaps and error bars of the trivial solution W = 0 if a state converges to it; otherwise None.
 
     Args:
         problem: the problem to solve.
         overlaps: overlaps of the state.
-        coarse: rule by which the shape at each size is found.
-        fine: rule by which q is tested to shrink; its replicates must agree.
+        coarse: quadrature rule for the iteration at fixed norms of the weights.
+        fine: quadrature rule by whose replicates the norm must shrink.
     """
     symmetry = StateSymmetry(None, symmetries_of_state(problem, overlaps), problem.clusters)
     sizes = _descending_weight_norms(problem, overlaps)
@@ -64,27 +64,27 @@ def find_trivial_solution(
         state = replace(overlaps, V=problem.law.rho[:, None, None] * np.eye(problem.student_rank))
     for size in sizes:
         try:
-            state, variance = _converge_overlap_shape(SaddlePointMap(problem, coarse, symmetry), state, size)
+            state, variance = _converge_overlaps_at_fixed_norm(SaddlePointMap(problem, coarse, symmetry), state, size)
             if not _is_weight_norm_shrinking(SaddlePointMap(problem, fine, symmetry), state):
                 return None
         except DomainError:
             return None
         variances.append(variance)
     # V is linear in the size of W where the loss holds |W|, and constant near W = 0 where it does not.
-    before, V = (_extrapolate_to_zero_weights(sizes[i:], variances[i:]) for i in (-3, -2))
+    before, V = (_extrapolate_to_zero_norm(sizes[i:], variances[i:]) for i in (-3, -2))
     V = np.where(np.abs(V) > 1e-3 * np.abs(variances[-1]).max(), V, 0.0)
     zero = replace(state, q=np.zeros_like(state.q), m=np.zeros_like(state.m), theta=np.zeros_like(state.theta))
     widths = replace(zero, V=np.abs(V - before), phi=np.full_like(state.phi, np.nan))
     return replace(zero, V=V), widths.pack()
 
 
-def _extrapolate_to_zero_weights(sizes: list[float], values: list[np.ndarray]) -> np.ndarray:
-    """Return the value at zero size, by the straight line through the first two values."""
+def _extrapolate_to_zero_norm(sizes: list[float], values: list[np.ndarray]) -> np.ndarray:
+    """Return a value extrapolated to zero norm of the weights, along the straight line through two values."""
     return values[1] - (values[0] - values[1]) * sizes[1] / (sizes[0] - sizes[1])
 
 
 def _descending_weight_norms(problem: Problem, overlaps: Overlaps) -> list[float]:
-    """Return descending sizes sqrt(q) of the weights, from the size of the state to very small ones."""
+    """Return descending norms sqrt(q) of the weights, from that of the state to very small ones."""
     unit = float(np.sqrt(problem.law.rho.max()))
     small = [size * unit for size in TrivialSolutionOptions.current().sizes]
     own = min(_norm_of_weights(overlaps), unit)
@@ -101,8 +101,10 @@ def _rescale_weights(overlaps: Overlaps, size: float) -> Overlaps:
     return replace(overlaps, q=factor**2 * overlaps.q, m=factor * overlaps.m, theta=factor * overlaps.theta)
 
 
-def _converge_overlap_shape(state_map: SaddlePointMap, overlaps: Overlaps, size: float) -> tuple[Overlaps, np.ndarray]:
-    """Return the shape of the overlaps to which the map converges at a fixed size of W, and its V.
+def _converge_overlaps_at_fixed_norm(
+    state_map: SaddlePointMap, overlaps: Overlaps, size: float
+) -> tuple[Overlaps, np.ndarray]:
+    """Return the overlaps to which the map converges if the norm of the weights is fixed, and their V.
 
     Raises:
         DomainError: the overlaps grow, or leave the domain of definition.
@@ -113,7 +115,7 @@ def _converge_overlap_shape(state_map: SaddlePointMap, overlaps: Overlaps, size:
         image = state_map(u, state.sizes)
         mapped = Overlaps.unpack(image, state.sizes)
         if not np.isfinite(image).all() or not _norm_of_weights(mapped) < options.max_growth * size:
-            raise DomainError("the overlaps grow")
+            raise DomainError("the map increases the norm of the weights: no convergence to W = 0")
         if _norm_of_weights(mapped) < options.vanishing_ratio * size:
             # The response vanishes with the weights where the penalty has a corner at zero, as |w|.
             responds = (np.linalg.eigvalsh(mapped.V) > 0).all()
@@ -128,8 +130,8 @@ def _converge_overlap_shape(state_map: SaddlePointMap, overlaps: Overlaps, size:
 
 
 def _is_weight_norm_shrinking(state_map: SaddlePointMap, state: Overlaps) -> bool:
-    """Return whether the map reduces q by more than the spread of the replicates."""
-    images, _ = state_map.replicate_images_with_averages(state.pack(), state.sizes)
+    """Return whether the map reduces the norm of the weights by more than the spread of the replicates."""
+    images, _ = state_map.map_images_and_averages(state.pack(), state.sizes)
     factors = np.array([_norm_of_weights(Overlaps.unpack(image, state.sizes)) for image in images]) / _norm_of_weights(
         state
     )

@@ -25,22 +25,22 @@ from .solve import solve
 
 @dataclass(frozen=True)
 class VerificationOptions(AlgorithmOptions):
-    """Options of the accuracy that the second rule has to reach, in block scales.
+    """Bounds of the accuracy to which a second quadrature rule solves when it verifies a solution.
 
     Attributes:
-        finest: bound from below; finer verifies smaller error bars and takes longer.
-        coarsest: bound from above; with less than a digit the second rule might be on another branch.
+        finest: smallest error bar requested of the second rule; smaller verifies smaller error bars and takes longer.
+        coarsest: largest error bar requested; above a tenth the second rule might find another branch.
     """
 
     finest: float = 1e-6
     coarsest: float = 0.1
 
 
-def independent_rule_family(problem: Problem, rule: Rule) -> str:
+def independent_quadrature_family(problem: Problem, rule: Rule) -> str:
     """Return the name of a family of quadrature rules that checks a solution independently.
 
-    It is one with nodes in X if those of the rule are not, or else one that finds jumps and bends of the proximal map
-    in another way, or else any that is applicable.
+    It has nodes in proximal space if those of the given rule are not, otherwise it treats jumps and kinks of the
+    proximal map in another way, otherwise it is any other applicable family.
 
     Args:
         problem: the problem that was solved.
@@ -67,12 +67,12 @@ def verified(
 
     Args:
         solution: the solution to verify.
-        integrator: of the second rule, as for `solve`; default the one of `independent_rule_family`.
-        points: size of the second rule.
-        seed: seed of its scramblings.
+        integrator: family of the second quadrature rule, as for `solve`; default: `independent_quadrature_family`.
+        points: size of the second rule, for example its number of nodes.
+        seed: seed of the second rule, if it is a sampled one.
 
     Raises:
-        InputError: the same family twice, no second rule for so many fields, or a failed solution.
+        InputError: the second rule is of the same family, there is none for so many fields, or the solution has failed.
         NotConvergedError: the second rule finds no solution, or another branch.
 
     Example:
@@ -83,7 +83,7 @@ def verified(
         raise InputError(f"the solve failed ({solution.status.words}): no solution to verify")
     problem = solution.problem
     problem.require_zero_temperature("solutions are verified by a second rule")
-    integrator = integrator or independent_rule_family(problem, solution.rule)
+    integrator = integrator or independent_quadrature_family(problem, solution.rule)
     if integrator == "auto" or rule_by_name(integrator).name == solution.rule.name:
         raise InputError(f"integrator {integrator}: a rule of another family than {solution.rule.name} is expected")
     chosen: dict[str, Any] = {"integrator": integrator, "points": points, "seed": 1 if seed is None else seed}
@@ -94,11 +94,13 @@ def verified(
     if other.status is Status.TIME_LIMIT:
         raise TimeLimitError(f"the time limit ended the verification by {integrator}")
     if other.losses is None or name_branch(problem, other.overlaps) != name_branch(problem, solution.overlaps):
-        raise NotConvergedError(f"{integrator} does not find this solution: {other.status.words}")
+        raise NotConvergedError(
+            f"the second quadrature rule, {integrator}, does not find this solution: {other.status.words}"
+        )
     names, strengths = list(solution.observed), solution.multipliers_error is not None
 
     def reported_numbers_with_errors(one: Solution) -> list[Any]:
-        """Return all reported numbers of a solution, each with its error bar."""
+        """Return all numbers that are reported about a solution, each with its error bar."""
         numbers = [
             (one.overlaps.pack(), one.errors),
             (np.array(one.training_loss), np.array(one.training_loss_error)),

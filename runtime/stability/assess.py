@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base import budget, presenting
+from ..base.deprecation import DeprecatedName, deprecated_attribute
 from ..base.errors import DomainError
 from ..base.numbers import format_value_with_error
 from ..base.progress import progress_step
@@ -28,27 +29,27 @@ STABLE, MARGINAL, UNSTABLE, UNDECIDED = "stable", "marginal", "unstable", "undec
 
 @dataclass(frozen=True)
 class Stability:
-    """A verdict on the stability of a solution, with the numbers that it rests on.
+    """The verdict on the stability of a solution, with the numbers that it rests on.
 
     Attributes:
-        eigenvalues: of the longitudinal Jacobian dG/du, largest real part first; stable under some damping iff every
-            real part is below 1. An eigenvalue below -1 requires damping only. Empty where they were not asked for.
-        modes: which blocks of the overlaps each eigenvector changes, in words.
-        replicon: Perron root of the replicon map from derivatives; finite even where jumps make the true one infinite.
-        replicon_error: error bar: of its own averages (two standard errors, or the difference of two rules), of the
-            overlaps at which they are taken, and of rounding.
-        bistable_share: probability that the Moreau objective has a second minimum.
-        jump_weight: -Tr V^_jump / |Tr V^_derivative|, the part of V^ that comes from jumps of the proximal map.
-        jumps: the jump set; None where the bistable share is below NEGLIGIBLE_JUMPS.
-        self_overlap: of the finite map (docs/theory.md (8.20)); None without jumps and without a replicon near 1.
-        slopes_by: how dG/du was found: differences, or printed derivatives.
-        longitudinal_error: error bar of the largest real part; nan where that is too far from 1 to matter.
+        eigenvalues: eigenvalues of the saddle-point map's Jacobian, largest real part first. The solution is
+            longitudinally stable if every real part is below 1. Empty if they were not computed.
+        modes: in words, the overlaps that each eigenvector changes.
+        replicon: largest eigenvalue of the replicon map without jumps; replica symmetry requires it to be below 1.
+        replicon_error: error bar of the replicon, due to its averages, to the overlaps, and to rounding.
+        bistable_fraction: probability that the Moreau objective has a second minimum.
+        jump_weight: contribution of jumps of the proximal map to the trace of V's conjugate, relative to the rest.
+        jump_weight_error: error bar of `jump_weight`.
+        jumps: jumps of the proximal map; None if the bistable fraction is negligible.
+        self_overlap: drop of the self-overlap (docs/theory.md (8.20)); None if it was not computed.
+        slopes_by: how the Jacobian was computed, for instance by differences.
+        longitudinal_error: error bar of the largest real part; nan if that is too far from 1 to matter.
     """
 
     eigenvalues: np.ndarray
     replicon: float
     replicon_error: float
-    bistable_share: float
+    bistable_fraction: float
     jump_weight: float
     jump_weight_error: float
     modes: tuple[str, ...] = ()
@@ -59,33 +60,36 @@ class Stability:
 
     @property
     def longitudinal(self) -> str:
-        """Return the verdict on the longitudinal spectrum: every real part below 1 (docs/theory.md (8.9)).
+        """Return the verdict on longitudinal stability: STABLE if all eigenvalues have a real part below 1.
 
-        STABLE, MARGINAL where it is 1 within its error bar, or UNSTABLE; STABLE where they were not asked for.
+        MARGINAL if the largest is 1 within its error bar, else UNSTABLE; STABLE if they were not computed
+        (docs/theory.md (8.9)).
         """
         error = self.longitudinal_error if np.isfinite(self.longitudinal_error) else 0.0
         return stability_verdict(float(np.max(self.eigenvalues.real, initial=-np.inf)), error)
 
     @property
     def longitudinal_eigenvalue(self) -> float:
-        """Return the largest real part of the longitudinal eigenvalues; nan if they were not computed."""
+        """Return the largest real part of the eigenvalues of the saddle-point map's Jacobian; nan if not computed."""
         return float(np.max(self.eigenvalues.real)) if len(self.eigenvalues) else np.nan
 
     @property
     def longitudinally_stable(self) -> bool:
-        """Return whether the longitudinal verdict is STABLE."""
+        """Return whether all eigenvalues of the saddle-point map's Jacobian have a real part below 1."""
         return self.longitudinal == STABLE
+
+    bistable_share = deprecated_attribute("bistable_share", DeprecatedName("bistable_fraction", "0.1.0", "0.3.0"))
 
     @property
     def has_jumps(self) -> bool:
-        """Return whether the fraction of samples with two minima is large enough for jumps to matter."""
-        return self.bistable_share > NEGLIGIBLE_JUMPS
+        """Return whether jumps of the proximal map matter: enough samples have two minima of the Moreau objective."""
+        return self.bistable_fraction > NEGLIGIBLE_JUMPS
 
     @property
     def damping(self) -> float:
-        """Return the largest damping weight, at most 1, for which damped iteration is stable here; 0 without any.
+        """Return the largest weight of the new state, at most 1, with which damped iteration converges here; 0 if none.
 
-        eta < 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (docs/theory.md (8.8)).
+        The weight must be below 2 (1 - Re x) / |1 - x|^2 for every eigenvalue x (docs/theory.md (8.8)).
         """
         gaps = 1 - self.eigenvalues
         if np.any(gaps.real <= 0):
@@ -94,19 +98,19 @@ class Stability:
 
     @property
     def self_overlap_loss(self) -> float:
-        """Return the fraction of q by which the self-overlap drops: max_c Tr D*_c / Tr q_c; 0 if D = 0 is stable."""
+        """Return the fraction of q by which the self-overlap drops if replica symmetry is unstable; 0 if stable."""
         return self.self_overlap.loss if self.self_overlap else 0.0
 
     @property
     def self_overlap_loss_error(self) -> float:
-        """Return the error bar of `self_overlap_loss`; 0 if the drop was not computed."""
+        """Return the error bar of the drop of the self-overlap (`self_overlap_loss`); 0 if it was not computed."""
         return self.self_overlap.error if self.self_overlap else 0.0
 
     @property
     def replica_symmetry(self) -> str:
         """Return the verdict on replica symmetry: STABLE, MARGINAL (replicon 1 within its error bar) or UNSTABLE.
 
-        UNDECIDED where the replicon or its error bar is not known.
+        It is UNDECIDED if the replicon or its error bar is unknown.
         """
         if self.unstable:
             return UNSTABLE
@@ -116,7 +120,7 @@ class Stability:
 
     @property
     def unstable(self) -> str:
-        """Return the cause of an instability of replica symmetry: "replicon", "jumps" (of the proximal map), or ""."""
+        """Return what makes replica symmetry unstable: "replicon", "jumps" (of the proximal map), or "" if stable."""
         if stability_verdict(self.replicon, self.replicon_error) == UNSTABLE:
             return "replicon"
         # However little is lost: the slope of the loss at D = 0 is infinite with jumps of any weight.
@@ -125,10 +129,10 @@ class Stability:
 
     @property
     def verdict(self) -> str:
-        """Return the verdict on replica symmetry and longitudinal stability in words.
+        """Return the verdict on replica symmetry (RS) and longitudinal stability in words.
 
-        RS stable, marginal, unstable through the replicon, or through jumps of the proximal map, with the overlap lost;
-        undecided where the replicon is not known.
+        RS is stable, marginal, undecided, or unstable through the replicon or through jumps of the proximal map; in the
+        last case the drop of the self-overlap follows.
         """
         replicon = f"replicon {format_value_with_error(self.replicon, self.replicon_error)}"
         lost = self._overlap_loss_in_words
@@ -159,7 +163,7 @@ class Stability:
 
     @property
     def _overlap_loss_in_words(self) -> str:
-        """Return the drop of the replica overlap in words; an upper bound if it is zero within its error bar."""
+        """Return the drop of the self-overlap in words, as an upper bound if it is zero within its error bar."""
         loss, error = 100 * self.self_overlap_loss, 100 * self.self_overlap_loss_error
         if not 0 <= loss <= error < np.inf or error == 0:
             return f"overlap lost {format_value_with_error(loss, error)} %"
@@ -167,16 +171,16 @@ class Stability:
         return f"overlap lost not resolved, at most {digit * np.ceil((loss + error) / digit - 1e-9):.1g} %"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object `stability` of the command line's contract (docs/design.md section 5)."""
+        """Return the verdict as the JSON object `stability` that the command line prints (docs/design.md section 5)."""
         return presenting.to_json(self)
 
 
 def stability_verdict(value: float, error: float) -> str:
-    """Return STABLE, MARGINAL or UNSTABLE for a number that has to be below 1.
+    """Return the verdict on a number that has to be below 1: STABLE, MARGINAL (1 within its error bar) or UNSTABLE.
 
     Args:
         value: the number.
-        error: error bar of that number.
+        error: error bar of the number.
     """
     if value - error > 1:
         return UNSTABLE
@@ -184,14 +188,14 @@ def stability_verdict(value: float, error: float) -> str:
 
 
 def describe_eigenmodes(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the eigenvalues of a longitudinal Jacobian, largest real part first, and each eigenvector in words.
+    """Return the eigenvalues of the saddle-point map's Jacobian, largest real part first, with eigenvectors in words.
 
-    The words name the blocks that contain a fifth of the eigenvector (in units of the block scales) or more, the
-    largest first, and say whether the tokens change alike or against one another.
+    The words name the overlaps (q, V, m, theta) that make up a fifth of the eigenvector or more, the largest first, and
+    say whether the tokens change alike or against one another.
 
     Args:
-        matrix: Jacobian in the packed overlaps, (n, n).
-        overlaps: overlaps at which it is taken.
+        matrix: Jacobian in the packed overlaps, (components, components).
+        overlaps: overlaps at which the Jacobian is taken.
     """
     scales = overlaps.block_scales
     values, vectors = np.linalg.eig(matrix * scales / scales[:, None])
@@ -212,7 +216,7 @@ def describe_eigenmodes(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndar
 
 
 def _describe_token_symmetry(part: np.ndarray, contexts: int) -> str:
-    """Return in words whether one block of an eigenvector changes all tokens alike."""
+    """Return in words whether an eigenvector changes one overlap alike or oppositely for the tokens; else ""."""
     rows = part.reshape(contexts, -1)
     if contexts == 1 or not np.abs(rows).max() > 0:
         return ""
@@ -223,18 +227,21 @@ def _describe_token_symmetry(part: np.ndarray, contexts: int) -> str:
 
 
 def replicon_map_matrix(problem: Problem, square: np.ndarray, responses: np.ndarray) -> np.ndarray:
-    """Return the linear map D -> D' on (C, s, s) blocks as a (C s^2, C s^2) matrix (docs/theory.md (8.11), (8.12)).
+    """Return the matrix of the replicon map, which is linear in the distance D of two replicas in every context.
+
+    It acts on all entries of D, (contexts, s, s); see docs/theory.md (8.11), (8.12).
 
     Args:
-        problem: problem that gives the laws of labels and of the spectrum.
-        square: E[G_ll' (x) G_ll'] per label assignment, (labels, L, L, s, s, s, s) with axes l, l', a, e, b, f for
-            G[la, l'b] G[le, l'f].
-        responses: E[J (x) J] per spectral atom, J = dw/db, (atoms, s, s, s, s) with axes a, b, e, f for J_ab J_ef.
+        problem: problem with the law of the tokens.
+        square: averages, for every label assignment, of products G[la, l'b] G[le, l'f] of the Jacobian G = dg/domega,
+            with axes l, l', a, e, b, f.
+        responses: averages, for every spectral atom, of products J_ab J_ef of the derivative J = dw/db of a row w of W
+            in its field, with axes a, b, e, f.
     """
     contexts, s = problem.contexts, problem.student_rank
     channel = np.zeros((contexts, s, s, contexts, s, s))
-    for (labels, probability), blocks in zip(problem.label_choices, square, strict=True):
-        at = problem.context_indices(labels)
+    for (labels, probability), blocks in zip(problem.label_probabilities, square, strict=True):
+        at = problem.token_cluster_indices(labels)
         for l, c in enumerate(at):
             for r, d in enumerate(at):
                 channel[c, :, :, d, :, :] += problem.alpha * probability * blocks[l, r]
@@ -243,35 +250,36 @@ def replicon_map_matrix(problem: Problem, square: np.ndarray, responses: np.ndar
 
 
 def prior_part_of_replicon_map(problem: Problem, responses: np.ndarray) -> np.ndarray:
-    """Return the map D^ -> D' (docs/theory.md (8.12)), (C, s, s, C, s, s).
+    """Return the part of the replicon map due to the weights: from the conjugate of the distance D to the new D.
 
-    D'_c[a, e] = E_nu[gamma_c gamma_d J[a, b] J[e, f]] D^_d[b, f].
+    Its axes are (contexts, s, s, contexts, s, s): entry [c, a, e, d, b, f] is the average over the spectrum of
+    gamma_c gamma_d J_ab J_ef (docs/theory.md (8.12)).
 
     Args:
-        problem: problem that gives the law of the spectrum.
-        responses: E[J (x) J], see `replicon_map_matrix`.
+        problem: problem with the law of the tokens.
+        responses: mean products of the responses J of the weights, see `mean_squared_prior_responses`.
     """
     law = problem.law
     return np.einsum("i,ic,id,iabef->caedbf", law.weights, law.gamma, law.gamma, responses)
 
 
 def mean_squared_prior_responses(problem: Problem, hats: Conjugates) -> np.ndarray:
-    """Return E[J (x) J] per spectral atom, J = dw/db the response of the weights.
+    """Return the mean products J_ab J_ef of the response J = dw/db of a row w of W to its field b, per spectral atom.
 
     Args:
         problem: problem with a regulariser.
-        hats: conjugates at the solution.
+        hats: conjugate order parameters at the solution.
     """
     out = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.bound_prior_map("responses")(*hats.blocks, out)
+    problem.prior_map_at_parameters("responses")(*hats.blocks, out)
     return out
 
 
 def _conjugate_trace_without_jumps(problem: Problem, slope: np.ndarray) -> float:
-    """Return Tr V^_derivative = -alpha sum_c Tr E_c[G_ll]."""
+    """Return the trace of the conjugate of V without the contribution of jumps, from the mean Jacobians dg/domega."""
     return -problem.alpha * sum(
         probability * float(np.trace(blocks, axis1=1, axis2=2).sum())
-        for (_, probability), blocks in zip(problem.label_choices, slope, strict=True)
+        for (_, probability), blocks in zip(problem.label_probabilities, slope, strict=True)
     )
 
 
@@ -290,13 +298,13 @@ def assess_stability(
     Args:
         problem: problem that was solved.
         overlaps: overlaps of the solution.
-        rules: one rule with replicates for the averages of the field's slope; or one without and others to compare
-            with, each difference counting for less than the one before.
-        jacobian: longitudinal Jacobian dG/du; None leaves the spectrum out.
-        averages: averages of the rule that solved the problem, `solved_by`.
-        solved_by: that rule.
-        displacements: behind the error bars of the overlaps.
-        log2_lines: of the lines a replicate on which jumps are sought, default by the number of fields.
+        rules: quadrature rules for averages of the Jacobian dg/domega: one with replicates, or one without and others
+            to compare it with.
+        jacobian: Jacobian of the saddle-point map; None leaves longitudinal stability out.
+        averages: averages at the solution by the rule `solved_by`.
+        solved_by: the quadrature rule that solved the problem.
+        displacements: displacements of the overlaps that correspond to their error bars.
+        log2_lines: base-2 logarithm of the number of lines on which jumps are sought; None: by number of fields.
     """
     rule = rules[0]
     with progress_step("averages of the field's slope"):
@@ -308,7 +316,7 @@ def assess_stability(
     own = state_map.channel_averages(overlaps) if replicates else averages
     responses = mean_squared_prior_responses(problem, state_map.conjugates_at_overlaps(overlaps, averages.means))
 
-    def _conjugate_fraction_from_jumps(moments: np.ndarray, slope: np.ndarray) -> float:
+    def _fraction_of_conjugates_from_jumps(moments: np.ndarray, slope: np.ndarray) -> float:
         smooth = _conjugate_trace_without_jumps(problem, slope)
         hats = state_map.conjugates_at_overlaps(overlaps, moments)
         return (smooth - float(np.trace(hats.V, axis1=1, axis2=2).sum())) / (abs(smooth) or 1.0)  # 0: a linear loss
@@ -319,11 +327,11 @@ def assess_stability(
         error = _replicon_error_bar(problem, overlaps, averages, solved_by, rules, parts, replicon, displacements)
     if replicates:
         weights = [
-            _conjugate_fraction_from_jumps(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)
+            _fraction_of_conjugates_from_jumps(m, slope) for m, slope in zip(own.moments, parts[0].slope, strict=True)
         ]
         weight_error = float(replicate_error_bar(np.array(weights)))
     else:
-        first, *others = (_conjugate_fraction_from_jumps(own.means, part.slope[0]) for part in parts)
+        first, *others = (_fraction_of_conjugates_from_jumps(own.means, part.slope[0]) for part in parts)
         weights, weight_error = [first], max(abs(v - first) / n for n, v in enumerate(others, 1))
     values, modes = (np.zeros(0), ()) if jacobian is None else describe_eigenmodes(jacobian, overlaps)
     stability = Stability(values, replicon, error, averages.bistable, float(np.mean(weights)), weight_error, modes)
@@ -354,9 +362,9 @@ def _replicon_error_bar(
     replicon: float,
     displacements: Displacements,
 ) -> float:
-    """Return the error bar of the replicon, due to its averages, the overlaps, and rounding.
+    """Return the error bar of the replicon due to its averages, to error bars of the overlaps, and to rounding.
 
-    Spreads over equally many replicates are added replicate by replicate, or as independent where that is more.
+    Deviations by replicates are added replicate by replicate, or as if independent if that gives more.
     """
     square = parts[0].square.mean(axis=0)
 
@@ -368,7 +376,7 @@ def _replicon_error_bar(
     rule = rules[0]
     by_rule = SaddlePointMap(problem, rule)
 
-    def _replicon_by_rule(u: np.ndarray) -> float:
+    def _replicon_at_packed_overlaps(u: np.ndarray) -> float:
         at = Overlaps.unpack(u, overlaps.sizes)
         return _replicon_at_averages(
             at, by_rule.channel_averages(at).means, rule.jacobian_averages(problem, at).square.mean(axis=0)
@@ -407,11 +415,11 @@ def _replicon_error_bar(
         return np.inf
     if len(averages.moments) == 1:
         error += abs(here - replicon)  # the conjugates by the rule that solved, and by that of the slopes
-    changes = displacements.changes_at_displacements(_replicon_by_rule, here)
+    changes = displacements.changes_at_displaced_overlaps(_replicon_at_packed_overlaps, here)
     if displacements.replicated and np.all(np.isfinite(changes)):
         spreads.append(changes)
     else:
-        error += displacements.error_bar_of_changes(changes)
+        error += displacements.error_bar_from_changes(changes)
     # With few nodes replicates may cancel one another by chance: never less than if the parts were independent.
     apart = float(np.sqrt(sum(float(replicate_error_bar(each)) ** 2 for each in spreads)))
     counts = {len(each) for each in spreads}
@@ -421,18 +429,18 @@ def _replicon_error_bar(
 
 
 def _choose_log2_line_count(problem: Problem) -> int:
-    """Return log2 of the number of lines per replicate on which jumps are sought."""
-    times = problem.tokens * problem.student_rank * len(problem.label_choices) / 2
+    """Return the base-2 logarithm of the number of lines per replicate on which jumps are sought."""
+    times = problem.tokens * problem.student_rank * len(problem.label_probabilities) / 2
     return max(3, JumpSearchOptions.current().log2_lines - max(0, round(float(np.log2(times)))))
 
 
 def replicons_by_replicate(problem: Problem, hats: Conjugates, squares: np.ndarray) -> np.ndarray:
-    """Return the replicon (Perron root of the replicon map) of every replicate, (R,).
+    """Return the replicon, the largest eigenvalue of the replicon map, by every replicate, (replicates,).
 
     Args:
-        problem: problem that gives the laws of labels and of the spectrum.
-        hats: conjugates.
-        squares: E[G (x) G] of every replicate, (R, ...), see `replicon_map_matrix`.
+        problem: problem with the law of the tokens.
+        hats: conjugate order parameters at the solution.
+        squares: mean products of Jacobians by every replicate, each like `square` of `replicon_map_matrix`.
     """
     responses = mean_squared_prior_responses(problem, hats)
     return np.array([perron_root_of_replicon_map(problem, square, responses) for square in squares])
@@ -441,14 +449,14 @@ def replicons_by_replicate(problem: Problem, hats: Conjugates, squares: np.ndarr
 def replicon_error_from_conjugates(
     problem: Problem, overlaps: Overlaps, averages: SaddlePointAverages, rule: Rule, square: np.ndarray
 ) -> float:
-    """Return the part of the replicon's error bar that comes from the conjugates.
+    """Return the part of the replicon's error bar that is due to errors of the conjugate order parameters.
 
     Args:
         problem: problem that was solved.
         overlaps: overlaps of the solution.
-        averages: averages from which the conjugates follow.
-        rule: rule of these averages.
-        square: E[G (x) G] at the overlaps, see `replicon_map_matrix`.
+        averages: channel averages that determine the conjugates.
+        rule: quadrature rule of these averages.
+        square: mean products of Jacobians, see `replicon_map_matrix`.
     """
 
     def _replicons_from_moments(moments: np.ndarray) -> np.ndarray:
@@ -466,11 +474,11 @@ def replicon_error_from_conjugates(
 
 
 def perron_root_of_replicon_map(problem: Problem, square: np.ndarray, responses: np.ndarray) -> float:
-    """Return the replicon: the Perron root of `replicon_map_matrix`.
+    """Return the replicon: the largest modulus of the eigenvalues of the replicon map.
 
     Args:
-        problem: problem that gives the laws of labels and of the spectrum.
-        square: E[G (x) G], see `replicon_map_matrix`.
-        responses: E[J (x) J], see there.
+        problem: problem with the law of the tokens.
+        square: mean products of Jacobians, see `replicon_map_matrix`.
+        responses: mean products of the responses of the weights, see `replicon_map_matrix`.
     """
     return float(np.max(np.abs(np.linalg.eigvals(replicon_map_matrix(problem, square, responses)))))

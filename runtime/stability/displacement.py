@@ -1,4 +1,4 @@
-"""The part of a number's error bar that is due to the error bars of the overlaps."""
+"""Error bars of functions of the overlaps that are due to the error bars of the overlaps themselves."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..problems.overlaps import Overlaps
 
 @dataclass(frozen=True)
 class DisplacementOptions(AlgorithmOptions):
-    """Options of the displacements behind error bars.
+    """Options of the displacements of overlaps from which error bars of other numbers are computed.
 
     Attributes:
-        negligible_fraction: of the largest displacement, below which the widening covers another one; smaller takes
-            more evaluations.
+        negligible_fraction: fraction of the largest displacement below which another displacement is neglected; smaller
+            takes more evaluations.
     """
 
     negligible_fraction: float = 0.1
@@ -27,12 +27,15 @@ class DisplacementOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Displacements:
-    """Changes of a solution's overlaps by other quadrature rules or replicates, which carry its error bars.
+    """Displacements of a solution's overlaps, as other quadrature rules or replicates give them.
+
+    Error bars of functions of the overlaps follow from the changes at these displacements.
 
     Attributes:
-        at: packed overlaps of the solution, (n,); scales: of their blocks, (n,).
-        shifts: shifts of the packed overlaps by each other rule or replicate, (k, n).
-        replicated: whether rows are independent replicates; else each row is a displacement by itself.
+        at: packed overlaps of the solution, (components,).
+        scales: typical size of the block of every packed component, (components,).
+        shifts: difference of the packed overlaps by each other rule or replicate, (rules, components).
+        replicated: whether the rows of `shifts` are independent replicates; else each is a displacement by itself.
         widening: ratio of the reported error bars to those of the shifts, at least 1.
     """
 
@@ -51,14 +54,14 @@ class Displacements:
         residual_shift: np.ndarray | None = None,
         replicated: bool = False,
     ) -> Displacements:
-        """Return the displacements behind the error bars (n,) of the packed overlaps.
+        """Return the displacements that explain given error bars of the packed overlaps.
 
         Args:
             overlaps: overlaps of the solution.
-            errors: error bars of the packed overlaps, (n,).
-            shifts: shifts as of `Solution`; if None, the error bars themselves are taken as one shift.
-            residual_shift: displacement by the remaining residual, (n,).
-            replicated: whether the shifts are of independent replicates.
+            errors: error bars of the packed overlaps, (components,).
+            shifts: differences of the packed overlaps by other rules or replicates; None: the error bars are the shift.
+            residual_shift: estimated distance from the exact fixed point, due to the residual, (components,).
+            replicated: whether the shifts belong to independent replicates.
         """
         scales = overlaps.block_scales
         rows = np.zeros((0, len(errors))) if shifts is None else np.asarray(shifts)
@@ -75,41 +78,41 @@ class Displacements:
 
     @property
     def most_uncertain_displacement(self) -> np.ndarray:
-        """Return the displacement (n,) of the overlaps in which they are least certain."""
+        """Return the largest displacement of the packed overlaps within their error bars, (components,)."""
         if self.replicated:
-            rows, _ = self._principal_directions()
+            rows, _ = self._principal_directions_of_shifts()
             return self.widening * rows[0]
         return self.widening * self.shifts[np.argmax(np.max(np.abs(self.shifts) / self.scales, axis=1))]
 
-    def changes_at_displacements(self, function: Callable[[np.ndarray], float], here: float) -> np.ndarray:
-        """Return the changes (k,) of a number by every shift of the overlaps; infinite outside the domain.
+    def changes_at_displaced_overlaps(self, function: Callable[[np.ndarray], float], here: float) -> np.ndarray:
+        """Return the change of a number at every displacement of the overlaps; infinite outside its domain.
 
         Args:
-            function: the number as a function of packed overlaps.
-            here: the number at the overlaps of the solution.
+            function: function of packed overlaps that returns the number.
+            here: value of the number at the overlaps of the solution.
         """
 
-        def _change_by_shift(row: np.ndarray) -> float:
+        def _change_at_shifted_overlaps(row: np.ndarray) -> float:
             try:
                 return function(self.at + row) - here
             except DomainError:
                 return np.inf
 
         if not self.replicated:
-            return self.widening * np.array([_change_by_shift(row) for row in self.shifts])
-        rows, coefficients = self._principal_directions()
-        return self.widening * coefficients @ np.array([_change_by_shift(row) for row in rows])
+            return self.widening * np.array([_change_at_shifted_overlaps(row) for row in self.shifts])
+        rows, coefficients = self._principal_directions_of_shifts()
+        return self.widening * coefficients @ np.array([_change_at_shifted_overlaps(row) for row in rows])
 
-    def error_bar_of_changes(self, changes: np.ndarray) -> float:
-        """Return the error bar that corresponds to the changes (k,) of a number."""
+    def error_bar_from_changes(self, changes: np.ndarray) -> float:
+        """Return the error bar of a number, given its changes at all displacements."""
         if not np.all(np.isfinite(changes)):
             return np.inf
         return float(replicate_error_bar(changes)) if self.replicated else float(np.max(np.abs(changes), initial=0.0))
 
-    def _principal_directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the principal directions (m, n) of the shifts, and the shifts as coefficients in these, (k, m).
+    def _principal_directions_of_shifts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the principal directions of the shifts of the replicates, and the coefficients of the shifts in them.
 
-        Each direction is as long as two standard errors of the replicates' mean.
+        Each direction, a row, is as long as two standard errors of the replicates' mean.
         """
         count = len(self.shifts)
         scaled = (self.shifts - self.shifts.mean(axis=0)) / self.scales

@@ -1,6 +1,7 @@
-"""The jump set of the proximal map, by lines in the fields (docs/theory.md (8.15) to (8.18)).
+"""The jump surface of the proximal map, found on lines in the space of fields (docs/theory.md (8.15) to (8.18)).
 
-The global minimiser X(omega) jumps on a surface F_1 = F_2, with gradient -(g_1 - g_2) across it (envelope theorem).
+The global minimiser X(omega) of the Moreau objective jumps on the surface where its two lowest minima F_1 and F_2 are
+equal; the gradient of F_1 - F_2 across it is -(g_1 - g_2) (envelope theorem).
 Averages over the surface are taken along lines parallel to the coordinates of omega, where it is a set of points that
 bisection finds to rounding:
 
@@ -22,7 +23,7 @@ from ..base.options import AlgorithmOptions
 from ..channel.field_lines import bisect_steepest_intervals, proximal_points_on_lines, replace_coordinate
 from ..channel.fields import FieldLaw, field_law
 from ..channel.nodes import sobol_normal_points
-from ..channel.points import noise_values, proximal_points_at_nodes
+from ..channel.points import noise_value_indices, proximal_points_at_nodes
 from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -35,11 +36,10 @@ class JumpSearchOptions(AlgorithmOptions):
     Attributes:
         line_reach: half the length of a line in standard deviations; longer lines find rarer jumps.
         intervals: intervals of a line, each searched for one jump; more find jumps that are close to another.
-        max_bisections: largest number of bisections of an interval, until the place of a jump is known.
-        wide_deviation: standard deviation of every other node across the lines; wider finds rarer jumps, with more
-            noise.
+        max_bisections: largest number of bisections by which an interval with a jump is narrowed.
+        wide_deviation: standard deviation of every other line's position; wider finds rarer jumps, with more noise.
         min_relative_jump: jumps of X shorter than this fraction of the size of X are neglected.
-        log2_lines: logarithm to base 2 of the lines a replicate, for two coordinates and one choice of labels.
+        log2_lines: base-2 logarithm of the number of lines per replicate, for two fields and one choice of labels.
     """
 
     line_reach: float = 6.5
@@ -52,15 +52,18 @@ class JumpSearchOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Jumps:
-    """The jumps of the proximal map found on lines in the fields, with weights for surface integrals.
+    """The jumps of the proximal map found on lines in the space of fields, with weights for surface averages.
+
+    At a jump the two lowest minima F_1 and F_2 of the Moreau objective, at X_1 and X_2, are equal.
 
     Attributes:
-        weights: measure of the piece under delta(F_1 - F_2), label probability included, (N,); its sum over one
-            replicate estimates E[delta(F_1 - F_2)].
-        replicate: which independent set of lines it comes from, (N,).
-        context: row of every token of its label assignment, (N, L).
-        field_jump: g_1 - g_2, (N, L, s); student_jump: X_1 - X_2, (N, L, s); fields: omega, (N, L, s).
-        replicates: number of sets.
+        weights: weight of every jump, (jumps,); their sum over one replicate estimates E[delta(F_1 - F_2)].
+        replicate: index of the independent set of lines that the jump was found on, (jumps,).
+        context: index of the context (token, cluster) of every token, (jumps, L).
+        field_jump: jump g_1 - g_2 of the field g, (jumps, L, s).
+        student_jump: jump X_1 - X_2 of the student fields, (jumps, L, s).
+        fields: field omega at the jump, (jumps, L, s).
+        replicates: number of independent sets of lines.
     """
 
     weights: np.ndarray
@@ -71,55 +74,58 @@ class Jumps:
     fields: np.ndarray
     replicates: int
 
-    def surface_average(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the surface average E[delta(F_1 - F_2) h] of values h (N, ...), and two standard errors."""
+    def average_over_jump_surface(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the average E[delta(F_1 - F_2) h] of values h, given at every jump, and its error bar."""
         sums = np.zeros((self.replicates, *values.shape[1:]))
         np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
         return sums.mean(axis=0), replicate_error_bar(sums)
 
     @property
-    def is_nonempty(self) -> bool:
-        """Return whether any line crosses the jump surface."""
+    def has_any_jump(self) -> bool:
+        """Return whether any jump of the proximal map was found."""
         return bool(len(self.weights))
 
     @cached_property
     def gradient_jump_norms(self) -> np.ndarray:
-        """Return the gradient |g_1 - g_2| of F_1 - F_2 across the jump surface, (N,)."""
+        """Return the norm |g_1 - g_2| of the jump of the field g at every jump, (jumps,)."""
         return np.sqrt(np.sum(self.field_jump**2, axis=(1, 2)))
 
     def susceptibility_from_jumps(self, problem: Problem) -> tuple[float, float]:
-        """Return the contribution of jumps to -Tr V^, alpha E[delta |g_1 - g_2|^2], and its error bar."""
-        value, error = self.surface_average(self.gradient_jump_norms**2)
+        """Return the contribution of jumps to minus the trace of the conjugate of V, and its error bar.
+
+        It is alpha E[delta(F_1 - F_2) |g_1 - g_2|^2].
+        """
+        value, error = self.average_over_jump_surface(self.gradient_jump_norms**2)
         return problem.alpha * float(value), problem.alpha * float(error)
 
-    def surface_area(self) -> tuple[float, float]:
-        """Return the Gaussian measure of the jump surface, E[delta |grad(F_1 - F_2)|], and its error bar."""
-        value, error = self.surface_average(self.gradient_jump_norms)
+    def area_of_jump_surface(self) -> tuple[float, float]:
+        """Return the area of the jump surface in the Gaussian measure of the fields, and its error bar."""
+        value, error = self.average_over_jump_surface(self.gradient_jump_norms)
         return float(value), float(error)
 
     def mean_squared_jump(self) -> tuple[float, float]:
-        """Return the mean of |X_1 - X_2|^2 over the jump surface, and its error bar; nan without jumps."""
-        area = self.surface_area()[0]
+        """Return the mean squared jump of the student fields over the jump surface, and its error bar; nan if empty."""
+        area = self.area_of_jump_surface()[0]
         if not area > 0:
             return np.nan, np.nan
         squares = self.gradient_jump_norms * np.sum(self.student_jump**2, axis=(1, 2))
-        value, error = self.surface_average(squares)
+        value, error = self.average_over_jump_surface(squares)
         return float(value) / area, float(error) / area
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object `jump_set` within `stability` of the command line's contract (docs/design.md section 5)."""
+        """Return the jumps as the JSON object `jump_set` that the command line prints (docs/design.md section 5)."""
         return presenting.to_json(self)
 
     def principal_normal_direction(self) -> tuple[np.ndarray, float]:
-        """Return the principal direction (L, s) of the normals of the jump surface, and its share of the surface.
+        """Return the most frequent normal direction (L, s) of the jump surface, and its fraction of the surface.
 
-        The leading eigenvector of the mean of n n^T over the surface, up to sign, and the eigenvalue.
+        These are leading eigenvector, up to sign, and eigenvalue of the mean of n n^T over the unit normals n.
         """
-        size = self.field_jump[0].size if self.is_nonempty else 0
+        size = self.field_jump[0].size if self.has_any_jump else 0
         if not size:
             return np.zeros((0, 0)), np.nan
         normals = self.field_jump.reshape(-1, size) / self.gradient_jump_norms[:, None]
-        matrix, _ = self.surface_average(
+        matrix, _ = self.average_over_jump_surface(
             self.gradient_jump_norms[:, None, None] * normals[:, :, None] * normals[:, None, :]
         )
         values, vectors = np.linalg.eigh(matrix)
@@ -135,49 +141,49 @@ def find_proximal_jumps(
     intervals: int | None = None,
     seed: int = 0,
 ) -> Jumps:
-    """Return the jumps of the proximal map on 2^log2 lines per coordinate, replicate and choice of labels.
+    """Return the jumps of the proximal map on many lines in the space of fields, each parallel to one field's axis.
 
     Args:
         problem: problem with a proximal map.
         overlaps: overlaps of a solution.
-        log2: logarithm to base 2 of the lines.
-        replicates: independent sets of lines.
-        intervals: intervals of a line, each searched for one jump; None for that of `JumpSearchOptions`.
-        seed: seed of the lines.
+        log2: base-2 logarithm of the number of lines per field, replicate and choice of labels.
+        replicates: number of independent sets of lines.
+        intervals: number of intervals of a line, each searched for one jump; None for that of `JumpSearchOptions`.
+        seed: seed of the random positions of the lines.
 
     Raises:
-        DomainError: overlaps outside their domain.
+        DomainError: the overlaps are outside their domain of definition.
     """
     columns: list[tuple[np.ndarray, ...]] = []
     intervals = JumpSearchOptions.current().intervals if intervals is None else intervals
     student = problem.tokens * problem.student_rank
     teacher = problem.tokens * problem.teacher_rank
-    for labels, probability in problem.label_choices:
+    for labels, probability in problem.label_probabilities:
         fields = field_law(problem, overlaps, labels)
         sets = [sobol_normal_points(problem.dimension, log2, 5000 + 1000 * seed + r, ()) for r in range(replicates)]
         size = len(sets[0])
         nodes = np.tile(np.concatenate([widen_nodes_with_importance_weights(nodes)[0] for nodes in sets]), (student, 1))
         axes = np.repeat(np.arange(student), replicates * size)
-        importance = _line_importance_weights(nodes, teacher + axes)
-        for choice in noise_values(problem):
+        importance = _importance_weights_of_lines(nodes, teacher + axes)
+        for choice in noise_value_indices(problem):
             row, omega, g, x, density = _find_proximal_jumps_on_lines(
                 problem, fields, nodes, teacher + axes, intervals, choice
             )
             slopes = np.einsum("nla,lab->nlb", g, fields.field_factor).reshape(len(g), student)
             across = np.take_along_axis(slopes, axes[row][:, None], axis=1)[:, 0]
             weights = probability * importance[row] * density * np.abs(across) / np.sum(slopes**2, axis=1) / size
-            context = np.broadcast_to(problem.context_indices(labels), (len(row), problem.tokens))
+            context = np.broadcast_to(problem.token_cluster_indices(labels), (len(row), problem.tokens))
             columns.append((weights, row // size % replicates, context, g, x, omega))
     weights, replicate, context, g, x, omega = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Jumps(weights, replicate, context, g, x, omega, replicates)
 
 
 def widen_nodes_with_importance_weights(nodes: np.ndarray, columns: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return normal nodes, every other one scaled outward, and their importance weights, below 2.
+    """Return standard normal nodes of which every other one is scaled outward, and their importance weights.
 
     Args:
-        nodes: standard normal, (N, dimension).
-        columns: how many of the first coordinates to widen, default all.
+        nodes: standard normal nodes, (nodes, dimension).
+        columns: number of leading coordinates to scale; by default all.
     """
     nodes = nodes.copy()
     nodes[1::2, :columns] *= JumpSearchOptions.current().wide_deviation
@@ -186,13 +192,13 @@ def widen_nodes_with_importance_weights(nodes: np.ndarray, columns: int | None =
 
 
 def _mixture_importance_weight(squares: np.ndarray, dimension: int) -> np.ndarray:
-    """Return the ratio of the normal density to the density of the widened nodes, at given squared norms."""
+    """Return the ratio of the normal density to that of half widened nodes, at given squared norms; at most 2."""
     wide = JumpSearchOptions.current().wide_deviation
     return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / wide**2)) / wide**dimension)
 
 
-def _line_importance_weights(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return importance weights of lines through widened nodes; they are below 2."""
+def _importance_weights_of_lines(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Return importance weights of lines parallel to given axes through half widened nodes; at most 2."""
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
     return _mixture_importance_weight(squares, nodes.shape[1] - 1)
 
@@ -200,10 +206,10 @@ def _line_importance_weights(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
 def _find_proximal_jumps_on_lines(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, axes: np.ndarray, intervals: int, choice: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return every jump of the proximal map on lines through nodes, each line parallel to an axis.
+    """Return every jump of the proximal map on lines through given nodes, each parallel to a given axis.
 
     Returns:
-        line, omega, jump of g, jump of X and density (times the probability of the noise value) of each.
+        For every jump: index of its line, field omega, jump of g, jump of X, and probability density.
     """
     options = JumpSearchOptions.current()
     ends = np.linspace(-options.line_reach, options.line_reach, intervals + 1)

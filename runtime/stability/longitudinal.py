@@ -1,4 +1,4 @@
-"""The longitudinal spectrum of dG/du at a solution, and the error bar of its leading eigenvalue."""
+"""Jacobian of the saddle-point map at a solution, its eigenvalues (longitudinal spectrum), and their error bar."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..problems.problem import Problem
 from ..saddle_point.difference_jacobian import (
     COARSE_NODES,
     FINE_NODES,
-    difference_rule_and_steps,
     map_jacobian_by_differences,
+    quadrature_rule_and_difference_steps,
 )
 from ..saddle_point.generated_jacobian import evaluate_map_derivatives
 from ..saddle_point.state_map import SaddlePointMap
@@ -29,11 +29,11 @@ _ROUNDING = 1e-14  # of the map, relative
 
 @dataclass(frozen=True)
 class LongitudinalSpectrumOptions(AlgorithmOptions):
-    """Options of the longitudinal spectrum.
+    """Options of the longitudinal spectrum, the eigenvalues of the saddle-point map's Jacobian.
 
     Attributes:
-        error_bar_distance: an eigenvalue farther from 1 than this gets no error bar, which saves its evaluations.
-        error_bar_distance_sampled: the same for rules with replicates.
+        error_bar_distance: distance from 1 beyond which the leading eigenvalue gets no error bar, to save evaluations.
+        error_bar_distance_sampled: the same distance for sampling rules (with replicates).
     """
 
     error_bar_distance: float = 0.1
@@ -42,10 +42,13 @@ class LongitudinalSpectrumOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class LongitudinalJacobian:
-    """The Jacobian dG/du at a solution, with its spectrum.
+    """The Jacobian of the saddle-point map in the packed overlaps at a solution, with its leading eigenvalue.
 
     Attributes:
-        printed: whether the printed derivatives are taken; differences else.
+        problem: the problem that was solved.
+        rule: quadrature rule of the averages.
+        at: packed overlaps of the solution.
+        printed: whether generated derivatives are used; otherwise finite differences.
     """
 
     problem: Problem
@@ -54,7 +57,7 @@ class LongitudinalJacobian:
     printed: bool
 
     def jacobian_with_eigenvalue_error(self, displacements: Displacements) -> tuple[np.ndarray, float]:
-        """Return dG/du and the error bar of its leading eigenvalue; nan if that is far from 1."""
+        """Return the Jacobian and the error bar of its leading eigenvalue; nan if that eigenvalue is far from 1."""
         with progress_step("slopes of the saddle-point map"):
             sample = COARSE_NODES
             matrix = self._jacobian_at_overlaps(self.at, sample)
@@ -80,32 +83,32 @@ class LongitudinalJacobian:
     def _leading_eigenvalue_error(
         self, matrix: np.ndarray, lead: float, sample: Rule, displacements: Displacements
     ) -> float:
-        """Return the error bar of the leading eigenvalue, due to quadrature, overlaps and rounding."""
+        """Return the error bar of the leading eigenvalue due to quadrature, errors of the overlaps, and rounding."""
         elsewhere = self.at + displacements.most_uncertain_displacement
         if self.printed:
             other = self._analytic_jacobian(self.rule.finer_rule(), elsewhere)
             return DIFFERENCE_SAFETY * abs(
                 self.largest_real_part_of_spectrum(other) - lead
             ) + self._eigenvalue_perturbation_bound(matrix, _ROUNDING)
-        used, steps, one_sided = difference_rule_and_steps(
+        used, steps, one_sided = quadrature_rule_and_difference_steps(
             self.problem, self.rule, self._unpack_overlaps(self.at), sample
         )
         rounding = self._eigenvalue_perturbation_bound(matrix, _ROUNDING / float(np.min(steps)))
         if not used.replicated:
             # Steps of half the length to the other side change the remainder of the next order.
-            other = self._difference_jacobian(used.finer_rule(), elsewhere, -np.asarray(steps) / 2, one_sided)
+            other = self._numerical_jacobian(used.finer_rule(), elsewhere, -np.asarray(steps) / 2, one_sided)
             return DIFFERENCE_SAFETY * abs(self.largest_real_part_of_spectrum(other) - lead) + rounding
         leads = [
-            self.largest_real_part_of_spectrum(self._difference_jacobian(one, self.at, steps, one_sided))
+            self.largest_real_part_of_spectrum(self._numerical_jacobian(one, self.at, steps, one_sided))
             for one in used.replicates
         ]
-        moved = self.largest_real_part_of_spectrum(self._difference_jacobian(used, elsewhere, steps, one_sided)) - lead
+        moved = self.largest_real_part_of_spectrum(self._numerical_jacobian(used, elsewhere, steps, one_sided)) - lead
         return float(replicate_error_bar(np.array(leads))) + abs(moved) + rounding
 
     def _eigenvalue_perturbation_bound(self, matrix: np.ndarray, size: float) -> float:
-        """Return a bound for the change of the leading eigenvalue by a relative change of the matrix.
+        """Return a bound on the change of a matrix's leading eigenvalue by a perturbation of given relative size.
 
-        Two that coincide change by the root.
+        If two eigenvalues nearly coincide, the bound is the square root of the size.
         """
         scales = self._unpack_overlaps(self.at).block_scales
         scaled = matrix * scales / scales[:, None]
@@ -121,17 +124,21 @@ class LongitudinalJacobian:
     def _jacobian_at_overlaps(self, u: np.ndarray, sample: Rule) -> np.ndarray:
         if self.printed:
             return self._analytic_jacobian(self.rule, u)
-        used, steps, one_sided = difference_rule_and_steps(self.problem, self.rule, self._unpack_overlaps(u), sample)
-        return self._difference_jacobian(used, u, steps, one_sided)
+        used, steps, one_sided = quadrature_rule_and_difference_steps(
+            self.problem, self.rule, self._unpack_overlaps(u), sample
+        )
+        return self._numerical_jacobian(used, u, steps, one_sided)
 
     def _analytic_jacobian(self, rule: Rule, u: np.ndarray) -> np.ndarray:
         state_map = SaddlePointMap(self.problem, rule)
-        return state_map.project_jacobian_off_orbit(evaluate_map_derivatives(state_map, u).state, u, self.problem.sizes)
+        return state_map.project_jacobian_off_symmetry_orbit(
+            evaluate_map_derivatives(state_map, u).state, u, self.problem.sizes
+        )
 
-    def _difference_jacobian(self, rule: Rule, u: np.ndarray, steps: float | np.ndarray, one_sided: bool) -> np.ndarray:
+    def _numerical_jacobian(self, rule: Rule, u: np.ndarray, steps: float | np.ndarray, one_sided: bool) -> np.ndarray:
         state_map = SaddlePointMap(self.problem, rule)
         sizes = self.problem.sizes
-        return state_map.project_jacobian_off_orbit(
+        return state_map.project_jacobian_off_symmetry_orbit(
             map_jacobian_by_differences(state_map, u, sizes, steps, one_sided), u, sizes
         )
 

@@ -1,6 +1,6 @@
-"""The self-overlap that a solution loses to jumps of the proximal map (docs/theory.md (8.19) to (8.24)).
+"""The drop of a solution's self-overlap due to jumps of the proximal map (docs/theory.md (8.19) to (8.24)).
 
-Two copies of the estimate with the same overlaps and half squared distance D (one s x s block a context): their
+Two replicas of the weights have the same overlaps and half the squared distance D (an s x s matrix a context). Their
 fields omega^1, omega^2 have covariance q and cross-covariance q - D, and
 
     D^_c(D) = (alpha / 2) E_c[(g^1_l - g^2_l)(g^1_l - g^2_l)^T],  D'_c(D) = E_nu[gamma_c J (sum_c' gamma_c' D^_c') J^T].
@@ -20,7 +20,7 @@ import numpy as np
 from ..base.options import AlgorithmOptions
 from ..channel.fields import FieldLaw, field_law
 from ..channel.nodes import sobol_normal_points
-from ..channel.points import noise_values, proximal_points_at_nodes
+from ..channel.points import noise_value_indices, proximal_points_at_nodes
 from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -32,15 +32,15 @@ ABSOLUTE, RELATIVE = 1e-3, 0.2  # error bar asked of the self-overlap loss, whic
 
 @dataclass(frozen=True)
 class SelfOverlapOptions(AlgorithmOptions):
-    """Options of the largest fixed point of the finite map.
+    """Options of the search for the largest fixed point D* of the replica-distance map.
 
     Attributes:
-        max_iterations: largest number of iterations of the map, from one number of pairs.
-        step_tolerance: relative change of D at which the iteration stops, unless noise stops it before.
-        max_log2_pairs: logarithm to base 2 of the most pairs of fields a set; more reach smaller error bars.
-        small_loss: fraction of q: pairs of fields closer than this are hardly ever on two sides of a jump, so that
-            the expansion in sqrt(D) is the more accurate below.
-        next_order: relative error of D* by that expansion, over the root of D* (measured at D* between 0.04 and 0.1).
+        max_iterations: largest number of iterations of the map with one number of sampled pairs.
+        step_tolerance: relative change of the distance D at which the iteration stops.
+        max_log2_pairs: base-2 logarithm of the largest number of pairs of fields per replicate; more give smaller
+            error bars.
+        small_loss: drop of the self-overlap, as a fraction of q, below which D* is taken from an expansion in sqrt(D).
+        next_order: relative error of that expansion, divided by the square root of D*.
     """
 
     max_iterations: int = 60
@@ -52,11 +52,15 @@ class SelfOverlapOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ReplicaDistanceMap:
-    """The map D -> D'(D) of the replica distance, evaluated by sets of pairs of fields.
+    """The map from the distance D of two replicas to the new distance D', evaluated by random pairs of fields.
 
     Attributes:
-        prior: D^ -> D', (C, s, s, C, s, s).
-        log2, replicates, seed: 2^log2 pairs a set. (No sign flips: where they are symmetries they repeat a pair.)
+        problem: the problem that was solved.
+        overlaps: overlaps of the solution.
+        prior: linear map from the conjugate of the distance to D', (contexts, s, s, contexts, s, s).
+        log2: base-2 logarithm of the number of pairs per replicate.
+        replicates: number of independent sets of pairs.
+        seed: seed of the random pairs.
     """
 
     problem: Problem
@@ -67,20 +71,23 @@ class ReplicaDistanceMap:
     seed: int = 0
 
     def __call__(self, distance: np.ndarray) -> np.ndarray:
-        """Return D' of every replicate, (R, C, s, s), at D (C, s, s).
+        """Return the new distance D' by every replicate, (replicates, contexts, s, s).
+
+        Args:
+            distance: the distance D of the two replicas, (contexts, s, s).
 
         Raises:
-            DomainError: overlaps outside their domain.
+            DomainError: the overlaps are outside their domain of definition.
         """
         problem = self.problem
         tokens, s = problem.tokens, problem.student_rank
         teacher, student = tokens * problem.teacher_rank, tokens * s
         noise = len(problem.noise_scale)
         hats = np.zeros((self.replicates, problem.contexts, s, s))
-        for labels, probability in problem.label_choices:
+        for labels, probability in problem.label_probabilities:
             fields = field_law(problem, self.overlaps, labels)
-            context = problem.context_indices(labels)
-            shared, own = _shared_and_independent_factors(fields, distance[context])
+            context = problem.token_cluster_indices(labels)
+            shared, own = _factors_of_shared_and_independent_noise(fields, distance[context])
             for r in range(self.replicates):
                 drawn = sobol_normal_points(teacher + 3 * student + noise, self.log2, 9000 + 1000 * self.seed + r, ())
                 drawn, weights = widen_nodes_with_importance_weights(drawn, teacher + student)
@@ -90,7 +97,7 @@ class ReplicaDistanceMap:
                     z = np.einsum("lab,nlb->nla", shared, parts[:, 0]) + np.einsum("lab,nlb->nla", own, parts[:, copy])
                     columns = [drawn[:, :teacher], z.reshape(len(z), -1), drawn[:, teacher + 3 * student :]]
                     pairs.append(np.concatenate(columns, axis=1))
-                for choice in noise_values(problem):
+                for choice in noise_value_indices(problem):
                     one, two = (proximal_points_at_nodes(problem, fields, nodes, choice=choice) for nodes in pairs)
                     difference = one.g - two.g
                     square = np.einsum("n,nla,nlb->lab", weights * one.weight, difference, difference) / len(drawn)
@@ -98,10 +105,10 @@ class ReplicaDistanceMap:
         return np.einsum("cabdef,rdef->rcab", self.prior, hats)
 
 
-def _shared_and_independent_factors(fields: FieldLaw, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of shared and independent noise that give two replicas at distance D.
+def _factors_of_shared_and_independent_noise(fields: FieldLaw, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return matrices A and B such that fields A x + B x_1 and A x + B x_2 of two replicas have the distance D.
 
-    The coordinates are those of omega given Y.
+    x is shared, x_1 and x_2 are independent standard normal vectors. Fields are in the coordinates of omega given Y.
     """
     inverse = np.linalg.inv(fields.field_factor)
     relative = inverse @ distance @ inverse.transpose(0, 2, 1)
@@ -116,11 +123,16 @@ def _shared_and_independent_factors(fields: FieldLaw, distance: np.ndarray) -> t
 class SelfOverlap:
     """The largest fixed point D* of the replica-distance map, and the drop of the self-overlap.
 
+    For small distances the map is D' = a D + b sqrt(D), with D measured by the largest Tr D / Tr q of a context.
+
     Attributes:
-        distance: D*, (C, s, s); loss: max_c Tr D*_c / Tr q_c, and its error bar `error`.
-        slope: a, the replicon; root: b = |D'_jump| / |D|^(1/2) along the Perron direction, with its error bar, for D
-            measured by max_c Tr D_c / Tr q_c.
-        sampled: whether D* was found from pairs of fields, or from a and b.
+        distance: the fixed point D*, (contexts, s, s).
+        loss: drop of the self-overlap: the largest Tr D* / Tr q of a context.
+        error: error bar of `loss`.
+        slope: the slope a, which is the replicon.
+        root: the coefficient b, due to jumps of the proximal map.
+        root_error: error bar of `root`.
+        sampled: whether D* was found from random pairs of fields; otherwise from a and b.
     """
 
     distance: np.ndarray
@@ -133,10 +145,10 @@ class SelfOverlap:
 
 
 def relative_replica_distance(distance: np.ndarray, overlaps: Overlaps) -> float:
-    """Return the replica distance relative to q, max_c Tr D_c / Tr q_c.
+    """Return the replica distance D relative to the overlap q: the largest Tr D / Tr q of a context.
 
     Args:
-        distance: D, (C, s, s).
+        distance: the distance D, (contexts, s, s).
         overlaps: overlaps of the solution.
     """
     return float(np.max(np.trace(distance, axis1=1, axis2=2) / np.trace(overlaps.q, axis1=1, axis2=2)))
@@ -145,15 +157,16 @@ def relative_replica_distance(distance: np.ndarray, overlaps: Overlaps) -> float
 def replica_distance_map_of_jumps(
     problem: Problem, jumps: Jumps, prior: np.ndarray, distance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the part of D'(D) due to jumps for small D, (C, s, s), and two standard errors.
+    """Return the part of the replica-distance map due to jumps, at a small distance D, and its error bar.
 
-    D^_jump,c = (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)].
+    With the jump Dg_l of the field g of token l it is the image under `prior` of
+    (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)], context by context.
 
     Args:
         problem: problem that was solved.
-        jumps: the jump set.
-        prior: D^ -> D', (C, s, s, C, s, s).
-        distance: D, (C, s, s).
+        jumps: jumps of the proximal map.
+        prior: linear map from the conjugate of the distance to the distance, (contexts, s, s, contexts, s, s).
+        distance: the distance D, (contexts, s, s).
     """
     g, context = jumps.field_jump, jumps.context
     spread = np.sqrt(np.maximum(np.einsum("nla,nlab,nlb->n", g, distance[context], g), 0.0))
@@ -179,15 +192,15 @@ def find_largest_replica_distance(
     """Return the largest fixed point of the replica-distance map, approached from above.
 
     Args:
-        finite: the map by pairs of fields.
-        linear: the replicon map on D, (C s^2, C s^2).
-        jumps: None where there are none.
-        slope_error: error bar of the Perron root of `linear`.
-        accuracy: error bar asked of the self-overlap loss, absolute.
-        relative: the same, relative to the loss; the wider of both is asked for.
+        finite: the replica-distance map.
+        linear: matrix of its linear part, the replicon map, on all entries of D.
+        jumps: jumps of the proximal map; None if there are none.
+        slope_error: error bar of the largest eigenvalue of `linear`.
+        accuracy: required error bar of the drop of the self-overlap.
+        relative: required error bar relative to the drop; the wider of both is used.
 
     Raises:
-        DomainError: overlaps outside their domain.
+        DomainError: the overlaps are outside their domain of definition.
     """
     options, overlaps = SelfOverlapOptions.current(), finite.overlaps
     values, vectors = np.linalg.eig(linear)
@@ -196,7 +209,7 @@ def find_largest_replica_distance(
     direction = np.real(vectors[:, lead]).reshape(overlaps.q.shape)
     direction = direction * np.sign(np.trace(direction.sum(axis=0)) or 1.0)
     root = root_error = 0.0
-    if jumps is not None and jumps.is_nonempty:
+    if jumps is not None and jumps.has_any_jump:
         image, width = replica_distance_map_of_jumps(
             finite.problem, jumps, finite.prior, direction / relative_replica_distance(direction, overlaps)
         )
@@ -232,7 +245,7 @@ def find_largest_replica_distance(
 def _replica_distance_by_expansion(
     finite: ReplicaDistanceMap, linear: np.ndarray, jumps: Jumps, direction: np.ndarray
 ) -> np.ndarray:
-    """Return the replica distance D* that solves D = a D + b sqrt(D), for a below 1."""
+    """Return the replica distance D* that solves D = a D + b sqrt(D), for a replicon a below 1."""
     overlaps = finite.overlaps
     distance = 1e-6 * direction / relative_replica_distance(direction, overlaps)
     resolvent = np.linalg.inv(np.eye(len(linear)) - linear)
@@ -249,7 +262,7 @@ def _replica_distance_by_expansion(
 
 
 def _replica_distance_by_sampling(finite: ReplicaDistanceMap, distance: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Return the replica distance D*, by iteration from above, its loss and error bar."""
+    """Return the fixed point D* of a replica-distance map by iteration, with its relative size and error bar."""
     options, overlaps = SelfOverlapOptions.current(), finite.overlaps
     last: tuple[float, float] | None = None
     gain = 0.0

@@ -15,7 +15,7 @@ from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..problems.problem import Problem
 from ..solving.solution import Solution
 from .conditions import Condition, parse_condition
-from .independent_check import solution_by_second_rule
+from .independent_check import solution_by_other_quadrature
 from .locate import locate_threshold
 from .root import DifferenceEvaluation
 from .search import ThresholdSearch, finest_overlap_accuracy
@@ -27,8 +27,8 @@ class AlmeidaThoulessOptions(AlgorithmOptions):
     """Options of locating the de Almeida-Thouless threshold.
 
     Attributes:
-        max_distance: of the replicon from 1 at the threshold; if it is farther, jumps of the proximal map caused the
-            change, not the replicon.
+        max_distance: largest distance of the replicon from 1 at the threshold; above it, jumps of the proximal map
+            caused the change of stability.
     """
 
     max_distance: float = 0.01
@@ -46,22 +46,22 @@ def condition_threshold(
     branch: Branch | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate the value where a condition on observables of a branch holds, as `test_error = 0.4`.
+    """Locate the parameter value at which a condition on a branch holds, for example `test_error = 0.4`.
 
     Args:
         problem: the problem at any value of the parameter.
-        condition: two expressions joined by =, in names of quantities and parameters, numbers and + - * / **.
+        condition: two expressions joined by =, of names of quantities and parameters, numbers and + - * / **.
         parameter: name of the parameter in which the threshold is located.
         on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the threshold.
-        seed: seed of sampled rules.
-        branch: branch with known solutions; a new one by default.
-        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
+        seed: seed of the sampled quadrature rules.
+        branch: branch whose known solutions are used; a new branch by default.
+        verify: whether another family of quadrature rules confirms the result; default: if the accuracy is below 1e-6.
 
     Raises:
-        InputError: the condition cannot be read.
-        NotConvergedError: no sign change on the branch.
+        InputError: the condition cannot be parsed.
+        NotConvergedError: the condition holds nowhere on the branch in the interval.
     """
     parsed = parse_condition(condition, problem)
     search = ThresholdSearch(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)
@@ -79,10 +79,10 @@ def almeida_thouless(
     branch: Branch | None = None,
     verify: bool | None = None,
 ) -> Threshold:
-    """Locate where the replicon passes 1 on a branch (de Almeida and Thouless) and the proximal map is continuous.
+    """Locate the de Almeida-Thouless threshold of a branch, at which the replicon passes 1.
 
-    Where the map jumps, replica symmetry is unstable whatever the replicon from derivatives is (docs/theory.md (9.4)):
-    such values count as unstable, and a change of stability that jumps cause, not the replicon, is an error.
+    If the proximal map jumps, replica symmetry is unstable whatever the replicon is (docs/theory.md (9.4)). If jumps
+    cause the change of stability, not the replicon, NotConvergedError is raised.
 
     Args:
         problem: the problem at any value of the parameter.
@@ -90,9 +90,9 @@ def almeida_thouless(
         on: name of the start of the branch.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the threshold.
-        seed: seed of sampled rules.
-        branch: branch with known solutions; a new one by default.
-        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
+        seed: seed of the sampled quadrature rules.
+        branch: branch whose known solutions are used; a new branch by default.
+        verify: whether another family of quadrature rules confirms the result; default: if the accuracy is below 1e-6.
 
     Raises:
         NotConvergedError: the replicon does not pass 1 on the branch, or the proximal map jumps at the threshold.
@@ -136,36 +136,40 @@ def _locate_condition_along_branch(
     follower: Branch,
     adjust: Callable[[DifferenceEvaluation], DifferenceEvaluation] = lambda found: found,
 ) -> Threshold:
-    """Locate the value at which a condition holds along a branch, with overlaps as accurate as required.
+    """Locate the parameter value at which a condition holds along a branch, with overlaps as accurate as required.
 
-    `adjust` replaces every evaluation.
+    `adjust` is a function that is applied to every evaluation of the condition.
     """
     wanted = follower.accuracy
 
-    def _evaluate_difference(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
+    def _difference_of_condition_sides(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
         nonlocal wanted
-        solution = follower.solution_at(value, None if tolerance is None else wanted)
+        solution = follower.solution_at_parameter(value, None if tolerance is None else wanted)
         if solution is None:
             return None
-        found = condition.evaluate_at_solution(solution, tolerance or np.inf)
+        found = condition.evaluate_condition_at_solution(solution, tolerance or np.inf)
         while tolerance is not None and not found.error <= tolerance and wanted > finest_overlap_accuracy(solution):
             factor = max(0.3 * tolerance / found.error, 1e-6)
             wanted = max(finest_overlap_accuracy(solution), min(wanted, solution.relative_error) * min(1 / 3, factor))
-            finer = follower.solution_at(value, wanted)
+            finer = follower.solution_at_parameter(value, wanted)
             if finer is None:
                 break
             has_stalled = finer.relative_error > 0.7 * solution.relative_error
             solution = finer
-            found = condition.evaluate_at_solution(solution, tolerance)
+            found = condition.evaluate_condition_at_solution(solution, tolerance)
             if has_stalled:
                 break
         return adjust(DifferenceEvaluation(value, found.value, found.integration, found.residual, None, (solution,)))
 
-    def _difference_by_second_rule(best: DifferenceEvaluation, rule: Rule, tolerance: float) -> tuple[float, float]:
-        moved = solution_by_second_rule(best.solutions[0], rule)
+    def _difference_by_other_quadrature(
+        best: DifferenceEvaluation, rule: Rule, tolerance: float
+    ) -> tuple[float, float]:
+        moved = solution_by_other_quadrature(best.solutions[0], rule)
         if moved is None:
-            raise InputError("the second rule leaves the domain of the overlaps")
-        found = condition.evaluate_at_solution(moved, tolerance, equidistant=True)
+            raise InputError(
+                "the threshold cannot be verified: by the second quadrature rule its solution leaves the domain"
+            )
+        found = condition.evaluate_condition_at_solution(moved, tolerance, equidistant=True)
         return found.value, found.integration
 
-    return locate_threshold(search, _evaluate_difference, _difference_by_second_rule, (follower,))
+    return locate_threshold(search, _difference_of_condition_sides, _difference_by_other_quadrature, (follower,))

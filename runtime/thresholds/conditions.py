@@ -16,7 +16,7 @@ from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
 from ..integration import Rule, choose_field_jacobian_rules
 from ..integration.estimates import replicate_error_bar
-from ..problems.columns import METRIC, OBSERVED, table_column_name
+from ..problems.columns import METRIC, OBSERVED, RENAMED_COLUMNS, table_column_name
 from ..problems.overlaps import OVERLAPS, Overlaps
 from ..problems.problem import Problem
 from ..problems.quantities import overlap_entry_by_name, resolve_quantity_name, solution_quantity_names
@@ -33,26 +33,27 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
-_AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_share")
+_AVERAGED = ("training_loss", "free_entropy", "replicon", "bistable_fraction")
 
 
 @dataclass(frozen=True)
 class ConditionOptions(AlgorithmOptions):
-    """Options of evaluating a condition.
+    """Options of evaluating a condition, for example `replicon = 1`, at a solution.
 
     Attributes:
-        replicon_refinements: largest number of rules finer than the solution's by which the replicon is computed.
+        replicon_refinements: largest number of finer quadrature rules that are tried for the replicon.
     """
 
     replicon_refinements: int = 3
 
 
 @dataclass(frozen=True)
-class ConditionDifference:
-    """The left side minus the right side of a condition at a solution, with error bars.
+class DifferenceOfConditionSides:
+    """The left side minus the right side of a condition at a solution, with the parts of its error bar.
 
     Attributes:
-        integration, residual: error bars from the integrals and from the residual.
+        integration: error bar due to integration.
+        residual: error bar due to the residual of the saddle-point equations.
     """
 
     value: float
@@ -61,13 +62,13 @@ class ConditionDifference:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the difference: the integration and the residual part added."""
+        """Return the error bar of the difference: the sum of the parts due to integration and to the residual."""
         return self.integration + self.residual
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition `left = right` in names of observables, verdicts and parameters, numbers and + - * / **."""
+    """A condition such as `test_error = 2 * Delta`: two expressions in observables, verdicts and parameters."""
 
     text: str
     sides: tuple[ast.expr, ast.expr]
@@ -75,87 +76,92 @@ class Condition:
 
     @property
     def needs_channel_averages(self) -> bool:
-        """Return whether the condition depends on channel averages, not only on the overlaps."""
+        """Return whether the condition depends on channel averages (as the replicon), not only on overlaps."""
         return any(name in _AVERAGED for name in self.names)
 
     def __call__(self, solution: Solution) -> tuple[float, float]:
-        """Return left side minus right side of the condition at a solution, and its error bar."""
-        found = self.evaluate_at_solution(solution)
+        """Return the left side minus the right side of the condition at a solution, and its error bar."""
+        found = self.evaluate_condition_at_solution(solution)
         return found.value, found.error
 
-    def evaluate_at_solution(
+    def evaluate_condition_at_solution(
         self, solution: Solution, tolerance: float = np.inf, equidistant: bool = False
-    ) -> ConditionDifference:
-        """Return left side minus right side of the condition at a solution, with error bars.
+    ) -> DifferenceOfConditionSides:
+        """Return the left side minus the right side of the condition at a solution, with the parts of its error bar.
 
         Args:
             solution: the solution at which it is evaluated.
-            tolerance: of the error bar; integrals beyond those of the solution (test error, baseline, replicon) are
-                refined to it, as far as possible.
-            equidistant: whether the test error is integrated with equidistant nodes, not by Gauss-Hermite.
+            tolerance: requested error bar, to which the integrals of test error, baseline and replicon are refined if
+                possible.
+            equidistant: whether the test error is integrated with equidistant nodes instead of Gauss-Hermite's.
         """
-        observables = {name: _ConditionTerm._observable_of_solution(name, solution, equidistant) for name in self.names}
+        observables = {
+            name: _ConditionTerm._evaluate_term_at_solution(name, solution, equidistant) for name in self.names
+        }
         values = {name: observable.value for name, observable in observables.items()}
         refined = [name for name in self.names if observables[name].refine is not None]
         for name in refined:
             own_tolerance = tolerance / (
-                2 * len(refined) * max(abs(self._partial_derivative_of_difference(values, name)), 1e-300)
+                2 * len(refined) * max(abs(self._partial_derivative_of_condition(values, name)), 1e-300)
             )
-            observables[name] = observables[name]._refine_to_tolerance(own_tolerance)
+            observables[name] = observables[name]._refine_term_to_tolerance(own_tolerance)
             values[name] = observables[name].value
-        centre = self._left_minus_right(values)
+        centre = self._difference_of_sides(values)
         ends = ({**values, name: values[name] + observables[name].error} for name in self.names)
-        integration = sum(abs(self._left_minus_right(end) - centre) for end in ends)
+        integration = sum(abs(self._difference_of_sides(end) - centre) for end in ends)
         integration += ROUNDING * max(abs(_evaluate_expression(side, values)) for side in self.sides)
 
-        def _change_by_shift(shift: np.ndarray, names: Sequence[str]) -> float:
+        def _change_at_shifted_overlaps(shift: np.ndarray, names: Sequence[str]) -> float:
             known = {name: move for name in names if (move := observables[name].moved) is not None}
             try:
                 return (
-                    self._left_minus_right({**values, **{name: move(shift) for name, move in known.items()}}) - centre
+                    self._difference_of_sides({**values, **{name: move(shift) for name, move in known.items()}})
+                    - centre
                 )
             except DomainError:
                 return np.inf
 
         integrated_names = [name for name in self.names if not observables[name].is_entry]
         if solution.shifts is not None and len(solution.shifts):
-            changes = np.array([_change_by_shift(shift, integrated_names) for shift in solution.shifts])
+            changes = np.array([_change_at_shifted_overlaps(shift, integrated_names) for shift in solution.shifts])
             sampled = solution.rule.replicated
             integration += float(replicate_error_bar(changes)) if sampled else float(np.abs(changes).max())
         residual = (
-            0.0 if solution.residual_shift is None else abs(_change_by_shift(solution.residual_shift, self.names))
+            0.0
+            if solution.residual_shift is None
+            else abs(_change_at_shifted_overlaps(solution.residual_shift, self.names))
         )
-        return ConditionDifference(centre, float(integration), residual)
+        return DifferenceOfConditionSides(centre, float(integration), residual)
 
     def evaluate_condition_sides(self, values: Mapping[str, Any], number: Callable[[str], Any]) -> tuple[Any, Any]:
-        """Return the values of both sides of the condition, in any precision.
+        """Return the values of both sides of the condition, given values of its names in any precision.
 
         Args:
-            values: values by the names in the condition.
-            number: makes a number of a decimal string.
+            values: value of every name in the condition.
+            number: function that converts a decimal string into a number of the wanted precision.
         """
         left, right = (_evaluate_expression(side, values, number) for side in self.sides)
         return left, right
 
-    def _left_minus_right(self, values: Mapping[str, float]) -> float:
+    def _difference_of_sides(self, values: Mapping[str, float]) -> float:
         left, right = (_evaluate_expression(side, values) for side in self.sides)
         return left - right
 
-    def _partial_derivative_of_difference(self, values: Mapping[str, float], name: str) -> float:
+    def _partial_derivative_of_condition(self, values: Mapping[str, float], name: str) -> float:
         step = 1e-6 * max(abs(values[name]), 1e-6)
-        ends = [self._left_minus_right({**values, name: values[name] + sign * step}) for sign in (1, -1)]
+        ends = [self._difference_of_sides({**values, name: values[name] + sign * step}) for sign in (1, -1)]
         return (ends[0] - ends[1]) / (2 * step)
 
 
 @dataclass(frozen=True)
 class _ConditionTerm:
-    """The value of a named quantity in a condition, at a solution, with its error bar.
+    """A named quantity in a condition: its value at a solution, with error bar and change with the overlaps.
 
     Attributes:
-        error: error bar of its integral, or of the overlap if it is one.
-        moved: returns its value after a shift (n,) of the overlaps; None if they enter to second order or not at all.
-        refine: returns it with an error below a tolerance; None where nothing can be refined.
-        is_entry: whether it is an entry of the overlaps or a trained number.
+        error: error bar of its integral; of the overlap if the quantity is an overlap.
+        moved: function that returns the value after a shift of the overlaps; None if it does not change to first order.
+        refine: function that returns the quantity with an error below a tolerance; None if nothing can be refined.
+        is_entry: whether the quantity is an overlap or a trained number.
     """
 
     value: float
@@ -164,63 +170,68 @@ class _ConditionTerm:
     refine: Callable[[float], _ConditionTerm] | None = None
     is_entry: bool = False
 
-    def _refine_to_tolerance(self, tolerance: float) -> _ConditionTerm:
+    def _refine_term_to_tolerance(self, tolerance: float) -> _ConditionTerm:
         return self.refine(tolerance) if self.refine and self.error > tolerance else self
 
     @classmethod
-    def _observable_of_solution(cls, name: str, solution: Solution, equidistant: bool) -> _ConditionTerm:
+    def _evaluate_term_at_solution(cls, name: str, solution: Solution, equidistant: bool) -> _ConditionTerm:
         problem = solution.problem
         if name in ("training_loss", "free_entropy"):
             return cls(getattr(solution, name), solution.training_loss_error)
-        if name == "bistable_share":
+        if name == "bistable_fraction":
             return cls(solution.averages.bistable if solution.averages else np.nan)
         if name == "baseline_error":
-            return _baseline_error_of_solution(solution)
+            return _term_for_baseline_error(solution)
         if name == "replicon":
-            return _replicon_of_solution(solution)
+            return _term_for_replicon(solution)
         if name in OBSERVED or name.startswith(METRIC):
-            return _observable_of_overlaps(find_observable(problem, name), solution.overlaps, equidistant)
-        if name in non_observable_condition_names(problem):
-            return cls(problem.value_of(name))
-        return cls._overlap_entry_of_solution(name, solution)
+            return _term_for_observable(find_observable(problem, name), solution.overlaps, equidistant)
+        if name in verdict_and_parameter_names(problem):
+            return cls(problem.value_of_parameter(name))
+        return cls._term_for_overlap_component(name, solution)
 
     @classmethod
-    def _overlap_entry_of_solution(cls, name: str, solution: Solution) -> _ConditionTerm:
+    def _term_for_overlap_component(cls, name: str, solution: Solution) -> _ConditionTerm:
         u, sizes, scales = solution.overlaps.pack(), solution.overlaps.sizes, solution.overlaps.block_scales
 
-        def overlap_entry_at(vector: np.ndarray) -> float:
+        def named_overlap_from_vector(vector: np.ndarray) -> float:
             value = overlap_entry_by_name(solution.problem, Overlaps.unpack(vector, sizes), name)
             return abs(value) if name in OVERLAPS else value
 
         # Error bars contain the residual, which is counted separately here.
         width = np.maximum(solution.errors - solution.residual * scales, 0.0)
         return cls(
-            overlap_entry_at(u), overlap_entry_at(width), lambda shift: overlap_entry_at(u + shift), is_entry=True
+            named_overlap_from_vector(u),
+            named_overlap_from_vector(width),
+            lambda shift: named_overlap_from_vector(u + shift),
+            is_entry=True,
         )
 
 
-def _observable_of_overlaps(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _ConditionTerm:
-    """Return a test error, or another observable of the overlaps, as a term of a condition."""
+def _term_for_observable(observable: Observable, overlaps: Overlaps, equidistant: bool) -> _ConditionTerm:
+    """Return a test error, or another observable that overlaps determine, as a quantity in a condition."""
 
-    def estimate_to_tolerance(tolerance: float) -> _ConditionTerm:
+    def estimate_term_to_tolerance(tolerance: float) -> _ConditionTerm:
         value, error, rule = observable.estimate_with_error(overlaps, tolerance, equidistant)
 
-        def value_at_shifted_overlaps(shift: np.ndarray) -> float:
+        def observable_at_shifted_overlaps(shift: np.ndarray) -> float:
             there = Overlaps.unpack(overlaps.pack() + shift, overlaps.sizes)
-            return observable.value_by_rule(there, rule, equidistant)
+            return observable.value_by_quadrature_rule(there, rule, equidistant)
 
-        return _ConditionTerm(value, error, value_at_shifted_overlaps, estimate_to_tolerance if rule else None)
+        return _ConditionTerm(
+            value, error, observable_at_shifted_overlaps, estimate_term_to_tolerance if rule else None
+        )
 
-    return estimate_to_tolerance(np.inf)
+    return estimate_term_to_tolerance(np.inf)
 
 
-def _baseline_error_of_solution(solution: Solution) -> _ConditionTerm:
+def _term_for_baseline_error(solution: Solution) -> _ConditionTerm:
     coarser = observables.baseline_error(solution.problem, 36)
     return _ConditionTerm(solution.baseline_error, abs(solution.baseline_error - coarser))
 
 
-def _replicon_of_solution(solution: Solution) -> _ConditionTerm:
-    """Return the replicon (a Perron root) as a term of a condition, with its error bar."""
+def _term_for_replicon(solution: Solution) -> _ConditionTerm:
+    """Return the replicon, with its error bar, as a quantity in a condition."""
     problem, known = solution.problem, solution.averages
     if known is None:
         return _ConditionTerm(np.nan, np.nan)
@@ -234,7 +245,7 @@ def _replicon_of_solution(solution: Solution) -> _ConditionTerm:
         moved = state_map.conjugates_at_overlaps(there, state_map.channel_averages(there).means)
         return float(replicons_by_replicate(problem, moved, rule.jacobian_averages(problem, there).square).mean())
 
-    def estimate_to_tolerance(tolerance: float) -> _ConditionTerm:
+    def estimate_term_to_tolerance(tolerance: float) -> _ConditionTerm:
         rule, squares, error = first, first.jacobian_averages(problem, overlaps).square, np.inf
         found = replicons_by_replicate(problem, hats, squares)
         for _ in range(ConditionOptions.current().replicon_refinements):
@@ -246,47 +257,51 @@ def _replicon_of_solution(solution: Solution) -> _ConditionTerm:
                 break
         error += replicon_error_from_conjugates(problem, overlaps, known, solution.rule, squares.mean(axis=0))
         return _ConditionTerm(
-            float(found.mean()), error, lambda shift: _replicon_at_shifted_overlaps(rule, shift), estimate_to_tolerance
+            float(found.mean()),
+            error,
+            lambda shift: _replicon_at_shifted_overlaps(rule, shift),
+            estimate_term_to_tolerance,
         )
 
-    return estimate_to_tolerance(np.inf)
+    return estimate_term_to_tolerance(np.inf)
 
 
-def non_observable_condition_names(problem: Problem) -> list[str]:
-    """Return the names, besides observables, that a condition may contain: verdicts and parameters."""
+def verdict_and_parameter_names(problem: Problem) -> list[str]:
+    """Return the names of stability verdicts and parameters that a condition may contain."""
     numbers = []
     for name in problem.parameters:
         with suppress(InputError):
-            problem.value_of(name)
+            problem.value_of_parameter(name)
             numbers += [name] * (table_column_name(name) == name.rstrip("_"))
-    return ["replicon", "bistable_share", "alpha", *numbers]
+    return ["replicon", "bistable_fraction", "alpha", *numbers]
 
 
 def parse_condition(text: str, problem: Problem) -> Condition:
-    """Return the condition of a text `left = right`.
+    """Parse a condition from a text `left = right`.
 
     Args:
-        text: two expressions in names, numbers and + - * / **.
-        problem: the problem whose quantities and parameters have the names.
+        text: two expressions joined by =, of names, numbers and + - * / **.
+        problem: the problem that defines the names of quantities and parameters.
 
     Raises:
-        InputError: as `parse_condition_sides`, or an unknown name; the known ones are listed.
+        InputError: the text is not of this form, or a name is unknown; the message lists the known names.
     """
-    sides, more = parse_condition_sides(text), non_observable_condition_names(problem)
+    sides, more = parse_condition_sides(text), verdict_and_parameter_names(problem)
     used = [node for side in sides for node in ast.walk(side) if isinstance(node, ast.Name)]
     if not used:
         known = ", ".join(name.rstrip("_") for name in solution_quantity_names(problem, more))
         raise InputError(f"condition {text!r} contains no observable; known are {known}")
     for node in used:
+        node.id = RENAMED_COLUMNS.get(node.id, node.id)
         node.id = resolve_quantity_name(problem, node.id, f"condition {text!r}", more)
     return Condition(text, sides, tuple(sorted({node.id for node in used})))
 
 
 def parse_condition_sides(text: str) -> tuple[ast.expr, ast.expr]:
-    """Return both sides of a condition as syntax trees; names are not checked.
+    """Parse a text `left = right` into two syntax trees, without checking the names.
 
     Raises:
-        InputError: not of the form `left = right`.
+        InputError: the text is not of the form `left = right`.
     """
     sides = re.sub(r"\blambda\b", "lambda_", text).split("=")  # a keyword of Python
     if len(sides) != 2:

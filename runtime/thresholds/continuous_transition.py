@@ -29,12 +29,12 @@ from .threshold import Threshold
 
 @dataclass(frozen=True)
 class ContinuousTransitionOptions(AlgorithmOptions):
-    """Options of locating a continuous transition.
+    """Options of locating a continuous transition, at which an eigenvalue of the Jacobian passes 1.
 
     Attributes:
-        steps: of differences, relative to the scale of the block: wide and half as wide. The slope of a sampled map,
-            which jumps where a node swaps, needs wide steps.
-        log2_points: log2 of the nodes in each independent set; more have less noise and take longer.
+        steps: two difference steps relative to the scale of the overlap, the second half of the first; they are large,
+            since the map by a sampled quadrature rule is not smooth.
+        log2_points: log2 of the number of nodes in each independent set; more have less noise and take longer.
     """
 
     steps: tuple[float, float] = (0.1, 0.05)
@@ -44,17 +44,17 @@ class ContinuousTransitionOptions(AlgorithmOptions):
 def largest_eigenvalue_toward_overlap(
     problem: Problem, overlaps: Overlaps, rule: Rule, toward: str, step: float
 ) -> float:
-    """Return the largest real part of the eigenvalues of a block of dG/du that has vanishing overlaps.
+    """Return the largest real part of the eigenvalues of the Jacobian dG/du toward overlaps that vanish.
 
     Args:
         problem: the problem.
-        overlaps: overlaps where the block vanishes.
-        rule: quadrature rule of the averages.
-        toward: "theta" or "m".
-        step: step of the one-sided differences, relative to the scale of the block; G is odd there.
+        overlaps: overlaps of a state at which theta or m vanishes.
+        rule: quadrature rule of the channel averages.
+        toward: name of the vanishing overlap, "theta" or "m".
+        step: step of one-sided differences, relative to the scale of that overlap.
 
     Raises:
-        DomainError: the step leaves the domain of definition.
+        DomainError: the difference step leaves the domain of definition.
     """
     state_map = SaddlePointMap(problem, rule)
     block = getattr(overlaps, toward)
@@ -81,30 +81,31 @@ def continuous_transition(
     sets: int = 8,
     start: Overlaps | None = None,
 ) -> Threshold:
-    """Locate the instability threshold of a branch toward overlaps that vanish on it.
+    """Locate where a branch becomes unstable toward an overlap that vanishes on it.
 
-    Each of several independent sets of nodes gives its own solutions, eigenvalues and threshold; the error bar is that
-    of their mean (95 %, Student's t), plus the change by halving the step of the differences.
+    Several independent sets of quadrature nodes give a threshold each. The error bar is that of their mean (95 %,
+    Student's t) plus the change when the difference step is halved.
 
     Args:
-        branch: branch on which the block vanishes exactly.
+        branch: branch on which the overlap vanishes exactly.
         toward: "theta" or "m".
-        near: value of the parameter to start from; the eigenvalue must grow with the parameter.
-        width: width of the interval over which the eigenvalue is interpolated linearly, at the end.
-        accuracy: error bar asked for, which decides the status.
-        sets: number of independent sets of nodes, at least two.
-        start: overlaps of the branch near there; default, the branch's named start.
+        toward: name of the overlap, "theta" or "m".
+        near: parameter value to start from; the eigenvalue must grow with the parameter.
+        width: width of the interval over which the eigenvalue is finally interpolated linearly.
+        accuracy: requested error bar of the threshold.
+        sets: number of independent sets of quadrature nodes, at least two.
+        start: overlaps of the branch at about that value; default: the named start of the branch.
 
     Raises:
-        InputError: the overlaps do not vanish on the branch.
+        InputError: the overlap does not vanish on the branch.
         NotConvergedError: the branch, or an eigenvalue 1, was not found.
     """
     options, parameter = ContinuousTransitionOptions.current(), branch.parameter
     points = options.log2_points
     last: dict[int, Solution] = {}
 
-    def _largest_eigenvalues_by_step(value: float, number: int) -> list[float]:
-        """Return the largest eigenvalue for each difference step, by one set of nodes."""
+    def _largest_eigenvalues_by_difference_step(value: float, number: int) -> list[float]:
+        """Return the largest eigenvalue for each difference step, by one set of quadrature nodes."""
         at = branch.problem.with_(**{parameter: value})
         begin = last.get(number) or last.get(0) or start or branch.name
         solution = solve(at, begin, accuracy=0.1, integrator="sobol", points=points, seed=branch.seed + 1 + number)
@@ -121,17 +122,17 @@ def continuous_transition(
         except DomainError as error:
             raise NotConvergedError(f"{parameter} = {value:.4g}: {error}") from error
 
-    with progress_bar(f"onset of {toward}", 2 * sets + 4) as task:
+    with progress_bar(f"continuous transition of {toward}", 2 * sets + 4) as task:
         centre, slope = _find_parameter_of_unit_eigenvalue(
-            lambda value: _largest_eigenvalues_by_step(value, 0)[-1], near, width, task.advance
+            lambda value: _largest_eigenvalues_by_difference_step(value, 0)[-1], near, width, task.count_finished_step
         )
         ends = np.array([centre - width / 2, centre + width / 2])
         thresholds = []
         for number in range(sets):
             pair = []
             for value in ends:
-                pair.append(_largest_eigenvalues_by_step(float(value), number))
-                task.advance()
+                pair.append(_largest_eigenvalues_by_difference_step(float(value), number))
+                task.count_finished_step()
             below, above = np.array(pair)
             thresholds.append(ends[0] + (1 - below) * width / (above - below))
     values = np.array(thresholds)
@@ -151,7 +152,7 @@ def continuous_transition(
     # The linear interpolation holds within the interval only.
     inside = bool(np.all(np.abs(mean - centre) <= width))
     return Threshold(
-        kind=f"onset of {toward}",
+        kind=f"continuous transition of {toward}",
         parameter=parameter,
         value=float(mean[-1]),
         error=error,
@@ -167,7 +168,7 @@ def continuous_transition(
 def _find_parameter_of_unit_eigenvalue(
     eigenvalue: Callable[[float], float], near: float, width: float, tick: Callable[[], None], lowest: float = 0.05
 ) -> tuple[float, float]:
-    """Return the parameter value at which an eigenvalue is 1, by secant steps, and the derivative there."""
+    """Return the parameter value at which an eigenvalue is 1, by secant steps, and its derivative there."""
     previous, value = near, eigenvalue(near)
     tick()
     current = max(lowest, near + (2 * width if value < 1 else -2 * width))
@@ -176,7 +177,9 @@ def _find_parameter_of_unit_eigenvalue(
         tick()
         slope = (upcoming - value) / (current - previous)
         if not slope > 0:
-            raise NotConvergedError(f"the eigenvalue does not grow between {previous:.4g} and {current:.4g}")
+            raise NotConvergedError(
+                f"the eigenvalue does not grow between {previous:.4g} and {current:.4g}; start near another value"
+            )
         root = current + (1 - upcoming) / slope
         if abs(root - current) < width / 3:
             return root, slope
@@ -184,4 +187,6 @@ def _find_parameter_of_unit_eigenvalue(
         current = float(np.clip(root, max(lowest, previous - 8 * width), previous + 8 * width))
         if current == previous:
             break
-    raise NotConvergedError(f"no eigenvalue 1 was found; at {previous:.4g} it is {value:.4g}")
+    raise NotConvergedError(
+        f"no value at which the largest eigenvalue is 1 was found; at {previous:.4g} it is {value:.4g}"
+    )

@@ -26,10 +26,10 @@ from .threshold import Threshold
 
 @dataclass(frozen=True)
 class CrossingOptions(AlgorithmOptions):
-    """Options of locating a crossing.
+    """Options of locating a crossing, at which two branches have equal training loss.
 
     Attributes:
-        slope_step: step of the central difference of the training loss in a parameter, in its unit.
+        slope_step: step of central differences of the training loss in a parameter, in units of the parameter.
     """
 
     slope_step: float = 1e-4
@@ -50,24 +50,24 @@ def replica_symmetric_crossing(
     Args:
         problem: the problem at any value of the parameter.
         parameter: name of the parameter in which the crossing is located.
-        between: the branches, named starts.
+        between: names of the starts of both branches.
         bracket: interval to search, default [0.1, 2.5] for alpha.
         accuracy: error bar of the crossing.
-        seed: seed of sampled rules.
-        branches: branches with known solutions; new ones by default.
-        verify: whether a rule of another family confirms the result; by default if the accuracy is below 1e-6.
+        seed: seed of the sampled quadrature rules.
+        branches: branches whose known solutions are used; new branches by default.
+        verify: whether another family of quadrature rules confirms the result; default: if the accuracy is below 1e-6.
 
     Raises:
-        InputError: unknown names.
-        NotConvergedError: no sign change of the difference where both branches exist.
+        InputError: a start or the parameter is unknown.
+        NotConvergedError: the difference of the training losses does not change sign where both branches exist.
     """
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
     search = ThresholdSearch("crossing", problem, parameter, tuple(between), bracket, accuracy, verify)
 
-    def _evaluate_difference(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
+    def _difference_of_training_losses(value: float, tolerance: float | None) -> DifferenceEvaluation | None:
         pair: list[Solution] = []
         for follower in (one, other):
-            solution = follower.solution_at(value)
+            solution = follower.solution_at_parameter(value)
             if solution is None:
                 return None
             pair.append(solution)
@@ -83,21 +83,21 @@ def replica_symmetric_crossing(
             value, *training_loss_difference(*pair), sum(s.loss_error_from_residual for s in pair), slope, tuple(pair)
         )
 
-    def _difference_by_second_rule(best: DifferenceEvaluation, rule: Rule, _: float) -> tuple[float, float]:
+    def _difference_by_other_quadrature(best: DifferenceEvaluation, rule: Rule, _: float) -> tuple[float, float]:
         return training_loss_difference(*(integrate_training_loss(solution, rule) for solution in best.solutions))
 
-    return locate_threshold(search, _evaluate_difference, _difference_by_second_rule, (one, other))
+    return locate_threshold(search, _difference_of_training_losses, _difference_by_other_quadrature, (one, other))
 
 
 def training_loss_difference(first: Solution, second: Solution) -> tuple[float, float]:
     """Return the difference of the training losses of two solutions, and its error bar.
 
-    Where both have the same number of replicates, over the same scramblings, the error is the spread of the
-    differences: common noise cancels, and independent noise adds in squares.
+    If both have replicates by the same sets of quadrature nodes, the error bar is the spread of the differences, in
+    which common noise cancels.
 
     Args:
         first: a solution.
-        second: another one.
+        second: another solution.
     """
     difference = first.training_loss - second.training_loss
     both = [s.averages.moreau if s.averages is not None else np.zeros(0) for s in (first, second)]
@@ -109,43 +109,43 @@ def training_loss_difference(first: Solution, second: Solution) -> tuple[float, 
 
 
 def training_loss_derivative(solution: Solution, parameter: str) -> float:
-    """Return the derivative of a branch's training loss with respect to a parameter.
+    """Return the derivative of the training loss of a branch with respect to a parameter.
 
-    In alpha it is E[M]; in other parameters a central difference by the rule of the loss.
+    In alpha it is the mean minimum of the proximal objective, in other parameters a central difference.
 
     Args:
         solution: the solution on the branch.
-        parameter: name of the parameter of the derivative.
+        parameter: name of the parameter.
 
     Raises:
-        DomainError, InputError: the parameter is at the edge of its range on both sides.
+        DomainError: the parameter can be changed in neither direction (InputError if out of range).
     """
     if parameter == "alpha" and solution.averages is not None:
         return float(solution.averages.moreau.mean())
-    value = solution.problem.value_of(parameter)
+    value = solution.problem.value_of_parameter(parameter)
     branch = BranchMap.from_solution(solution, (parameter,), (max(abs(value), 1.0),))
     x, step = branch.coordinates_of_state(solution.overlaps.pack()), CrossingOptions.current().slope_step * branch.span
 
-    def training_loss_at(there: np.ndarray) -> np.ndarray:
+    def training_loss_at_parameters(there: np.ndarray) -> np.ndarray:
         return -np.atleast_1d(branch.free_entropies_by_replicate(x, there, branch.loss_rule).mean())
 
-    return float(jacobian_by_differences(training_loss_at, np.array([value]), step)[0, 0])
+    return float(jacobian_by_differences(training_loss_at_parameters, np.array([value]), step)[0, 0])
 
 
 def refine_both_training_losses(
     refined: Sequence[Callable[[Solution, float], Solution | None]], pair: list[Solution], tolerance: float
 ) -> bool:
-    """Refine two training losses in place until the sum of their errors is below a tolerance.
+    """Refine the training losses of two solutions until the sum of their error bars is below a tolerance.
 
-    The one with the smaller error comes first: the other one gets the rest of the tolerance.
+    The loss with the smaller error bar is refined first; the other one gets the rest of the tolerance.
 
     Args:
-        refined: for each branch, a function of a solution and a tolerance that returns it with a refined loss.
-        pair: the solutions, which are replaced.
-        tolerance: tolerance of the sum of both errors.
+        refined: two functions of a solution and a tolerance that return the solution with a refined training loss.
+        pair: list of the two solutions, which are replaced by the refined ones.
+        tolerance: tolerance of the sum of both error bars.
 
     Returns:
-        False where a branch is lost.
+        False if a branch is lost, otherwise True.
     """
     left = tolerance / 2
     for k in sorted((0, 1), key=lambda k: pair[k].training_loss_error):
@@ -160,18 +160,18 @@ def refine_both_training_losses(
 def refine_training_loss_on_branch(
     branch: Branch, value: float, solution: Solution, tolerance: float
 ) -> Solution | None:
-    """Return a solution with its training loss refined to a tolerance; None if the branch is lost.
+    """Refine the training loss of a solution to a tolerance and return the solution; None if the branch is lost.
 
     Args:
         branch: the branch.
-        value: value of the parameter.
-        solution: the solution of the branch at this value.
-        tolerance: tolerance of the training loss.
+        value: parameter value.
+        solution: solution of the branch at this value.
+        tolerance: requested error bar of the training loss.
     """
     wanted = branch.accuracy
     while solution.second_order > tolerance / 2 and wanted > finest_overlap_accuracy(solution):
         wanted /= 3
-        finer = branch.solution_at(value, wanted)
+        finer = branch.solution_at_parameter(value, wanted)
         if finer is None:
             return None
         solution = finer

@@ -26,35 +26,35 @@ from ..solving.solution import Solution
 
 @dataclass(frozen=True)
 class SecondRuleOptions(AlgorithmOptions):
-    """Options of the comparison with a second rule.
+    """Options of the comparison of a threshold by two families of quadrature rules.
 
     Attributes:
-        change_factor: multiple of the last change that bounds the error of the second rule: 3, if errors fall to three
-            quarters from one rule to the next. Larger calls more comparisons inconclusive.
+        change_factor: ratio of the error bound of the second rule to its last change: 3 if a refinement reduces errors
+            to three quarters. Larger makes more comparisons inconclusive.
     """
 
     change_factor: float = 3.0
 
 
 @dataclass(frozen=True)
-class SecondRuleResult:
-    """The difference that vanishes at a threshold, evaluated by a second quadrature rule."""
+class DifferenceBySecondRule:
+    """The value, by a second quadrature rule, of the difference that vanishes at a threshold."""
 
     rule: Rule
     difference: float
     error: float
 
 
-def rules_of_independent_family(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
-    """Return quadrature rules of another family that are applicable, coarse to fine; empty without any.
+def independent_quadrature_rules(problem: Problem, rule: Rule, bistable: float) -> tuple[Rule, ...]:
+    """Return the applicable quadrature rules of another family than the given one, from coarse to fine.
 
-    A rule that splits its lines where the proximal map jumps is compared with nodes in X, or else with another rule
-    that splits, any other rule with nodes in the fields.
+    A rule that splits lines at jumps of the proximal map is compared with nodes in proximal space, or else with another
+    such rule; any other rule is compared with nodes in the fields. Without an applicable rule the result is empty.
 
     Args:
         problem: the problem.
         rule: quadrature rule of the solutions.
-        bistable: fraction of the measure on which the proximal map jumps.
+        bistable: fraction of samples with two minima of the proximal objective, between which the map jumps.
     """
     others = cross_check_families(rule)
     preferred = [family for family in others if family.in_x == rule.splits_jumps]
@@ -64,20 +64,20 @@ def rules_of_independent_family(problem: Problem, rule: Rule, bistable: float) -
     return ()
 
 
-def differences_by_second_rules(
+def evaluate_difference_by_second_rules(
     solutions: Sequence[Solution], difference: Callable[[Rule], tuple[float, float]], tick: Callable[[], None]
-) -> Iterator[SecondRuleResult]:
-    """Yield the difference that vanishes at a threshold, by finer and finer rules of another family.
+) -> Iterator[DifferenceBySecondRule]:
+    """Yield the difference that vanishes at a threshold, by finer and finer quadrature rules of another family.
 
     Args:
         solutions: solutions at the threshold.
-        difference: returns the difference by a rule at these solutions, and its error bar.
+        difference: function of a quadrature rule that returns the difference at these solutions and its error bar.
         tick: function that reports progress, called after every rule.
     """
     bistable = max(s.averages.bistable if s.averages else 0.0 for s in solutions)
-    for rule in rules_of_independent_family(solutions[0].problem, solutions[0].rule, bistable):
+    for rule in independent_quadrature_rules(solutions[0].problem, solutions[0].rule, bistable):
         try:
-            yield SecondRuleResult(rule, *difference(rule))
+            yield DifferenceBySecondRule(rule, *difference(rule))
         except InputError:
             return
         except DomainError:
@@ -85,15 +85,15 @@ def differences_by_second_rules(
         tick()
 
 
-def solution_by_second_rule(solution: Solution, rule: Rule) -> Solution | None:
-    """Return the solution by another quadrature rule, to first order; None outside the domain of definition.
+def solution_by_other_quadrature(solution: Solution, rule: Rule) -> Solution | None:
+    """Return the solution by another quadrature rule, after one Newton step; None outside the domain of definition.
 
-    The overlaps change by one Newton step, (I - J)^{-1} (G(u) - u), and everything else is averaged there. `shifts` has
-    the spread of the replicates, if any; there are no other error bars.
+    Everything else is averaged at the new overlaps. `shifts` has the spread of the replicates, if any; there are no
+    other error bars.
 
     Args:
         solution: the solution.
-        rule: the other rule.
+        rule: the other quadrature rule.
 
     Raises:
         InputError: the rule is too large, or not applicable to such a problem.
@@ -124,13 +124,15 @@ def solution_by_second_rule(solution: Solution, rule: Rule) -> Solution | None:
 
 @dataclass(frozen=True)
 class SecondRuleComparison:
-    """A comparison of the threshold by a second rule with that by the first.
+    """A comparison of the threshold by a second quadrature rule with that by the first.
 
     Attributes:
-        value: of the threshold by the second rule; gap: to that by the first, the second's own error bar included.
-        spread: change by the last refinement of the second rule; nan without one.
-        enough: gap up to which the two agree.
-        rule, tried: description of the last rule, and of all, with the values by them.
+        value: threshold by the second rule.
+        gap: distance to the threshold by the first rule, plus the error bar by the second.
+        spread: change in the last refinement of the second rule; nan without one.
+        enough: gap up to which the two rules agree.
+        rule: description of the finest second rule.
+        tried: descriptions of all second rules, with the thresholds by them.
     """
 
     value: float
@@ -141,39 +143,39 @@ class SecondRuleComparison:
     tried: tuple[dict[str, Any], ...]
 
     @property
-    def agrees(self) -> bool:
-        """Return whether the gap is at most `enough`, so that the second rule confirms the threshold."""
+    def is_threshold_confirmed(self) -> bool:
+        """Return whether the second rule confirms the threshold: the thresholds by both rules agree."""
         return self.gap <= self.enough
 
     @property
     def is_inconclusive(self) -> bool:
-        """Return whether the second rule has not converged to within the gap, so that the check is inconclusive."""
-        return not self.agrees and self.gap <= SecondRuleOptions.current().change_factor * self.spread
+        """Return whether the check is inconclusive, since the second rule has not converged to within the gap."""
+        return not self.is_threshold_confirmed and self.gap <= SecondRuleOptions.current().change_factor * self.spread
 
     @property
     def verdict(self) -> str:
-        """Return the verdict: agrees, differs, or too coarse to tell."""
-        if self.agrees:
+        """Return the result of the comparison in words: agrees, differs, or too coarse to tell."""
+        if self.is_threshold_confirmed:
             return "agrees"
         return "too coarse to tell" if self.is_inconclusive else "differs"
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the entry `second_rule` of the evidence of a threshold, with every rule that was tried."""
+        """Return the comparison as the entry `second_rule` of `Threshold.evidence`, with every rule that was tried."""
         own = {"value": self.value, "gap": self.gap, "spread": self.spread, "verdict": self.verdict}
         return {**own, "integrator": self.rule, "tried": list(self.tried)}
 
 
 def compare_thresholds(
-    results: Iterator[SecondRuleResult], value: float, root: Callable[[float], float], enough: float
+    results: Iterator[DifferenceBySecondRule], value: float, root: Callable[[float], float], enough: float
 ) -> SecondRuleComparison | None:
-    """Compare a threshold with those by finer and finer second rules; None without any second rule.
+    """Compare a threshold with those by finer and finer second rules until they agree; None without a second rule.
 
     Args:
-        results: differences by the second rules.
-        value: value of the threshold by the first rule.
-        root: returns the threshold of a difference.
-        enough: gap up to which they agree.
+        results: differences by the second rules, from `evaluate_difference_by_second_rules`.
+        value: threshold by the first rule.
+        root: function that converts a difference into a threshold.
+        enough: distance up to which the thresholds agree.
     """
     tried: list[dict[str, Any]] = []
     last = None
@@ -183,20 +185,20 @@ def compare_thresholds(
         spread = abs(other - last.value) if last else np.nan
         tried.append({**result.rule.rule_description(), "value": other})
         last = SecondRuleComparison(other, gap, spread, enough, result.rule.rule_description(), tuple(tried))
-        if last.agrees:
+        if last.is_threshold_confirmed:
             break
     return last
 
 
-def error_bar_with_second_rule(
+def error_bar_after_independent_check(
     comparison: SecondRuleComparison | None, error: float
 ) -> tuple[str, float, dict[str, float]]:
-    """Return kind of error, error bar, and the part of the error bar due to the second rule.
+    """Return the kind ("estimated" or "verified") and size of a threshold's error bar, and the second rule's part.
 
     An inconclusive comparison neither verifies the threshold nor widens its error bar.
 
     Args:
-        comparison: comparison with the second rule; None without one.
+        comparison: comparison with the second rule; None if there was none.
         error: error bar by the first rule.
     """
     if comparison is None or comparison.is_inconclusive:

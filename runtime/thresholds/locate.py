@@ -12,7 +12,11 @@ from ..base.errors import NotConvergedError
 from ..base.progress import progress_bar
 from ..branches.branch import Branch
 from ..integration import Rule
-from .independent_check import compare_thresholds, differences_by_second_rules, error_bar_with_second_rule
+from .independent_check import (
+    compare_thresholds,
+    error_bar_after_independent_check,
+    evaluate_difference_by_second_rules,
+)
 from .root import DifferenceEvaluation, Evaluate, bracket_root_on_grids, find_root_in_bracket
 from .search import ThresholdSearch
 from .threshold import Threshold
@@ -24,26 +28,26 @@ SecondRule = Callable[[DifferenceEvaluation, Rule, float], tuple[float, float]]
 def locate_threshold(
     search: ThresholdSearch, evaluate: Evaluate, second: SecondRule, followers: Sequence[Branch]
 ) -> Threshold:
-    """Return the threshold at which a difference vanishes.
+    """Locate the parameter value at which a difference vanishes and return it as a `Threshold`.
 
     Args:
-        search: kind, interval and accuracy.
-        evaluate: returns the difference at a value, integrated to a tolerance if there is one; None where a branch does
-            not exist.
-        second: returns the difference by another rule.
-        followers: the branches that are compared.
+        search: kind of the threshold, interval and accuracy.
+        evaluate: function of a parameter value and a tolerance (or None) that returns the difference; None where a
+            branch does not exist.
+        second: function that returns the difference by another quadrature rule.
+        followers: branches that the difference depends on.
 
     Raises:
-        NotConvergedError: no sign change, or a branch is lost between the ends.
+        NotConvergedError: the difference does not change sign, or a branch is lost inside the interval.
     """
     kind, parameter, accuracy = search.kind, search.parameter, search.accuracy
-    low, high = search.interval_to_search
+    low, high = search.search_interval_ends
     solved = all(end in follower.known for follower in followers for end in (low, high))
     with progress_bar(f"{kind}: bracketing", 24) as task:
-        left, right, seen = bracket_root_on_grids(low, high, solved, evaluate, task.advance)
+        left, right, seen = bracket_root_on_grids(low, high, solved, evaluate, task.count_finished_step)
         if left is None or right is None:
             raise NotConvergedError(_no_sign_change_message(kind, parameter, low, high, seen))
-        root = find_root_in_bracket(left, right, accuracy, evaluate, task.advance)
+        root = find_root_in_bracket(left, right, accuracy, evaluate, task.count_finished_step)
         best, slope = root.best, root.slope
         parts = {
             "error_integration": best.integration / abs(slope),
@@ -52,15 +56,15 @@ def locate_threshold(
         }
         error = sum(parts.values())
         agreed = None
-        if search.requires_second_rule and not root.out_of_time:
-            task.describe(f"{kind}: verifying")
+        if search.requires_independent_check and not root.out_of_time:
+            task.set_description(f"{kind}: verifying")
             enough = max(error, accuracy)
             tolerance = 0.1 * enough * abs(slope)
-            others = differences_by_second_rules(
-                best.solutions, lambda rule: second(best, rule, tolerance), task.advance
+            others = evaluate_difference_by_second_rules(
+                best.solutions, lambda rule: second(best, rule, tolerance), task.count_finished_step
             )
             agreed = compare_thresholds(others, root.value, lambda difference: best.value - difference / slope, enough)
-    error_kind, error, second_part = error_bar_with_second_rule(agreed, error)
+    error_kind, error, second_part = error_bar_after_independent_check(agreed, error)
     solutions = best.solutions
     return Threshold(
         kind=kind,
@@ -81,7 +85,7 @@ def locate_threshold(
             "bracket": list(root.ends),
             "integrators": [s.rule.rule_description() for s in solutions],
             "loss_integrators": [(s.loss_rule or s.rule).rule_description() for s in solutions],
-            "bistable_shares": [s.averages.bistable if s.averages else None for s in solutions],
+            "bistable_fractions": [s.averages.bistable if s.averages else None for s in solutions],
             "residuals": [s.residual for s in solutions],
             "second_rule": agreed.evidence if agreed else None,
         },

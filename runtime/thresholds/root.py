@@ -15,13 +15,13 @@ from ..base.options import AlgorithmOptions
 
 @dataclass(frozen=True)
 class RootOptions(AlgorithmOptions):
-    """Options of the bracketing root finder of thresholds.
+    """Options of the root finder that locates thresholds.
 
     Attributes:
         integration_share: fraction of the accuracy that integration errors may take; larger is cheaper, but leaves
             less for the root finder.
-        max_evaluations: after the bracket; more reach a smaller error.
-        first_tolerance: tolerance of the first fine evaluation, relative to that of the next ones.
+        max_evaluations: largest number of evaluations after the root is bracketed.
+        first_tolerance: tolerance of the first fine evaluation, relative to that of the later ones.
     """
 
     integration_share: float = 0.75
@@ -31,7 +31,7 @@ class RootOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class DifferenceEvaluation:
-    """The difference whose zero is sought, at one parameter value, with error bars and derivative if known."""
+    """The difference that vanishes at a threshold, at one parameter value, with error bar and perhaps derivative."""
 
     value: float
     difference: float
@@ -42,7 +42,7 @@ class DifferenceEvaluation:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the difference: the integration and the residual part added."""
+        """Return the error bar of the difference: the sum of the parts due to integration and to the residual."""
         return self.integration + self.residual
 
     @property
@@ -57,16 +57,16 @@ Evaluate = Callable[[float, float | None], DifferenceEvaluation | None]
 def bracket_root_on_grids(
     low: float, high: float, solved: bool, evaluate: Evaluate, tick: Callable[[], None]
 ) -> tuple[DifferenceEvaluation | None, DifferenceEvaluation | None, list[DifferenceEvaluation]]:
-    """Return neighbouring evaluations of different signs, or None twice, and all evaluations in ascending order.
+    """Return two neighbouring evaluations that bracket a root (None, None without one), and all evaluations.
 
-    Grids are scanned down from the high end, with more and more points. A change of sign does not count if both
-    differences are zero within their error bars, evaluated as accurately as possible.
+    Finer and finer grids are scanned down from the high end. A change of sign does not count if both differences are
+    zero within their error bars, evaluated as accurately as possible.
 
     Args:
-        low: end of the interval.
-        high: end of the interval.
+        low: lower end of the interval.
+        high: upper end of the interval.
         solved: whether both ends are solved already, so that they are compared first.
-        evaluate: function that returns the difference at a value, to a tolerance or None.
+        evaluate: function of a parameter value and a tolerance (or None) that returns the difference.
         tick: function that reports progress, called after every evaluation.
     """
     evaluations: dict[float, DifferenceEvaluation] = {}
@@ -96,7 +96,7 @@ def bracket_root_on_grids(
 def _neighbours_with_sign_change(
     known: dict[float, DifferenceEvaluation], clear: bool = False
 ) -> tuple[DifferenceEvaluation, DifferenceEvaluation] | None:
-    """Return neighbouring evaluations of different signs; if `clear`, not both zero within error bars."""
+    """Return two neighbouring evaluations of different signs; if `clear`, not both zero within their error bars."""
     ordered = [known[value] for value in sorted(known)]
     for left, right in pairwise(ordered):
         if left.difference * right.difference <= 0 and not (
@@ -108,12 +108,15 @@ def _neighbours_with_sign_change(
 
 @dataclass(frozen=True)
 class LocatedRoot:
-    """The result of the root finder: the root with its error bar and the narrowest bracket.
+    """A root that the root finder located, with its error bar and the narrowest bracket.
 
     Attributes:
-        best: the last evaluation; value: of the root, a Newton step from there; error: error bar of that step.
-        slope: derivative of the difference; ends: the narrowest interval at whose ends the signs differ.
-        out_of_time: whether a time limit ended the search: the error is the distance to the farther end.
+        best: the last evaluation.
+        value: the root, a Newton step from that evaluation.
+        error: error bar of that step.
+        slope: derivative of the difference at the root.
+        ends: narrowest interval at whose ends the signs differ.
+        out_of_time: whether a time limit ended the search; `error` then reaches to the farther end.
     """
 
     best: DifferenceEvaluation
@@ -131,20 +134,20 @@ def find_root_in_bracket(
     evaluate: Evaluate,
     tick: Callable[[], None],
 ) -> LocatedRoot:
-    """Find the root by Newton or secant steps: coarse ones inside the bracket, then as fine as required.
+    """Find the root of a difference in a bracket by Newton or secant steps, coarse first, then fine as required.
 
-    Finer integration changes the difference, so that coarse signs no longer bound the root; the outer bracket does. The
-    last step is not evaluated: its error is estimated from the change of the slope.
+    Finer integration changes the difference, so that only the outer bracket bounds the root, not coarse signs. The
+    last step is not evaluated; its error is estimated from the change of the slope.
 
     Args:
-        left: an end of the bracket.
-        right: the other end, with a difference of the other sign.
+        left: evaluation at one end of the bracket.
+        right: evaluation at the other end, of the other sign.
         accuracy: error bar of the root.
-        evaluate: function that returns the difference at a value, to a tolerance or None.
+        evaluate: function of a parameter value and a tolerance (or None) that returns the difference.
         tick: function that reports progress, called after every evaluation.
 
     Raises:
-        NotConvergedError: a branch is lost.
+        NotConvergedError: a branch is lost inside the bracket.
     """
     options = RootOptions.current()
     low, high = left.value, right.value
@@ -176,7 +179,9 @@ def find_root_in_bracket(
             return LocatedRoot(best, value, max(value - ends[0], ends[1] - value), slope, ends, out_of_time=True)
         tick()
         if evaluation is None:
-            raise NotConvergedError(f"a branch was lost at {guess:.6g} while locating the threshold")
+            raise NotConvergedError(
+                f"a branch was lost at {guess:.6g} while locating the threshold; try a narrower interval"
+            )
         step, change, before = evaluation.value - best.value, evaluation.difference - best.difference, slope
         # A secant needs two evaluations of one kind that differ by more than their errors.
         if step and was_fine == fine and abs(change) > max(evaluation.error, best.error):
@@ -211,6 +216,6 @@ def find_root_in_bracket(
 def _narrowest_sign_change_interval(
     fine_evaluations: list[DifferenceEvaluation], left: DifferenceEvaluation, right: DifferenceEvaluation
 ) -> tuple[float, float]:
-    """Return the narrowest interval with a sign change among fine evaluations, else the coarse bracket."""
+    """Return the narrowest interval with a sign change among fine evaluations, otherwise the coarse bracket."""
     pair = _neighbours_with_sign_change({e.value: e for e in fine_evaluations})
     return (pair[0].value, pair[1].value) if pair else (left.value, right.value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..base.errors import InputError, require_in_interval
 from ..base.options import AlgorithmOptions
 from ..problems.problem import Problem
-from ..saddle_point.starts import find_start
+from ..saddle_point.starts import find_start_name
 from ..solving.solution import Solution
 
 
@@ -16,10 +16,10 @@ class ThresholdSearchOptions(AlgorithmOptions):
     """Options of locating thresholds.
 
     Attributes:
-        finest_sampled: smallest relative error bar of overlaps by rules with replicates; half of it costs four times
-            as much.
-        finest_smooth: the same by deterministic rules.
-        verify_below: accuracy of a threshold below which a rule of another family confirms it by default.
+        finest_sampled: smallest relative error bar of overlaps that is requested of sampled quadrature rules; half of
+            it takes four times as long.
+        finest_smooth: smallest relative error bar of overlaps that is requested of deterministic quadrature rules.
+        verify_below: accuracy below which a quadrature rule of another family confirms a threshold by default.
     """
 
     finest_sampled: float = 2e-5
@@ -29,16 +29,17 @@ class ThresholdSearchOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """The specification of a threshold to locate, checked on construction.
+    """What a search for a threshold is given: kind, branches, interval and accuracy, checked on construction.
 
     Attributes:
-        kind: kind of the threshold, for messages and results.
-        branches: names of their starts; bracket: interval to search, default [0.1, 2.5] for alpha.
-        accuracy: error bar of the threshold; verify: whether a rule of another family confirms it, None if the
-            accuracy decides.
+        kind: kind of the threshold, as messages and results name it.
+        branches: names of the starts of the branches.
+        bracket: interval to search, default [0.1, 2.5] for alpha.
+        accuracy: requested error bar of the threshold.
+        verify: whether a quadrature rule of another family confirms the threshold; None: if the accuracy is high.
 
     Raises:
-        InputError: no such parameter, start or interval, or an accuracy that is not positive.
+        InputError: the parameter or a start is unknown, no interval is given, or the accuracy is not positive.
     """
 
     kind: str
@@ -57,30 +58,30 @@ class ThresholdSearch:
                 raise InputError(
                     f"{name!r} is not the name of a start: between takes two names of starts, bracket an interval"
                 )
-        names = tuple(find_start(self.problem, name, "branch") for name in self.branches)
+        names = tuple(find_start_name(self.problem, name, "branch") for name in self.branches)
         object.__setattr__(self, "branches", names)
-        _ = self.interval_to_search
+        _ = self.search_interval_ends
 
     @property
-    def interval_to_search(self) -> tuple[float, float]:
+    def search_interval_ends(self) -> tuple[float, float]:
         """Return the lower and upper end of the interval to search."""
         return threshold_search_interval(self.parameter, self.bracket)
 
     @property
-    def requires_second_rule(self) -> bool:
+    def requires_independent_check(self) -> bool:
         """Return whether a quadrature rule of another family has to confirm the threshold."""
         return self.accuracy < ThresholdSearchOptions.current().verify_below if self.verify is None else self.verify
 
 
 def threshold_search_interval(parameter: str, bracket: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the interval to search, ascending; alpha has a default interval.
+    """Return lower and upper end of the interval to search; alpha has a default interval.
 
     Args:
         parameter: name of the parameter.
-        bracket: the interval, or None.
+        bracket: the interval as the user gave it, or None.
 
     Raises:
-        InputError: none is given for another parameter than alpha.
+        InputError: no interval is given for a parameter other than alpha.
     """
     if bracket is None:
         if parameter != "alpha":
@@ -90,6 +91,6 @@ def threshold_search_interval(parameter: str, bracket: tuple[float, float] | Non
 
 
 def finest_overlap_accuracy(solution: Solution) -> float:
-    """Return the smallest relative error bar to which overlaps are solved when a threshold is located."""
+    """Return the smallest relative error bar of overlaps that is requested when a threshold is located."""
     options = ThresholdSearchOptions.current()
     return options.finest_sampled if solution.rule.replicated else options.finest_smooth

@@ -122,7 +122,7 @@ begin = time.perf_counter(); state_map(start.pack(), start.sizes); compiled = ti
 state_map = SaddlePointMap(problem, rule); state_map(1.01 * start.pack(), start.sizes)
 begin = time.perf_counter(); state_map(start.pack(), start.sizes); run = time.perf_counter() - begin
 lines = sum(text.count("\\n") for text in generated.files.values())
-labels = len(problem.label_choices)
+labels = len(problem.label_probabilities)
 print(f"{derived:.1f} | {compiled:.1f} | {1e6 * run / (labels * 4 * 4 * 2**10):.2f} | {lines}")
 """
 COSTS = (
@@ -226,7 +226,7 @@ def measured(solution: sf.Solution, case: Case, threads: int | None) -> list[str
     counts = [round(case.seeds * max(case.dims) / d) for d in case.dims]
     runs = "; ".join(f"{len(one.runs)} of {count}" for one, count in zip(found.simulations, counts, strict=True))
     cells = [", ".join(map(str, case.dims)), runs]
-    limits = {key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.half_width}
+    limits = {key: limit for key, (limit, _) in found.limits().items() if abs(limit.theory) > 10 * limit.theory_error}
     if min(len(one.runs) for one in found.simulations) < 4 or not limits:
         return [*cells, "-", "too few runs stay", verdict]
     print(found.table(), file=sys.stderr)

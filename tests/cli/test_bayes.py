@@ -55,7 +55,7 @@ def test_a_threshold_is_printed_with_its_error(call):
             ["phase_retrieval", "--threshold", "weak-recovery", "--set", "alpha=1"],
             "varied by --threshold; leave one out",
         ),
-        (["ridge_regression", "--set", "alpha=1", "--set", "Delta=0", "--alone"], "Delta must be positive"),
+        (["ridge_regression", "--set", "alpha=1", "--set", "Delta=0", "--alone"], "valid only where Delta is positive"),
         (["phase_retrieval", "--accuracy", "0"], "--accuracy 0.0 is out of range"),
         (["phase_retrieval", "--d", "100", "--threshold", "weak-recovery"], "--d runs message passing"),
         (["phase_retrieval", "--seeds", "2"], "--seeds needs --d"),

@@ -38,17 +38,17 @@ def test_machine_code_of_a_source_that_has_changed_is_old(cache, tmp_path):
     source.write_text("from numba import njit\n\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
     assert compiled(tmp_path) == ["4.0", "1"]
     first = machine_code_folder(source)
-    assert [(part.path, part.old) for part in cache_contents.cache_entries()] == [(first, False)]
+    assert [(part.path, part.old) for part in cache_contents.cached_files()] == [(first, False)]
     # Of another length: Python tells bytecode by seconds and size.
     source.write_text(source.read_text().replace("2 * x", "2 * x + x"))
     assert compiled(tmp_path) == ["6.0", "1"]
-    assert [part.path for part in cache_contents.cache_entries() if part.old] == [first]
+    assert [part.path for part in cache_contents.cached_files() if part.old] == [first]
     assert [part.path for part in cache_contents.clear_cache(everything=False)] == [first]
     assert compiled(tmp_path) == ["6.0", "0"]
     source.unlink()
-    assert [part.old for part in cache_contents.cache_entries()] == [True]
+    assert [part.old for part in cache_contents.cached_files()] == [True]
     cache_contents.clear_cache(everything=False)
-    assert cache_contents.cache_entries() == [] and not (cache / "numba").exists()
+    assert cache_contents.cached_files() == [] and not (cache / "numba").exists()
 
 
 def test_solvers_of_another_generator_records_of_files_that_have_gone_and_what_was_left_half_written_are_old(cache):
@@ -64,7 +64,7 @@ def test_solvers_of_another_generator_records_of_files_that_have_gone_and_what_w
         answer = ["now", "l1_s1_t1_k1", "solvers/now-1/l1_s1_t1_k1", "model"]
         (records / f"{name}.json").write_text(json.dumps({"answer": answer, "files": files}))
     (cache / "generator-0000").write_text("another")
-    assert {part.path.name for part in cache_contents.cache_entries() if part.old} == {
+    assert {part.path.name for part in cache_contents.cached_files() if part.old} == {
         "gone.json",
         "generator-0000",
         "l1_s1_t1_k1",
@@ -79,7 +79,7 @@ def test_solvers_of_another_generator_records_of_files_that_have_gone_and_what_w
         "solvers/then-2/l1_s1_t1_k1",
     }
     assert not (cache / "solvers" / "then-2").exists()
-    assert {part.name for part in cache_contents.cache_entries()} >= {"now-1 l1_s1_t1_k1", "now.json"}
+    assert {part.name for part in cache_contents.cached_files()} >= {"now-1 l1_s1_t1_k1", "now.json"}
 
 
 def test_the_command_lists_sizes_and_clears(cache, call):

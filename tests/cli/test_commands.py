@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from saddleforge.report.branches import select_frame_columns
+from saddleforge.report.branches import select_columns_by_user_names
 
 
 def test_derive_prints_the_equations_or_writes_them_whole(call, tmp_path):
@@ -185,12 +185,12 @@ def test_a_curve_descends_and_shows_the_columns_that_are_asked_for(call):
 
 def test_an_entry_of_an_overlap_is_a_column_of_every_token(call):
     known = [f"theta_{token}_{entry}{end}" for token in (1, 2) for entry in (11, 21) for end in ("", "_error")]
-    assert select_frame_columns([*known, "test_error", "test_error_error"], ["theta_21", "test_error"]) == [
+    assert select_columns_by_user_names([*known, "test_error", "test_error_error"], ["theta_21", "test_error"]) == [
         "theta_1_21",
         "theta_2_21",
         "test_error",
     ]
-    assert len(select_frame_columns(known, ["theta"])) == 4
+    assert len(select_columns_by_user_names(known, ["theta"])) == 4
     done = call("curve", "ridge_regression", "--over", "alpha=1:3:3", "--columns", "theta_21")
     assert done.status == 2 and "theta_1" in done.sentence  # before anything is solved
     assert call("follow", "ridge_regression", "--over", "alpha=2:1.9", "--columns", "arclength").status == 0

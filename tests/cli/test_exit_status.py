@@ -106,11 +106,11 @@ def test_a_start_that_leads_to_another_branch_is_3_with_its_numbers(call):
     assert "converged, from start uninformed" in done.stdout
 
 
-def test_every_start_that_collapses_is_3_and_said(call):
+def test_every_start_that_reaches_the_trivial_solution_is_3_and_said(call):
     done = call("solve", "dot_product_attention", "--set", "alpha=0.5", "--set", "lambda=30", "--set",
                 "encodings=[[0,0],[0,0]]", "--all-branches", "--quiet")  # fmt: skip
     assert done.status == 3
-    assert "collapsed to W = 0" in done.sentence
+    assert "trivial solution W = 0" in done.sentence
 
 
 def test_a_time_limit_is_3_with_the_last_iterate(call):
@@ -271,7 +271,7 @@ WRONG = {
         ["replica symmetry breaking", "zero temperature only"],
     ),
     "more steps of breaking": (["solve", "hinge", "--set", "alpha=2", "--rsb", "3"], ["--rsb 3", "from 0 to 2"]),
-    "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["goes with rsb=1"]),
+    "Parisi parameter alone": (["solve", "hinge", "--set", "alpha=2", "--parisi", "2"], ["give it with rsb=1"]),
     "breaking of all branches": (
         ["solve", "hinge", "--set", "alpha=2", "--rsb", "1", "--all-branches"],
         ["--rsb 1 needs a single start"],
@@ -326,7 +326,7 @@ WRONG = {
         ["sideways", "informed, uninformed"],
     ),
     "simulated by prayer": (["simulate", "ridge_regression", "--method", "prayer"], ["prayer", "auto, lbfgs, gd"]),
-    "corners": (["simulate", "lasso_regression", "--method", "adam"], ["corners", "fista, newton, gamp"]),
+    "corners": (["simulate", "lasso_regression", "--method", "adam"], ["kinks", "fista, newton, gamp"]),
     "errors counted under given norms": (
         ["simulate", "perceptron", "--set", "alpha=2"],
         ["given norms", "gradient", "loss of perceptron", "discontinuous"],
@@ -370,7 +370,10 @@ def test_an_unwritable_output_is_refused_before_the_work_starts(call, begins, tm
     target = tmp_path / "file" / ("result.nc" if arguments[0] in ("curve", "simulate") else "result")
     done = call(*arguments, target)
     assert done.status == 2
-    assert done.stderr == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder\n"
+    assert (
+        done.stderr
+        == f"saddleforge: cannot write {target}: {tmp_path / 'file'} is a file, not a folder; give another path\n"
+    )
 
 
 def test_a_cache_folder_that_is_a_file_is_2_and_names_the_variable(call, monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ SOLVE_KEYS = {
     "errors", "error_kind", "integrator", "stability",
 }  # fmt: skip
 STABILITY_KEYS = {
-    "longitudinal", "replicon", "bistable_share", "jump_weight", "self_overlap_loss", "replica_symmetry", "verdict",
+    "longitudinal", "replicon", "bistable_fraction", "jump_weight", "self_overlap_loss", "replica_symmetry", "verdict",
 }  # fmt: skip
 THRESHOLD_KEYS = {
     "model", "version", "digest", "kind", "parameter", "value", "error", "error_kind", "status", "branches",

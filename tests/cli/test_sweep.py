@@ -85,7 +85,7 @@ def test_a_scheduler_that_is_not_there_is_said(call, tmp_path):
     """Nor can be: its address has no port."""
     pytest.importorskip("distributed")
     refused = call("sweep", *ONE[:3], *GRID, "--scheduler", "tcp://127.0.0.1")
-    assert refused.status == 2 and "no scheduler of Dask answers at tcp://127.0.0.1" in refused.sentence
+    assert refused.status == 2 and "no Dask scheduler answers at tcp://127.0.0.1" in refused.sentence
 
 
 def test_a_file_of_something_else_is_spared(call, tmp_path):

@@ -13,7 +13,11 @@ from saddleforge.derive.calculus.functions import SoftmaxEntry
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.replicas.algebra.objects import n
 from saddleforge.derive.replicas.bayes_optimal import Z_out, Z_row, bayes_optimal_derivation
-from saddleforge.derive.theory.bayes import gaussian_field_weight, gaussian_log_integral, teacher_row_integral
+from saddleforge.derive.theory.bayes import (
+    gaussian_component_of_teacher_row,
+    gaussian_field_weight,
+    gaussian_log_integral,
+)
 from saddleforge.problems.model_file import execute_model_file
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -74,7 +78,7 @@ def test_a_quartic_exponent_is_refused():
 
 
 def test_posterior_means_are_gradients():
-    row, gaussian = teacher_row_integral(2), gaussian_field_weight(2, 1)
+    row, gaussian = gaussian_component_of_teacher_row(2), gaussian_field_weight(2, 1)
     assert list(row.moment) == [sp.diff(row.log_integral, b) for b in row.b]
     step = gaussian.Y - gaussian.omega
     precision = sp.diag(*gaussian.precision)
@@ -108,12 +112,12 @@ def test_the_jacobian_is_that_of_the_change_of_coordinates():
     [
         ({"observed": {"y": "negative"}}, "domain 'negative'; allowed are 'real', 'positive', 'angle' or a tuple of"),
         ({"fields": lambda sign: sign}, "contain 0 continuous coordinates"),
-        ({"fields": lambda y, sign: [[y, sign]]}, r"fields has shape \(1, 2\); \(1, 1\) is expected"),
+        ({"fields": lambda y, sign: [[y, sign]]}, r"fields returns shape \(1, 2\); .* = \(1, 1\) is expected"),
         ({"fields": lambda y, sign: sign * y + sp.Symbol("z")}, "uses z, which is not a field"),
         ({"observed": {"y": "positive", "x": "real"}}, "nothing depends on the observed coordinate 'x'|hold 1"),
         ({"fields": lambda y, sign: y**0 * sp.Integer(1)}, "contain 0 continuous"),
         ({"read": lambda Y: [2 * Y[0]]}, "does not return the coordinate 'y'"),
-        ({"read": lambda Y: [Y[0], Y[0]]}, "read returns 2 values; 1 are expected"),
+        ({"read": lambda Y: [Y[0], Y[0]]}, "read returns 2 values; one for each of the 1 observed"),
         ({"observed": {}, "hidden": {"y": "real", "sign": (1,)}}, "must declare at least one observed coordinate"),
     ],
 )
@@ -186,5 +190,5 @@ def test_the_jacobian_of_layers_is_that_of_differences(name):
     assert jacobian(*numbers, *rest) == pytest.approx(expected, abs=1e-7)
     assert (
         at.output.has_affine_observations
-        and min(place for place in at.output.hidden_coordinate_field_indices[:-1]) >= 0
+        and min(place for place in at.output.field_indices_of_hidden_coordinates[:-1]) >= 0
     )

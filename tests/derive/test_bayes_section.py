@@ -10,7 +10,7 @@ import sympy as sp
 import saddleforge as sf
 from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.report import compose
-from saddleforge.derive.report.blocks import Relation, Report, Section, TextWithSymbols, WithoutIndices
+from saddleforge.derive.report.blocks import Relation, Report, Section, TextWithSymbols, UnindexedExpression
 from saddleforge.derive.report.latex import render_report_as_latex
 from saddleforge.derive.report.own_symbols import model_symbols
 from saddleforge.derive.report.sections.bayes import TITLE, bayes_sections
@@ -77,7 +77,7 @@ def test_every_symbol_is_said_in_its_section_or_before(name):
         held = set()
         for item in section.items:
             if isinstance(item, TextWithSymbols):
-                given = [a.expression if isinstance(a, WithoutIndices) else a for a in item.objects]
+                given = [a.expression if isinstance(a, UnindexedExpression) else a for a in item.objects]
                 said |= names(*[a for a in given if isinstance(a, sp.Basic)])
             elif isinstance(item, Relation):
                 said |= names(item.left)

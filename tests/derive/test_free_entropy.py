@@ -76,8 +76,8 @@ def test_derivatives_of_the_component_form_agree_with_the_equations(structure, n
     )
     parts = [a for a in phi.expression.atoms(Average) if a.kind in (CONTEXTS, COORDINATE)]
     l, k = contexts[-1]
-    for variable in (*p.overlaps, *p.conjugates):
-        known = {z: array[f"{z.name}_{l}{k}"] for z in (*p.overlaps, *p.conjugates)}
+    for variable in (*p.overlaps, *p.conjugate_order_parameters):
+        known = {z: array[f"{z.name}_{l}{k}"] for z in (*p.overlaps, *p.conjugate_order_parameters)}
         known |= {p.G: G, p.Q: Q, p.B: B, p.Lambda: array["Lambda"], p.pi: array["pi"]}
         known |= {p.gamma: float(values[f"gamma_{l}{k}"]), p.tau: float(values[f"tau_{l}{k}"])}
         by_matrices = np.zeros([int(n) for n in variable.shape])
@@ -104,5 +104,5 @@ def test_every_context_has_its_own_matrices_and_the_channel_appears_once():
 
 
 def test_a_free_entropy_knows_the_sizes_it_was_built_for():
-    with pytest.raises(ValueError, match="derived for s, t = 1, 1"):
+    with pytest.raises(ValueError, match="derived for s = 1 and t = 1"):
         free_entropy(1, 1).free_entropy_in_components(Structure(2, 2, 1))

@@ -13,7 +13,7 @@ import pytest
 import sympy as sp
 
 from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
-from saddleforge.derive.emit.kernel import as_kernel
+from saddleforge.derive.emit.kernel import make_kernel
 from saddleforge.derive.emit.printers.interval import kernel_body_lines
 from saddleforge.derive.emit.writer import _jinja_environment
 
@@ -201,7 +201,7 @@ def test_printed_kernels_enclose_the_expression(expression, intervals):
     x = sp.Symbol("x", real=True)
     names = {"x": x, "Sigmoid": Sigmoid, "Softplus": Softplus, "SoftmaxEntry": SoftmaxEntry}
     truth = sp.sympify(expression, locals=names)
-    kernel = as_kernel({"value": truth})
+    kernel = make_kernel({"value": truth})
     space: dict[str, Any] = {"intervals": intervals}
     exec("def run(x):\n    " + "\n    ".join(kernel_body_lines(kernel)) + "\n    return value\n", space)
     generator = random.Random(expression)

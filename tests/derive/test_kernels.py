@@ -10,7 +10,7 @@ import sympy as sp
 from saddleforge.derive.authoring.language import half_square, sigmoid, softmax, softplus
 from saddleforge.derive.calculus.chain import chain_rule_derivatives, two_entry_softmax_to_sigmoid
 from saddleforge.derive.calculus.functions import Sigmoid, SoftmaxEntry, Softplus
-from saddleforge.derive.emit.kernel import Kernel, as_kernel, split_kernel_by_inputs
+from saddleforge.derive.emit.kernel import Kernel, make_kernel, split_kernel_by_inputs
 from saddleforge.derive.emit.printers import mpmath as mpmath_printer
 from saddleforge.derive.emit.printers import numba as numba_printer
 
@@ -64,7 +64,7 @@ def staged_kernel(loss: sp.Expr) -> Kernel:
     outputs = {"value": stages.value}
     outputs |= {f"d_{i}": e for i, e in enumerate(stages.gradient)}
     outputs |= {f"h_{i}_{j}": e for (i, j), e in stages.hessian.items()}
-    return as_kernel(outputs, stages.definitions)
+    return make_kernel(outputs, stages.definitions)
 
 
 def plain_derivatives(loss: sp.Expr) -> dict[str, sp.Expr]:
@@ -101,7 +101,7 @@ def test_staged_derivatives_are_the_derivatives(name):
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_frozen_loss_keeps_its_value(name):
-    kernel = as_kernel({"value": LOSSES[name]})
+    kernel = make_kernel({"value": LOSSES[name]})
     for point in POINTS:
         expected = LOSSES[name].subs(exact_point(point)).evalf(25)
         assert close(by_mpmath(kernel, point)["value"], expected)
@@ -120,7 +120,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_of_the_language_survives_freezing(name):
-    kernel = as_kernel({"value": FUNCTIONS[name]})
+    kernel = make_kernel({"value": FUNCTIONS[name]})
     for point in POINTS:
         expected = FUNCTIONS[name].subs(exact_point(point)).evalf(25)
         assert close(by_mpmath(kernel, point)["value"], expected)
@@ -128,7 +128,7 @@ def test_every_function_of_the_language_survives_freezing(name):
 
 def test_an_unknown_function_is_refused_by_name():
     with pytest.raises(TypeError, match="no code can be generated for the function besselj"):
-        as_kernel({"value": sp.besselj(0, x[0])})
+        make_kernel({"value": sp.besselj(0, x[0])})
 
 
 @pytest.mark.parametrize("name", ["softmax rows of two as sigmoids", "softmax rows of three", "softplus", "polynomial"])
@@ -170,7 +170,7 @@ def run_printed(kernel: Kernel, point: dict[sp.Symbol, float]) -> dict[str, floa
 
 @pytest.mark.parametrize("name", [*LOSSES, *FUNCTIONS])
 def test_printed_code_agrees_with_high_precision(name):
-    kernel = staged_kernel(LOSSES[name]) if name in LOSSES else as_kernel({"value": FUNCTIONS[name]})
+    kernel = staged_kernel(LOSSES[name]) if name in LOSSES else make_kernel({"value": FUNCTIONS[name]})
     for point in POINTS:
         exact = by_mpmath(kernel, point)
         for key, value in run_printed(kernel, point).items():
@@ -180,5 +180,5 @@ def test_printed_code_agrees_with_high_precision(name):
 def test_freezing_is_deterministic_and_counts_operations():
     loss = LOSSES["softmax rows of three"]
     assert staged_kernel(loss) == staged_kernel(loss)
-    assert as_kernel({"value": x[0] * x[1] + 2}).operation_count == 2
-    assert as_kernel({"value": x[0] * x[1] + 2}).input_names == {"x0", "x1"}
+    assert make_kernel({"value": x[0] * x[1] + 2}).operation_count == 2
+    assert make_kernel({"value": x[0] * x[1] + 2}).input_names == {"x0", "x1"}

@@ -15,7 +15,7 @@ from saddleforge.derive.theory.kinks import (
     loss_kinks,
     metric_kinks,
 )
-from saddleforge.derive.theory.reduced import reduced_loss
+from saddleforge.derive.theory.reduced import reduce_model_for_loss
 
 
 def shown(expressions):
@@ -159,7 +159,7 @@ def test_a_corner_is_found_whichever_of_labels_noise_and_parameters_chooses_it(l
 
     for at in (by_labels.at(), by_noise.at(), by_parameter.at()):
         assert describe_gradient_jump(at).startswith("the slope of the loss in x_0_0 jumps where")
-    assert describe_gradient_jump(reduced_loss(by_labels.at()) or by_labels.at())
+    assert describe_gradient_jump(reduce_model_for_loss(by_labels.at()) or by_labels.at())
 
 
 def test_a_slope_that_no_label_makes_jump_is_none():

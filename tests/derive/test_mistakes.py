@@ -60,7 +60,7 @@ BY_X = lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0]))  # noqa: E731
 REFUSED = {
     "noise not taken": ({"noise": {"u": sf.GaussianNoise(1)}}, LEAST_SQUARES, "nothing depends on the noise 'u'"),
     "random loss": ({}, lambda X, Y: LEAST_SQUARES(X, Y - sp.ones(1) * np.random.rand()), "drew random numbers"),
-    "start with a comma": ({"starts": {"a, b": sf.Start()}}, LEAST_SQUARES, "start's name 'a, b' is not allowed"),
+    "start with a comma": ({"starts": {"a, b": sf.Start()}}, LEAST_SQUARES, "name 'a, b' of a start is not allowed"),
     "label of no cluster": ({}, lambda X, Y, k: sf.softplus(-k[0] * X[0]), "label k of the only cluster is 0"),
     "too few losses": (
         {"clusters": 3, "law": sf.clustered_tokens},
@@ -81,7 +81,7 @@ REFUSED = {
     "means of a row": (
         {"law": lambda structure: sf.Tokens(weights=[1], covariance=[[1]], means=[1, 2], teacher=[[1]])},
         LEAST_SQUARES,
-        r"law\.means has shape \(2,\), expected .*products of the means of each two contexts",
+        r"law\.means has shape \(2,\), expected .*products of the means of any two contexts",
     ),
     "labels of all tokens": (
         {"clusters": 2, "law": sf.clustered_tokens},
@@ -108,7 +108,7 @@ REFUSED = {
     "a probability above one": (
         {"noise": {"u": sf.DiscreteNoise((1, -1), (1.2, -0.2))}},
         lambda X, Y, u: (u - X[0]) ** 2,
-        r"noise u: 6/5 is no probability, which is in \[0, 1\]",
+        r"noise u: the probability 6/5 is not in \[0, 1\]",
     ),
     "one probability": (
         {"noise": {"u": sf.DiscreteNoise((1, -1), "flip")}},
@@ -125,16 +125,16 @@ REFUSED = {
     "two variances": (
         {"noise": {"u": sf.GaussianNoise([1, 2])}},
         lambda X, Y, u: (u - X[0]) ** 2,
-        "each of several noises",
+        "declare several noises",
     ),
     "one value": (
         {"noise": {"u": sf.DiscreteNoise(1, -1)}},
         lambda X, Y, u: (u - X[0]) ** 2,
-        "not -1; declare each of several",
+        "not -1; declare several",
     ),
-    "strength by name": ({"regulariser": sf.Ridge("a")}, LEAST_SQUARES, r"'lambda' is \('a',\): a finite real number"),
+    "strength by name": ({"regulariser": sf.Ridge("a")}, LEAST_SQUARES, r"'lambda' is \('a',\), but must be a"),
     "start by name": ({"starts": {"a": sf.Start(teacher="b")}}, LEAST_SQUARES, "start 'a': teacher of a start is 'b'"),
-    "infinite default": ({}, lambda X, Y, *, c=np.inf: c * X[0] ** 2, "default of the parameter 'c' is inf: a finite"),
+    "infinite default": ({}, lambda X, Y, *, c=np.inf: c * X[0] ** 2, "default of the parameter 'c' is inf, but must"),
 }
 
 

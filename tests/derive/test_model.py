@@ -180,7 +180,7 @@ def test_the_products_of_vectors_are_those_of_explicit_vectors():
         "encodings_taught": [e * w.T for e, w in zip(p, pi, strict=True)],
     }
     weights = [sp.Rational(1, 3), sp.Rational(2, 3)]
-    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).exact_law_arrays()
+    arrays = Tokens(weights, [[1] * 4] * 2, labels=["1/4"] * 4, **products).exact_arrays_of_law()
     for a in range(2):
         tau = mu[a] + sp.Matrix([p[a][l, :] for l in (0, 0, 1, 1)])
         z = tau.col_join(pi[a])
@@ -306,7 +306,7 @@ def test_an_error_names_the_model():
 def test_sizes_are_fixed_or_bounded():
     made = model(tokens=structural(2, low=2, high=4), law=isotropic_tokens)(lambda X, Y: half_square(X[0, 0] - Y[1, 0]))
     assert made.structure(tokens=3) == Structure(3, 1, 1, 1)
-    with fault(r"student_rank of model lambda is fixed at 1, got 2"):
+    with fault(r"student_rank of model lambda is fixed at 1; it cannot be set to 2"):
         made.structure(student_rank=2)
     for size in (1, 5, 2.5):
         with fault(rf"tokens = {re.escape(repr(size))}: model lambda allows whole numbers in \[2, 4\]"):
@@ -430,8 +430,8 @@ def test_expressions_with_complex_values_are_refused_with_the_point(fields, loss
     ("function", "sizes", "message"),
     [
         (lambda w: sp.Piecewise((0, sp.Abs(w[0]) < 1), (sp.oo, True)), {}, r"contains infinity; write sf\.box\(w\[0\]"),
-        (lambda w: 2 * box(w[0], -1, 1), {}, "one sf.box.* is expected, added to the rest"),
-        (lambda w: box(w[0], -1, 1) + box(w[0], 0, 2), {}, "one sf.box.* is expected, added to the rest"),
+        (lambda w: 2 * box(w[0], -1, 1), {}, "use sf.box.* at most once"),
+        (lambda w: box(w[0], -1, 1) + box(w[0], 0, 2), {}, "use sf.box.* at most once"),
         (lambda w: box(2 * w[0], -1, 1), {}, r"must restrict w\[0\]"),
         (lambda w: box(w[0], -1, 1), {"student": 2}, "the only column of W"),
     ],

@@ -17,8 +17,8 @@ from saddleforge.derive.emit.kernel import (
     ArrayEntryName,
     Kernel,
     array_entries,
-    as_kernel,
     definition_location,
+    make_kernel,
     model_function_location,
     upper_triangle_entries,
 )
@@ -33,20 +33,20 @@ x = sp.symbols("x0:2", real=True)
 def test_a_name_of_an_entry_knows_the_array_and_the_place():
     entry = ArrayEntryName("V_hat", 1, 0)
     assert (entry, entry.array, entry.place, entry.subscript) == ("V_hat_1_0", "V_hat", (1, 0), "1, 0")
-    assert entry.same_entry_of_array("d_V_hat") == "d_V_hat_1_0"
+    assert entry.matching_entry("d_V_hat") == "d_V_hat_1_0"
     assert entry.symbol == sp.Symbol("V_hat_1_0", real=True)
     assert array_entries("q", 2, 1) == ["q_0_0", "q_1_0"]
     assert upper_triangle_entries("p", 1, 2) == ["p_0_0_0", "p_0_0_1", "p_0_1_1"]
-    kernel = as_kernel({ArrayEntryName("d", 2): x[0] ** 2})
+    kernel = make_kernel({ArrayEntryName("d", 2): x[0] ** 2})
     assert [name.place for name, _ in kernel.results] == [(2,)]
 
 
 def test_every_statement_stands_once_before_the_first_result_that_needs_it():
-    kernel = nodes.critical_point_score_kernel(Structure(2, 2, 1, 1))
-    printed = [statement for statements, _, _ in kernel.results_with_statements for statement in statements]
+    kernel = nodes.critical_weight_derivatives_kernel(Structure(2, 2, 1, 1))
+    printed = [statement for statements, _, _ in kernel.results_with_needed_statements for statement in statements]
     assert sorted(printed, key=kernel.statements.index) == list(kernel.statements)
     assert len(set(printed)) == len(printed)
-    assert [name for _, name, _ in kernel.results_with_statements] == [name for name, _ in kernel.results]
+    assert [name for _, name, _ in kernel.results_with_needed_statements] == [name for name, _ in kernel.results]
 
 
 def test_printed_code_says_who_built_it_and_what_is_built():
@@ -55,8 +55,8 @@ def test_printed_code_says_who_built_it_and_what_is_built():
         numba_printer.kernel_body_lines(kernel)[0]
         == "# derive/emit/sources/nodes.py:conditional_field_mean_kernel, docs/theory.md (3.14)"
     )
-    assert as_kernel({"value": x[0]}).builder == ""
-    shared = as_kernel(
+    assert make_kernel({"value": x[0]}).builder == ""
+    shared = make_kernel(
         {"first": sp.exp(x[0]), "second": sp.exp(x[0]) * x[1], "third": sp.exp(x[1]) + sp.sin(sp.exp(x[1]))}
     )
     assert numba_printer.kernel_body_lines(shared) == [
@@ -73,8 +73,8 @@ def test_printed_code_says_who_built_it_and_what_is_built():
 def test_a_stamp_names_formulas_where_they_are_and_a_users_model_by_its_name():
     assert definition_location(chain_rule_derivatives) == "derive/calculus/chain.py:chain_rule_derivatives"
     assert (
-        definition_location(OrderParameterSymbols.composites)
-        == "derive/calculus/averages.py:OrderParameterSymbols.composites"
+        definition_location(OrderParameterSymbols.effective_prior_parameters)
+        == "derive/calculus/averages.py:OrderParameterSymbols.effective_prior_parameters"
     )
     assert definition_location(saddle_point) == "derive/theory/saddle_point.py:saddle_point"  # cached
     hinge = catalogue_model("hinge")
@@ -85,7 +85,7 @@ def test_a_stamp_names_formulas_where_they_are_and_a_users_model_by_its_name():
         return sf.half_square(Y[0, 0] - X[0, 0])
 
     assert model_function_location(mine.at()) == "model mine"
-    kernel = as_kernel(
+    kernel = make_kernel(
         {"value": x[0]}, formulas=[chain_rule_derivatives, mine.loss, model_function_location(mine.at())]
     )
     assert kernel.formulas == ("derive/calculus/chain.py:chain_rule_derivatives", "model mine")
@@ -95,7 +95,7 @@ def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
     """The temporary, used twice, is the definition s0; another definition of the same value keeps a name of its own."""
     shared = x[0] * x[1]
     s0, s1 = sp.symbols("s0 s1", real=True)
-    kernel = as_kernel({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
+    kernel = make_kernel({"value": s0 + s1 + sp.exp(shared)}, {"s0": shared, "s1": shared})
     assert numba_printer.kernel_body_lines(kernel) == [
         "# -> value",
         "s0 = x0 * x1",
@@ -108,7 +108,7 @@ def test_a_definition_gives_its_name_to_the_temporary_that_it_is():
 def test_scores_are_the_derivatives_of_the_weight(structure):
     """Of N(omega; m + b (Y - m*), C) det(1 + V H) at omega = X + V grad loss, by differences at 40 digits."""
     L, s = structure.tokens, structure.student_rank
-    columns = nodes.field_law_entries(structure)
+    columns = nodes.parameters_of_field_law(structure)
 
     def point(moved: str = "", by: float = 0) -> dict[str, mp.mpf]:
         value = {name: mp.mpf(n % 7 - 3) / 10 + mp.mpf(n) / 90 for n, name in enumerate(columns)}
@@ -118,7 +118,7 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
             value[name] = mp.mpf(n % 5 - 2) / 7 + mp.mpf(1) / 9
         for i in range(L * s):
             value |= {ArrayEntryName("h", i, j): mp.mpf((i + 2 * j) % 4) / 6 + (i == j) for j in range(i, L * s)}
-        value |= {name.same_entry_of_array("v"): value[name] for name in columns if name.array == "V"}
+        value |= {name.matching_entry("v"): value[name] for name in columns if name.array == "V"}
         norm = mp.mpf(1)
         for l in range(L):
             C = mp.matrix(s, s)
@@ -139,7 +139,7 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
         return value | {"norm": norm, "copies": mp.mpf(3), "density": mp.mpf(0)}
 
     polynomial = nodes.response_determinant(structure)
-    slopes = {v.same_entry_of_array("det"): sp.diff(polynomial, v.symbol) for v in upper_triangle_entries("v", L, s)}
+    slopes = {v.matching_entry("det"): sp.diff(polynomial, v.symbol) for v in upper_triangle_entries("v", L, s)}
     kernels = [
         make(structure)
         for make in (
@@ -148,7 +148,7 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
             nodes.gaussian_exponent_gradient_kernel,
         )
     ]
-    kernels += [as_kernel({"determinant": polynomial, **slopes}), nodes.critical_point_weight_kernel()]
+    kernels += [make_kernel({"determinant": polynomial, **slopes}), nodes.critical_point_weight_kernel()]
 
     def evaluated(value: dict[str, mp.mpf]) -> dict[str, mp.mpf]:
         for kernel in kernels:
@@ -157,7 +157,7 @@ def test_scores_are_the_derivatives_of_the_weight(structure):
 
     with mp.workdps(40):
         step = mp.mpf(10) ** -12
-        kernel = nodes.critical_point_score_kernel(structure)
+        kernel = nodes.critical_weight_derivatives_kernel(structure)
         plain = Kernel(kernel.statements, tuple((f"s{n}", node) for n, (_, node) in enumerate(kernel.results)))
         scores = mpmath_printer.evaluate_kernel(plain, evaluated(point()))
         for n, name in enumerate(columns):
@@ -236,7 +236,7 @@ def test_the_field_answers_by_the_spread_of_the_boltzmann_law(tokens, student):
 
 @cache
 def step_kernel() -> Kernel:
-    return nodes.lower_minimum_step_kernels(Structure(1, 1, 1))["share"]
+    return nodes.kernels_selecting_lower_minimum(Structure(1, 1, 1))["share"]
 
 
 def step_between_minima(difference: float, width: float) -> tuple[float, float]:
@@ -264,7 +264,7 @@ def test_the_step_is_as_wide_as_blurs_in_x_are_in_the_difference(tokens, student
     names = upper_named("h", hessian) | blocks_named("v", blocks)
     names |= dict(zip(array_entries("jump", tokens, student), jump, strict=True))
     names |= dict(zip(array_entries("blur", size), blur, strict=True))
-    width = run(nodes.lower_minimum_step_kernels(Structure(tokens, student, 1))["width"], names)["width"]
+    width = run(nodes.kernels_selecting_lower_minimum(Structure(tokens, student, 1))["width"], names)["width"]
     assert width == pytest.approx(np.linalg.norm(jump @ (np.eye(size) + V @ hessian) * blur), rel=1e-11)
 
 

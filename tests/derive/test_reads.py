@@ -60,7 +60,7 @@ def two_clusters(structure):
 def combinations(found, number=0):
     """The rows of an assignment as expressions."""
     case = found.assignments[number]
-    return [sp.expand(e) for e in case.rows * sp.Matrix(found.variables)]
+    return [sp.expand(e) for e in case.coefficients * sp.Matrix(found.variables)]
 
 
 def symbols(text):
@@ -79,14 +79,16 @@ def agree(at, found, integrand, points=6, seed=0):
             values |= {
                 token_variance_symbol(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)
             }
-            values |= {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.solution_symbols}
+            values |= {s: sp.Float(generator.uniform(0.2, 0.9)) for s in at.symbols_of_order_parameters}
             values |= {
                 u: generator.choice(law.values)
                 for u, law in at.noise.values()
                 if isinstance(law, sf.DiscreteNoise) and u not in found.drawn
             }
-            read = case.rows.xreplace(values) * sp.Matrix([fields[v] for v in found.variables])
-            combined = dict(zip([*case.z, *case.y], [e.evalf() for e in read], strict=True))
+            read = case.coefficients.xreplace(values) * sp.Matrix([fields[v] for v in found.variables])
+            combined = dict(
+                zip([*case.student_combinations, *case.teacher_combinations], [e.evalf() for e in read], strict=True)
+            )
             direct = integrand.subs(given).xreplace(fields | values).evalf()
             written = case.loss.xreplace(combined | values).evalf()
             assert abs(direct - written) < 1e-9 * (1 + abs(direct))
@@ -98,9 +100,11 @@ def test_active_subspaces_of_catalogue_models_have_known_dimensions(name, struct
     for found, known in zip(
         (active_subspace(at), metric_active_subspace(at)), CATALOGUE[name, structure.folder_name], strict=True
     ):
-        assert all((found.dimension, len(case.z), case.by_sign) == known for case in found.assignments)
+        assert all(
+            (found.full_dimension, len(case.student_combinations), case.by_sign) == known for case in found.assignments
+        )
         before, students, signs = known
-        assert found.is_reduced == (students + len(signs) < before or SIGN in signs)
+        assert found.has_lower_dimension == (students + len(signs) < before or SIGN in signs)
         assert found.active_dimension == students + signs.count(WHOLE)
 
 
@@ -125,7 +129,7 @@ def test_pooled_tokens_are_one_field():
     found = active_subspace(made(pooled, tokens=3, noise={"u": sf.GaussianNoise(1)}))
     x, y = symbols("x_0_0 x_1_0 x_2_0"), symbols("y_0_0 y_1_0 y_2_0 u_u")
     assert combinations(found) == [sum(x), sum(y[:3]) + 3 * y[3]]
-    assert (found.dimension, found.active_dimension) == (7, 1)
+    assert (found.full_dimension, found.active_dimension) == (7, 1)
     assert sp.Matrix([[1, 1, 1]]) == found.assignments[0].A
     assert sp.Matrix([[3]]) == found.assignments[0].H and found.assignments[0].by_sign == (True,)
 
@@ -155,7 +159,7 @@ def test_each_group_reads_its_own_teacher():
     found = active_subspace(made(groups, teacher=2, clusters=2, law=two_clusters))
     assert [combinations(found, n) for n in (0, 1)] == [symbols("x_0_0 y_0_0"), symbols("x_0_0 y_0_1")]
     assert [case.by_sign for case in found.assignments] == [(True,), (True,)]
-    assert (found.dimension, found.active_dimension) == (3, 1)
+    assert (found.full_dimension, found.active_dimension) == (3, 1)
 
 
 def test_outliers_leave_one_dimension_for_each_value_of_their_label():
@@ -199,7 +203,7 @@ def test_trained_numbers_and_overlaps_are_in_no_combination():
 
     at = made(loss, tokens=2)
     found = active_subspace(at)
-    assert not found.assignments[0].rows.free_symbols
+    assert not found.assignments[0].coefficients.free_symbols
     x, other, y, last = symbols("x_0_0 x_1_0 y_0_0 y_1_0")
     assert set(combinations(found)) == {x, other, y, last}
     agree(at, found, at.loss)
@@ -211,7 +215,7 @@ def test_a_common_shift_of_scores_is_not_read():
 
     at = made(loss, student=3, noise={"u": sf.GaussianNoise(1)})
     found = active_subspace(at)
-    assert (found.dimension, found.active_dimension, len(found.assignments[0].y)) == (5, 2, 0)
+    assert (found.full_dimension, found.active_dimension, len(found.assignments[0].teacher_combinations)) == (5, 2, 0)
     agree(at, found, at.loss)
 
 
@@ -232,7 +236,7 @@ def test_combinations_are_found_in_expressions_that_hide_them(hidden):
 
     at = made(loss, tokens=2)
     found = active_subspace(at)
-    assert (len(found.assignments[0].z), len(found.assignments[0].y)) == (1, 1)
+    assert (len(found.assignments[0].student_combinations), len(found.assignments[0].teacher_combinations)) == (1, 1)
     agree(at, found, at.loss)
 
 
@@ -253,7 +257,7 @@ def test_fields_in_a_law_of_labels_belong_to_the_active_subspace():
     x, y, other = symbols("x_0_0 y_0_0 y_0_1")
     assert combinations(found) == [x, y - other]
     (case,) = found.assignments
-    assert case.probabilities[0] == sf.sigmoid(case.y[0]) and case.by_sign == (False,)
+    assert case.probabilities[0] == sf.sigmoid(case.teacher_combinations[0]) and case.by_sign == (False,)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +279,7 @@ def test_fields_in_a_law_of_labels_belong_to_the_active_subspace():
 def test_a_field_that_is_read_by_its_sign(labelled, known):
     at = made(lambda X, Y: labelled(X[0, 0], Y[0, 0]), name="labelled")
     found = active_subspace(at)
-    assert found.assignments[0].by_sign == (known,) and found.is_reduced == known
+    assert found.assignments[0].by_sign == (known,) and found.has_lower_dimension == known
     agree(at, found, at.loss)
 
 
@@ -285,8 +289,8 @@ def test_a_loss_is_chosen_by_the_value_of_a_noise_as_by_a_label():
 
     shares = (sp.Rational(1, 3), sp.Rational(2, 3))
     found = active_subspace(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}), drawn=True)
-    assert found.assignments[0].loss == sp.Max(0, 1 - found.assignments[0].z[0])
-    assert len(found.assignments[1].z) == 1 and len(found.assignments[1].y) == 1
+    assert found.assignments[0].loss == sp.Max(0, 1 - found.assignments[0].student_combinations[0])
+    assert len(found.assignments[1].student_combinations) == 1 and len(found.assignments[1].teacher_combinations) == 1
     active_subspace(made(chosen, noise={"s": sf.DiscreteNoise((0, 1), shares)}))
 
 
@@ -319,8 +323,13 @@ def test_integer_combinations_are_found_back(rows, functions, multiplied):
     noise = {"u": sf.GaussianNoise(1)}
     found = active_subspace(made(loss, tokens=2, noise=noise, metric=lambda h, Y, u: u * h[0]))
     written, (case,) = sp.Matrix(rows), found.assignments
-    assert case.rows.rank() == case.rows.rows == written.rank() == written.col_join(sp.Matrix(case.rows)).rank()
-    assert case.A.rank() == len(case.z) == written[:, :2].rank()
+    assert (
+        case.coefficients.rank()
+        == case.coefficients.rows
+        == written.rank()
+        == written.col_join(sp.Matrix(case.coefficients)).rank()
+    )
+    assert case.A.rank() == len(case.student_combinations) == written[:, :2].rank()
 
 
 def test_a_function_without_a_derivative_is_read_as_it_is_written():

@@ -11,7 +11,7 @@ from saddleforge.derive.authoring.parameters import Structure
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model, structures_with_shipped_solver
 from saddleforge.derive.emit.sources.channel import channel_constant_names
 from saddleforge.derive.errors import ModelError
-from saddleforge.derive.theory.reduced import reduced_loss, reduced_metric
+from saddleforge.derive.theory.reduced import reduce_model_for_loss, reduce_model_for_metric
 
 LOSSES = {
     "elastic_net_regression": "l1_s1_t0_k1",
@@ -37,14 +37,17 @@ def assert_the_same(at, reduced, integrand, seed=3):
     whole = {"loss": at.loss, "metric": at.metric}[integrand]
     for number, case in enumerate(reduced.cases):
         for _ in range(4):
-            known = {s: sp.Float(generator.uniform(0.2, 0.9)) for s in (*at.parameter_symbols(), *at.solution_symbols)}
+            known = {
+                s: sp.Float(generator.uniform(0.2, 0.9))
+                for s in (*at.parameter_symbols(), *at.symbols_of_order_parameters)
+            }
             known |= {token_variance_symbol(l): sp.Float(generator.uniform(0.5, 2)) for l in range(at.structure.tokens)}
             known |= dict(zip(at.labels, map(sp.Integer, case.labels), strict=True))
             held = [u for u, law in at.noise.values() if isinstance(law, sf.DiscreteNoise)]
             noise = dict(zip(held, case.noise, strict=True)) if case.noise else {u: sp.Integer(1) for u in held}
             gaussian = [u for u, law in at.noise.values() if isinstance(law, sf.GaussianNoise)]
             fields = {v: sp.Float(generator.gauss(0, 1.5)) for v in (*at.X, *at.Y, *gaussian)}
-            combined = case.rows.subs(known) * sp.Matrix([fields[v] for v in (*at.X, *at.Y, *gaussian)])
+            combined = case.coefficients.subs(known) * sp.Matrix([fields[v] for v in (*at.X, *at.Y, *gaussian)])
             there = dict(zip([*reduced.X, *reduced.Y], combined, strict=True))
             one = whole.subs(known | noise | fields).evalf()
             other = expression.subs(known | noise | {reduced.labels[0]: sp.Integer(number)} | there).evalf()
@@ -54,7 +57,7 @@ def assert_the_same(at, reduced, integrand, seed=3):
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_which_models_of_the_catalogue_are_averaged_over_fewer_fields(name):
     at = catalogue_model(name).at()
-    reduced = reduced_loss(at)
+    reduced = reduce_model_for_loss(at)
     assert (reduced.structure.folder_name if reduced else None) == LOSSES.get(name)
     if reduced is not None:
         assert_the_same(at, reduced, "loss")
@@ -64,14 +67,14 @@ def test_all_structures_of_the_catalogue_have_their_test_error():
     for name in SHIPPED:
         for structure in structures_with_shipped_solver(name):
             at = catalogue_model(name).at(structure)
-            reduced = reduced_metric(at)
+            reduced = reduce_model_for_metric(at)
             if reduced is not None:
                 assert_the_same(at, reduced, "metric")
 
 
 def test_constants_are_those_of_the_model_and_the_case():
     at = catalogue_model("untied_attention").at()
-    reduced = reduced_loss(at)
+    reduced = reduce_model_for_loss(at)
     assert channel_constant_names(reduced) == (*channel_constant_names(at), "case")
 
 
@@ -87,7 +90,7 @@ def test_cases_that_read_less_have_single_fields_next_to_it():
 
     noise = {"unread": sf.GaussianNoise(1)}
     at = made(uneven, student=2, clusters=2, law=law, noise=noise, metric=lambda h, Y, unread: unread * h[0])
-    reduced = reduced_loss(at)
+    reduced = reduce_model_for_loss(at)
     assert reduced.structure == Structure(1, 2, 0, 2)
     assert [case.A.rank() for case in reduced.cases] == [2, 2]
     assert_the_same(at, reduced, "loss")
@@ -99,7 +102,7 @@ def test_noise_of_labels_that_combinations_hold_is_a_case_each():
 
     noise = {"g": sf.GaussianNoise(1), "v": sf.DiscreteNoise((1, 5), ("9/10", "1/10"))}
     at = made(outliers, noise=noise)
-    reduced = reduced_loss(at)
+    reduced = reduce_model_for_loss(at)
     assert reduced.structure == Structure(1, 1, 0, 2) and not reduced.noise
     assert [case.probabilities for case in reduced.cases] == [(sp.Rational(9, 10),), (sp.Rational(1, 10),)]
     assert_the_same(at, reduced, "loss")
@@ -116,7 +119,7 @@ def test_noise_whose_law_asks_for_the_teacher_keeps_it():
         return plus, 1 - plus
 
     at = made(sign, tokens=2, noise={"v": sf.DiscreteNoise((1, -1), law)})
-    reduced = reduced_loss(at)
+    reduced = reduce_model_for_loss(at)
     assert reduced.structure == Structure(1, 1, 1, 1)
     ((_, noise),) = reduced.noise.values()
     assert sp.simplify(sp.Add(*noise.probabilities)) == 1
@@ -131,9 +134,9 @@ def test_losses_that_hold_overlaps_and_declared_kinks_are_averaged_over_all_fiel
     def plain(X, Y):
         return (X[0, 0] - Y[0, 0]) ** 2
 
-    assert reduced_loss(made(holding)) is None
-    assert reduced_loss(made(plain)) is not None
-    assert reduced_loss(made(plain, loss_kinks=lambda X: X[0, 0])) is None
+    assert reduce_model_for_loss(made(holding)) is None
+    assert reduce_model_for_loss(made(plain)) is not None
+    assert reduce_model_for_loss(made(plain, loss_kinks=lambda X: X[0, 0])) is None
 
 
 def test_a_model_has_a_teacher_column_at_least():

@@ -297,16 +297,16 @@ def test_names_given_for_short_follow_a_new_name():
     [
         ({"theta": "M_0", "omega": "A"}, "A would stand for omega and for A; rename A, too"),
         ({"theta": "sigma"}, r"\\sigma would stand for theta and for sigma; rename sigma, too"),
-        ({"theta": "X"}, "X would stand for theta and keeps its meaning in every formula"),
+        ({"theta": "X"}, "X would stand for theta, but has a fixed meaning"),
         ({"theta": r"\mu"}, r"\\mu would stand for theta and for sample_index; rename sample_index, too"),
         ({"theta": r"\psi"}, r"\\psi would stand for theta and for psi; rename psi, too"),
         ({"sigma": r"\Omega"}, r"\\Omega would stand for sigma and for Omega; rename Omega, too"),
-        ({"theta": r"\rho"}, r"\\rho would stand for theta and keeps its meaning in every formula"),
+        ({"theta": r"\rho"}, r"\\rho would stand for theta, but has a fixed meaning"),
         ({"omega": r"\theta"}, r"\\theta would stand for omega and for theta; rename theta, too"),
         ({"omega": "a", "q": "a"}, "a would stand for omega and for q; rename q, too"),
         ({"omega": " "}, "the new symbol for omega is empty"),
         ({"theta": "a", "theory.theta": "b"}, "theory.theta is renamed twice"),
-        ({"thta": "a"}, "unknown symbol 'thta'; known are .*epsilon, .* and of the model .*omega"),
+        ({"thta": "a"}, "unknown symbol 'thta'; symbols of the theory are .*epsilon, .*, those of the model .*omega"),
     ],
 )
 def test_a_symbol_that_would_stand_for_two_things_is_refused(names, sentence):

@@ -5,9 +5,9 @@ import pytest
 import sympy as sp
 
 import saddleforge as sf
-from saddleforge.derive.emit.kernel import as_kernel
+from saddleforge.derive.emit.kernel import make_kernel
 from saddleforge.derive.emit.printers.arrays import ARRAYS
-from saddleforge.derive.theory.scales import metric_scales, teacher_scales
+from saddleforge.derive.theory.scales import length_scales_in_teacher_fields, length_scales_of_metric
 
 
 def default(X, Y):
@@ -37,7 +37,7 @@ def shown(expressions):
     ],
 )  # fmt: skip
 def test_nonlinear_arguments_of_a_metric_are_found(metric, arguments, bases, places):
-    found = metric_scales(sf.model(metric=metric)(default).at())
+    found = length_scales_of_metric(sf.model(metric=metric)(default).at())
     assert shown(found.arguments) == shown(arguments)
     assert shown(found.bases) == shown(bases)
     assert shown(found.places) == shown(places)
@@ -49,7 +49,7 @@ def test_those_of_the_teacher_hold_no_field_of_the_student_and_count_probabiliti
 
     share = sf.sigmoid(50 * (Y_ := sp.Symbol("y_0_0", real=True)))
     noise = {"v": sf.DiscreteNoise((0, 1), lambda Y: (1 - sf.sigmoid(50 * Y[0, 0]), sf.sigmoid(50 * Y[0, 0])))}
-    found = teacher_scales(sf.model(noise=noise)(loss).at())
+    found = length_scales_in_teacher_fields(sf.model(noise=noise)(loss).at())
     assert shown(found.arguments) == shown([share.args[0], Y_])
 
 
@@ -59,7 +59,7 @@ def test_functions_of_arrays_have_the_values_of_their_expressions():
         sp.Max(x, 1) + sp.Min(x, 0), sp.Abs(x) + sp.sign(x), sf.sigmoid(3 * x), sf.softplus(3 * x),
         sp.Piecewise((x, (x > 0) & (x < 1)), (x**2, True)), sf.softmax([[x, 2 * x, 1]])[1], sp.atan(x), sp.exp(-(x**2)),
     ]  # fmt: skip
-    kernel = as_kernel({f"value_{n}": e for n, e in enumerate(shapes)})
+    kernel = make_kernel({f"value_{n}": e for n, e in enumerate(shapes)})
     known = {"np": np, "x": np.linspace(-2.1, 2.3, 7)}
     exec("\n".join(ARRAYS.kernel_body_lines(kernel)), known)
     for n, e in enumerate(shapes):

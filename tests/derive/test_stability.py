@@ -14,14 +14,14 @@ from saddleforge.derive.theory.free_entropy import free_entropy
 from saddleforge.derive.theory.saddle_point import channel_averages, saddle_point
 from saddleforge.derive.theory.stability import (
     TOKENS,
-    covariance,
     extract_linear_coefficient,
     field_response,
-    longitudinal,
+    longitudinal_derivatives,
     matrix_differential,
-    prior_response,
-    replicon,
+    propagate_covariance,
     replicon_eigenvalue,
+    replicon_map,
+    response_of_weights_to_field,
 )
 
 
@@ -88,7 +88,7 @@ def test_field_response_in_closed_form():
 
 
 def test_the_derived_replicon_map_is_that_of_the_theory():
-    operator = replicon()
+    operator = replicon_map()
     p = operator.symbols
     response = Jacobian(p.g, p.omega)
     through_tokens = MatrixAverage(TOKENS, response * operator.D * response.T)
@@ -115,24 +115,24 @@ def test_the_replicon_eigenvalue_of_ridge_regression_has_its_closed_form():
 def test_covariance_wants_a_linear_map():
     p = free_entropy(2, 1).symbols
     law = {p.g: p.Q}
-    assert covariance(3 * p.V * p.g, law) == 9 * p.V * p.Q * p.V.T
+    assert propagate_covariance(3 * p.V * p.g, law) == 9 * p.V * p.Q * p.V.T
     with pytest.raises(TypeError, match="not a linear map"):
-        covariance(p.V * p.omega, law)
+        propagate_covariance(p.V * p.omega, law)
     with pytest.raises(TypeError, match="not linear"):
-        covariance(p.g * p.g.T * p.g, law)
+        propagate_covariance(p.g * p.g.T * p.g, law)
 
 
 def test_differential_says_what_it_cannot_do():
     p = free_entropy(2, 1).symbols
     with pytest.raises(TypeError, match="no rule"):
         matrix_differential(MatrixAverage(CHANNEL, p.g), {p.g: p.omega})
-    with pytest.raises(ValueError, match="not of the form"):
+    with pytest.raises(ValueError, match="not a matrix times"):
         extract_linear_coefficient(p.omega, p.omega * p.omega.T * p.g)
 
 
 def test_prior_response_is_the_resolvent():
     phi = free_entropy()
-    assert prior_response(phi) == (phi.symbols.Lambda + phi.symbols.G).inv()
+    assert response_of_weights_to_field(phi) == (phi.symbols.Lambda + phi.symbols.G).inv()
 
 
 # --- longitudinal -----------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_prior_response_is_the_resolvent():
 @cache
 def linearised():
     saddle = saddle_point(free_entropy(2, 1))
-    return saddle, longitudinal(saddle)
+    return saddle, longitudinal_derivatives(saddle)
 
 
 def symmetric(generator, size):
@@ -198,7 +198,7 @@ def test_the_linearised_conjugates_agree_with_differences(name, numeric):
 def test_the_linearised_averages_of_ridge_regression_have_their_closed_form(numeric):
     """L = 1, g = (Y - omega)/(1 + V): every average is known, and so is its change with V, m, q and theta."""
     saddle = saddle_point(free_entropy(1, 1))
-    operator = longitudinal(saddle)
+    operator = longitudinal_derivatives(saddle)
     p = saddle.symbols
     point = {p.q: 0.9, p.V: 0.7, p.m: 0.2, p.theta: 0.4, p.rho_star: 1.3, p.m_star: -0.5}
     change = {p.q: 0.3, p.V: -0.6, p.m: 0.8, p.theta: 0.5, p.rho_star: 0.0, p.m_star: 0.0}

@@ -24,7 +24,7 @@ from saddleforge.derive.calculus.functions import (
 )
 from saddleforge.derive.calculus.numeric import evaluate_expression_at
 from saddleforge.derive.calculus.stable_functions import rewrite_without_overflow
-from saddleforge.derive.emit.kernel import as_kernel
+from saddleforge.derive.emit.kernel import make_kernel
 from saddleforge.derive.emit.printers import interval, numba
 from saddleforge.derive.emit.printers.mpmath import evaluate_kernel
 
@@ -121,7 +121,7 @@ def test_losses_are_finite_wherever_they_have_a_value(name, loops, monkeypatch):
     loss = LOSSES[name]
     stages = chain_rule_derivatives(rewrite_without_overflow(loss), [x])
     results = dict(zip(ORDERS, (stages.value, stages.gradient[0], stages.hessian[0, 0]), strict=True))
-    kernel, raw = as_kernel(results, stages.definitions), [sp.diff(loss, x, order) for order in range(3)]
+    kernel, raw = make_kernel(results, stages.definitions), [sp.diff(loss, x, order) for order in range(3)]
     monkeypatch.setitem(loops["intervals"].exp.__globals__, "math", Doubles())
     space: dict[str, Any] = {**loops, "math": Doubles()}
     for called, body in (

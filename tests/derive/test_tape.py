@@ -27,7 +27,7 @@ def test_values_and_gradients_are_those_of_sympy(expression):
     tape = EvaluationTape([x, y], [expression])
     for point in POINTS:
         at = dict(zip((x, y), point, strict=True))
-        (value,) = tape.output_values_at(point)
+        (value,) = tape.output_values_at_point(point)
         assert value == pytest.approx(float(expression.subs(at).evalf()), rel=1e-13)
         step = sp.Rational(1, 10**8)  # of differences at forty digits
         exact = {s: sp.Rational(str(e)) for s, e in at.items()}
@@ -49,12 +49,12 @@ def test_a_tape_can_evaluate_every_piece_at_every_point():
         tape.output_gradient(tape.evaluate_nodes((2.0, 1.0), lambda count, n=n: n % count), 0)[0] != 0 for n in range(2)
     }
     assert len(pieces) == 2 and signs == {True, False}
-    assert tape.output_values_at((2.0, 1.0)) == [2.0]
+    assert tape.output_values_at_point((2.0, 1.0)) == [2.0]
 
 
 def test_a_tape_returns_none_without_a_value_and_refuses_unknown_functions():
-    assert EvaluationTape([x], [sp.log(x)]).output_values_at([-1.0]) is None
-    assert EvaluationTape([x], [sp.Piecewise((sp.log(x), x > 0), (0, True))]).output_values_at([-1.0]) == [0.0]
+    assert EvaluationTape([x], [sp.log(x)]).output_values_at_point([-1.0]) is None
+    assert EvaluationTape([x], [sp.Piecewise((sp.log(x), x > 0), (0, True))]).output_values_at_point([-1.0]) == [0.0]
     with pytest.raises(NotImplementedError, match="cannot be evaluated"):
         EvaluationTape([x], [sp.Integral(sp.exp(-(y**2)), (y, 0, x))])
 

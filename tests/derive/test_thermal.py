@@ -11,7 +11,7 @@ from saddleforge.derive.replicas.algebra.objects import (
     FIELD,
     LogDet,
     LogIntegral,
-    extract_scalars,
+    factor_out_scalars,
     is_equal_up_to_trace_cycles,
     merge_averages,
 )
@@ -39,15 +39,17 @@ def equals_step_6(kind, corrections=thermal_corrections):
     finite = replica_calculation(kind)[6].after["Phi_beta"]
     phi = free_entropy(regulariser=REGULARISERS[kind])
     p = phi.symbols
-    derived = extract_scalars(named_integrals(extract_scalars(finite.xreplace(growth_exponents_in_beta(p))), p) / beta)
+    derived = factor_out_scalars(
+        named_integrals(factor_out_scalars(finite.xreplace(growth_exponents_in_beta(p))), p) / beta
+    )
     extra = corrections(p, ridge=kind == "ridge")
     log_det = extra.log_det * LogDet(p.Lambda + p.G)
     expected = phi.expression + Average(CONTEXTS, extra.trace) + Average(COORDINATE, extra.log_volume + log_det)
-    difference = sp.expand_log(extract_scalars(derived) - extract_scalars(expected), force=True)
+    difference = sp.expand_log(factor_out_scalars(derived) - factor_out_scalars(expected), force=True)
     difference = difference.replace(
         lambda e: isinstance(e, Average), lambda e: Average(e.kind, sp.expand_log(sp.expand(e.summand), force=True))
     )
-    return is_equal_up_to_trace_cycles(merge_averages(extract_scalars(difference)), sp.Integer(0), p)
+    return is_equal_up_to_trace_cycles(merge_averages(factor_out_scalars(difference)), sp.Integer(0), p)
 
 
 KINDS = ["ridge", pytest.param("penalty", marks=pytest.mark.slow)]

@@ -259,10 +259,8 @@ def test_every_row_says_where_it_is_executed():
 def test_computed_transitions_agree_with_the_table_of_the_atlas(number):
     (row,) = [row for row in table("Transitions") if row[0] == number]
     found = COMPUTED[number]()
-    for (value, error), (said, half_width) in zip(
-        found if isinstance(found, list) else [found], ours(row), strict=True
-    ):
-        assert abs(value - said) <= error + half_width
+    for (value, error), (said, error_bar) in zip(found if isinstance(found, list) else [found], ours(row), strict=True):
+        assert abs(value - said) <= error + error_bar
 
 
 def risk_of_the_lasso(delta: float, density: float, noise: float, strength: float) -> float:

@@ -88,21 +88,21 @@ def test_an_attack_beyond_its_threshold_leaves_w_at_zero(alpha, sigma):
     """|sum y x| = n sigma sqrt(2 / pi + 1 / alpha): what labels tell at W = 0, against n eps; on both sides of it."""
     threshold = sigma * np.sqrt(2 / np.pi + 1 / alpha)
     model = example("adversarial_training")
-    for eps, collapsed in ((0.95, False), (1.05, True), (1.3, True)):
+    for eps, trivial in ((0.95, False), (1.05, True), (1.3, True)):
         solution = sf.solve(sf.problem(model, alpha=alpha, sigma=sigma, eps=eps * threshold), accuracy=1e-4)
-        assert solution.status == ("collapsed" if collapsed else "converged"), eps
-        assert (solution.overlaps.q.item() == 0) is collapsed
-        assert solution.success is not collapsed
+        assert solution.status == ("trivial" if trivial else "converged"), eps
+        assert (solution.overlaps.q.item() == 0) is trivial
+        assert solution.success is not trivial
 
 
 @pytest.mark.slow
-def test_simulations_end_at_zero_where_theory_collapses():
+def test_simulations_end_at_zero_where_theory_has_only_the_trivial_solution():
     """n = 4000 samples: at 1.3 times the threshold no draw of the data moves W away from zero; at half of it all do."""
     model, threshold = example("adversarial_training"), np.sqrt(2 / np.pi + 1 / 2)
     beyond, within = (
         sf.simulate(sf.problem(model, alpha=2.0, eps=share * threshold), d=2000, seeds=3) for share in (1.3, 0.5)
     )
-    assert [run.status for run in beyond.runs] == ["collapsed"] * 3
+    assert [run.status for run in beyond.runs] == ["trivial"] * 3
     assert all(run.overlaps.q.max() < 1e-6 for run in beyond.runs)
     assert all(run.training_loss == pytest.approx(2 * np.log(2), rel=1e-6) for run in beyond.runs)
     assert within.status == "converged"

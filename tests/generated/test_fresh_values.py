@@ -12,7 +12,7 @@ from saddleforge.derive.authoring.regulariser import Ridge
 from saddleforge.derive.calculus import subexpressions
 from saddleforge.derive.catalogue import SHIPPED, catalogue_model
 from saddleforge.derive.emit import kernel, writer
-from saddleforge.derive.emit.kernel import Kernel, RecordedKernel, as_kernel, record_kernels
+from saddleforge.derive.emit.kernel import Kernel, RecordedKernel, make_kernel, record_kernels
 from saddleforge.derive.emit.sources import channel
 from saddleforge.derive.theory.free_entropy import free_entropy
 
@@ -32,7 +32,9 @@ def frozen(model: str) -> tuple[RecordedKernel, ...]:
 def test_every_kernel_has_its_committed_values(solvers):
     found: dict[str, dict[str, values.Values]] = {}
     for solver in solvers:
-        found.setdefault(solver.model, {})[solver.structure.folder_name] = values.kernel_result_values(solver.frozen)
+        found.setdefault(solver.model, {})[solver.structure.folder_name] = values.values_of_kernel_results(
+            solver.frozen
+        )
     said = [
         f"{name}, {sentence}"
         for name in found
@@ -52,7 +54,7 @@ def test_every_model_and_the_theory_have_values():
     [pytest.param(title, marks=pytest.mark.slow if "trained" in title else ()) for title in committed("theory")],
 )
 def test_the_matrix_expressions_have_their_committed_values(title):
-    found = {title: values.theory_expression_values(*values.kinds_of_catalogue_models()[title])}
+    found = {title: values.values_of_theory_expressions(*values.kinds_of_catalogue_models()[title])}
     assert values.describe_value_changes({title: committed("theory")[title]}, found) == []
 
 
@@ -63,14 +65,14 @@ def test_the_kinds_of_model_are_those_committed():
 def test_a_value_is_that_of_the_expression():
     """30 digits of the average over the points, evaluated by SymPy itself."""
     with record_kernels() as record:
-        as_kernel({"value": AMONG["value"]})
+        make_kernel({"value": AMONG["value"]})
     with mp.workdps(50):
         points = [
             (values.pseudo_random_symbol_value("x", n), values.pseudo_random_symbol_value("y", n))
             for n in range(values.POINTS)
         ]
         mean = mp.fsum(a * b + 2 for a, b in points) / values.POINTS
-    assert values.kernel_result_values(record) == {"value": (mp.nstr(mean, 30),)}
+    assert values.values_of_kernel_results(record) == {"value": (mp.nstr(mean, 30),)}
 
 
 def test_numbers_depend_on_names_only_and_keep_to_their_symbols_domain():
@@ -105,7 +107,7 @@ def test_a_sign_flipped_in_any_result_of_any_kernel_fails_by_its_name(solvers):
 
         def found_differences(kernels, record=record, own=own):
             """What has changed of all values, or of this record's."""
-            found = values.kernel_result_values(kernels)
+            found = values.values_of_kernel_results(kernels)
             known, found = ({n: v for n, v in of.items() if record.inner or n in own} for of in (listed, found))
             return values.describe_value_changes({key: known}, {key: found})
 
@@ -126,7 +128,7 @@ def test_a_wrong_term_of_the_free_entropy_fails_by_its_name(monkeypatch):
     assert wrong != right
     monkeypatch.setattr(values, "free_entropy", lambda **_: wrong)
     said = values.describe_value_changes(
-        {"ridge": committed("theory")["ridge"]}, {"ridge": values.theory_expression_values(Ridge(), False, False)}
+        {"ridge": committed("theory")["ridge"]}, {"ridge": values.values_of_theory_expressions(Ridge(), False, False)}
     )
     named = {sentence.split(" was ")[0] for sentence in said}
     assert {"ridge: Phi", "ridge: q [0, 0]", "ridge: d Phi / d q [0, 0]"} <= named
@@ -155,13 +157,13 @@ def test_another_order_of_terms_changes_the_text_and_no_value(model, monkeypatch
     monkeypatch.setattr(sp.Mul, "as_ordered_factors", lambda e, *a, **k: list(factors(e, *a, **k))[::-1])
     monkeypatch.setattr(channel, "extract_maximal_subexpressions", backwards)
     monkeypatch.setattr(
-        kernel, "_lower_expressions", kernel._lower_expressions.__wrapped__
+        kernel, "_convert_to_statements", kernel._convert_to_statements.__wrapped__
     )  # what is known was lowered in the usual order
     other = writer.generate(catalogue_model(model))
     assert other.files["channel.py"] != solver.files["channel.py"]
     assert (
         values.describe_value_changes(
-            committed(model), {solver.structure.folder_name: values.kernel_result_values(other.frozen)}
+            committed(model), {solver.structure.folder_name: values.values_of_kernel_results(other.frozen)}
         )
         == []
     )

@@ -49,12 +49,16 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     )
     of_others = set().union(*PRIOR_BY_KIND.values()) - PRIOR_BY_KIND.get(kind, set())
     yield solver.prior_functions, solver_types.PriorFunctions, of_others
-    yield solver.moreau_bounds, solver_types.MoreauBoundFunctions, set()
+    yield solver.moreau_objective_bounds, solver_types.MoreauBoundFunctions, set()
     if not model.NO_PROXIMAL_MAP:
         yield solver.proximal, solver_types.ProximalChannelFunctions, absent_from_channel(solver)
         yield solver.linear_response, solver_types.LinearResponseFunctions, set() if kind != "penalty" else {"overlaps"}
-    if solver.part_source_file("flow").exists():
-        yield solver.flow_equations, solver_types.FlowEquations, set() if model.TRAINED else {"trained_slope"}
+    if solver.source_file_of_solver_part("flow").exists():
+        yield (
+            solver.one_pass_descent_equations,
+            solver_types.FlowEquations,
+            set() if model.TRAINED else {"trained_slope"},
+        )
     metric, reference = solver.metric_functions, solver.multiprecision_functions
     absent = set() if metric.HAS_METRIC else {"metric", "test_error"}
     yield metric, solver_types.MetricFunctions, absent | (set() if metric.HAS_BASELINE else {"baseline_terms"})
@@ -79,13 +83,13 @@ def offered_of_reduced(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     facts = {
         name for name in declared(solver_types.ModelMetadata) if name.isupper() or name in ("law", "noise_variances")
     }
-    for reduced in solver.reduced_solvers.values():
+    for reduced in solver.solvers_of_reduced_problems.values():
         kept = {"STRUCTURE", "LABELS", "TRAINED", "NOISE", "HOLDS_Q", "NO_PROXIMAL_MAP", "CURVED", "METRIC_IS_STEPS"}
         yield reduced.model, solver_types.ModelMetadata, facts - kept
-    if loss := solver.reduced_solvers.get("loss"):
+    if loss := solver.solvers_of_reduced_problems.get("loss"):
         yield loss.thermal_channel, solver_types.ThermalChannelFunctions, set()
         yield loss.proximal, solver_types.ProximalChannelFunctions, absent_from_channel(loss)
-    if metric := solver.reduced_solvers.get("metric"):
+    if metric := solver.solvers_of_reduced_problems.get("metric"):
         yield metric.metric_functions, solver_types.MetricFunctions, {"baseline_terms"}
 
 

@@ -26,7 +26,7 @@ POINTS = 4
 @pytest.fixture
 def part(problem: Problem, plain: Any) -> Callable[[str], SimpleNamespace]:
     """A generated Numba module as plain Python: what is compared is the text, and nothing is compiled."""
-    files_of = problem.solver.part_source_files
+    files_of = problem.solver.source_files_of_solver_part
     return lambda name: SimpleNamespace(**plain("\n".join(file.read_text() for file in files_of(name))))
 
 
@@ -72,7 +72,7 @@ def test_channel_kernels_agree(problem, part):
     channel, reference = part("channel"), problem.solver.multiprecision_functions
     for n in range(POINTS):
         overlaps = state_of(problem, rng)
-        labels, _ = problem.label_choices[n % len(problem.label_choices)]
+        labels, _ = problem.label_probabilities[n % len(problem.label_probabilities)]
         fields = field_law(problem, overlaps, labels)
         nodes = rng.normal(size=(1, problem.dimension))
         given = *fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants
@@ -114,7 +114,7 @@ def test_metrics_agree(problem, part):
     rng = np.random.default_rng(12)
     metric, reference = part("metric"), problem.solver.multiprecision_functions
     assert hasattr(reference, "metric") == metric.HAS_METRIC
-    for labels, _ in problem.label_choices if metric.HAS_METRIC else ():
+    for labels, _ in problem.label_probabilities if metric.HAS_METRIC else ():
         c = problem.constants(labels)
         count = len(inspect.signature(metric.metric).parameters) - 1
         for point in rng.normal(size=(POINTS, count)):
@@ -174,7 +174,7 @@ def test_every_kink_of_a_loss_is_listed(folder):
     problem = problem_of(folder)
     reference, rng = problem.solver.multiprecision_functions, np.random.default_rng(14)
     assert set(reference.DRIVES) == {"loss", "metric"}
-    c = as_mpf(problem.constants(problem.label_choices[0][0]))
+    c = as_mpf(problem.constants(problem.label_probabilities[0][0]))
     grid, seen = as_mpf(np.linspace(-5.01, 5.02, 401)), 0
     for _ in range(3):
         y, *u = as_mpf(rng.normal(size=1 + len(reference.GAUSSIAN)))

@@ -117,7 +117,7 @@ def test_every_function_named_as_a_source_exists():
     for path in SOLVERS:
         for source in {source for _, source in sources_of(path)}:
             assert STAMP.fullmatch(f"# {source.partition(' -> ')[0]}"), f"{path}: {source}"
-            assert missing(line_origins.LineOrigin.from_source_text(source)) == [], f"{path}: {source}"
+            assert missing(line_origins.LineOrigin.parse_origin_comment(source)) == [], f"{path}: {source}"
 
 
 def test_a_comment_names_a_source_at_the_head_of_a_function_alone():
@@ -171,7 +171,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
             writer_of, inside = "", False
             for number, line in enumerate(text.splitlines(), 1):
                 if number in changes:
-                    writer_of = line_origins.LineOrigin.from_source_text(known["sources"][changes[number]]).writer
+                    writer_of = line_origins.LineOrigin.parse_origin_comment(known["sources"][changes[number]]).writer
                 inside = line.startswith("def ") or (inside and line.startswith("    "))
                 _, tagged, template = line.partition("  # by ")
                 seen.add(writer_of)
@@ -181,7 +181,7 @@ def test_text_of_templates_is_theirs_and_every_other_line_of_a_function_is_a_bui
                     assert not writer_of.endswith(".jinja"), f"{name}:{number}: {line}"
     assert {
         f"derive/emit/sources/channel_source.py:{name}"
-        for name in ("_ldl_factorisation_lines", "_newton_step_lines", "_lowest_minimum_update_lines")
+        for name in ("_ldl_factorisation_lines", "_newton_step_lines", "_lines_updating_lowest_minimum")
     } <= seen
     assert {
         f"{line_origins.TEMPLATES}/{name}.py.jinja" for name in ("nodes", "boltzmann", "penalty", "proximal")
@@ -226,7 +226,7 @@ def test_common_subexpressions_stand_before_what_they_build():
     for path in SOLVERS:
         lines = sources_of(path)
         for n, (line, source) in enumerate(lines):
-            result = line_origins.LineOrigin.from_source_text(source).result
+            result = line_origins.LineOrigin.parse_origin_comment(source).result
             if result and (n + 1 == len(lines) or lines[n + 1][1] != source):
                 assert re.match(rf" *{re.escape(result)}(, \w+)* \+?= ", line), f"{path}:{n + 1}"
 

@@ -17,7 +17,7 @@ from saddleforge.derive.catalogue import catalogue_model
 from saddleforge.derive.models.logistic_regression import zero_one_error
 from saddleforge.integration import Sobol
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.report.solution import describe_limits_not_taken
+from saddleforge.report.solution import describe_parameters_kept_finite
 
 
 def solved(model: Any, accuracy: float = 1e-6, start: str = "semantic", **parameters: Any) -> Solution:
@@ -120,8 +120,11 @@ def test_error_bars_of_a_rounded_hinge_hold_the_hinge():
     """Also where a branch was followed to the point: error bars take its slopes, not those of where it began."""
     sharp = solved("hinge", alpha=2.0, accuracy=1e-9)
     branch = Branch(sf.problem(rounded, rounding=1e-2), "alpha", "semantic", accuracy=1e-6)
-    branch.solution_at(4.0)
-    followed, alone = branch.solution_at(2.0), sf.solve(sf.problem(rounded, alpha=2.0, rounding=1e-2), accuracy=1e-6)
+    branch.solution_at_parameter(4.0)
+    followed, alone = (
+        branch.solution_at_parameter(2.0),
+        sf.solve(sf.problem(rounded, alpha=2.0, rounding=1e-2), accuracy=1e-6),
+    )
     assert followed.errors == pytest.approx(alone.errors, rel=0.15, abs=1e-8)
     assert (alone.start, alone.rule, followed.rule) == ("informed", sharp.rule, sharp.rule)
     moved = np.abs(alone.overlaps.pack() - sharp.overlaps.pack())
@@ -139,10 +142,12 @@ def test_a_threshold_of_the_rounded_hinge_holds_that_of_the_hinge():
 
 
 def test_digits_beyond_double_precision_say_at_which_rounding_they_hold():
-    assert sf.problem(rounded).limits_not_taken == {"not_in_the_limit": {"rounding": 1e-7}}
-    assert sf.problem("hinge").limits_not_taken == {}
-    assert "at rounding = 1e-07 as it stands" in describe_limits_not_taken(sf.problem(rounded).limits_not_taken)
-    assert describe_limits_not_taken(sf.problem("hinge").limits_not_taken) == ""
+    assert sf.problem(rounded).nonzero_vanishing_parameters == {"not_in_the_limit": {"rounding": 1e-7}}
+    assert sf.problem("hinge").nonzero_vanishing_parameters == {}
+    assert "at rounding = 1e-07 as it stands" in describe_parameters_kept_finite(
+        sf.problem(rounded).nonzero_vanishing_parameters
+    )
+    assert describe_parameters_kept_finite(sf.problem("hinge").nonzero_vanishing_parameters) == ""
 
 
 # Gaussian mixtures

@@ -15,7 +15,7 @@ import pytest
 
 import saddleforge as sf
 from saddleforge.extensions.digits import refine_threshold
-from saddleforge.extensions.reference.improve import AccurateRoot, solve_to_accuracy
+from saddleforge.extensions.reference.improve import SolutionWithErrorBars, refine_solution
 from saddleforge.extensions.reference.system import SaddlePointSystem
 
 ROUNDING = 1e-40  # of the hinge's corner, which moves the solution by about as much
@@ -51,7 +51,7 @@ def test_the_threshold_at_norm_four_has_gardners_39_digits():
         assert abs(found.exact - capacity(mp.mpf(1) / 2)) < 1e-39
 
 
-def at_margin(kappa: float, penalty: float) -> AccurateRoot:
+def at_margin(kappa: float, penalty: float) -> SolutionWithErrorBars:
     """alpha and overlaps at q = 1 / kappa^2; Newton starts from Gardner's values, rounded to doubles."""
     alpha, q = float(capacity(kappa)), 1 / kappa**2
     start = np.array([q, (1 - alpha * float(mp.ncdf(kappa))) / penalty, 0.0, 0.0, alpha])
@@ -60,7 +60,7 @@ def at_margin(kappa: float, penalty: float) -> AccurateRoot:
     system = SaddlePointSystem(
         problem, scales, "alpha", lambda state: state.evaluate_observable("q") * mp.mpf(kappa) ** 2 - 1
     )
-    return solve_to_accuracy(system, start, 1e-34, lambda errors: errors[-1], f"margin {kappa:g}")
+    return refine_solution(system, start, 1e-34, lambda errors: errors[-1], f"margin {kappa:g}")
 
 
 def test_the_norm_of_the_maximum_margin_solution_is_gardners():

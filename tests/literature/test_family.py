@@ -22,7 +22,7 @@ def solved(name: str, start: str = "semantic", accuracy: float = 1e-4, **paramet
 def gap_under(rule: Rule, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
     """G(u) - u under another rule at a solution, relative to the blocks: mean and error bar."""
     overlaps = solution.overlaps
-    images, _ = SaddlePointMap(solution.problem, rule, solution.symmetry).replicate_images_with_averages(
+    images, _ = SaddlePointMap(solution.problem, rule, solution.symmetry).map_images_and_averages(
         overlaps.pack(), overlaps.sizes
     )
     gaps = (images - overlaps.pack()) / overlaps.block_scales

@@ -184,7 +184,7 @@ def test_ridge_on_two_atoms_solves_the_equations_of_a_general_covariance():
     [
         (
             [0.5, 0.25],
-            r"spectrum has shape \(2,\); every row must be a weight and an eigenvalue, .* and 2 \(one per context\)",
+            r"spectrum has shape \(2,\); every row must be a weight and an eigenvalue, .* and 2 eigenvalues",
         ),
         ([[0.5, 0.2, 0.2, 0.2, 1]], r"spectrum has shape \(1, 5\)"),
         ([[0.5, 0.25], [0.4, 0.25]], r"spectral weights must be non-negative and add up to 1; they add up to 0.9"),
@@ -264,7 +264,7 @@ def test_data_tell_the_overlap_of_the_encodings_from_that_of_the_means():
     law = sf.law_of_data(x, encodings=p, teacher=w, atoms=4).law
     assert law.encodings_taught == pytest.approx(p @ w / np.sqrt(60), abs=1e-12)
     tokens = sf.Tokens.from_arrays(x, encodings=p, teacher=w, atoms=4)
-    assert np.array(tokens.exact_law_arrays()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
+    assert np.array(tokens.exact_arrays_of_law()["teacher_means"], float) == pytest.approx(law.teacher_means, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_two_clusters_whose_means_overlap_the_teacher_agree_with_simulation():
 
 def test_a_law_of_another_structure_is_refused():
     law = sf.Tokens([1], [[1]], [[[0, 0], [0, 1]]], [1], [[0]])
-    with pytest.raises(sf.InputError, match=r"law has 1 contexts and Gram matrices \(2, 2\); 2 contexts and \(3, 3\)"):
+    with pytest.raises(sf.InputError, match=r"law has 1 contexts .* Gram matrices of shape \(2, 2\); 2 contexts and"):
         sf.problem("dot_product_attention", law=law)
     with pytest.raises(
         sf.InputError, match=r"law.teacher_means\[0\]\[0\] is 0, but the rest of the law gives 1/2: .* encodings_taught"

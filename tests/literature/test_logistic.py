@@ -35,7 +35,7 @@ def test_the_replicon_has_its_known_value(solution):
 
 
 def test_a_convex_loss_has_no_jumps(solution):
-    assert solution.stability.bistable_share == 0.0
+    assert solution.stability.bistable_fraction == 0.0
     assert abs(solution.stability.jump_weight) < EXACT
     assert solution.stability.verdict.startswith("RS stable")
 

@@ -148,8 +148,8 @@ def test_a_penalty_that_knows_the_teacher_is_the_ridge_around_the_known_row(over
         (lambda w: sp.sqrt(sp.Abs(w[0])), r"the penalty is not convex"),
         (lambda w: sp.Abs(w[0] ** 2 - 1), r"must be linear in w"),
         (lambda w: w[0] ** 2 * sp.Symbol("stray"), r"uses stray, which it does not declare"),
-        (lambda w, x: w[0] ** 2, r"unknown argument 'x' of penalty .*; known are w, pi and parameters with a default"),
-        (lambda w: w, r"returned Matrix\(\[\[w_0\]\]\); a number is expected"),
+        (lambda w, x: w[0] ** 2, r"penalty .* has an unknown argument 'x': give it a default"),
+        (lambda w: w, r"returned Matrix\(\[\[w_0\]\]\); it must return a single number"),
     ],
 )
 def test_a_penalty_that_is_none_is_refused(function, message):

@@ -327,7 +327,7 @@ def test_functions_that_cannot_fix_norms_refuse_with_the_reason():
     problem = sf.problem("perceptron", alpha=2.0)
     with pytest.raises(sf.InputError, match="the loss of perceptron is discontinuous"):
         sf.simulate(problem, d=20)
-    with pytest.raises(sf.InputError, match="perceptron fixes norms"):
+    with pytest.raises(sf.InputError, match="given column norms, as in"):
         sf.solve_precisely(problem, accuracy=1e-20)
     with pytest.raises(sf.InputError, match=r"norm = 0 is out of range; allowed is \(0, inf\)"):
         sf.problem("perceptron", alpha=2.0, norm=0)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from saddleforge.extensions.bayes.averages import packed_averages_length
+from saddleforge.extensions.bayes.averages import length_of_packed_averages
 
 RULE = np.stack(np.polynomial.legendre.leggauss(80), axis=1)
 
@@ -148,7 +148,7 @@ def test_squares_of_the_response_are_collected_by_pairs_of_tokens(loops):
     rng = np.random.default_rng(9)
     tokens, teacher = 2, 2
     g, D = rng.normal(size=4), rng.normal(size=(4, 4))
-    out = np.zeros(packed_averages_length(4, teacher, True))
+    out = np.zeros(length_of_packed_averages(4, teacher, True))
     loops["posterior"].add_posterior_sums(out, 0.3, 0.0, g, D, teacher)
     blocks = D.reshape(tokens, teacher, tokens, teacher)
     expected = 0.3 * np.einsum("laki,lbkj->labkij", blocks, blocks)

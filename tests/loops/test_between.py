@@ -17,7 +17,7 @@ def test_moments_of_a_truncated_normal_variable_agree_with_scipy(loops, a, b):
         stats.norm.sf(b) if a > 0 else stats.norm.cdf(a)
     )
     assert share == pytest.approx(measure, rel=1e-12)
-    assert between.normal_interval_measures(np.array([a]), np.array([b]))[0] == share
+    assert between.normal_measures_of_intervals(np.array([a]), np.array([b]))[0] == share
     assert mean == pytest.approx(law.mean(), rel=1e-9, abs=1e-15)
     assert spread == pytest.approx(law.std(), rel=1e-7)  # a difference of moments, as the next one is
     if abs(mean) < 10:

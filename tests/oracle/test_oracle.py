@@ -17,7 +17,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.saddle_point.observables import metric_rule_for_budget
+from saddleforge.saddle_point.observables import metric_rule_with_node_budget
 
 X, Y, U = sp.symbols("X Y u", real=True)
 WRITTEN_TWICE = 3005  # has a switch, hence a structure for each way to write it
@@ -98,7 +98,7 @@ def faults_of(drawn: Drawn, folder: Path, count: int) -> tuple[int, list[str]]:
         at = f"seed {drawn.seed}, {place}: {values}"
         for way, solution in list(solved.items())[:1]:
             compared += 1
-            by_sets = metric_rule_for_budget(solution.problem, solution.overlaps, 1e4).family == "sobol"
+            by_sets = metric_rule_with_node_budget(solution.problem, solution.overlaps, 1e4).family == "sobol"
             levels = {"test_error": LEVELS[solution.rule.replicated or by_sets]}
             faults += [
                 f"{at}: {row['name']} is {row['value']:.12g} +- {row['bar']:.2g} as {way}, not {row['oracle']:.12g}"

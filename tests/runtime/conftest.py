@@ -12,13 +12,13 @@ from saddleforge.channel.exchange import SymmetryReduction
 
 @pytest.fixture
 def branch_at() -> Callable[[Callable[..., Any]], AbstractContextManager[None]]:
-    """branch_at(answer): a context in which `Branch.solution_at` is answer(method, branch, value, ...)."""
+    """branch_at(answer): a context in which `Branch.solution_at_parameter` is answer(method, branch, value, ...)."""
 
     @contextmanager
     def answered(answer: Callable[..., Any]) -> Iterator[None]:
-        at = Branch.solution_at
+        at = Branch.solution_at_parameter
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Branch, "solution_at", lambda *given, **named: answer(at, *given, **named))
+            patch.setattr(Branch, "solution_at_parameter", lambda *given, **named: answer(at, *given, **named))
             yield
 
     return answered
@@ -31,7 +31,7 @@ def without_symmetry() -> Callable[[], AbstractContextManager[None]]:
     @contextmanager
     def context() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(SymmetryReduction, "from_field_law", classmethod(lambda cls, *_: cls(())))
+            patch.setattr(SymmetryReduction, "symmetries_of_field_law", classmethod(lambda cls, *_: cls(())))
             yield
 
     return context

@@ -17,7 +17,7 @@ from saddleforge.solving.solve import solve
 
 def compiled(problem: sf.Problem) -> dict[str, int]:
     """How many signatures there are of every function of a solver, and of the library of loops."""
-    solvers = [problem.solver, *problem.solver.reduced_solvers.values()]
+    solvers = [problem.solver, *problem.solver.solvers_of_reduced_problems.values()]
     parts = [part for each in solvers for part in vars(each).values() if isinstance(part, ModuleType)]
     found = {}
     for module in (*parts, load_compiled_loops("matrices")):
@@ -69,12 +69,12 @@ def test_the_second_process_ends_with_the_first_whatever_happens(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", noted)
     with (
         pytest.raises(NotConvergedError),
-        compilation.compiling_in_second_process(problem, overlaps_of_start(problem, "semantic"), True),
+        compilation.compile_in_second_process(problem, overlaps_of_start(problem, "semantic"), True),
     ):
         raise NotConvergedError("as it may")
     (process,) = begun
     assert process.poll() is not None
-    with compilation.compiling_in_second_process(problem, overlaps_of_start(problem, "semantic"), False):
+    with compilation.compile_in_second_process(problem, overlaps_of_start(problem, "semantic"), False):
         pass
     assert len(begun) == 1
 

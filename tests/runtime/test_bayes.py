@@ -16,16 +16,16 @@ from saddleforge.base.options import options_in_force
 from saddleforge.channel.nodes import tensor_product_rule
 from saddleforge.extensions.bayes import sampling
 from saddleforge.extensions.bayes.averages import (
-    IndependentDirections,
+    DecorrelatingBasis,
     SumTruncation,
-    average_by_matrix_products,
-    weighted_second_moments,
+    average_channel_by_matrix_products,
+    sum_weighted_squares,
 )
-from saddleforge.extensions.bayes.channel import OutputChannel, OutputChannelOptions, find_field_shift
+from saddleforge.extensions.bayes.channel import OutputChannel, OutputChannelOptions, find_shift_coordinate
 from saddleforge.extensions.bayes.prediction import is_metric_squared_distance, least_errors_by_metric
 from saddleforge.extensions.bayes.prior import TeacherRowPrior
-from saddleforge.extensions.bayes.sampling import PreimageRule, find_field_half_lines
-from saddleforge.extensions.bayes.state_evolution import StateEvolutionMap, noiseless_observed_dimension
+from saddleforge.extensions.bayes.sampling import UnknownColumnRule, find_half_line_posterior
+from saddleforge.extensions.bayes.state_evolution import StateEvolutionMap, count_noiseless_numbers_per_sample
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -95,7 +95,7 @@ def test_products_and_draws_agree_where_fields_stay_hidden(deep):
 
 
 def _by_sums(fields, measure, log_weights, known, unknown, nodes, weights):
-    """The averages of `average_by_matrix_products` by the sum over all hidden nodes at every omega."""
+    """The averages of `average_channel_by_matrix_products` by the sum over all hidden nodes at every omega."""
     t = known.shape[1]
     precision = block_diag(*np.linalg.inv(unknown))
     log_norm = -np.linalg.slogdet(2 * np.pi * unknown)[1].sum() / 2
@@ -109,7 +109,7 @@ def _by_sums(fields, measure, log_weights, known, unknown, nodes, weights):
         spread = np.einsum("mh,mhi,mhj->mij", posterior, step, step) - mean[:, :, None] * mean[:, None]
         share = weights * np.exp(value + log_weight)
         curvature = precision @ spread @ precision - precision
-        rows.append([share.sum(), share @ value, *weighted_second_moments(share, mean @ precision, curvature, t)])
+        rows.append([share.sum(), share @ value, *sum_weighted_squares(share, mean @ precision, curvature, t)])
     return np.sum(rows, axis=0)
 
 
@@ -121,14 +121,14 @@ def test_products_of_matrices_are_the_sums_over_all_hidden_nodes(columns):
     known = turn @ np.diag(columns) @ turn.T
     unknown = turn @ (np.eye(2) - np.diag(columns)) @ turn.T
     fields, measure, log_weights = random.normal(size=(5, 300, 2)), random.normal(size=(5, 300)), np.full(5, -3.0)
-    found = IndependentDirections.from_covariances(known[None], unknown[None])
+    found = DecorrelatingBasis.from_covariances(known[None], unknown[None])
     grid = found.omega_grid(30, SumTruncation())
     axes = [a for a in (grid.first, *grid.others)]
     nodes, weights = tensor_product_rule([(a.nodes, a.weights) for a in axes])
     omega = nodes @ found.to_fields[:, [a.direction for a in axes]].T
     assert weights.sum() == pytest.approx(1, abs=1e-6)
     assert np.cov(omega.T, aweights=weights, bias=True) == pytest.approx(known, abs=1e-6)
-    whole = average_by_matrix_products(
+    whole = average_channel_by_matrix_products(
         fields, measure, log_weights, measure, np.zeros(300), found, grid, (1, 2), SumTruncation(), curved=True
     )
     assert whole == pytest.approx(
@@ -141,12 +141,12 @@ def test_a_sign_that_no_hidden_node_has_does_not_count():
     random = np.random.default_rng(5)
     fields, measure = random.normal(size=(4, 40, 1)), random.normal(size=(4, 40))
     found, shifts = (
-        IndependentDirections.from_covariances(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)),
+        DecorrelatingBasis.from_covariances(np.full((1, 1, 1), 0.6), np.full((1, 1, 1), 0.4)),
         np.ones(40),
     )
     cut = SumTruncation()
     both, one = (
-        average_by_matrix_products(
+        average_channel_by_matrix_products(
             fields, measure, np.zeros(4), measure, shifts, found,
             found.shifted_omega_grid(0, np.array(factors), 6.0, 24, 30, cut), (1, 1), cut, curved=True,
         )
@@ -173,9 +173,9 @@ def test_labels_with_the_same_sums_are_summed_once(monkeypatch):
     """Two clusters with opposite means: what is observed tells no common sign, so that two of four choices are new."""
     problem = sf.problem("attention_on_mixture", taught=[[-0.2], [0.2]] * 2)
     channel, q = OutputChannel(problem), np.full((4, 1, 1), 0.1)
-    assert len({channel._equal_averages_key(q, labels) for labels, _ in problem.label_choices}) == 2
+    assert len({channel._key_of_equal_averages(q, labels) for labels, _ in problem.label_probabilities}) == 2
     once = channel.channel_averages(q, curved=True)
-    monkeypatch.setattr(OutputChannel, "_equal_averages_key", lambda self, q, labels: labels)
+    monkeypatch.setattr(OutputChannel, "_key_of_equal_averages", lambda self, q, labels: labels)
     each = OutputChannel(problem).channel_averages(q, curved=True)
     for name in ("outer", "response", "log_evidence", "norm"):
         assert getattr(once, name) == pytest.approx(getattr(each, name), rel=1e-12), name
@@ -218,13 +218,13 @@ def test_a_shift_of_the_fields_is_integrated_with_or_without_a_coordinate(deep, 
 def test_shifts_are_found_where_there_are_any(deep):
     """The mean of u moves both fields of the second layer alike, with the sign of u; half the difference is divided by
     what stays hidden, and the output of phase retrieval is multiplied with a sign."""
-    (labels, _), *_ = deep.label_choices
-    shift = find_field_shift(deep, labels)
+    (labels, _), *_ = deep.label_probabilities
+    shift = find_shift_coordinate(deep, labels)
     assert deep.solver.bayes_functions.OBSERVED[shift.axis][0] == "mean"
     assert np.abs(shift.direction) == pytest.approx([0, 0.5, 0, 0.5])  # 1 / (1 + c)
     assert sorted(shift.factors) == [-1, 1]
     other = sf.problem("phase_retrieval")
-    assert find_field_shift(other, other.label_choices[0][0]) is None
+    assert find_shift_coordinate(other, other.label_probabilities[0][0]) is None
 
 
 def test_the_least_error_of_a_field_is_the_variance_that_is_left():
@@ -308,7 +308,7 @@ def test_a_length_that_stays_hidden_is_integrated_in_closed_form():
     q = np.full((1, 1, 1), 0.6)
     closed = planted.log_evidence_and_derivatives(observed, omega, q, (0,), curved=True)
     assert not planted.has_sum_over_hidden_nodes
-    planted._half_lines_by_labels[(0,)] = None
+    planted._half_line_posteriors[(0,)] = None
     planted.inner = 0.02
     for one, other in zip(
         closed, planted.log_evidence_and_derivatives(observed, omega, q, (0,), curved=True), strict=True
@@ -335,7 +335,7 @@ def test_half_lines_are_found_by_what_the_channel_does(name, tmp_path):
         "read=lambda Y: [sp.sign(Y[0])])\n\n"
         "@sf.model(output=output)\ndef lengths(X, Y):\n    return sf.half_square(Y - X)\n"
     )
-    found = find_field_half_lines(sf.problem(tmp_path / "lengths.py", alpha=1.0), (0,))
+    found = find_half_line_posterior(sf.problem(tmp_path / "lengths.py", alpha=1.0), (0,))
     assert (found is not None) == there
 
 
@@ -354,7 +354,7 @@ def test_next_to_a_length_other_fields_are_seen_and_signs_of_them_add_up(tmp_pat
     omega, q = np.array([[0.3, 0.1], [0.6, -0.5], [-2.0, 1.0]]), np.array([[[0.6]], [[0.3]]])
     assert not planted.has_sum_over_hidden_nodes
     closed = planted.log_evidence_and_derivatives(observed, omega, q, (0, 0), curved=True)
-    planted._half_lines_by_labels[(0, 0)] = None
+    planted._half_line_posteriors[(0, 0)] = None
     planted.inner = 0.02
     for one, other in zip(
         closed, planted.log_evidence_and_derivatives(observed, omega, q, (0, 0), curved=True), strict=True
@@ -367,7 +367,7 @@ def test_messages_that_become_sure_on_too_coarse_a_sum_say_so():
     """Binary rows far above the threshold, with the closed form taken away."""
     problem = sf.problem(EXAMPLES / "binary_perceptron.py", alpha=4.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "find_field_half_lines", lambda problem, labels: None)
+        patch.setattr(sampling, "find_half_line_posterior", lambda problem, labels: None)
         passed = sf.bayes_messages(problem, 200, seeds=2)
     assert not passed.success and {run.status for run in passed.runs} == {"unresolved"}
 
@@ -434,10 +434,10 @@ def test_preimages_of_a_polynomial_output_are_its_roots(tmp_path):
     """y = z2 (z1^4 - 2 z1^2) at a known z2: of density exp(-z1^2 / 2) / |slope| at two or four roots."""
     (tmp_path / "folded.py").write_text(FOLDED)
     problem = sf.problem(tmp_path / "folded.py", alpha=1)
-    rule, counts = PreimageRule(problem, 0, even=True, starts=12), set()
+    rule, counts = UnknownColumnRule(problem, 0, even=True, starts=12), set()
     for z1, z2 in ((0.4, 1.3), (1.2, -0.7), (1.7, 0.9), (-0.9, 2.0)):
         value = z1**4 - 2 * z1**2
-        _, values, weights = rule.compatible_field_values(np.array([[z1, z2]]), problem.label_choices[0][0])
+        _, values, weights = rule.field_values_given_outputs(np.array([[z1, z2]]), problem.label_probabilities[0][0])
         roots = np.roots([1, 0, -2, 0, -value])
         roots = np.sort(roots[np.abs(roots.imag) < 1e-9].real)
         density = np.exp(-(roots**2) / 2) / np.abs(4 * roots**3 - 4 * roots)
@@ -564,7 +564,7 @@ def test_a_spectrum_of_one_value_is_the_isotropic_law_and_two_are_distinguished(
         sf.bayes_optimal(plain).q.item(), rel=1e-7
     )
     spread = sf.problem("ridge_regression", alpha=2.0, Delta=0.25, lambda_=0.25, spectrum=[[0.5, 0.5], [0.5, 1.5]])
-    assert len(TeacherRowPrior(spread).coordinate_groups) == 2
+    assert len(TeacherRowPrior(spread).eigenvalue_groups) == 2
     assert sf.bayes_optimal(spread).q.item() == pytest.approx(sf.solve(spread).overlaps.q.item(), rel=1e-6)
 
 
@@ -657,7 +657,7 @@ def test_solutions_that_coexist_with_noise_are_compared(tmp_path):
 
 
 def test_noise_must_be_there_and_names_must_be_known():
-    with pytest.raises(sf.InputError, match="Delta must be positive"):
+    with pytest.raises(sf.InputError, match="valid only where Delta is positive"):
         sf.bayes_optimal(sf.problem("ridge_regression", alpha=1, Delta=0))
     with pytest.raises(sf.InputError, match="known are weak_recovery, algorithmic"):
         sf.bayes_threshold(sf.problem("ridge_regression"), "spinodal")
@@ -895,8 +895,8 @@ def test_signs_are_predicted_with_the_angle():
 
 def test_of_the_second_layer_alone_no_number_is_seen_without_noise(deep):
     """Two numbers are seen of four fields; what is unknown of the first layer is noise to who looks at the second."""
-    assert noiseless_observed_dimension(StateEvolutionMap(deep)) == 2
-    assert noiseless_observed_dimension(StateEvolutionMap(deep, [1])) == 0
+    assert count_noiseless_numbers_per_sample(StateEvolutionMap(deep)) == 2
+    assert count_noiseless_numbers_per_sample(StateEvolutionMap(deep, [1])) == 0
 
 
 def test_columns_that_what_is_observed_does_not_tell_apart_are_those_that_may_be_exchanged():

@@ -11,9 +11,9 @@ from scipy.special import erfc, expit, log_ndtr, logsumexp, ndtr
 import saddleforge as sf
 from saddleforge.extensions.bayes.state_evolution import (
     StateEvolutionMap,
-    is_information_unbounded,
+    count_noiseless_numbers_per_sample,
+    is_information_unbounded_at_recovery,
     is_perfect_recovery_stable,
-    noiseless_observed_dimension,
 )
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -216,7 +216,7 @@ def test_noise_does_not_leave_the_teacher_known():
 def test_the_remaining_uncertainty_matches_quadrature_down_to_small_values(name, alpha):
     channel = by_sign if name in SIGNS else by_noise(0.25)
     problem = sf.problem(name, alpha=alpha)
-    rows = sparse(problem.value_of("density")) if name in SPARSE else gaussian
+    rows = sparse(problem.value_of_parameter("density")) if name in SPARSE else gaussian
     is_the_solution(problem, unknown(channel, rows, alpha))
 
 
@@ -231,7 +231,7 @@ def test_noiseless_teachers_are_recovered_perfectly_with_enough_samples(alpha):
 
 def test_numbers_are_counted_that_are_seen_without_noise():
     for name, known in (("ridge_regression", 0), ("hinge", 0), ("phase_retrieval", 1), ("dot_product_attention", 2)):
-        assert noiseless_observed_dimension(StateEvolutionMap(sf.problem(name, alpha=1.0))) == known, name
+        assert count_noiseless_numbers_per_sample(StateEvolutionMap(sf.problem(name, alpha=1.0))) == known, name
 
 
 HEAD = "import saddleforge as sf\nimport sympy as sp\n\n"
@@ -434,7 +434,7 @@ def test_rows_of_two_values_seen_through_noise_are_never_called_known(model, alp
     problem = model(NORMAL, "b", alpha=alpha, b=noise)
     V = unknown(by_noise(noise), two_values(), alpha)
     best = is_the_solution(problem, V)
-    assert not is_information_unbounded(StateEvolutionMap(problem)) and best.q.item() <= 1
+    assert not is_information_unbounded_at_recovery(StateEvolutionMap(problem)) and best.q.item() <= 1
     assert best.q_hat.item() == pytest.approx(alpha / (noise + V), rel=1e-5)
     if V < 1e-20:
         phi = -np.log(2) - alpha / 2 * (np.log(2 * np.pi * noise) + 1)
@@ -445,7 +445,7 @@ def test_rows_of_two_values_seen_through_noise_are_never_called_known(model, alp
 def test_rows_of_two_values_are_known_exactly_from_flipped_labels(model):
     """Information on small changes is unbounded at an edge, noise or not: perfect recovery beyond a fold."""
     problem = model(FLIPPED, "ef", alpha=10.0, e=0.1, f=0.02)
-    assert is_information_unbounded(StateEvolutionMap(problem))
+    assert is_information_unbounded_at_recovery(StateEvolutionMap(problem))
     assert sf.bayes_optimal(problem).status == "perfect_recovery"
     perfect = sf.bayes_optimal(problem.with_(alpha=1.0), "informed")
     noise = -(0.1 * np.log(0.1) + 0.9 * np.log(0.9) + 0.02 * np.log(0.02) + 0.98 * np.log(0.98)) / 2

@@ -15,8 +15,8 @@ from saddleforge.extensions.breaking.newton import solve_states_by_newton
 from saddleforge.extensions.breaking.rows import weight_row_averages
 from saddleforge.extensions.breaking.second_step import add_second_step
 from saddleforge.extensions.breaking.solve import break_replica_symmetry
-from saddleforge.extensions.breaking.state import BrokenState
-from saddleforge.extensions.breaking.state_map import BreakingMap
+from saddleforge.extensions.breaking.state import BrokenSymmetryState
+from saddleforge.extensions.breaking.state_map import BrokenSymmetryMap
 from saddleforge.integration.estimates import replicate_error_bar
 from saddleforge.integration.tilted import PANELS, TiltedPiecesRule
 from saddleforge.integration.tilted_grid import TiltedGridRule
@@ -41,7 +41,7 @@ def solved(name, start="semantic", parisi=None, **values):
 def state(q, V, theta, distance, m=0.0):
     block = np.ones((1, 1, 1))
     distances = np.multiply.outer(np.atleast_1d(distance), block)
-    return BrokenState(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distances)
+    return BrokenSymmetryState(Overlaps(q * block, V * block, np.full((1, 1), m), theta * block), distances)
 
 
 PERCEPTRON = {"alpha": 2.0}  # errors within a margin: the loss jumps
@@ -111,7 +111,9 @@ def test_states_that_coincide_are_replica_symmetric(name, values):
     """Delta to zero: the map, the free entropy and its slope."""
     rs = symmetric(name, **values)
     distances = 1e-6 * rs.overlaps.q[None]
-    answer = BreakingMap(rs.problem, TiltedPiecesRule(16))(BrokenState(rs.overlaps, distances), np.array([3.0]))
+    answer = BrokenSymmetryMap(rs.problem, TiltedPiecesRule(16))(
+        BrokenSymmetryState(rs.overlaps, distances), np.array([3.0])
+    )
     assert answer.image.between.pack() == pytest.approx(rs.overlaps.pack(), rel=5e-3, abs=1e-9)  # the root of Delta
     assert -answer.free_entropy == pytest.approx(rs.training_loss, rel=1e-5)
     assert abs(answer.slopes[0]) < 1e-6
@@ -121,15 +123,15 @@ def test_without_a_weight_of_states_delta_is_that_of_two_copies():
     """y to zero at any Delta: replica symmetry with q = q_1, and D'(D) of docs/theory.md (8.20)."""
     rs = symmetric("perceptron", **PERCEPTRON)
     y, distance = 1e-6, 0.1 * rs.overlaps.q
-    at = BrokenState(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
-    answer = BreakingMap(rs.problem, TiltedPiecesRule(16))(at, np.array([y]))
+    at = BrokenSymmetryState(replace(rs.overlaps, q=rs.overlaps.q - distance), distance[None])
+    answer = BrokenSymmetryMap(rs.problem, TiltedPiecesRule(16))(at, np.array([y]))
     image = SaddlePointMap(rs.problem, TiltedPiecesRule(16))(rs.overlaps.pack(), rs.overlaps.sizes)
     assert answer.image.minimiser_overlaps.pack() == pytest.approx(image, rel=1e-5, abs=1e-9)
     _, responses = answer.rows.squares()
     copies = ReplicaDistanceMap(rs.problem, rs.overlaps, prior_part_of_replicon_map(rs.problem, responses), log2=14)(
         distance
     )
-    assert answer.image.total_distance.item() == pytest.approx(
+    assert answer.image.overlap_difference.item() == pytest.approx(
         copies.mean(), abs=4 * copies.std() / np.sqrt(len(copies)) + 1e-4
     )
 
@@ -140,7 +142,7 @@ def test_two_steps_of_one_parisi_parameter_are_one(name):
     a corner."""
     problem, rates = sf.problem(name, alpha=2.0), np.array([2.5, 2.5])
     q, V, theta, apart = 0.6, 0.7, 0.5, 0.3
-    breaking_map = BreakingMap(problem, PANELS[1])
+    breaking_map = BrokenSymmetryMap(problem, PANELS[1])
     one = breaking_map(state(q, V, theta, apart), rates[:1])
     two = breaking_map(state(q, V, theta, [0.1, 0.2]), rates)
     assert two.free_entropy == pytest.approx(one.free_entropy, rel=1e-11)
@@ -148,7 +150,7 @@ def test_two_steps_of_one_parisi_parameter_are_one(name):
     assert two.image.minimiser_overlaps.pack() == pytest.approx(
         one.image.minimiser_overlaps.pack(), rel=1e-9, abs=1e-12
     )
-    assert two.image.total_distance == pytest.approx(one.image.total_distance, rel=1e-9)
+    assert two.image.overlap_difference == pytest.approx(one.image.overlap_difference, rel=1e-9)
     assert np.concatenate(two.rows.squares()) == pytest.approx(np.concatenate(one.rows.squares()), rel=1e-4)
 
 
@@ -257,9 +259,10 @@ def test_samples_of_a_state_know_its_slope_along_omega():
     problem, y = sf.problem(name, **values), np.array([y])
     rule = NestedSobolRule(7)
     _, totals = of_sets(rule, problem, overlaps, apart, y)
-    state = BrokenState(overlaps, apart)
+    state = BrokenSymmetryState(overlaps, apart)
     steins = [
-        -np.sum(BreakingMap(problem, one)(state, y).hats[0].V * apart[0]) / problem.alpha for one in rule.replicates
+        -np.sum(BrokenSymmetryMap(problem, one)(state, y).hats[0].V * apart[0]) / problem.alpha
+        for one in rule.replicates
     ]
     apart_by = totals[:, 3] - np.array(steins)
     assert abs(apart_by.mean()) < 2 * replicate_error_bar(apart_by[:, None])[0] < 0.2 * abs(np.mean(steins))
@@ -291,7 +294,7 @@ def test_error_bars_of_samples_hold_states_and_energies_of_grids(monkeypatch, by
     rs, exact = by_grids
     for module in ("solve", "refinement"):
         monkeypatch.setattr(
-            f"saddleforge.extensions.breaking.{module}.integration_rules_for",
+            f"saddleforge.extensions.breaking.{module}.quadrature_rules_for_breaking",
             lambda problem: [NestedSobolRule(6, seed=seed)],
         )
     found = break_replica_symmetry(rs, exact.parisi, 1e-2)
@@ -313,7 +316,7 @@ def at_given(monkeypatch):
     perceptron = solved("perceptron", **PERCEPTRON)
     block, asked = np.ones((1, 1, 1)), []
     begun = solve_states_by_newton(
-        BreakingMap(perceptron.problem, TiltedPiecesRule(8)), perceptron.state, np.array([3.0]), 1e-3
+        BrokenSymmetryMap(perceptron.problem, TiltedPiecesRule(8)), perceptron.state, np.array([3.0]), 1e-3
     )
     begun = replace(begun, rates=np.array([2500.0]))
     given = SimpleNamespace(start=(perceptron.symmetric, begun, SAMPLES), asked=asked, in_time=np.inf)
@@ -325,7 +328,7 @@ def at_given(monkeypatch):
         y, noise = begun.rates[0], np.random.default_rng((rule.log2, int(begun.rates[0]))).uniform(-1, 1)
         width = 3.2e-5 * 2.0**-rule.log2 / 0.5
         overlaps = Overlaps(block, (20 - np.log(y)) * block, np.zeros((1, 1)), 0 * block)
-        at, slope = BrokenState(overlaps, block[None] / y), 2e-6 * np.log(y / 700.0) + 0.5 * width * noise
+        at, slope = BrokenSymmetryState(overlaps, block[None] / y), 2e-6 * np.log(y / 700.0) + 0.5 * width * noise
         asked.append((rule.log2, y))
         return replace(
             perceptron, state=at, rates=(y,), given=True, rule=rule, residual=0.0, status=Status.ACCURACY_NOT_REACHED,
@@ -405,7 +408,7 @@ def test_attention_breaks_as_the_prototype_had_it():
     assert found.success
     assert found.overlaps.q[0].item() == pytest.approx(0.05094, abs=5e-5)
     assert found.overlaps.m[0].item() == pytest.approx(0.25852, abs=3e-4)
-    assert found.state.total_distance[0].item() == pytest.approx(6.0e-4, rel=0.15)
+    assert found.state.overlap_difference[0].item() == pytest.approx(6.0e-4, rel=0.15)
     moved, width = found.energy_moved
     assert width < 0.1 * moved
     assert moved == pytest.approx(2.0e-7, abs=0.05e-7 + width)
@@ -420,7 +423,7 @@ def test_a_ridge_written_as_a_penalty_is_a_ridge():
     written = sf.problem("elastic_net_regression", alpha=2.0, density=1.0, l1=0.0, l2=0.1)
     ridge = sf.problem("ridge_regression", alpha=2.0, **{"lambda": 0.1})
     at = state(0.6, 0.7, 0.5, 0.3)
-    one, other = (BreakingMap(problem, TiltedPiecesRule(12))(at, np.array([2.5])) for problem in (written, ridge))
+    one, other = (BrokenSymmetryMap(problem, TiltedPiecesRule(12))(at, np.array([2.5])) for problem in (written, ridge))
     assert one.image.pack() == pytest.approx(other.image.pack(), rel=1e-10, abs=1e-12)
     assert (one.free_entropy, *one.slopes) == pytest.approx((other.free_entropy, *other.slopes), rel=1e-10)
     assert one.rows.penalty() == pytest.approx(other.rows.penalty(), rel=1e-10)
@@ -444,7 +447,7 @@ def test_overlaps_are_derivatives_of_what_rows_add_to_the_free_entropy(bare, y):
         return (rows(**{name: at + step * unit}).free - rows(**{name: at - step * unit}).free) / (2 * step)
 
     here = rows()
-    V = BrokenState(here.between, here.distances).level_variances(y)[:, 0, 0, 0]
+    V = BrokenSymmetryState(here.between, here.distances).variances_of_breaking_levels(y)[:, 0, 0, 0]
     assert slope("q", 0.5) == pytest.approx(V[0] / 2, rel=1e-7)
     assert slope("theta", 0.4) == pytest.approx(here.between.theta.item(), rel=1e-7)
     inverse = np.array([0.0, *1 / y, 0.0])
@@ -574,12 +577,12 @@ def test_energies_of_sparse_rows_add_up_and_lie_above_replica_symmetry():
 )
 def test_the_free_entropy_is_stationary_and_its_slope_the_total_one(name, values):
     found = solved(name, **values)
-    breaking_map, u, y = BreakingMap(found.problem, TiltedPiecesRule(16)), found.state.pack(), found.parisi
+    breaking_map, u, y = BrokenSymmetryMap(found.problem, TiltedPiecesRule(16)), found.state.pack(), found.parisi
     here = breaking_map(found.state, np.array([y]))
     for i, scale in enumerate(found.state.block_scales):
         shift = np.zeros(len(u))
         shift[i] = 1e-4 * scale
-        there = breaking_map(BrokenState.unpack(u + shift, found.state.overlap_sizes), np.array([y]))
+        there = breaking_map(BrokenSymmetryState.unpack(u + shift, found.state.overlap_sizes), np.array([y]))
         assert abs(there.free_entropy - here.free_entropy) < 1e-6 * abs(here.free_entropy)
     low, high = (solved(name, parisi=factor * 0.5 * y, **values) for factor in (0.999, 1.001))
     middle = solved(name, parisi=0.5 * y, **values)
@@ -611,7 +614,7 @@ def test_norms_are_those_of_one_minimiser():
     assert found.overlaps.q.item() == pytest.approx(1, abs=1e-12)
     spread = sf.problem("perceptron", alpha=2.0, norm=2.0, spectrum=[[0.5, 0.5], [0.5, 2.0]])
     start = state(2.0, 0.4, 1.0, 1.2)
-    answer = BreakingMap(spread, TiltedPiecesRule(8))(start, np.array([3.0]))
+    answer = BrokenSymmetryMap(spread, TiltedPiecesRule(8))(start, np.array([3.0]))
     assert 2 * answer.rows.penalty() / answer.rows.strengths.item() == pytest.approx(4.0, rel=1e-10)
 
 
@@ -633,7 +636,7 @@ def test_a_scale_of_the_loss_is_one_of_energies():
     wide = solved("tukey_regression", sigma=2.0, Delta=1.0, alpha=2.0, width=1.0, lambda_=0.4)
     assert wide.parisi == pytest.approx(one.parisi / k, rel=1e-6)
     assert wide.energy == pytest.approx(k * one.energy, rel=1e-8)
-    assert wide.state.total_distance.item() == pytest.approx(k * one.state.total_distance.item(), rel=1e-6)
+    assert wide.state.overlap_difference.item() == pytest.approx(k * one.state.overlap_difference.item(), rel=1e-6)
     assert wide.overlaps.V.item() == pytest.approx(one.overlaps.V.item(), rel=1e-6)
 
 
@@ -714,13 +717,13 @@ def test_attention_breaks_twice():
 def test_the_free_entropy_of_two_steps_is_stationary_at_any_y():
     """And its slopes are those at given overlaps, which then are the total ones."""
     found, (_, rule, *_) = twice("perceptron", **PERCEPTRON), PANELS
-    breaking_map, rates = BreakingMap(found.problem, rule, found.symmetric.symmetry), np.array([3.5, 7.0])
+    breaking_map, rates = BrokenSymmetryMap(found.problem, rule, found.symmetric.symmetry), np.array([3.5, 7.0])
     at = solve_states_by_newton(breaking_map, found.state, rates, 1e-11)
     assert at.residual < 1e-11 and abs(at.answer.slopes).min() > 1e-6
     sizes, u = at.state.overlap_sizes, at.state.pack()
     directions = breaking_map.symmetric_directions(at.state)
     for along in directions * at.state.block_scales:
-        there = breaking_map(BrokenState.unpack(u + 1e-4 * along, sizes), rates)
+        there = breaking_map(BrokenSymmetryState.unpack(u + 1e-4 * along, sizes), rates)
         assert abs(there.free_entropy - at.answer.free_entropy) < 1e-6 * abs(at.answer.free_entropy)
     for unit, slope in zip(np.eye(2) * rates, at.answer.slopes, strict=True):
         high, low = (breaking_map(at.state, rates + sign * 1e-4 * unit).free_entropy for sign in (1, -1))
@@ -832,9 +835,9 @@ def test_problems_without_a_method_for_breaking_are_refused_with_the_reason(name
     ("options", "words"),
     [
         ({"rsb": 3}, r"rsb = 3 is out of range; allowed are whole numbers from 0 to 2"),
-        ({"rsb": 2, "parisi": 1.0}, "goes with rsb=1"),
+        ({"rsb": 2, "parisi": 1.0}, "give it with rsb=1"),
         ({"rsb": 1, "parisi": 0.0}, r"parisi = 0.0 is out of range; allowed is \(0, inf\)"),
-        ({"parisi": 1.0}, "goes with rsb=1"),
+        ({"parisi": 1.0}, "give it with rsb=1"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options, words):
@@ -843,7 +846,7 @@ def test_options_that_mean_nothing_are_refused(options, words):
 
 
 def test_two_steps_of_four_fields_are_refused():
-    with pytest.raises(sf.InputError, match="one or two student fields; that of value_attention depends on 4"):
+    with pytest.raises(sf.InputError, match="one or two student fields; the loss of value_attention depends on 4"):
         sf.solve(sf.problem("value_attention", alpha=2.0), rsb=2)
 
 

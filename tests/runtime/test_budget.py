@@ -98,8 +98,8 @@ def test_a_finished_level_is_handed_over_with_its_error_bars(monkeypatch):
 def test_error_bars_are_taken_once_wherever_the_time_ends(monkeypatch):
     """They take several evaluations of the rule: started in time they are finished, beyond it nothing is done twice."""
     finished = []
-    ordinary = error_bars._converged_solution
-    monkeypatch.setattr(error_bars, "_converged_solution", lambda *at: finished.append(at) or ordinary(*at))
+    ordinary = error_bars._solution_at_converged_point
+    monkeypatch.setattr(error_bars, "_solution_at_converged_point", lambda *at: finished.append(at) or ordinary(*at))
     needed = evaluations(lambda: sf.solve(problem()), monkeypatch)
     ticks(monkeypatch)
     for share in (0.3, 0.7, 0.8, 0.9, 1.0, 1.1):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from saddleforge.base.options import options_in_force
-from saddleforge.integration.cells import CellOptions, QuadratureCells, has_narrow_features
+from saddleforge.integration.cells import AdaptiveCellOptions, QuadratureCells, has_narrow_features
 
 
 def averaged(parts, function, relative=1e-9, most=4e6):
@@ -74,7 +74,7 @@ def test_a_narrow_ring_that_no_plane_follows_is_found():
 def test_gentle_arguments_are_none_to_follow_and_too_many_cells_are_refused():
     assert not has_narrow_features(lambda z: np.arcsinh(z), 2) and not has_narrow_features(None, 2)
     assert has_narrow_features(lambda z: np.arcsinh(40 * z[:, :1] * z[:, 1:]), 2)
-    with options_in_force(CellOptions(max_nodes=1e5)):
+    with options_in_force(AdaptiveCellOptions(max_nodes=1e5)):
         assert (
             QuadratureCells.cells_between_planes(np.zeros((0, 3)), 2).refine_until_smooth(lambda z: np.sin(1e5 * z) * 4)
             is None

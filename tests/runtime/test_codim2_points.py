@@ -98,9 +98,9 @@ class Followed:
     def __init__(self, plane, name, y, values):
         self.plane, self.name, self.y, self.known = plane, name, y, {}
         for x in values:
-            self.solution_at(x)
+            self.solution_at_parameter(x)
 
-    def solution_at(self, x, accuracy=None, guess=None):
+    def solution_at_parameter(self, x, accuracy=None, guess=None):
         if not self.plane.there(self.name, x, self.y):
             return None
         return self.known.setdefault(x, self.plane.solved(self.name, x, self.y))

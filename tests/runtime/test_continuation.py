@@ -18,7 +18,7 @@ from saddleforge.branches.continuation import (
     next_curve_point,
     step_along_curve,
 )
-from saddleforge.branches.equations import BranchEquations, SingularEquations
+from saddleforge.branches.equations import BranchEquations, SingularJacobianEquations
 from saddleforge.following.critical import find_cusp
 from saddleforge.integration import ProxSpaceRule
 from saddleforge.saddle_point.difference_jacobian import jacobian_by_differences
@@ -30,29 +30,36 @@ class Explicit:
     rule = ProxSpaceRule(16, 8)
 
     def __init__(self, formula: Any, size: int, odd: int, parameters: int = 1) -> None:
-        self.formula, self.coordinate_count = formula, size
+        self.formula, self.dimension_of_invariant_states = formula, size
         self.basis = np.eye(size + odd)[:size]
         self.span = np.ones(parameters)
 
     def state_from_coordinates(self, x: np.ndarray) -> np.ndarray:
         return x @ self.basis
 
-    def block_scales_at(self, x: np.ndarray) -> np.ndarray:
+    def block_scales_at_coordinates(self, x: np.ndarray) -> np.ndarray:
         return np.ones(self.basis.shape[1])
 
     def coordinate_units(self, x: np.ndarray) -> np.ndarray:
-        return np.ones(self.coordinate_count)
+        return np.ones(self.dimension_of_invariant_states)
 
-    def images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
+    def map_images_by_replicate(self, u: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
         return np.asarray(self.formula(u, values), float)[None]
 
     def residuals_by_replicate(self, x: np.ndarray, values: np.ndarray, rule: Any = None) -> np.ndarray:
-        return self.images_by_replicate(self.state_from_coordinates(x), values)[:, : self.coordinate_count] - x
+        return (
+            self.map_images_by_replicate(self.state_from_coordinates(x), values)[
+                :, : self.dimension_of_invariant_states
+            ]
+            - x
+        )
 
     def residual_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         z = np.concatenate([x, values])
         return jacobian_by_differences(
-            lambda at: self.residuals_by_replicate(at[: self.coordinate_count], at[self.coordinate_count :])[0],
+            lambda at: self.residuals_by_replicate(
+                at[: self.dimension_of_invariant_states], at[self.dimension_of_invariant_states :]
+            )[0],
             z,
             np.full(len(z), 1e-5),
         )
@@ -60,11 +67,11 @@ class Explicit:
     def generated_map_derivatives(self, u: np.ndarray, values: np.ndarray, rule: Any) -> None:
         """There are none: differences are taken."""
 
-    def rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Any:
+    def quadrature_rule_of_derivatives(self, x: np.ndarray, values: np.ndarray) -> Any:
         return self.rule
 
     def symmetry_orbit_directions(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
-        return np.empty((self.coordinate_count, 0))
+        return np.empty((self.dimension_of_invariant_states, 0))
 
 
 def followed(branch: Any, z: list[float], toward: list[float], count: int, **stride: float) -> list[Any]:
@@ -145,7 +152,7 @@ def cubic(u: np.ndarray, p: np.ndarray) -> list[float]:
 def test_a_fold_is_located_to_ten_digits(q: float) -> None:
     """x = -sqrt(q/3), p = 2 (q/3)^(3/2): solved on the extended system from 5 % away."""
     branch = Explicit(lambda u, p: cubic(u, np.array([p[0], q])), 1, 0)
-    equations = SingularEquations(branch, np.eye(1))
+    equations = SingularJacobianEquations(branch, np.eye(1))
     x, p = -np.sqrt(q / 3), 2 * (q / 3) ** 1.5
     z = np.array([x * 1.05, p * 1.05])
     equations.update_bordering_vectors(z)
@@ -156,7 +163,7 @@ def test_a_fold_is_located_to_ten_digits(q: float) -> None:
 
 def test_a_line_of_folds_runs_through_its_cusp() -> None:
     """Folds of the cubic lie on p^2 = 4 (q/3)^3; both branches of the line meet at q = 0."""
-    equations = SingularEquations(Explicit(cubic, 1, 0, parameters=2), np.eye(1))
+    equations = SingularJacobianEquations(Explicit(cubic, 1, 0, parameters=2), np.eye(1))
     z = np.array([np.sqrt(1 / 3), -2 * (1 / 3) ** 1.5, 1.0])
     equations.update_bordering_vectors(z)
     place = first_curve_point(equations, z, 1e-11, np.array([0.0, 0.0, -1.0]))
@@ -180,7 +187,7 @@ def test_a_line_of_folds_runs_through_its_cusp() -> None:
 def test_an_instability_across_invariant_states_is_located() -> None:
     """G = (p, u_1 u_2 (1 - u_2^2)) at u_2 = 0: its slope across is u_1 = p, which passes 1 at p = 1."""
     branch = Explicit(lambda u, p: [p[0] ** 3, u[0] * u[1] * (1 - u[1] ** 2)], size=1, odd=1)
-    equations = SingularEquations(branch, orthogonal_complement(branch.basis))
+    equations = SingularJacobianEquations(branch, orthogonal_complement(branch.basis))
     z = np.array([0.5, 0.8])
     equations.update_bordering_vectors(z)
     found = correct_predicted_point(equations, z, equations.residual_jacobian(z), np.zeros(2), 1e-12, most=30)

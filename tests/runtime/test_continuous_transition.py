@@ -65,13 +65,13 @@ def test_a_spread_wider_than_asked_is_said(made):
     )
 
 
-def test_an_overlap_that_does_not_vanish_has_no_onset(made):
+def test_an_overlap_that_does_not_vanish_has_no_continuous_transition(made):
     made.theta[:] = 0.1
     with pytest.raises(InputError, match="theta does not vanish on the positional branch"):
         continuous_transition(made.branch, near=0.6, width=0.1, accuracy=0.1)
 
 
-def test_an_eigenvalue_that_does_not_grow_has_no_onset(made):
+def test_an_eigenvalue_that_does_not_grow_has_no_continuous_transition(made):
     made.rate = 0.0
     with pytest.raises(NotConvergedError, match="does not grow"):
         continuous_transition(made.branch, near=0.6, width=0.1, accuracy=0.1)

@@ -21,10 +21,10 @@ from saddleforge.extensions.descent.schedule import parse_batch_size, parse_lear
 from saddleforge.extensions.descent.state import Moments, moments_of_start
 from saddleforge.extensions.descent.stationary import find_stationary_moments, find_stationary_moments_by_newton
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
+from saddleforge.extensions.simulation.methods.sgd import draw_weights_with_moments, run_one_pass_sgd
 from saddleforge.integration import GaussHermite
 from saddleforge.report.plots.dynamics import plot_one_pass_runs
-from saddleforge.report.simulation_tables import add_theory_dynamics, load_simulation_runs
+from saddleforge.report.simulation_tables import add_dynamics_at_infinite_d, load_simulation_runs
 from saddleforge.report.tables import load_netcdf_dataset
 
 BASE = {"sigma": 0.5, "omega": 0.3, "lambda": 0.002}
@@ -376,14 +376,14 @@ def test_a_rate_that_falls_is_followed():
 
 @pytest.mark.parametrize("text", ["4", "4,power=0.5,scale=10", "4,warmup=5", "flow"])
 def test_schedules_are_said_as_they_are_read(text):
-    assert parse_learning_rate(text).option_text == text and parse_learning_rate(
-        parse_learning_rate(text).option_text
+    assert parse_learning_rate(text).command_line_text == text and parse_learning_rate(
+        parse_learning_rate(text).command_line_text
     ) == parse_learning_rate(text)
 
 
 @pytest.mark.parametrize("text", ["1", "8", "0.5d"])
 def test_batches_are_said_as_they_are_read(text):
-    assert parse_batch_size(text).option_text == text
+    assert parse_batch_size(text).command_line_text == text
 
 
 # Simulations
@@ -397,7 +397,10 @@ def z_scores(problem, rate, times, start, d, seeds, batch="1"):
     share = size.share or size.sentences / 1.0
     instances = [Instance(problem.with_(alpha=times[-1] * share + 1), d, seed) for seed in range(seeds)]
     runs = np.array(
-        [run_one_pass_sgd(i, draw_weights(i, begin), schedule, size, np.array(times)).path for i in instances]
+        [
+            run_one_pass_sgd(i, draw_weights_with_moments(i, begin), schedule, size, np.array(times)).path
+            for i in instances
+        ]
     )
     expected = np.array([o.pack() for o in theory.overlaps])
     known = np.isfinite(runs).all(axis=(0, 1)) & (runs.std(axis=0)[-1] > 1e-12)
@@ -481,7 +484,7 @@ def test_passes_are_kept_in_time_and_drawn_next_to_the_dynamics(tmp_path):
     for one, other in zip(load_simulation_runs(tmp_path / "passes.nc", found.plan), found.runs, strict=True):
         np.testing.assert_array_equal(one.path, other.path)
     theory = sf.dynamics(ridge(alpha=2.0), 0.3, found.plan.recording_times, accuracy=1e-3)
-    (axes,) = plot_one_pass_runs(add_theory_dynamics(found, theory)).axes
+    (axes,) = plot_one_pass_runs(add_dynamics_at_infinite_d(found, theory)).axes
     drawn = [line for line in axes.lines if len(line.get_xdata()) == 101 and line.get_linewidth() > 1]
     expected = [[getattr(o, name).ravel()[0] for o in theory.overlaps] for name in ("theta", "q")]
     assert [list(line.get_ydata()) for line in drawn] == expected

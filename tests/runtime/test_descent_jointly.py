@@ -10,7 +10,7 @@ import saddleforge as sf
 from saddleforge.extensions.descent.schedule import parse_batch_size, parse_learning_rate
 from saddleforge.extensions.descent.state import moments_of_start
 from saddleforge.extensions.simulation.instance import Instance
-from saddleforge.extensions.simulation.methods.sgd import draw_weights, run_one_pass_sgd
+from saddleforge.extensions.simulation.methods.sgd import draw_weights_with_moments, run_one_pass_sgd
 
 SIZES = 500, 1000
 TIMES, SEEDS = 10, 16  # so many times so many seeds
@@ -49,7 +49,7 @@ def passes(problem, d, rate, times, begin, seeds=TIMES * SEEDS):
     found = []
     for seed in range(seeds):
         instance = Instance(problem, d, seed, memory=0.0)
-        weights = draw_weights(instance, begin)
+        weights = draw_weights_with_moments(instance, begin)
         found.append(
             run_one_pass_sgd(
                 instance, weights, parse_learning_rate(rate), parse_batch_size("1"), np.array(times, float)

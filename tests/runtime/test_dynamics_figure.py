@@ -9,7 +9,7 @@ from saddleforge.extensions.descent.averages import gradient_average_rules
 from saddleforge.extensions.descent.flow import EquationsOfMotion
 from saddleforge.reproduce import dynamics
 from saddleforge.reproduce.jobs import reproduce
-from saddleforge.reproduce.pages.dynamics import count_agreeing_runs, deviations_from_theory
+from saddleforge.reproduce.pages.dynamics import count_runs_agreeing_with_theory, deviations_from_theory
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,8 @@ from saddleforge.reproduce.pages.dynamics import count_agreeing_runs, deviations
 def test_starts_are_followed_to_what_has_one_overlap_or_none(omega, theta, m, reached):
     problem = sf.problem("dot_product_attention", omega=omega, **{"lambda": dynamics.RIDGE_PER_SAMPLE})
     assert (
-        dynamics.final_state(EquationsOfMotion(problem, gradient_average_rules(problem)[1]), 1.0, theta, m) == reached
+        dynamics.final_state_of_descent(EquationsOfMotion(problem, gradient_average_rules(problem)[1]), 1.0, theta, m)
+        == reached
     )
 
 
@@ -41,7 +42,7 @@ def test_descent_reaches_semantics_from_the_teacher_and_positions_from_the_encod
     # The same at finite d where something grows; from no overlap there chance decides.
     ends = {(theta, m): name for theta, m, name in plane["simulated"]}
     assert ends[plane["theta"][2], 0.0] == "semantic" and ends[0.0, plane["m"][2]] == "positional"
-    assert count_agreeing_runs(plane)[0] >= 2
+    assert count_runs_agreeing_with_theory(plane)[0] >= 2
     assert abs(deviations_from_theory(found.results["trajectory"])).max() < 6
     assert {"figures/dynamics.png", "tables/dynamics.csv", "dynamics.md", "dynamics.html"} <= {
         str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")

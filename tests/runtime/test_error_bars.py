@@ -16,9 +16,9 @@ from saddleforge.integration import GaussHermite, LatticeRule, ProxSpaceRule, Ru
 from saddleforge.integration.estimates import (
     RuleComparison,
     compare_rules,
+    error_bar_factors_of_rule,
     error_bar_from_comparisons,
-    finest_rule_error,
-    rule_difference_factors,
+    error_bar_of_finest_rule,
 )
 from saddleforge.report.branches import curve_table
 from saddleforge.saddle_point.observables import all_observables_of_problem
@@ -34,7 +34,7 @@ def counts(
     rule: Rule, *differences: float, known: tuple[SaddlePointAverages, ...] = (), derivative: bool = False
 ) -> list[float]:
     steps = [np.array(difference) for difference in differences]
-    return rule_difference_factors(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
+    return error_bar_factors_of_rule(rule, steps, known or (averages(),) * (len(steps) + 1), derivative)
 
 
 def test_where_errors_fall_by_a_rate_two_differences_tell_it():
@@ -63,8 +63,8 @@ def test_of_a_ladder_of_grids_the_last_step_and_a_share_of_the_one_before_count_
     """What grids coarser than these say of jumps is no matter of the finest."""
     jumping = (averages(bistable=1e-3),) * 4
     steps = [np.array(step) for step in (1e-6, 1e-5, 1e-2)]
-    assert finest_rule_error(ProxSpaceRule(32, 16), steps, jumping) == pytest.approx(0.35e-5)
-    assert finest_rule_error(ProxSpaceRule(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
+    assert error_bar_of_finest_rule(ProxSpaceRule(32, 16), steps, jumping) == pytest.approx(0.35e-5)
+    assert error_bar_of_finest_rule(ProxSpaceRule(32, 16), [np.array(1e-5), *steps[1:]], jumping) == pytest.approx(1e-5)
 
 
 def test_the_total_weight_of_a_grid_says_how_far_it_is_off():
@@ -139,7 +139,7 @@ def test_everyone_asks_the_rule_what_differences_count_for(logistic, monkeypatch
     """A rule that trusts nothing makes every error bar as much larger."""
     usual = error_bars_of(logistic)
     monkeypatch.setattr(
-        GaussHermite, "minimum_difference_factors", lambda self, steps, averages, derivative: (1e4,) * len(steps)
+        GaussHermite, "smallest_error_bar_factors", lambda self, steps, averages, derivative: (1e4,) * len(steps)
     )
     doubted = error_bars_of(logistic)
     assert {name: width for name, width in usual.items() if not doubted[name] > 50 * width} == {}
@@ -167,9 +167,9 @@ def test_an_error_bar_that_leaves_the_domain_is_infinite():
     """A change of the test error that is not known is no change of zero."""
     problem = sf.problem("ridge_regression", alpha=2.0)
     solution = sf.solve(problem)
-    estimate = error_bars.ObservableEstimate.from_overlaps(
+    estimate = error_bars.ObservableEstimate.estimate_at_overlaps(
         all_observables_of_problem(problem)[0], solution.overlaps, 1e-4
     )
     u = solution.overlaps.pack()
-    assert np.isfinite(estimate.change_by_shift(u, 1e-3 * u))
-    assert estimate.change_by_shift(u, -2 * u) == np.inf
+    assert np.isfinite(estimate.change_of_observable_by_shift(u, 1e-3 * u))
+    assert estimate.change_of_observable_by_shift(u, -2 * u) == np.inf

@@ -21,14 +21,14 @@ def test_dimensions_and_what_the_loss_reads_of_them_are_reported():
 
 def test_kinks_and_corners_are_reported():
     _, text = solved_with_explanation("hinge", alpha=2)
-    assert "not smooth on 3 planes" in text and "and on corners" in text
+    assert "not smooth on 3 planes" in text and "and at kinks" in text
 
 
 def test_rules_that_were_given_up_are_reported_with_the_reason():
     """Signs of the field are lost in phase retrieval: its law is narrow on a grid in X, and the proximal map jumps."""
     solution, text = solved_with_explanation("phase_retrieval", alpha=2, accuracy=1e-2)
     assert "a second minimum at a fraction 0.07" in text and solution.rule.name == "pieces"
-    assert "the law of the fields does not fit on it" in text
+    assert "its grid does not cover the law of the fields" in text
     assert text.index("prox-space, 96 x 48") < text.index("pieces, 8 points: Newton")
 
 

@@ -41,7 +41,7 @@ def made_threshold(at, value, status="converged"):
         "error_kind": None if value is None else "estimated",
         "status": status,
         "verdicts": {} if value is None else {"positional": "RS stable"},
-        "bistable_shares": {},
+        "bistable_fractions": {},
         "evidence": {},
         "overlaps": {n: made_solution(at.with_(alpha=1.0), n).overlaps.pack() for n in ("semantic", "positional")},
         "sentence": "" if value is not None else "the semantic branch was lost",
@@ -57,7 +57,7 @@ def without_solving():
         return Curve("alpha", start, found, (None, None))
 
     def located(kind, at, guess, step, seeds, accuracy, **_):
-        omega = at.value_of("omega")
+        omega = at.value_of_parameter("omega")
         if at.solver.name == "value_attention":
             return made_threshold(at, None, "not_converged")
         moved = 0.0 if at.solver.name == "dot_product_attention" else 0.25
@@ -67,17 +67,19 @@ def without_solving():
         for module in (base_case, extensions):
             patch.setattr(module, "curve", curve)
             patch.setattr(module, "locate_threshold_near", located)
-        patch.setattr(extensions, "stored_instability", lambda at, guess, start, setting: made_threshold(at, 0.57))
+        patch.setattr(
+            extensions, "locate_instability_of_branch", lambda at, guess, start, setting: made_threshold(at, 0.57)
+        )
         yield
 
 
 @pytest.fixture(scope="module")
 def finished(without_solving, tmp_path_factory):
-    """A run that was interrupted at the first onset, and the same one gone on to its end."""
+    """A run that was interrupted at the first continuous transition, and the same one gone on to its end."""
 
     class Interrupted(extensions.ExtensionsRun):
-        @wraps(extensions.ExtensionsRun.locate_setting_threshold)
-        def locate_setting_threshold(self, name, omega):
+        @wraps(extensions.ExtensionsRun.locate_threshold_of_extension)
+        def locate_threshold_of_extension(self, name, omega):
             raise KeyboardInterrupt
 
     out = tmp_path_factory.mktemp("results")
@@ -117,7 +119,7 @@ def test_every_transition_is_compared_with_the_base_case_and_what_was_not_reache
     untied = named[SETTINGS["untied"].title, 0.3]
     assert untied["shift"] == pytest.approx(0.25)
     assert untied["shift_error"] == pytest.approx(4e-3)
-    assert named[SETTINGS["rank_two"].title, 0.3]["transition"] == "onset"
+    assert named[SETTINGS["rank_two"].title, 0.3]["transition"] == "continuous"
     missing = named[SETTINGS["value"].title, 0.3]
     assert missing["alpha_c"] is None
     assert missing["status"] == "not_converged"
@@ -135,7 +137,7 @@ def test_the_default_run_does_not_include_the_extensions():
 
 def test_every_setting_and_variation_is_a_problem_that_can_be_posed():
     for setting in SETTINGS.values():
-        at = setting.problem(0.3)
+        at = setting.problem_at_omega(0.3)
         assert set(setting.branches) <= set(at.solver.model.STARTS)
     base = sf.problem("dot_product_attention", omega=0.3)
     for change in VARIATIONS.values():

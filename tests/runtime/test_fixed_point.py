@@ -12,7 +12,7 @@ from saddleforge.integration import ProxSpaceRule, Rule, SmoothPiecesRule
 from saddleforge.problems.overlaps import Overlaps, Sizes
 from saddleforge.problems.symmetry import NO_SYMMETRY, StateSymmetry
 from saddleforge.saddle_point.difference_jacobian import map_jacobian_by_differences
-from saddleforge.saddle_point.domain import explain_indefinite_covariances, step_within_domain
+from saddleforge.saddle_point.domain import explain_indefinite_covariances, take_step_within_domain
 from saddleforge.saddle_point.iteration import (
     DEFAULT_DAMPING,
     FixedPoint,
@@ -48,10 +48,10 @@ class Map(SaddlePointMap):
         self.evaluations += 1
         return self.function(u)
 
-    def step_inside_field_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
+    def limit_step_to_domain(self, u: np.ndarray, move: np.ndarray, sizes: Sizes) -> np.ndarray:
         return u + move
 
-    def explain_undefined_image(self, u: np.ndarray, sizes: Sizes) -> str:
+    def explain_undefined_map(self, u: np.ndarray, sizes: Sizes) -> str:
         return "V is not positive definite"
 
 
@@ -324,9 +324,9 @@ def test_overlaps_survive_packing():
 )
 def test_free_sign_is_fixed_by_theta_and_else_by_m(m, theta, positive):
     overlaps = Overlaps(np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.full((1, 1), m), np.full((1, 1, 1), theta))
-    assert overlaps.has_positive_sign is positive
+    assert overlaps.has_positive_leading_entry is positive
     if m or theta:
-        assert overlaps.with_opposite_sign().has_positive_sign is not positive
+        assert overlaps.with_opposite_sign().has_positive_leading_entry is not positive
 
 
 @pytest.mark.parametrize("status", [s for s in Status if s is not Status.CONVERGED])
@@ -355,7 +355,7 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
     )  # fmt: skip
     u, move = here.pack(), np.random.default_rng(0).standard_normal(len(here.pack()))
     for size in (1e-2, 1.0, 1e2):
-        moved = Overlaps.unpack(step_within_domain(problem, u, size * move, here.sizes), here.sizes)
+        moved = Overlaps.unpack(take_step_within_domain(problem, u, size * move, here.sizes), here.sizes)
         assert explain_indefinite_covariances(problem, moved) == ""
         assert np.allclose(moved.theta, theta + size * Overlaps.unpack(move, here.sizes).theta, rtol=1e-12)
     beyond = explain_indefinite_covariances(problem, replace(here, q=here.q - 3e-4 * np.eye(2)))
@@ -364,7 +364,9 @@ def test_steps_keep_the_domain_and_are_straight_to_first_order():
     )
     alone = explain_indefinite_covariances(problem, replace(here, q=-here.q, theta=0 * theta))
     assert alone.startswith("q has the eigenvalue -") and "teacher" not in alone
-    errors = [np.abs(step_within_domain(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)]
+    errors = [
+        np.abs(take_step_within_domain(problem, u, x * move, here.sizes) - u - x * move).max() for x in (1e-7, 1e-8)
+    ]
     assert errors[1] < 0.015 * errors[0]
 
 
@@ -377,13 +379,19 @@ def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order
         np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
     )  # fmt: skip
     relative, x = RelativeCoordinates(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
-    assert relative.relative_coordinates_of_state(relative.state_at_coordinates(x)) == pytest.approx(x, rel=1e-9)
+    assert relative.relative_coordinates_of_state(relative.state_from_relative_coordinates(x)) == pytest.approx(
+        x, rel=1e-9
+    )
     assert (
-        explain_indefinite_covariances(problem, Overlaps.unpack(relative.state_at_coordinates(10 * x), here.sizes))
+        explain_indefinite_covariances(
+            problem, Overlaps.unpack(relative.state_from_relative_coordinates(10 * x), here.sizes)
+        )
         == ""
     )
     errors = [
-        np.abs(relative.state_at_coordinates(s * x) - here.pack() - relative.linearised_state_change(s * x)).max()
+        np.abs(
+            relative.state_from_relative_coordinates(s * x) - here.pack() - relative.linearised_state_change(s * x)
+        ).max()
         for s in (1e-3, 1e-4)
     ]
     assert errors[1] < 0.015 * errors[0]
@@ -405,6 +413,6 @@ def test_relaxation_ends_where_newton_does_with_the_same_slopes(name, given):
     assert point.u == pytest.approx(u, rel=1e-7, abs=1e-9)
     relative = RelativeSaddlePointMap(state_map, u, sizes)
     expected = map_jacobian_by_differences(state_map, u, sizes, 1e-5)
-    assert relative.map_jacobian(relative.gap_jacobian()) == pytest.approx(
+    assert relative.map_jacobian(relative.jacobian_of_residual()) == pytest.approx(
         expected, rel=1e-5, abs=1e-6 * np.abs(expected).max()
     )

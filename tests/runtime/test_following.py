@@ -92,7 +92,9 @@ def test_a_crossing_compares_free_entropies_by_their_own_rule() -> None:
     assert abs(rows[0, -1]) > 0.1
 
 
-@pytest.mark.parametrize("name", ["training_loss", "test_error", "q", "theta_1", "replicon", "bistable_share", "alpha"])
+@pytest.mark.parametrize(
+    "name", ["training_loss", "test_error", "q", "theta_1", "replicon", "bistable_fraction", "alpha"]
+)
 def test_a_condition_on_a_line_averages_only_for_what_it_asks(name: str) -> None:
     solution = sf.solve(sf.problem("logistic_regression", alpha=2.0), accuracy=1e-3)
     condition = parse_condition(f"{name} = 0.1", solution.problem)
@@ -102,7 +104,8 @@ def test_a_condition_on_a_line_averages_only_for_what_it_asks(name: str) -> None
         for needs_channel_averages in (condition.needs_channel_averages, True)
     )
     np.testing.assert_array_equal(spared, whole)
-    assert condition.needs_channel_averages == (name in {"training_loss", "free_entropy", "replicon", "bistable_share"})
+    averaged = {"training_loss", "free_entropy", "replicon", "bistable_fraction"}
+    assert condition.needs_channel_averages == (name in averaged)
 
 
 @pytest.mark.slow
@@ -296,7 +299,7 @@ def test_an_invalid_continuation_is_refused_with_the_reason() -> None:
         follow(problem, over="beta", between=(1.0, 2.0))
     with pytest.raises(InputError, match="out of range"):
         follow(problem, over="alpha", between=(1.0, -2.0))
-    with pytest.raises(NotConvergedError, match=r"spinodal: none on the informed branch for alpha in \[1, 1.5\]"):
+    with pytest.raises(NotConvergedError, match=r"no spinodal on the informed branch for alpha in \[1, 1.5\]"):
         spinodal(problem, on="semantic", bracket=(1.0, 1.5))
     with pytest.raises(InputError, match="known are crossing, spinodal"):
         critical_line(problem, "onset", over=("lambda_", 0.1, 1.0))

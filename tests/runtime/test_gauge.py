@@ -67,7 +67,9 @@ def test_tangents_are_the_slopes_of_the_orbit():
     (turn,) = turns = gauge.rotation_symmetry_generators(problem)
     ahead, behind = (gauge.rotate_student_columns(u, expm(sign * step * turn)).pack() for sign in (1, -1))
     slope = (ahead - behind) / (2 * step) / u.block_scales
-    assert abs(gauge.symmetry_orbit_tangents(turns, u)[:, 0] @ slope) == pytest.approx(np.linalg.norm(slope), rel=1e-6)
+    assert abs(gauge.tangents_of_symmetry_orbit(turns, u)[:, 0] @ slope) == pytest.approx(
+        np.linalg.norm(slope), rel=1e-6
+    )
 
 
 def test_the_canonical_point_does_not_depend_on_the_point_of_the_orbit():
@@ -102,7 +104,7 @@ def test_corrections_stay_across_the_orbit():
     matrix = map_jacobian_by_differences(state_map, vector, sizes, 1e-5)
     gap = 1e-3 * np.random.default_rng(1).standard_normal(len(vector)) * u.block_scales
     move = state_map.newton_correction(matrix, vector, gap, sizes)
-    orbit = state_map.orbit_directions(vector, sizes)
+    orbit = state_map.directions_of_symmetry_orbit(vector, sizes)
     assert np.abs(orbit.T @ (move / u.block_scales)).max() < 1e-12
-    left = (move - state_map.project_jacobian_off_orbit(matrix, vector, sizes) @ move - gap) / u.block_scales
+    left = (move - state_map.project_jacobian_off_symmetry_orbit(matrix, vector, sizes) @ move - gap) / u.block_scales
     assert left - orbit @ (orbit.T @ left) == pytest.approx(np.zeros_like(left), abs=1e-12)

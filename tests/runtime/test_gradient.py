@@ -198,7 +198,7 @@ def energetic(case: Case, overlaps: Overlaps) -> float:
 def prior_part(case: Case, overlaps: Overlaps, hats: Conjugates) -> float:
     problem = case.problem
     trace, entropic, _ = problem.solver.prior_functions.free_entropy(
-        *problem.prior_law,
+        *problem.leading_prior_arguments,
         overlaps.q, overlaps.V, overlaps.m, overlaps.theta, hats.q, hats.V, hats.m, hats.theta,
     )  # fmt: skip
     return trace + entropic

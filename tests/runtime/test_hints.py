@@ -11,11 +11,13 @@ from saddleforge.base.hints import AttributeErrorHints
 
 def test_a_missing_attribute_is_answered_by_where_it_is_or_what_there_is():
     solution = sf.solve(sf.problem("ridge_regression", alpha=2))
-    with pytest.raises(AttributeError, match=r"Solution has no 'theta': it is overlaps\.theta"):
+    with pytest.raises(AttributeError, match=r"Solution has no attribute 'theta': use overlaps\.theta"):
         _ = solution.theta
-    with pytest.raises(AttributeError, match=r"no 'testerror' \(did you mean test_error\?\); it has .*training_loss"):
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'testerror' \(did you mean test_error\?\); it has .*training_loss"
+    ):
         _ = solution.testerror
-    with pytest.raises(AttributeError, match=r"Solution has no 'plot': a curve has it, as sf\.curve\(problem"):
+    with pytest.raises(AttributeError, match=r"Solution has no method 'plot': a curve has it, as sf\.curve\(problem"):
         solution.plot("x.png")
     assert not hasattr(solution, "_repr_html_")
     assert pickle.loads(pickle.dumps(solution.overlaps)).q == solution.overlaps.q
@@ -27,7 +29,7 @@ def test_an_attribute_that_fails_says_why():
         def value(self):
             return self.missing_inside.real
 
-    with pytest.raises(AttributeError, match="no 'missing_inside'"):
+    with pytest.raises(AttributeError, match="no attribute 'missing_inside'"):
         _ = Failing().value
 
 

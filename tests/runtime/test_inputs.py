@@ -54,7 +54,7 @@ def scale_of(file: Path) -> float:
 
 
 def record_of(file: Path) -> CachedModelExecution:
-    return CachedModelExecution.record_for_model_file(file, "", file.parents[1] / "records")
+    return CachedModelExecution.cache_record_of_model_file(file, "", file.parents[1] / "records")
 
 
 def executed(file: Path) -> bool:

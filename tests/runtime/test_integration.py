@@ -53,7 +53,7 @@ def attention_state(q: float, V: float, m: float, theta: float) -> Overlaps:
     return Overlaps(np.full((2, 1, 1), q), np.full((2, 1, 1), V), np.array([[m], [-m]]), np.full((2, 1, 1), theta))
 
 
-JUMP_FREE = attention_state(0.1148, 12.67, 0.0, 0.158)  # semantic, alpha = 2: bistable share below 1e-8
+JUMP_FREE = attention_state(0.1148, 12.67, 0.0, 0.158)  # semantic, alpha = 2: bistable fraction below 1e-8
 BISTABLE = attention_state(0.0435, 16.43, 0.248, 0.0)  # positional, alpha = 1: 1.6 %
 
 

@@ -62,7 +62,7 @@ def test_an_interrupted_joint_tuning_keeps_its_trials():
         (["lambda", "lambda"], {}, "twice"),
         (["lambda", "Delta"], {"bracket": {"sigma": (1, 2)}}, "'sigma', which is not tuned"),
         (["lambda", "Delta"], {"bracket": (1, 2)}, "intervals by name"),
-        ("lambda", {"scan": 3}, "takes no 'scan', which goes with several"),
+        ("lambda", {"scan": 3}, "takes no 'scan': it is for a list of several"),
         (["lambda", "what"], {}, "not a scalar parameter"),
     ],
     ids=str,

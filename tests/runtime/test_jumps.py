@@ -31,7 +31,9 @@ def maps(problem: Problem, overlaps: Overlaps, rule: Sobol) -> tuple[ReplicaDist
         overlaps, rule.averages(problem, overlaps).moments.mean(axis=0)
     )
     responses = np.empty((len(problem.law.weights), *[problem.student_rank] * 4))
-    problem.solver.prior_functions.responses(*problem.prior_law, hats.q, hats.V, hats.m, hats.theta, responses)
+    problem.solver.prior_functions.responses(
+        *problem.leading_prior_arguments, hats.q, hats.V, hats.m, hats.theta, responses
+    )
     square = rule.jacobian_averages(problem, overlaps).square.mean(axis=0)
     return ReplicaDistanceMap(problem, overlaps, prior_part_of_replicon_map(problem, responses)), replicon_map_matrix(
         problem, square, responses
@@ -70,7 +72,7 @@ def test_lines_find_the_jump_of_one_field_exactly(tukey):
     assert value == pytest.approx(2 * density * g, abs=error)
     assert error < 0.02 * value
     assert jumps.gradient_jump_norms == pytest.approx(np.full(len(jumps.weights), g), rel=1e-6)
-    area, width = jumps.surface_area()
+    area, width = jumps.area_of_jump_surface()
     assert area == pytest.approx(2 * density, abs=width)
     assert jumps.mean_squared_jump()[0] == pytest.approx((3.0 * g) ** 2, rel=1e-5)
     normal, shared = jumps.principal_normal_direction()
@@ -115,7 +117,7 @@ def test_without_jumps_pairs_lose_what_the_replicon_says():
     map_, _ = maps(problem, solution.overlaps, Sobol(10, 8))
     D = 1e-4 * solution.overlaps.q
     assert map_(D).mean() / D.item() == pytest.approx(solution.stability.replicon, rel=0.02)
-    assert not find_proximal_jumps(problem, solution.overlaps, 6, 4).is_nonempty
+    assert not find_proximal_jumps(problem, solution.overlaps, 6, 4).has_any_jump
     assert solution.stability.self_overlap is None
     assert solution.stability.self_overlap_loss == 0.0
 

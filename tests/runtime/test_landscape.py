@@ -47,7 +47,7 @@ def points(name: str, log2: int = 12) -> tuple[Problem, Any, np.ndarray, tuple[n
     """The problem, its fields, sqrt(V_ii), and proximal points as omega, features, x, values."""
     problem, overlaps = bistable(name)
     problem = choose_proximal_search(problem, overlaps)
-    fields = field_law(problem, overlaps, problem.label_choices[0][0])
+    fields = field_law(problem, overlaps, problem.label_probabilities[0][0])
     found = proximal_points_at_nodes(problem, fields, sobol_normal_points(problem.dimension, log2, 5, ()))
     spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
     omega, x = (np.ascontiguousarray(block.reshape(len(block), -1)) for block in (found.omega, found.x))
@@ -63,7 +63,7 @@ def points(name: str, log2: int = 12) -> tuple[Problem, Any, np.ndarray, tuple[n
 @settings(max_examples=60, deadline=None)
 def test_enclosures_hold_value_gradient_and_hessian(middle, half, place, row):
     problem, fields, _, (omega, features, _, _) = points("dot_product_attention")
-    bounds, channel = problem.solver.moreau_bounds, problem.solver.channel
+    bounds, channel = problem.solver.moreau_objective_bounds, problem.solver.channel
     centre, width = np.array(middle), np.array(half)
     out = np.empty((6, 2))
     bounds.enclose(centre - width, centre + width, omega[row], fields.precision, features[row], fields.constants, out)
@@ -97,7 +97,7 @@ def test_the_second_minimum_is_not_proved_global(name):
     D = channel.FIELDS
     second = np.ascontiguousarray(minima[rows, 1, :D])
     levels = np.ascontiguousarray(minima[rows, 1, D])
-    proofs = problem.solver.moreau_bounds.shortfalls(
+    proofs = problem.solver.moreau_objective_bounds.shortfalls(
         omega[rows], fields.precision, spread, features[rows], fields.constants, second, levels, TOLERANCE, 4000
     )
     gaps = levels - values[rows]
@@ -137,14 +137,19 @@ def test_a_point_that_is_no_minimum_is_not_proved():
             ]
         )
         settings = fields.constants, shifted, levels, TOLERANCE, 4000
-        lacking = problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *settings)[:, 0]
+        lacking = problem.solver.moreau_objective_bounds.shortfalls(
+            omega, fields.precision, spread, features, *settings
+        )[:, 0]
         assert np.all(lacking >= (levels - values) * (1 - 1e-6) - 1e-7)
         assert np.all(lacking > 0)
     wrong = fields.constants, x, values - 1.0, TOLERANCE, 4000
-    assert np.all(problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *wrong)[:, 0] > 0)
+    assert np.all(
+        problem.solver.moreau_objective_bounds.shortfalls(omega, fields.precision, spread, features, *wrong)[:, 0] > 0
+    )
     missing = fields.constants, x, np.full(len(x), np.nan), TOLERANCE, 4000
     assert not np.any(
-        problem.solver.moreau_bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0] <= 0
+        problem.solver.moreau_objective_bounds.shortfalls(omega, fields.precision, spread, features, *missing)[:, 0]
+        <= 0
     )
 
 
@@ -164,7 +169,7 @@ def test_both_values_of_labelled_noise_are_looked_at(tmp_path):
     assert found.points == 2 * 2**11
     assert set(found.minima) == {1, 2}
     jumps = find_proximal_jumps(problem, state, log2=4)
-    assert jumps.is_nonempty
+    assert jumps.has_any_jump
     assert np.abs(jumps.fields).max() < 1e-8
     assert found.minima[2] == pytest.approx(0.5 * (1 - 2 * norm.sf(edge / np.sqrt(q))), abs=0.01)
 

@@ -150,11 +150,11 @@ def test_lattices_that_do_not_lead_to_the_accuracy_by_what_they_gain_are_climbed
         return errors[len(visited) - 1] / DIFFERENCE_SAFETY * scales, None
 
     monkeypatch.setattr(refinement, "solve_by_newton", lambda task, level, point: point)
-    monkeypatch.setattr(refinement, "overlap_shift_by_rule", shifted)
+    monkeypatch.setattr(refinement, "overlap_shift_by_quadrature_rule", shifted)
     monkeypatch.setattr(refinement, "solution_with_error_bars", lambda *_: Reached)
     levels = tuple(LatticeRule(digits) for digits in (2.0, 2.5, 3.0, 3.5, 4.0))
-    with budget.partial_result_slot():
-        refinement.refine_by_deterministic_rules(
+    with budget.collect_partial_result():
+        refinement.solve_by_deterministic_rules(
             SolveSettings(problem, "semantic", NO_SYMMETRY, 1e-2, 0, 2), point, levels, to_the_end=False
         )
     assert len(visited) == climbed

@@ -18,7 +18,7 @@ from saddleforge.solving.checks import describe_unbounded_growth
 from saddleforge.solving.retrying import RetryOptions, _easier_problems
 from saddleforge.solving.saddle_escape import descend_from_saddle, unstable_direction
 from saddleforge.solving.solution import has_lost_overlap_of_start
-from saddleforge.solving.solve import solve_unchecked
+from saddleforge.solving.solve import solve_without_branch_check
 from saddleforge.solving.trivial import find_trivial_solution
 
 
@@ -51,20 +51,20 @@ def test_a_solution_that_grows_away_under_iteration_is_a_saddle(lost):
     direction = Overlaps.unpack(unstable_direction(lost), lost.overlaps.sizes)
     assert np.abs(direction.m).max() > 0.5 * np.sqrt(lost.overlaps.q.max()) and np.abs(direction.theta).max() < 1e-6
     ridge = sf.solve(sf.problem("ridge_regression", alpha=2.0))
-    assert unstable_direction(ridge) is None and descend_from_saddle(solve_unchecked, ridge) == []
+    assert unstable_direction(ridge) is None and descend_from_saddle(solve_without_branch_check, ridge) == []
 
 
 def test_a_problem_is_made_easier_by_samples_then_less_noise_then_a_stronger_ridge():
     problem = sf.problem("ridge_regression", alpha=2.0, Delta=0.5, lambda_=0.1)
     ways = list(_easier_problems(problem, RetryOptions()))
-    assert [(way.name, way.describe_eased_value(4.0)) for way in ways] == [
+    assert [(way.name, way.describe_easier_parameter_value(4.0)) for way in ways] == [
         ("alpha", "alpha = 8"),
         ("Delta", "Delta = 0.125"),
         ("lambda_", "lambda = 0.4"),
     ]
     assert (
-        all(way.eased_problem(1.0) is problem for way in ways)
-        and ways[1].eased_problem(4.0).parameters["Delta"] == 0.125
+        all(way.problem_made_easier(1.0) is problem for way in ways)
+        and ways[1].problem_made_easier(4.0).parameters["Delta"] == 0.125
     )
     norms = [way.name for way in _easier_problems(sf.problem("perceptron", alpha=1.0), RetryOptions())]
     assert norms == ["alpha"]
@@ -91,7 +91,7 @@ def test_overlaps_and_solutions_to_start_from_are_held_to_what_they_hold(lost):
 def test_a_start_promises_only_what_it_holds_in_the_problem(lost):
     """Encodings of length zero: a start along them holds no m, and the branch without it is its own."""
     problem = attention(0.5, encodings=((0.0, 0.0), (0.0, 0.0)))
-    found = solve_unchecked(problem, "uninformed", accuracy=1e-2)
+    found = solve_without_branch_check(problem, "uninformed", accuracy=1e-2)
     assert not has_lost_overlap_of_start(problem, "positional", found)
     assert has_lost_overlap_of_start(problem, "mixed", found)
     assert has_lost_overlap_of_start(problem, "semantic", found)
@@ -99,7 +99,7 @@ def test_a_start_promises_only_what_it_holds_in_the_problem(lost):
 
 def test_a_mixed_state_that_loses_one_of_two_overlaps_has_lost_it():
     problem = attention(2.0)
-    semantic = solve_unchecked(problem, "semantic", accuracy=1e-2)
+    semantic = solve_without_branch_check(problem, "semantic", accuracy=1e-2)
     assert semantic.branch == "semantic"
     assert has_lost_overlap_of_start(problem, "mixed", semantic)
     assert not has_lost_overlap_of_start(problem, "uninformed", semantic)
@@ -115,7 +115,7 @@ def test_all_branches_are_solutions_whatever_start_they_come_from():
 
 @pytest.mark.slow
 def test_a_branch_that_loses_its_overlap_is_not_there(lost):
-    assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).solution_at(0.5) is None
+    assert Branch(lost.problem, "alpha", "semantic", accuracy=1e-2).solution_at_parameter(0.5) is None
     with pytest.raises(NotConvergedError, match=r"it leads to the uninformed branch.*converged to another branch"):
         sf.follow(lost.problem, start="semantic", between=(0.5, 0.4), accuracy=1e-2)
 
@@ -125,8 +125,8 @@ def test_a_start_with_a_name_of_its_own_keeps_what_it_holds(lost, monkeypatch):
     """Not the first branch that it happens to reach."""
     starts = lost.problem.solver.model.STARTS
     monkeypatch.setitem(starts, "taught", starts["semantic"])
-    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at(0.5) is None
-    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at(2.0).branch == "semantic"
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at_parameter(0.5) is None
+    assert Branch(lost.problem, "alpha", "taught", accuracy=1e-2).solution_at_parameter(2.0).branch == "semantic"
 
 
 # W = 0
@@ -135,17 +135,17 @@ def test_a_start_with_a_name_of_its_own_keeps_what_it_holds(lost, monkeypatch):
 def test_a_strong_ridge_leaves_attention_without_weights():
     """S(X) is even: at W = 0 the field has no mean, and q shrinks where lambda outweighs the data."""
     solution = sf.solve(attention(2.0, **{"lambda": 10.0}), "semantic", accuracy=1e-2)
-    assert solution.status is Status.COLLAPSED
+    assert solution.status is Status.TRIVIAL
     assert not solution.success and "W = 0" in solution.status.advice
     for block in (solution.overlaps.q, solution.overlaps.m, solution.overlaps.theta):
         assert np.all(block == 0)
-    assert "collapsed to W = 0" in repr(solution)
+    assert "trivial solution W = 0" in repr(solution)
 
 
 def test_a_strong_corner_of_the_penalty_leaves_no_weights_and_no_response():
     """Soft thresholding at lambda = 100 of what has the standard deviation 1.6: q and V are 0 to all digits."""
     solution = sf.solve(sf.problem("lasso_regression", alpha=2, **{"lambda": 100}))
-    assert solution.status is Status.COLLAPSED and not solution.outside
+    assert solution.status is Status.TRIVIAL and not solution.outside
     assert not solution.overlaps.pack().any()
 
 
@@ -176,7 +176,7 @@ def test_weights_that_few_samples_pull_at_vanish():
         lambda X, Y, u: sp.Max(0, sp.Abs(Y[0] + u - X[0]) - 11)
     )
     solution = sf.solve(sf.problem(model, **{"alpha": 0.05, "lambda": 7.0}), "uninformed")
-    assert solution.status is Status.COLLAPSED and "collapsed to W = 0" in repr(solution)
+    assert solution.status is Status.TRIVIAL and "trivial solution W = 0" in repr(solution)
     assert solution.overlaps.V.item() == pytest.approx(1 / 7)
 
 

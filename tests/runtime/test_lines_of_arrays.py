@@ -31,7 +31,7 @@ def identity_along(problem):
     """Of a sweep along it."""
     chosen = {"rows": None, "starts": None, "ask": "solve", "accuracy": 1e-3, "both_ways": False, "seed": 0}
     plan = make_sweep_plan(problem, grid={"path_A": (0, 1, 3)}, simulated=SimulationSettings(), given={}, **chosen)
-    return json.dumps(plan.sweep_identity, sort_keys=True)
+    return json.dumps(plan.settings_that_identify_sweep, sort_keys=True)
 
 
 def test_ends_are_met_exactly_and_the_line_goes_on(line):
@@ -39,8 +39,11 @@ def test_ends_are_met_exactly_and_the_line_goes_on(line):
         assert np.allclose(line.with_(path_A=t).parameters["A"], there, rtol=1e-15)
     for t, there in ((0, EVEN), (1, DIAGONAL)):
         assert line.with_(path_A=t).parameters["A"].tolist() == there
-    assert line.value_of("path_A") == 0 and line.with_(path_A=0.25, omega=0.2).value_of("path_A") == 0.25
-    assert pickle.loads(pickle.dumps(line)).with_(path_A=1).value_of("path_A") == 1
+    assert (
+        line.value_of_parameter("path_A") == 0
+        and line.with_(path_A=0.25, omega=0.2).value_of_parameter("path_A") == 0.25
+    )
+    assert pickle.loads(pickle.dumps(line)).with_(path_A=1).value_of_parameter("path_A") == 1
 
 
 def test_points_of_a_curve_are_solutions_at_these_arrays(curve):
@@ -70,9 +73,9 @@ def test_a_factor_is_one_of_the_array_as_it_was_given():
     half = problem.with_(scale_A=0.5)
     assert np.allclose(half.parameters["A"], np.array(DIAGONAL) / 2, rtol=1e-15)
     assert half.with_(scale_A=1).parameters["A"].tolist() == DIAGONAL
-    assert problem.value_of("scale_A") == 1 and half.value_of("scale_A") == 0.5
+    assert problem.value_of_parameter("scale_A") == 1 and half.value_of_parameter("scale_A") == 0.5
     assert attention(scale_A=0.5).parameters["A"].tolist() == half.parameters["A"].tolist()
-    assert half.with_(A=EVEN).value_of("scale_A") == 1  # of another array
+    assert half.with_(A=EVEN).value_of_parameter("scale_A") == 1  # of another array
 
 
 def test_outputs_name_the_line_of_arrays_and_the_position_on_it(line, curve):

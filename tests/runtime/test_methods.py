@@ -100,7 +100,7 @@ def test_a_method_finds_the_ridge_estimator(name):
         Instance(at, 60, seed=1),
     )
     tokens = np.concatenate([block for _, block in instance.iterate_blocks_of_samples()])[:, 0] / np.sqrt(60)
-    c = at.constants(instance.samples_by_labels[0][0])
+    c = at.constants(instance.samples_by_label_assignment[0][0])
     # dloss/dx at x = 0 is -(Y + u).
     target = -at.solver.channel.losses_at(np.zeros((instance.sample_count, 1)), instance.teacher_and_noise_features, c)[
         1
@@ -157,7 +157,13 @@ def test_a_method_that_is_not_given_enough_iterations_says_so(name):
 @pytest.mark.parametrize(
     ("name", "model", "parameters", "options", "sentence"),
     [
-        ("newton", "hinge", {"lambda_": 0.0}, {}, "newton needs a ridge of positive strength, and that of hinge is 0"),
+        (
+            "newton",
+            "hinge",
+            {"lambda_": 0.0},
+            {},
+            "newton needs a ridge of positive strength, and the ridge of hinge has strength 0",
+        ),
         ("gamp", "hinge", {}, {"inertia": 1.5}, r"inertia = 1.5 is out of range; allowed is \[0, 1\)"),
         ("sgd", "ridge_regression", {}, {"rate": None}, "sgd needs a learning rate"),
         ("sgd", "ridge_regression", {}, {"rate": "flow"}, "gradient flow does not go through samples"),

@@ -11,7 +11,7 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.derive.errors import ModelError
 from saddleforge.problems.quantities import resolve_quantity_name
-from saddleforge.report.branches import select_frame_columns
+from saddleforge.report.branches import select_columns_by_user_names
 from saddleforge.responses.minimum import describe_observable_in_words, resolve_objective_name
 from saddleforge.thresholds.conditions import parse_condition
 
@@ -99,8 +99,8 @@ def test_quantities_have_one_name_wherever_they_are_asked_for():
         assert resolve_quantity_name(problem, name, "here") == found
         assert parse_condition(f"{name} = lambda", problem).names == tuple(sorted((found, "lambda_")))
         assert resolve_objective_name(problem, f"-{name}")[1] == ("-test_error" if name == "gain" else f"-{found}")
-        assert select_frame_columns(columns, [name], "error") == [found]
-    assert select_frame_columns(columns, ["error"], "error") == ["test_error"]
+        assert select_columns_by_user_names(columns, [name], "error") == [found]
+    assert select_columns_by_user_names(columns, ["error"], "error") == ["test_error"]
     assert describe_observable_in_words(resolve_objective_name(problem, "gain")[0], "-test_error") == "gain"
     with pytest.raises(InputError, match=r"quantity 'beauty'; known are .*test_error_gain.* lambda, .*trained_bias"):
         parse_condition("beauty = 1", problem)

@@ -8,7 +8,7 @@ import sympy as sp
 from scipy.integrate import quad
 
 import saddleforge as sf
-from saddleforge.channel.fields import channel_overlaps, field_law
+from saddleforge.channel.fields import field_law, overlaps_of_loss_fields
 from saddleforge.integration.sampled import TeacherFieldRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.reduced import reduce_to_fields_of_loss
@@ -82,7 +82,7 @@ def test_test_errors_follow_what_is_narrow_to_the_accuracy_asked(name, q, theta)
     value, error, rule = observables.test_error(problem, overlaps(q, theta), 0.0, relative=1e-8)
     assert abs(value - exact) <= max(error, 1e-12 * exact)
     assert error <= 1e-8 * max(abs(exact), 1e-3)
-    assert observables.average_metric_by_rule(problem, overlaps(q, theta), rule) == pytest.approx(exact, rel=1e-7)
+    assert observables.average_metric_by_quadrature(problem, overlaps(q, theta), rule) == pytest.approx(exact, rel=1e-7)
 
 
 def test_a_test_error_that_cells_are_too_many_for_is_sampled_and_says_so():
@@ -112,8 +112,8 @@ def test_a_metric_with_many_kinks_is_refined_no_further_than_asked():
 @pytest.mark.parametrize("points", [16, 48])
 def test_nodes_of_the_teacher_see_a_narrow_feature_of_the_loss(points):
     problem = reduce_to_fields_of_loss(sf.problem(bumps))
-    labels = problem.label_choices[0][0]
-    fields = field_law(problem, channel_overlaps(problem, overlaps(1.0, 0.9)), labels)
+    labels = problem.label_probabilities[0][0]
+    fields = field_law(problem, overlaps_of_loss_fields(problem, overlaps(1.0, 0.9)), labels)
     nodes, weights = TeacherFieldRule.teacher_rule_for_loss(problem, fields, points, equidistant=True).nodes_and_weights
     y = fields.teacher_mean[0, 0] + nodes[:, 0] * fields.teacher_factor[0, 0, 0]
     seen = weights @ np.exp(-((100 * (y - 1)) ** 2))

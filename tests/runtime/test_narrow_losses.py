@@ -15,10 +15,10 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import saddleforge as sf
-from saddleforge.channel.fields import channel_overlaps, field_law
+from saddleforge.channel.fields import field_law, overlaps_of_loss_fields
 from saddleforge.channel.nodes import sobol_normal_points
 from saddleforge.channel.points import proximal_points_at_nodes
-from saddleforge.channel.search import THOROUGH, missed_minimum_fraction
+from saddleforge.channel.search import THOROUGH, fraction_of_missed_minima
 from saddleforge.integration import SmoothPiecesRule
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.reduced import reduce_to_fields_of_loss
@@ -153,13 +153,13 @@ def test_a_valley_along_a_curve_is_seen_to_be_missed():
     problem = replace(sf.problem(narrow_hyperbola, alpha=5.0, w=0.03), search=THOROUGH)
     eye = np.eye(2)[None]
     assert (
-        missed_minimum_fraction(problem, Overlaps(2.0 * eye, 0.5 * eye, np.zeros((1, 2)), np.full((1, 2, 1), 0.2)))
+        fraction_of_missed_minima(problem, Overlaps(2.0 * eye, 0.5 * eye, np.zeros((1, 2)), np.full((1, 2, 1), 0.2)))
         > 0.005
     )
 
 
 def test_a_solution_whose_search_misses_minima_says_so(monkeypatch):
-    monkeypatch.setattr(checks, "missed_minimum_fraction", lambda problem, overlaps: 0.03)
+    monkeypatch.setattr(checks, "fraction_of_missed_minima", lambda problem, overlaps: 0.03)
     found = sf.solve(sf.problem("ridge_regression", alpha=2.0))
     assert found.status is Status.MINIMA_MISSED and not found.success
     assert "minimum of the loss at 3.0% of random points" in found.advice and "linear combination" in found.advice
@@ -172,7 +172,7 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
     problem = sf.problem(two_narrow_wells, alpha=2.5, w=width)
     blocks = [np.full((2, 1, 1), value) for value in (0.4, V, 0.2)]
     part = reduce_to_fields_of_loss(problem)
-    fields = field_law(part, channel_overlaps(part, Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])), (0, 0))
+    fields = field_law(part, overlaps_of_loss_fields(part, Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2])), (0, 0))
     nodes = sobol_normal_points(part.dimension, 9, 31, ())
     found = proximal_points_at_nodes(part, fields, nodes, THOROUGH)
     mesh = np.geomspace(1e-6, 12, 4000)
@@ -183,7 +183,7 @@ def test_no_valley_in_two_fields_is_too_narrow_for_the_thorough_search():
         lowest += (away + np.log1p((mesh / width) ** 2)).min(axis=1)
     assert np.all(found.value < lowest + 1e-6)
     assert (
-        missed_minimum_fraction(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2]))
+        fraction_of_missed_minima(replace(problem, search=THOROUGH), Overlaps(*blocks[:2], np.zeros((2, 1)), blocks[2]))
         == 0
     )
 

@@ -88,7 +88,7 @@ def test_curves_and_points_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="needs 30 training samples"):
         sf.learning_curve(x, x[:, 0], lambda x, y: lambda z: z[:, 0], alphas=[3])
     problem = sf.problem("ridge_regression")
-    with pytest.raises(InputError, match="of one length"):
+    with pytest.raises(InputError, match="of the same length"):
         sf.compare_measurements(problem, [1, 2], [1], [1])
     with pytest.raises(InputError, match="observable 'q'"):
         sf.compare_measurements(problem, [1], [1], [1], observable="q")
@@ -163,14 +163,14 @@ def test_random_features_of_a_linear_activation_are_inputs_again():
 
 def test_an_entry_of_an_array_is_a_parameter():
     problem = sf.problem("committee_machine", alpha=2.0).with_(**{"lambda[2]": 0.3})
-    assert problem.parameters["lambda_"].tolist() == [0.01, 0.3] and problem.value_of("lambda[2]") == 0.3
+    assert problem.parameters["lambda_"].tolist() == [0.01, 0.3] and problem.value_of_parameter("lambda[2]") == 0.3
     for name in ("lambda[3]", "lambda[1,1]", "nothing[1]"):
         with pytest.raises(InputError, match="unknown entry"):
-            problem.value_of(name)
+            problem.value_of_parameter(name)
     attention = sf.problem("dot_product_attention", alpha=2.0)
-    assert attention.value_of("A[1,2]") == 0.4
+    assert attention.value_of_parameter("A[1,2]") == 0.4
     with pytest.raises(InputError, match=r"entries of arrays, as A\[1,2\]"):
-        attention.value_of("A")
+        attention.value_of_parameter("A")
 
 
 def test_a_curve_goes_along_an_entry_of_an_array():

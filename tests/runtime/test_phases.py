@@ -17,7 +17,7 @@ from saddleforge.extensions.planes.boundaries import (
     BranchChange,
     DiagramRow,
     grid_rows_to_insert,
-    locate_boundary_group,
+    locate_boundaries_of_changes,
 )
 from saddleforge.extensions.planes.codim2_points import Codim2Point
 from saddleforge.extensions.planes.diagram import PhaseDiagram, _farthest_point_order
@@ -57,7 +57,7 @@ class Ending:
     known: dict = field(default_factory=lambda: {2.0: "solved"})
     followed: bool = False
 
-    def solution_at(self, value):
+    def solution_at_parameter(self, value):
         assert self.followed
         near = min(abs(value - known) for known in self.known) < self.step
         return self.known.setdefault(value, "solved") if near and value <= self.end else None
@@ -90,11 +90,11 @@ class Hidden(DiagramRow):
 
     at_end, neighbour = Solved(1.2), Solved(1.1)
 
-    def locate_event(self, change, accuracy, seed):
+    def locate_threshold_of_change(self, change, accuracy, seed):
         return Located(1.3, (replace(self.at_end, problem=self.problem.with_(alpha=1.3)),))
 
     def restore_branch_at_points(self, name, numbers, seed):
-        return SimpleNamespace(solution_at=lambda value: self.neighbour)
+        return SimpleNamespace(solution_at_parameter=lambda value: self.neighbour)
 
     def locate_branch_crossing(self, branches, bracket, accuracy, seed):
         return Located(sum(bracket) / 2)
@@ -107,8 +107,8 @@ def begins_within_a_cell(kind):
         BranchChange("crossing", ("semantic", "positional"), (0, 1)),
         BranchChange("spinodal", ("semantic",), (1, 0)),
     )
-    assert row.jointly_located_changes() == [(end, hidden)]
-    return locate_boundary_group(row, (end, hidden), 1e-3, 0)
+    assert row.group_changes_located_together() == [(end, hidden)]
+    return locate_boundaries_of_changes(row, (end, hidden), 1e-3, 0)
 
 
 def made_boundary(change, value, at):
@@ -131,7 +131,7 @@ def test_replica_symmetry_is_lost_through_the_replicon_or_through_jumps_that_are
         record["unstable"] = why
     jumps, replicon = BranchChange("jumps", ("semantic",), (0, 1)), BranchChange("replicon", ("semantic",), (2, 3))
     assert row.branch_changes() == [jumps, replicon]
-    (found,) = locate_boundary_group(row, (jumps,), 1e-3, 0)
+    (found,) = locate_boundaries_of_changes(row, (jumps,), 1e-3, 0)
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
@@ -156,16 +156,18 @@ def test_rows_are_halved_where_other_things_happen_or_boundaries_move_far():
 
 def test_unlocated_events_of_a_phase_diagram_stay_bracketed():
     class Unlocated(DiagramRow):
-        def locate_event(self, change, accuracy, seed):
+        def locate_threshold_of_change(self, change, accuracy, seed):
             raise NotConvergedError("not here")
 
         def restore_branch_at_points(self, name, numbers, seed):
             return Ending(2.3)
 
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=Unlocated)
-    (found,) = locate_boundary_group(row, [BranchChange("spinodal", ("positional",), (1, 2))], 1e-3, 0)
+    (found,) = locate_boundaries_of_changes(row, [BranchChange("spinodal", ("positional",), (1, 2))], 1e-3, 0)
     assert found.error == 1 / 32 and abs(found.value - 2.3) < 1 / 32 and found.status == BRACKETED
-    (found,) = locate_boundary_group(row, [BranchChange("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0)
+    (found,) = locate_boundaries_of_changes(
+        row, [BranchChange("crossing", ("semantic", "positional"), (0, 1))], 1e-3, 0
+    )
     assert (found.value, found.error, found.status) == (1.5, 0.5, BRACKETED)
 
 
@@ -199,7 +201,7 @@ def test_in_many_dimensions_ends_are_stepped_to_and_what_is_too_far_to_be_reache
 
     row = made_row(0.3, (1.0,) * 4, (1.0, 1.5, None, None), kind=DiagramRow, student_rank=2)
     assert reduce_to_fields_of_loss(row.problem).dimension > boundaries.MAX_LOW_DIMENSION
-    (found,) = locate_boundary_group(row, [BranchChange("spinodal", ("positional",), (1, 2))], 0.04, 0)
+    (found,) = locate_boundaries_of_changes(row, [BranchChange("spinodal", ("positional",), (1, 2))], 0.04, 0)
     if end > 3:
         assert found.status == BRACKETED
     else:
@@ -210,14 +212,14 @@ def test_a_branch_that_is_only_followed_is_tried_by_newtons_method_from_what_is_
     problem = sf.problem("logistic_regression", alpha=2.0)
     known, asked = sf.solve(problem, "semantic", accuracy=1e-3), []
 
-    def solve_unchecked(problem, start, **how):
+    def solve_without_branch_check(problem, start, **how):
         asked.append((isinstance(start, str), how["globalise"], how["effort"]))
         return replace(known, losses=None, status=Status.MAX_ITERATIONS)
 
-    monkeypatch.setattr(branch, "solve_unchecked", solve_unchecked)
+    monkeypatch.setattr(branch, "solve_without_branch_check", solve_without_branch_check)
     for followed in (True, False):
         along = branch.Branch(problem, "alpha", "semantic", known={2.0: known}, effort=2, most=4, followed=followed)
-        assert along.solution_at(1.0) is None and along.solution_at(1.0, accuracy=1e-4) is None
+        assert along.solution_at_parameter(1.0) is None and along.solution_at_parameter(1.0, accuracy=1e-4) is None
     newton, named = (False, False, 2), (True, True, 2)
     assert asked[:2] == [newton, (False, False, 4)]
     assert asked[2:] == [(False, True, 2), named, (False, True, 4), (True, True, 4)]
@@ -317,9 +319,9 @@ def test_a_diagram_comes_back_from_its_file_and_is_drawn_with_names_lines_and_ha
 @pytest.mark.parametrize(
     "options, sentence",
     [
-        ({"over": {"alpha": (1, 2)}}, "over two parameters"),
+        ({"over": {"alpha": (1, 2)}}, "needs two parameters"),
         ({"over": {"alpha": (1, 1), "lambda": (0.1, 1)}}, "the interval is empty"),
-        ({"over": {"alpha": 3, "lambda": (0.1, 1)}}, "an interval \\(low, high\\) is expected"),
+        ({"over": {"alpha": 3, "lambda": (0.1, 1)}}, "give two numbers \\(low, high\\)"),
         ({"over": {"alpha": (1, 2), "width": (0.1, 1)}}, "'width'"),
         ({"points": (1, 3)}, "whole numbers from 2"),
         ({"starts": ["nowhere"]}, "unknown start 'nowhere'"),
@@ -346,7 +348,7 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
         [1.0]
     ) == [1.0]
     chosen = {"over": {"alpha": (1, 2), "lambda": (0.1, 1)}, "points": (2, 3), "processes": 1, "starts": ["semantic"]}
-    written, append = [], SweepRecords.append_record
+    written, append = [], SweepRecords.append_point_record
 
     def interrupted(self, line, record):
         if len(written) == 5:
@@ -355,7 +357,7 @@ def test_rows_that_are_finished_are_a_diagram_from_both_ends_inward(tmp_path, mo
         written.append(record)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepRecords, "append_record", interrupted)
+        patched.setattr(SweepRecords, "append_point_record", interrupted)
         part = sf.phases("logistic_regression", output=tmp_path / "phases.nc", stability=False, **chosen)
     assert part.interrupted and [row.at for row in part.rows] == [0.1, 1.0] and part.phases == {("informed", ()): 4}
     assert "not judged" in part.table() and not part.to_json()["stability"]

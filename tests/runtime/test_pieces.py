@@ -23,7 +23,7 @@ from saddleforge.integration.sampled import teacher_panel_edges
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.problems.reduced import reduce_to_fields_of_loss
-from saddleforge.solving.solve import solve_unchecked
+from saddleforge.solving.solve import solve_without_branch_check
 
 FINE = SmoothPiecesRule(16)
 MODELS = [
@@ -184,7 +184,7 @@ def test_no_point_is_lower_than_the_proximal_one(name, omega, log_V, y, u):
     problem = sf.problem(name, alpha=2.0)
     channel, V = problem.solver.proximal, float(np.exp(log_V))
     c = problem.constants((0,))
-    noise = np.full((1, len(problem.is_gaussian)), u)
+    noise = np.full((1, len(problem.is_gaussian_noise)), u)
     known = channel.features_at(np.full((1, problem.teacher_rank), y), noise, c)
     x, _ = channel.proximal_at(np.array([[omega]]), np.array([[[1 / V]]]), np.array([[[V]]]), known, c, 1)
     trial = np.concatenate([x[0], omega + np.linspace(-12, 12, 4001)])
@@ -197,7 +197,9 @@ def test_no_point_is_lower_than_the_proximal_one(name, omega, log_V, y, u):
 def test_proximal_points_grow_with_the_field(name):
     problem = sf.problem(name, alpha=2.0)
     channel, c = problem.solver.proximal, problem.constants((0,))
-    known = channel.features_at(np.full((1, problem.teacher_rank), 0.8), np.full((1, len(problem.is_gaussian)), 0.3), c)
+    known = channel.features_at(
+        np.full((1, problem.teacher_rank), 0.8), np.full((1, len(problem.is_gaussian_noise)), 0.3), c
+    )
     omega = np.linspace(-5, 5, 2001)[:, None]
     for V in (0.05, 1.0, 20.0):
         precision, variance = np.array([[[1 / V]]]), np.array([[[V]]])
@@ -275,7 +277,7 @@ def stepped():
 def test_a_loss_that_only_steps_has_jumps_and_says_so(stepped):
     assert stepped.success
     stability = stepped.stability
-    assert stability is not None and stability.jumps is not None and stability.jumps.is_nonempty
+    assert stability is not None and stability.jumps is not None and stability.jumps.has_any_jump
     assert stability.jump_weight > 10 * stability.jump_weight_error >= 0
 
 
@@ -300,9 +302,14 @@ def test_the_replicon_of_a_step_counts_what_rests_at_it(stepped):
 def test_global_minima_are_proved_across_corners_and_jumps(name):
     """Piece by piece, by intervals; a point that is not the lowest lacks what it is higher by."""
     problem = sf.problem(name, alpha=2.0, **KAPPA.get(name, {}))
-    channel, bounds, c, V = problem.solver.proximal, problem.solver.moreau_bounds, problem.constants((0,)), 0.8
+    channel, bounds, c, V = (
+        problem.solver.proximal,
+        problem.solver.moreau_objective_bounds,
+        problem.constants((0,)),
+        0.8,
+    )
     omega = np.linspace(-3, 3, 61)[:, None]
-    y, u = np.full((61, 1), 0.7), np.full((61, len(problem.is_gaussian)), 0.2)
+    y, u = np.full((61, 1), 0.7), np.full((61, len(problem.is_gaussian_noise)), 0.2)
     known, precision = channel.features_at(y, u, c), np.array([[[1 / V]]])
     x, _ = channel.proximal_at(omega, precision, 1 / precision, known, c, 1)
 
@@ -382,7 +389,9 @@ def test_labels_and_labelled_noise_are_two_ways_to_write_one_problem(name):
     def by_noise(X, Y, s):
         return loss(X, Y, lambda *values: sf.by_label(s, *values))
 
-    first, second = (solve_unchecked(sf.problem(model, alpha=1.0), "semantic") for model in (by_label, by_noise))
+    first, second = (
+        solve_without_branch_check(sf.problem(model, alpha=1.0), "semantic") for model in (by_label, by_noise)
+    )
     assert first.success and second.success
     for block in ("q", "V", "theta"):
         one, other = (getattr(found.overlaps, block) for found in (first, second))

@@ -37,7 +37,7 @@ def made_dataset(branch="semantic", count=6, jumps_below=1.2, unstable_below=0.0
         variables[name] = ("alpha", values)
         variables[f"{name}_error"] = ("alpha", np.full(count, 1e-5))
     variables["baseline_error"] = ("alpha", np.full(count, 0.002))
-    variables["bistable_share"] = ("alpha", np.where(alpha < jumps_below, 0.01, 0.0))
+    variables["bistable_fraction"] = ("alpha", np.where(alpha < jumps_below, 0.01, 0.0))
     variables["replicon"] = ("alpha", np.full(count, 0.3))
     variables["replicon_error"] = ("alpha", np.full(count, 0.01))
     variables["longitudinal_eigenvalue"] = ("alpha", np.where(alpha < unstable_below, 1.2, 0.4))
@@ -104,8 +104,8 @@ def drawn_lines(figure):
 
 
 def test_jumps_are_intervals_half_way_to_the_neighbours():
-    assert drawing.proximal_jump_intervals(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
-    assert drawing.proximal_jump_intervals(made_dataset(jumps_below=0.0)) == []
+    assert drawing.intervals_of_proximal_jumps(made_dataset(count=4, jumps_below=1.2)) == [(0.5, 1.25)]
+    assert drawing.intervals_of_proximal_jumps(made_dataset(jumps_below=0.0)) == []
 
 
 def test_tokens_that_differ_are_named():
@@ -289,6 +289,6 @@ def test_an_unwritable_figure_is_refused_in_a_sentence(tmp_path):
 def test_a_point_without_a_verdict_is_not_drawn_as_stable():
     dataset = made_dataset()
     dataset["replicon"].values[0] = np.nan
-    assert drawing.point_stability_verdicts(dataset).tolist() == ["unstable"] + ["stable"] * 5
+    assert drawing.stability_verdicts_of_points(dataset).tolist() == ["unstable"] + ["stable"] * 5
     dataset["replicon"].values[:] = np.nan
-    assert set(drawing.point_stability_verdicts(dataset)) == {"stable"}
+    assert set(drawing.stability_verdicts_of_points(dataset)) == {"stable"}

@@ -55,7 +55,7 @@ def test_the_response_is_the_inverse_of_the_slope_of_the_gradient():
     risk, found = minimum_of(problem("dot_product_attention", alpha=2.0), 100, 0, "semantic")
     seen = LinearResponse(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
-    step = 1e-6 * seen.solve_hessian(push, seen.curvatures)
+    step = 1e-6 * seen.apply_inverse_hessian(push, seen.curvatures)
     ahead, behind = (risk(replace(found.weights, W=found.weights.W + sign * step)).gradient.W for sign in (1, -1))
     assert (ahead - behind) / 2e-6 == pytest.approx(push, abs=1e-5)
 
@@ -69,7 +69,7 @@ def test_without_matrices_the_response_is_the_same_and_the_variance_that_of_the_
         seen.leave_one_out_variances().mean(axis=0), rel=0.05, abs=0.2
     )
     right = np.random.default_rng(2).standard_normal(found.weights.W.shape)
-    one, other = (answer.solve_hessian(right, answer.curvatures) for answer in (seen, free))
+    one, other = (answer.apply_inverse_hessian(right, answer.curvatures) for answer in (seen, free))
     assert one == pytest.approx(other, abs=1e-4 * np.abs(one).max())
 
 
@@ -78,7 +78,7 @@ def test_weights_at_a_corner_of_the_penalty_have_no_linear_response():
     instance = Instance(at, 100, seed=0)
     found = run_descent(at, instance)
     seen = LinearResponse(Risk(instance), found)
-    answer = seen.solve_hessian(np.ones((100, 1)), seen.curvatures)
+    answer = seen.apply_inverse_hessian(np.ones((100, 1)), seen.curvatures)
     zero = found.weights.W == 0
     assert np.array_equal(answer[zero], np.zeros(zero.sum()))
     tokens = np.concatenate([block for _, block in instance.iterate_blocks_of_samples()])[:, 0][:, ~zero[:, 0]] / 10

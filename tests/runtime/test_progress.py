@@ -19,7 +19,7 @@ def lines_of(messages: list[tuple[float, str | None]], until: float, live: bool 
             written.append((now, teller.compose_progress_line(now, 80)))
         now = at
         if step is None:
-            teller.note_printed_output(now)
+            teller.record_printed_output(now)
         else:
             written += [(now, text)] if (text := teller.set_activity_text(step, now)) else []
     return written

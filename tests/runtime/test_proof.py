@@ -13,7 +13,7 @@ from saddleforge.base.errors import NotProvedError
 from saddleforge.base.options import options_in_force
 from saddleforge.derive.models.mixture_classification import gaussian_mixture_law, weight_columns_along_class_means
 from saddleforge.extensions.proof.channel import IntegralAccuracy
-from saddleforge.extensions.proof.duals import DualNumber, as_ball, as_dual
+from saddleforge.extensions.proof.duals import DualNumber, ball_from_number, dual_from_number
 from saddleforge.extensions.proof.krawczyk import (
     BallSaddlePointSystem,
     KrawczykOptions,
@@ -24,10 +24,10 @@ from saddleforge.extensions.proof.krawczyk import (
 )
 from saddleforge.extensions.proof.quadrature import enclose_integral
 from saddleforge.extensions.proof.tails import arb_to_exact_mpf
-from saddleforge.extensions.reference.numbers import ProblemNumbers, array_from_decimals
+from saddleforge.extensions.reference.numbers import PreciseParameters, array_from_decimals
 from saddleforge.extensions.reference.quadrature import QuadratureRule
 from saddleforge.extensions.reference.rule_channel import QuadratureChannelAverages
-from saddleforge.extensions.reference.thresholds import condition_residual
+from saddleforge.extensions.reference.thresholds import make_condition_residual
 from saddleforge.problems.overlaps import Overlaps
 
 RIDGE = [1.0238, 0.8443, 0.0, 0.9156]  # q, V, m, theta at alpha = 2, lambda = 0.1, to a few digits
@@ -40,7 +40,7 @@ def system(model: Any, near: list[float], parameter: str = "alpha", condition: s
     scales = Overlaps.unpack(np.array(near[:4]), problem.sizes).block_scales
     if condition is None:
         return BallSaddlePointSystem(problem, scales)
-    read = condition_residual(condition, problem, lambda text: as_dual(as_ball(text)))
+    read = make_condition_residual(condition, problem, lambda text: dual_from_number(ball_from_number(text)))
     return BallSaddlePointSystem(problem, np.append(scales, abs(near[4])), parameter, read)
 
 
@@ -152,21 +152,23 @@ def test_derivatives_are_those_of_the_equations_kinks_that_move_included(model, 
     equations = system(model, near, parameter, "test_error = 0.2", **given)
     step = 1e-9
     with use_ball_precision(200):
-        z = [as_ball(x) for x in near]
+        z = [ball_from_number(x) for x in near]
         _, derivatives = equations.residual_and_jacobian_on_box(z, 0.0)
 
         def residual(moved: list[arb]) -> list[arb]:
-            state = equations.evaluate_state(
-                np.array([DualNumber(x) for x in moved], dtype=object), IntegralAccuracy.from_digits(19)
+            state = equations.evaluate_saddle_point_map(
+                np.array([DualNumber(x) for x in moved], dtype=object), IntegralAccuracy.from_decimal_digits(19)
             )
             return [entry.value for entry in equations.saddle_point_residual(state)]
 
         base = residual(z)
         for i, scale in enumerate(equations.scales):
-            there = residual([x + as_ball(float(scale)) * as_ball(step) if j == i else x for j, x in enumerate(z)])
+            there = residual(
+                [x + ball_from_number(float(scale)) * ball_from_number(step) if j == i else x for j, x in enumerate(z)]
+            )
             for row, (a, b) in enumerate(zip(there, base, strict=True)):
                 assert float(derivatives[row, i].mid()) == pytest.approx(
-                    float((a - b) / as_ball(step)), rel=1e-6, abs=1e-7
+                    float((a - b) / ball_from_number(step)), rel=1e-6, abs=1e-7
                 )
 
 
@@ -175,13 +177,16 @@ def test_derivatives_over_a_box_hold_those_within_it_however_coarse():
     near = [3.7, 2.0, 0.1, 1.6, 0.3]
     equations = system("hinge", near, "lambda_", "test_error + training_loss + replicon = 0.2", alpha=2.0)
     with use_ball_precision(120):
-        z = [as_ball(x) for x in near]
+        z = [ball_from_number(x) for x in near]
         _, fine = equations.residual_and_jacobian_on_box(z, 0.0)
         _, over = equations.residual_and_jacobian_on_box(z, 1e-3)
         with options_in_force(KrawczykOptions(derivative_digits=1)):
             _, coarse = equations.residual_and_jacobian_on_box(z, 0.0)
         for corner in ((1, 1, -1, 1, -1), (-1, 1, 1, 1, 1)):
-            moved = [x + way * as_ball(9e-4 * scale) for x, way, scale in zip(z, corner, equations.scales, strict=True)]
+            moved = [
+                x + way * ball_from_number(9e-4 * scale)
+                for x, way, scale in zip(z, corner, equations.scales, strict=True)
+            ]
             _, there = equations.residual_and_jacobian_on_box([x.mid() for x in moved], 0.0)
             assert all(a.overlaps(b) for a, b in zip(over.flat, there.flat, strict=True))
         assert all(a.contains(b.mid()) for a, b in zip(coarse.flat, fine.flat, strict=True))
@@ -195,12 +200,13 @@ def test_balls_hold_the_averages_however_coarse(digits):
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
         right = QuadratureChannelAverages(
-            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+            PreciseParameters.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
         ).saddle_point_averages(QuadratureRule(False, 5))
     with use_ball_precision(BITS), mp.workdps(40):
         equations = BallSaddlePointSystem(problem, np.ones(4))
-        saddle_point_averages = equations.evaluate_state(
-            np.array([as_dual(as_ball(repr(x))) for x in u.tolist()]), IntegralAccuracy.from_digits(digits)
+        saddle_point_averages = equations.evaluate_saddle_point_map(
+            np.array([dual_from_number(ball_from_number(repr(x))) for x in u.tolist()]),
+            IntegralAccuracy.from_decimal_digits(digits),
         ).saddle_point_averages
         for found, known in [
             *zip(saddle_point_averages.moments[0], right.moments[0], strict=True),
@@ -230,7 +236,7 @@ def test_a_logarithm_is_not_followed_across_its_cut():
     """Continued across, its primitive would be smooth; the branch point 1/10 above the axis is met at any ellipse."""
 
     def f(z: Any) -> list[Any]:
-        return [DualNumber(z * z + as_ball("0.01")).log().value]
+        return [DualNumber(z * z + ball_from_number("0.01")).log().value]
 
     with use_ball_precision(120):
         (found,) = enclose_integral(f, 1e-25)
@@ -245,8 +251,8 @@ def test_a_logarithm_is_not_followed_across_its_cut():
 def test_a_box_without_the_solution_is_refused():
     equations = system("ridge_regression", RIDGE, alpha=2.0)
     with use_ball_precision(BITS):
-        wrong = [as_ball(x) for x in RIDGE]
-        wrong[1] += as_ball("0.01")
+        wrong = [ball_from_number(x) for x in RIDGE]
+        wrong[1] += ball_from_number("0.01")
         with pytest.raises(NotProvedError, match="may leave the box"):
             prove_solution_in_box(equations, wrong, BITS, 25, lambda radius: max(map(float, radius)), 1e-20)
 
@@ -318,13 +324,13 @@ def test_noise_and_flips_of_labels_are_summed_over():
     u = np.array([2.0, 3.0, 0.1, 0.9])
     with mp.workdps(30):
         right = QuadratureChannelAverages(
-            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+            PreciseParameters.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
         ).saddle_point_averages(QuadratureRule(False, 5))
     with use_ball_precision(BITS), mp.workdps(40):
-        z = np.array([as_dual(as_ball(repr(x))) for x in u.tolist()])
+        z = np.array([dual_from_number(ball_from_number(repr(x))) for x in u.tolist()])
         saddle_point_averages = (
             BallSaddlePointSystem(problem, np.ones(4))
-            .evaluate_state(z, IntegralAccuracy.from_digits(20))
+            .evaluate_saddle_point_map(z, IntegralAccuracy.from_decimal_digits(20))
             .saddle_point_averages
         )
         for found, known in zip(saddle_point_averages.moments[0], right.moments[0], strict=True):

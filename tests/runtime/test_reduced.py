@@ -12,7 +12,7 @@ import saddleforge as sf
 from saddleforge.base.errors import DomainError
 from saddleforge.derive.models.mixture_classification import gaussian_mixture_law
 from saddleforge.integration import GaussHermite, ProxSpaceRule, Rule, Sobol
-from saddleforge.problems.combinations import FieldCombinations, OverlapReductionMaps, TokenAverageMaps
+from saddleforge.problems.combinations import FieldCombinations, MapsToTokenAverages, OverlapReductionMaps
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.problems.reduced import ReducedProblem, reduce_to_fields_of_loss, reduce_to_fields_of_metric
@@ -33,7 +33,7 @@ def any_state(problem: Problem, seed: int = 1) -> Overlaps:
 
     theta = 0.3 * generator.standard_normal((contexts, s, t))
     known = theta @ np.linalg.inv(problem.law.rho_star) @ np.swapaxes(theta, 1, 2)
-    means = 0.2 * generator.standard_normal((contexts, s)) * problem.law.contexts_with_means[:, None]
+    means = 0.2 * generator.standard_normal((contexts, s)) * problem.law.contexts_with_nonzero_mean[:, None]
     return Overlaps(positive(0.5) + known, positive(0.3), means, theta)
 
 
@@ -108,9 +108,11 @@ def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
     assert reduce_to_fields_of_metric(problem).dimension == 1
-    whole = observables._MetricIntegrand.metric_on_all_fields(problem, state).average_by_product_rule(40, False)
+    whole = observables._MetricIntegrand.metric_integrand_of_all_fields(problem, state).metric_average_by_product_rule(
+        40, False
+    )
     rule = observables.MetricRule("product", 40)
-    assert observables.average_metric_by_rule(problem, state, rule) == pytest.approx(whole, rel=1e-12)
+    assert observables.average_metric_by_quadrature(problem, state, rule) == pytest.approx(whole, rel=1e-12)
 
 
 def test_kinks_that_move_with_labels_stand_still_in_the_residual() -> None:
@@ -131,7 +133,7 @@ def test_overlaps_without_a_joint_law_are_refused_by_every_function() -> None:
         lambda: GaussHermite(4).averages(problem, impossible),
         lambda: GaussHermite(4).jacobian_averages(problem, impossible),
         lambda: GaussHermite(4).moment_derivatives(problem, impossible),
-        lambda: observables.average_metric_by_rule(problem, impossible, observables.MetricRule("product", 6)),
+        lambda: observables.average_metric_by_quadrature(problem, impossible, observables.MetricRule("product", 6)),
     ):
         with pytest.raises(DomainError):
             asked()
@@ -180,8 +182,8 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
     of_tokens = read.covariance_with_combinations(state.q, state.theta, read.rho_star)
     covariance = read.covariance_of_combinations(of_tokens) + read.known
     maps = OverlapReductionMaps.from_combinations(read, state.sizes)
-    there = maps.combination_overlaps_at(state.pack())
-    assert np.allclose(there.pack(), read.combination_overlaps(state).pack())
+    there = maps.map_overlaps_to_combinations(state.pack())
+    assert np.allclose(there.pack(), read.overlaps_of_combinations(state).pack())
     assert np.allclose(np.concatenate([there.q, there.theta], axis=2), covariance[:, :fields])
     own = matrix @ covariance
     zeros = np.zeros((2, fields + fields**2))
@@ -191,14 +193,14 @@ def test_a_linear_field_comes_back_as_the_covariances_say(sizes: Any, seed: int,
         layout.append((text, (fields, columns), sum(rows * width for _, (rows, width), _ in layout)))
     wanted = [("g*dY.T", (s, t), 0), ("g*domega.T", (s, s), s * t)]
     length = moments.shape[-1]
-    found = TokenAverageMaps.from_combinations(
+    found = MapsToTokenAverages.from_combinations(
         read, layout, length, wanted, s * t + s * s
-    ).token_averages_from_combinations(moments, maps.regression_coefficients_at(state.pack()))
+    ).token_averages_from_combinations(moments, maps.regression_coefficients_at_overlaps(state.pack()))
     expected = np.zeros_like(found)
     for n, at in enumerate(read.contexts):
         own_fields = (matrix[n] @ of_tokens[n].T).reshape(fields, tokens, s + t)
         for l, context in enumerate(at):
-            back = read.student_coefficients[n, :, l].T @ own_fields[:, l]
+            back = read.coefficients_of_student_fields[n, :, l].T @ own_fields[:, l]
             expected[context] += np.concatenate([back[:, s:].ravel(), back[:, :s].ravel()])
     assert np.allclose(found, expected, atol=1e-9 * (1 + np.abs(expected).max()))
 

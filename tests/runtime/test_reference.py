@@ -10,9 +10,9 @@ import sympy as sp
 
 import saddleforge as sf
 from saddleforge import InputError
-from saddleforge.derive.emit.sources.reference_source import reduced_integral
+from saddleforge.derive.emit.sources.reference_source import reduce_integral
 from saddleforge.extensions.reference.improve import value_and_error_strings
-from saddleforge.extensions.reference.numbers import ProblemNumbers, array_from_decimals
+from saddleforge.extensions.reference.numbers import PreciseParameters, array_from_decimals
 from saddleforge.extensions.reference.quadrature import QuadratureRule
 from saddleforge.extensions.reference.rule_channel import QuadratureChannelAverages
 from saddleforge.extensions.reference.system import SaddlePointState
@@ -52,7 +52,7 @@ def test_double_precision_agrees(logistic):
 def test_phi_is_minus_the_sum_of_its_parts(logistic):
     """The undamped residual alone could be small for a wrong free entropy."""
     with mp.workdps(30):
-        numbers = ProblemNumbers.from_problem(logistic.problem)
+        numbers = PreciseParameters.from_problem(logistic.problem)
         _, gap = SaddlePointState(numbers, logistic.overlaps, QuadratureRule(False, 6)).free_entropy_and_deviation
         assert abs(gap) < 1e-14
 
@@ -136,7 +136,7 @@ FLIPPED = sf.model(name="flipped_signs", noise={"u": sf.DiscreteNoise((1, -1), (
 @pytest.mark.parametrize(("model", "weights"), [(NOISY, (1, 1)), (FLIPPED, (1,))], ids=["noisy", "flipped"])
 def test_labels_are_integrated_in_one_dimension(model, weights):
     at = model.at(model.default_structure())
-    integral = reduced_integral(at, [at.loss])
+    integral = reduce_integral(at, [at.loss])
     assert integral is not None
     assert (integral.drive, integral.weights, integral.steps) == ("steps", weights, (0,))
 
@@ -153,7 +153,7 @@ def test_losses_of_a_difference_alone_are_reported(loss, alone):
     """What they leave is one-dimensional: X - Y - u given omega - Y - u."""
     model = sf.model(name="difference", noise={"u": sf.GaussianNoise(0.5)})(loss)
     at = model.at(model.default_structure())
-    integral = reduced_integral(at, [at.loss])
+    integral = reduce_integral(at, [at.loss])
     assert integral is not None
     assert (integral.drive, integral.difference) == ("smooth", alone)
 
@@ -161,7 +161,7 @@ def test_losses_of_a_difference_alone_are_reported(loss, alone):
 def test_two_combinations_of_teacher_and_noise_are_too_many():
     model = sf.model(name="two", noise={"u": sf.GaussianNoise(0.5)})(lambda X, Y, u: (X[0] - Y[0] - u) ** 2 + u * X[0])
     at = model.at(model.default_structure())
-    assert reduced_integral(at, [at.loss]) is None
+    assert reduce_integral(at, [at.loss]) is None
 
 
 def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
@@ -169,7 +169,7 @@ def moments(model: Any, theta: float = 0.9, **parameters: float) -> np.ndarray:
     problem = sf.problem(model, alpha=1.0, **parameters)
     state = Overlaps.unpack(array_from_decimals(np.array([2.0, 3.0, 0.0, theta])), problem.sizes)
     return (
-        QuadratureChannelAverages(ProblemNumbers.from_problem(problem), state)
+        QuadratureChannelAverages(PreciseParameters.from_problem(problem), state)
         .saddle_point_averages(QuadratureRule(False, 5))
         .moments[0]
     )
@@ -204,7 +204,7 @@ def test_every_average_of_a_rule_agrees_with_the_compiled_one():
     compiled = ProxSpaceRule(432, 160).averages(problem, state)
     with mp.workdps(20):
         saddle_point_averages = QuadratureChannelAverages(
-            ProblemNumbers.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
+            PreciseParameters.from_problem(problem), Overlaps.unpack(array_from_decimals(u), problem.sizes)
         ).saddle_point_averages(QuadratureRule(False, 5))
     assert saddle_point_averages.moments.astype(float) == pytest.approx(compiled.moments[0], rel=1e-12, abs=1e-13)
     assert float(saddle_point_averages.moreau) == pytest.approx(compiled.moreau[0], rel=1e-12)
@@ -229,7 +229,7 @@ def test_models_out_of_reach_are_refused_before_anything_is_solved(name, sentenc
 @pytest.mark.parametrize(
     ("condition", "accuracy", "sentence"),
     [
-        ("bistable_share = 0", 1e-20, "unknown quantity 'bistable_share' of .*; known are training_loss"),
+        ("bistable_fraction = 0", 1e-20, "unknown quantity 'bistable_fraction' of .*; known are training_loss"),
         ("q = 1", 1e-300, r"allowed is \[1e-200, 1\)"),
         ("q == 1", 1e-20, "joined by one '='"),
     ],
@@ -245,7 +245,7 @@ def test_losses_with_competing_minima_are_refused():
     u = array_from_decimals(np.array([0.93, 0.58, 0.0, 0.96]))
     with mp.workdps(20), pytest.raises(InputError, match="minima may compete"):
         QuadratureChannelAverages(
-            ProblemNumbers.from_problem(problem), Overlaps.unpack(u, problem.sizes)
+            PreciseParameters.from_problem(problem), Overlaps.unpack(u, problem.sizes)
         ).saddle_point_averages(QuadratureRule(False, 4))
 
 
@@ -254,9 +254,9 @@ def test_weights_that_do_not_add_up_as_decimals_are_refused():
     problem = sf.problem("logistic_regression", alpha=1, spectrum=[[third, 0.5], [third, 1.0], [third, 1.5]])
     with (
         mp.workdps(30),
-        pytest.raises(InputError, match=r"weights add up to 1 only within 1\.0e-16"),
+        pytest.raises(InputError, match=r"weights add up to 1 only to within 1\.0e-16"),
     ):
-        ProblemNumbers.from_problem(problem)
+        PreciseParameters.from_problem(problem)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from saddleforge.base.threads import thread_limit
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.contract import to_plain_json
 from saddleforge.reproduce import alpha_thresholds, base_case, jobs, published_quadrature, transition
-from saddleforge.reproduce.finite_size import mean_observables
+from saddleforge.reproduce.finite_size import mean_observables_of_runs
 from saddleforge.reproduce.pages import transition as page
 from saddleforge.reproduce.pages.content import render_html, render_markdown
 from saddleforge.reproduce.pages.finite_size import comparison_rows
@@ -35,7 +35,7 @@ def made_threshold(value, error=2e-4, status="converged"):
         "error_kind": "estimated",
         "status": status,
         "verdicts": {"semantic": "RS stable (replicon 0.3)", "positional": "RS unstable in the strict sense | jumps"},
-        "bistable_shares": {"semantic": 0.0, "positional": 0.01},
+        "bistable_fractions": {"semantic": 0.0, "positional": 0.01},
         "evidence": {},
         "overlaps": {"semantic": [0.1, 0.1, 10.0, 10.0, 0.0, 0.0, 0.05, 0.05]},
         "sentence": "",
@@ -95,10 +95,10 @@ def results():
     }
 
 
-def is_complete(results):
+def are_results_complete(results):
     run = object.__new__(transition.TransitionRun)
     run.results = results
-    return run.is_complete()
+    return run.are_results_complete()
 
 
 PICTURE = b"\x89PNG made up"
@@ -125,16 +125,16 @@ def test_a_missing_crossing_is_reported_in_words_with_its_evidence(results):
     assert "No alpha_c at omega = 0: the difference stays negative" in text
     assert "The semantic branch was found down to alpha = 0.65; it was not found at 0.6." in text
     assert f"| 0.7 | {format_value_with_error(-4e-5, 1e-6)} |" in text
-    assert is_complete(results)
+    assert are_results_complete(results)
 
 
 def test_a_stale_solver_or_a_missed_accuracy_is_not_complete(results):
     results["generated"]["differences"] = ["channel.py is stale"]
-    assert not is_complete(results)
+    assert not are_results_complete(results)
     assert "NOT what the generator writes: channel.py is stale" in render_markdown(build_page(results, []))
     results["generated"]["differences"] = []
     results["thresholds"]["alpha_c"]["0.3"]["status"] = "accuracy_not_reached"
-    assert not is_complete(results)
+    assert not are_results_complete(results)
 
 
 def test_the_page_holds_its_figures(results):
@@ -167,7 +167,7 @@ def test_a_step_is_done_once_and_again_only_if_it_changed(tmp_path):
     def step(settings, common="a", code="as it was", after=()):
         steps = StoredSteps(tmp_path, {"version": common})
         steps.keys["earlier"] = "some key"
-        return steps.run_step("name", settings, work, code=code, files=("made.txt",), after=after)
+        return steps.load_or_compute_step("name", settings, work, code=code, files=("made.txt",), after=after)
 
     first = step({"omega": 0.3})
     assert first == {"number": 0.1 + 0.2, "list": [1.0, None]}
@@ -200,16 +200,16 @@ def test_a_step_of_the_base_case_is_the_same_in_every_run_and_no_page_decides_it
 
 def test_an_interrupted_step_leaves_nothing_and_earlier_ones_stay(tmp_path):
     steps = StoredSteps(tmp_path, {})
-    steps.run_step("first", {}, lambda: {"done": True}, code="")
+    steps.load_or_compute_step("first", {}, lambda: {"done": True}, code="")
 
     def interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        steps.run_step("second", {}, interrupted, code="")
+        steps.load_or_compute_step("second", {}, interrupted, code="")
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["first.json"]
     again = StoredSteps(tmp_path, {})
-    assert again.run_step("first", {}, interrupted, code="") == {"done": True}
+    assert again.load_or_compute_step("first", {}, interrupted, code="") == {"done": True}
 
 
 @pytest.fixture
@@ -245,8 +245,8 @@ def without_solving(monkeypatch):
 
     def located(kind, at, guess, step, seeds, accuracy):
         assert set(seeds) >= {"semantic"}
-        value = 1.2515 + 2.5 * (at.value_of("omega") - 0.3)
-        return made_threshold(value) if at.value_of("omega") > 0 else made_absence()
+        value = 1.2515 + 2.5 * (at.value_of_parameter("omega") - 0.3)
+        return made_threshold(value) if at.value_of_parameter("omega") > 0 else made_absence()
 
     monkeypatch.setattr(base_case, "curve", curve)
     monkeypatch.setattr(base_case, "locate_threshold_near", located)
@@ -282,14 +282,14 @@ def made_run(without_solving, results, derivation):
             assert self.results["thresholds"][kind]["0.3"]["value"] is not None
             return results["lines"][kind]
 
-        @wraps(TransitionRun.apply_coarse_rules)
-        def apply_coarse_rules(self):
+        @wraps(TransitionRun.compute_crossings_by_coarse_rules)
+        def compute_crossings_by_coarse_rules(self):
             return {
                 "crossings": [
                     {"rule": label, "value": 1.28, "residual": 0.0, "sentence": ""}
                     for label in published_quadrature.COARSE_RULES
                 ],
-                "baseline": published_quadrature.baseline_error_by_plane_rule(self.base),
+                "baseline": published_quadrature.baseline_error_by_stroud_rule(self.base),
             }
 
     return MadeRun
@@ -339,7 +339,7 @@ def test_results_do_not_depend_on_which_process_computes_a_step(made_run, tmp_pa
     other, first = done(tmp_path / "shared", "aside"), done(tmp_path / "shared", "plan")
     known = {"curve_positional", "verdicts_positional", "alpha_l_0", "line_alpha_l"}
     assert known <= set(other.steps.computed)
-    assert first.is_complete() and not set(first.steps.computed) & set(other.steps.computed)
+    assert first.are_results_complete() and not set(first.steps.computed) & set(other.steps.computed)
     assert first.results == alone.results
     files = [path.relative_to(alone.out) for path in alone.out.rglob("*") if path.is_file()]
     assert all((alone.out / file).read_bytes() == (first.out / file).read_bytes() for file in files)
@@ -354,10 +354,10 @@ def test_a_step_is_computed_by_one_process_while_another_waits(tmp_path):
         return {"by": "the first"}
 
     first, other = StoredSteps(tmp_path, {}), StoredSteps(tmp_path, {})
-    thread = threading.Thread(target=lambda: first.run_step("slow", {}, work, code=""))
+    thread = threading.Thread(target=lambda: first.load_or_compute_step("slow", {}, work, code=""))
     thread.start()
     assert begun.wait(100)
-    assert other.run_step("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
+    assert other.load_or_compute_step("slow", {}, lambda: {"by": "the other"}, code="") == {"by": "the first"}
     thread.join()
     assert (first.computed, other.computed, other.computed_elsewhere) == (["slow"], [], ["slow"])
     assert [path.name for path in (tmp_path / "steps").iterdir()] == ["slow.json"]
@@ -385,7 +385,9 @@ def test_too_few_runs_on_a_branch_leave_gaps_in_the_table_of_finite_size():
     simulation = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=60, seeds=1, start="semantic")
     points = {
         "L-BFGS": {
-            "semantic": [to_plain_json(mean_observables(made)) for made in (simulation, replace(simulation, runs=()))]
+            "semantic": [
+                to_plain_json(mean_observables_of_runs(made)) for made in (simulation, replace(simulation, runs=()))
+            ]
         }
     }
     names = ("m", "theta", "q", "training_loss", "test_error")
@@ -404,14 +406,16 @@ class MadeBranch:
     def __init__(self, difference, exists_above=0.0):
         self.difference, self.exists_above, self.asked = difference, exists_above, []
 
-    def solution_at(self, alpha):
+    def solution_at_parameter(self, alpha):
         self.asked.append(alpha)
         return self.difference(alpha) if alpha > self.exists_above else None
 
 
 @pytest.fixture
 def compared(monkeypatch):
-    monkeypatch.setattr(alpha_thresholds, "threshold_difference", lambda kind, solutions: {"difference": solutions[0]})
+    monkeypatch.setattr(
+        alpha_thresholds, "residual_of_threshold_condition", lambda kind, solutions: {"difference": solutions[0]}
+    )
 
 
 @pytest.mark.parametrize("first", [0.7, 1.0, 1.4])
@@ -437,7 +441,7 @@ def test_a_difference_that_never_turns_negative_has_no_threshold(compared):
 
 
 def test_twelve_points_integrate_degree_seven_in_the_plane():
-    nodes, weights = published_quadrature.twelve_point_plane_rule()
+    nodes, weights = published_quadrature.stroud_degree_seven_rule()
     moments = {(0, 0): 1, (2, 0): 1, (2, 2): 1, (4, 0): 3, (4, 2): 3, (6, 0): 15, (0, 6): 15, (3, 3): 0, (5, 2): 0}
     for (a, b), value in moments.items():
         assert weights @ (nodes[:, 0] ** a * nodes[:, 1] ** b) == pytest.approx(value, abs=1e-12)

@@ -13,7 +13,12 @@ from saddleforge.base.errors import NotConvergedError
 from saddleforge.branches.curve_results import Curve
 from saddleforge.extensions.breaking.curve import BrokenCurve
 from saddleforge.reproduce import breaking
-from saddleforge.reproduce.breaking import BREAKING, BreakingRun, stored_broken_point, stored_symmetric_point
+from saddleforge.reproduce.breaking import (
+    BREAKING,
+    BreakingRun,
+    broken_symmetry_solution_as_dict,
+    symmetric_solution_as_dict,
+)
 from saddleforge.reproduce.pages import breaking as page
 from saddleforge.reproduce.pages.breaking import branch_ends, table_rows
 from saddleforge.reproduce.run import Reproduction, RunTask
@@ -107,8 +112,8 @@ def test_a_crossing_that_is_not_located_is_reported_and_not_complete(results, tm
 def test_points_hold_what_the_solutions_do():
     """Of a regression whose symmetry is broken."""
     found = sf.solve(sf.problem("tukey_regression", alpha=2.0, width=0.5), rsb=1, accuracy=1e-3)
-    point, symmetric_point = stored_broken_point(found), stored_symmetric_point(found.symmetric)
-    assert point["distance"] == found.state.total_distance.item() and point["q"] == found.overlaps.q.item()
+    point, symmetric_point = broken_symmetry_solution_as_dict(found), symmetric_solution_as_dict(found.symmetric)
+    assert point["distance"] == found.state.overlap_difference.item() and point["q"] == found.overlaps.q.item()
     assert point["training_loss"] - symmetric_point["training_loss"] == pytest.approx(found.energy_moved[0])
     assert point["q_between"] + point["distance"] == pytest.approx(point["q"])
     assert point["parisi_error"] == found.parisi_error and not point["alone"]
@@ -118,7 +123,7 @@ def test_a_second_run_computes_nothing(tmp_path, monkeypatch):
     asked: list[float] = []
 
     def followed(at: Any, *, rsb: int, start: str, **_: Any) -> Curve | BrokenCurve:
-        asked.append(at.value_of("omega"))
+        asked.append(at.value_of_parameter("omega"))
         return (BrokenCurve if rsb else Curve)("alpha", start, (), (None, None))
 
     def unlocated(*_: Any, **__: Any) -> None:

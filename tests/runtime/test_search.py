@@ -19,7 +19,7 @@ from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import Problem
 from saddleforge.saddle_point.starts import overlaps_of_start
 from saddleforge.solving.approach import approach_solution_by_damping
-from saddleforge.thresholds.independent_check import solution_by_second_rule
+from saddleforge.thresholds.independent_check import solution_by_other_quadrature
 
 STARTS = 60
 # Where several minima compete; the others are convex, or behave as dot_product_attention does.
@@ -64,7 +64,7 @@ def misses(problem: Problem, overlaps: Overlaps, log2: int, search: int) -> floa
     directions = generator.standard_normal((STARTS, D))
     starts = directions / np.linalg.norm(directions, axis=1, keepdims=True) * generator.random((STARTS, 1)) ** (1 / D)
     shares = []
-    for labels, _ in problem.label_choices:
+    for labels, _ in problem.label_probabilities:
         fields = field_law(problem, overlaps, labels)
         nodes = sobol_normal_points(problem.dimension, log2, 17, ())
         found = proximal_point_table(
@@ -148,7 +148,7 @@ def test_a_solution_by_the_quick_search_is_solved_again_with_the_thorough_search
     assert solution.problem.search == THOROUGH
     assert solution.success
     assert solution.overlaps.theta[0, 0, 0] == pytest.approx(0.4395, abs=0.002)
-    sampled = solution_by_second_rule(solution, Sobol(12, 16))
+    sampled = solution_by_other_quadrature(solution, Sobol(12, 16))
     assert sampled is not None
     agree(
         (sampled.overlaps.pack(), sampled.errors),

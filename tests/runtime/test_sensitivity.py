@@ -82,7 +82,11 @@ def solved_anew(solution: Solution, parameter: str, step: float, value) -> float
     values = []
     for k in (-2, -1, 1, 2):
         other = sf.solve(
-            direction.problem_shifted_by(k * step), solution, integrator=rule.name, points=points, accuracy=1e-10
+            direction.problem_with_shifted_parameter(k * step),
+            solution,
+            integrator=rule.name,
+            points=points,
+            accuracy=1e-10,
         )
         assert other.residual < 1e-8
         values.append(np.asarray(value(other)))

@@ -25,9 +25,9 @@ from saddleforge.extensions.comparison.compare import (
     runs_on_branch,
 )
 from saddleforge.extensions.simulation import workers
-from saddleforge.extensions.simulation.constraints import overlap_entries
+from saddleforge.extensions.simulation.constraints import entries_of_named_overlaps
 from saddleforge.extensions.simulation.finite_transition import PairedLossDifference, fit_zero_of_loss_difference
-from saddleforge.extensions.simulation.instance import Instance, draw_coordinates
+from saddleforge.extensions.simulation.instance import Instance, draw_means_and_teacher
 from saddleforge.extensions.simulation.method import DescentSettings
 from saddleforge.extensions.simulation.methods import newton as newtons
 from saddleforge.extensions.simulation.methods.fista import proximal_gradient
@@ -67,12 +67,12 @@ def random_weights(at, d, seed=1, scale=0.7):
 
 def test_coordinates_have_the_second_moments_of_the_law_exactly():
     at = problem("elastic_net_regression", density=0.3)
-    drawn = draw_coordinates(at, 100, seed=3)
+    drawn = draw_means_and_teacher(at, 100, seed=3)
     teacher = drawn.pi[:, 0]
     assert np.sum(teacher != 0) == 30
     assert teacher @ teacher / 100 == pytest.approx(1.0, abs=1e-13)
     at = problem("dot_product_attention")
-    drawn = draw_coordinates(at, 60, seed=3)
+    drawn = draw_means_and_teacher(at, 60, seed=3)
     z = np.concatenate([drawn.tau, drawn.pi], axis=1)
     assert z.T @ z / 60 == pytest.approx(at.law.gram[0], abs=1e-13)
     assert drawn.tau[:, 0] == pytest.approx(-drawn.tau[:, 1], abs=1e-13)
@@ -80,19 +80,19 @@ def test_coordinates_have_the_second_moments_of_the_law_exactly():
 
 def test_a_free_teacher_fluctuates_as_one_over_root_d():
     at = problem("ridge_regression")
-    squares = [np.mean(draw_coordinates(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
+    squares = [np.mean(draw_means_and_teacher(at, 400, seed, exact=False).pi ** 2) for seed in range(200)]
     assert np.std(squares) == pytest.approx(np.sqrt(2 / 400), rel=0.2)
 
 
 def test_rows_of_few_values_are_drawn_as_such_and_means_given_them():
     """Weights +1 and -1 in equal numbers, or freely; means that they are a part of have the law's Gram matrix, too."""
     at = problem(Path(__file__).parents[2] / "examples" / "binary_perceptron.py", alpha=1)
-    exact, free = (draw_coordinates(at, 1000, 3, exact=exact) for exact in (True, False))
+    exact, free = (draw_means_and_teacher(at, 1000, 3, exact=exact) for exact in (True, False))
     assert set(np.unique(exact.pi)) == set(np.unique(free.pi)) == {-1.0, 1.0}
     assert exact.pi.sum() == 0 != free.pi.sum() and abs(free.pi.mean()) < 5 / 1000**0.5
     gram = np.array([[[0.8, 0.5], [0.5, 1.0]]])
     held = SimpleNamespace(law=replace(at.law, gram=gram), contexts=1, teacher_rank=1)
-    exact, free = (draw_coordinates(held, 4000, 3, exact=exact) for exact in (True, False))
+    exact, free = (draw_means_and_teacher(held, 4000, 3, exact=exact) for exact in (True, False))
     for drawn, far in ((exact, 1e-12), (free, 0.08)):
         both = np.concatenate([drawn.tau, drawn.pi], axis=1)
         assert set(np.unique(drawn.pi)) == {-1.0, 1.0}
@@ -100,7 +100,7 @@ def test_rows_of_few_values_are_drawn_as_such_and_means_given_them():
     with pytest.raises(
         InputError, match="1 coordinates belong to one eigenvalue of the spectrum, and means and teacher need 2"
     ):
-        draw_coordinates(held, 1, 0)
+        draw_means_and_teacher(held, 1, 0)
 
 
 def test_a_spectrum_gives_its_shares_of_the_coordinates_and_tokens_their_covariance():
@@ -132,8 +132,8 @@ def test_data_beyond_the_memory_allowed_are_drawn_again_the_same():
 def test_labels_occur_as_often_as_their_law_says_and_correlate_the_tokens():
     at = problem("attention_on_mixture", alpha=40.0, labels=[0.5, 0.1, 0.1, 0.3])
     instance = Instance(at, 100, seed=0)
-    shares = {labels: len(own) / instance.sample_count for labels, own in instance.samples_by_labels}
-    for labels, probability in at.label_choices:
+    shares = {labels: len(own) / instance.sample_count for labels, own in instance.samples_by_label_assignment}
+    for labels, probability in at.label_probabilities:
         assert shares[labels] == pytest.approx(probability, abs=0.03)
 
 
@@ -149,7 +149,7 @@ def test_labelled_noise_occurs_with_its_probability():
     values, _ = at.solver.channel.losses_at(
         10 * np.sign(teachers)[:, None],
         instance.teacher_and_noise_features,
-        at.constants(instance.samples_by_labels[0][0]),
+        at.constants(instance.samples_by_label_assignment[0][0]),
     )
     assert np.mean(values > 1) == pytest.approx(0.2, abs=0.02)
 
@@ -190,7 +190,7 @@ def test_trained_numbers_and_losses_that_hold_q_agree_with_theory(name):
     found = compare_observables(solution, simulate(at, d=500, seeds=8, start=solution.start))
     assert {"trained_temperature": {"beta", "bias"}, "autoencoder": {"q_1_k1", "m_1_k2"}}[name] <= set(found)
     for key, item in found.items():
-        allowed = 4 * item.standard_error + item.half_width + abs(item.theory) / 500
+        allowed = 4 * item.standard_error + item.theory_error + abs(item.theory) / 500
         assert abs(item.mean - item.theory) < allowed, key  # where theory says zero, too
 
 
@@ -227,7 +227,7 @@ def test_fista_meets_the_conditions_of_the_lasso():
     risk = Risk(Instance(at, 100, seed=0))
     found = proximal_gradient(risk, random_weights(at, 100), DescentSettings(tolerance=1e-9))
     assert found.status == "converged"
-    W, slope = found.weights.W[:, 0], risk.data_term(found.weights)[1].W[:, 0]
+    W, slope = found.weights.W[:, 0], risk.data_term_and_gradient(found.weights)[1].W[:, 0]
     l1 = float(at.strengths[0])
     zero = W == 0
     assert 10 < zero.sum() < 95
@@ -307,7 +307,7 @@ def test_newton_steps_end_at_minima_of_several_fields_with_means():
     start = initial_weights(SimulationPlan(risk.problem, 60, "semantic", "newton"), risk.instance)[0]
     one, other = (minimise(risk, start, DescentSettings(tolerance=1e-7)) for minimise in (newton, lbfgs))
     assert one.status == other.status == "converged"
-    assert risk(one.weights).gradient.entry_scale < 1e-6
+    assert risk(one.weights).gradient.typical_entry_size < 1e-6
     assert one.value.training_loss == pytest.approx(other.value.training_loss, rel=1e-8)
 
 
@@ -507,12 +507,12 @@ def test_an_overlap_projected_to_zero_stays_zero_and_raises_the_training_loss():
 
 def test_overlaps_to_hold_are_called_as_in_tables_and_by_methods_that_do_it():
     at = problem("value_attention", alpha=2.0)
-    assert len(overlap_entries(at, "theta")) == 8 and len(overlap_entries(at, "theta_2")) == 4
-    assert overlap_entries(at, "theta_1_12") == [("theta", (0, 0, 1))] and overlap_entries(at, "m_1_2") == [
-        ("m", (0, 1))
-    ]
+    assert len(entries_of_named_overlaps(at, "theta")) == 8 and len(entries_of_named_overlaps(at, "theta_2")) == 4
+    assert entries_of_named_overlaps(at, "theta_1_12") == [("theta", (0, 0, 1))] and entries_of_named_overlaps(
+        at, "m_1_2"
+    ) == [("m", (0, 1))]
     with pytest.raises(InputError, match="unknown overlap 'q' of project; known are m, theta, m_1_1"):
-        overlap_entries(at, "q")
+        entries_of_named_overlaps(at, "q")
     with pytest.raises(InputError, match="gamp cannot fix theta at zero"):
         validate_simulation_plan(
             SimulationPlan(problem("ridge_regression", alpha=2.0), 100, "semantic", "gamp", project="theta")
@@ -568,7 +568,7 @@ def least_squares_of_norm(instance, length):
     """W (d,) of |W| = length sqrt(d) least in the square loss, and the ridge that keeps it: the largest root of the
     secular equation, from the eigenvectors of the data."""
     at, rows = instance.problem, rows_of(instance)
-    c = at.constants(instance.samples_by_labels[0][0])
+    c = at.constants(instance.samples_by_label_assignment[0][0])
     target = -at.solver.channel.losses_at(np.zeros((instance.sample_count, 1)), instance.teacher_and_noise_features, c)[
         1
     ][:, 0]
@@ -605,7 +605,7 @@ def test_the_response_keeps_given_norms():
     seen = LinearResponse(risk, found)
     push = np.random.default_rng(2).standard_normal(found.weights.W.shape)
     push -= found.weights.W * np.sum(push * found.weights.W) / np.sum(found.weights.W**2)
-    step = 1e-5 * seen.solve_hessian(push, seen.curvatures)
+    step = 1e-5 * seen.apply_inverse_hessian(push, seen.curvatures)
     assert abs(np.sum(step * found.weights.W)) < 1e-5 * np.linalg.norm(step) * np.linalg.norm(found.weights.W)
     ahead, behind = (risk(Weights(found.weights.W + sign * step, found.weights.phi)).gradient.W for sign in (1, -1))
     change = (ahead - behind) / 2e-5
@@ -765,7 +765,7 @@ def test_losses_without_descent_at_fixed_norms_are_refused():
         validate_simulation_plan(SimulationPlan(at, 100, "semantic", "auto"))
     with pytest.raises(
         InputError,
-        match="the loss of hinge_on_a_sphere has corners, which lbfgs does not handle; allowed methods are newton",
+        match="the loss of hinge_on_a_sphere has kinks, which lbfgs does not handle; allowed methods are newton",
     ):
         validate_simulation_plan(SimulationPlan(problem(hinge_on_a_sphere, alpha=2.0), 100, "semantic", "lbfgs"))
 
@@ -862,7 +862,7 @@ def test_a_seed_counts_when_it_is_put_away_whatever_is_pressed_meanwhile(monkeyp
 
 def test_no_process_is_started_after_the_end():
     worker = workers._SeedWorker()
-    worker.end_permanently()
+    worker.stop_permanently()
     plan = validate_simulation_plan(SimulationPlan(problem("ridge_regression", alpha=2.0), 30, "semantic", "lbfgs"))
     assert isinstance(worker.run_seed(plan, 0), workers.SeedFailure) and worker._process is None
 
@@ -931,7 +931,7 @@ def test_a_correction_in_d_is_fitted_with_its_own_power():
         assert isinstance(fit, FiniteSizeExtrapolation)
         assert fit.power == power
         assert fit.value == pytest.approx(2.0, abs=1e-9) and fit.slope == pytest.approx(3.0, abs=1e-6)
-    with pytest.raises(InputError, match="two dimensions"):
+    with pytest.raises(InputError, match="two or more dimensions"):
         extrapolate_to_infinite_dimension((100, 100), estimates[:2])
 
 
@@ -1098,7 +1098,7 @@ def test_a_fixed_point_of_the_messages_is_a_point_of_zero_gradient(attention):
     instance, found = passed(at, 500, 0, iterations=600, tolerance=1e-9)
     assert found.status == "converged"
     value = Risk(instance)(found.weights)
-    assert value.gradient.entry_scale < 1e-7
+    assert value.gradient.typical_entry_size < 1e-7
     descent = lbfgs(Risk(instance), found.weights, DescentSettings())
     assert descent.value.training_loss == pytest.approx(value.training_loss, rel=1e-9)
 

@@ -9,10 +9,10 @@ import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.base.numbers import format_value_with_error
 from saddleforge.integration import ProxSpaceRule, Sobol
-from saddleforge.problems.gauge import is_sign_symmetric
+from saddleforge.problems.gauge import is_loss_sign_symmetric
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps
-from saddleforge.saddle_point.starts import branch_names, find_start, name_branch, named_starts, overlaps_of_start
+from saddleforge.saddle_point.starts import branch_names, find_start_name, name_branch, named_starts, overlaps_of_start
 from saddleforge.saddle_point.state_map import SaddlePointMap
 
 BLOCKS = ("q", "V", "m", "theta")
@@ -116,9 +116,9 @@ def test_the_map_commutes_with_the_sign_of_the_weights():
 
 
 def test_the_sign_is_free_for_attention_only():
-    assert is_sign_symmetric(sf.problem("dot_product_attention", alpha=1.0))
-    assert not is_sign_symmetric(sf.problem("ridge_regression", alpha=1.0))
-    assert not is_sign_symmetric(sf.problem("logistic_regression", alpha=1.0))
+    assert is_loss_sign_symmetric(sf.problem("dot_product_attention", alpha=1.0))
+    assert not is_loss_sign_symmetric(sf.problem("ridge_regression", alpha=1.0))
+    assert not is_loss_sign_symmetric(sf.problem("logistic_regression", alpha=1.0))
 
 
 def test_reversed_start_reaches_the_reported_sign():
@@ -190,8 +190,8 @@ def test_words_of_starts_and_branches_follow_the_number_of_tokens():
     assert branch_names(TWO_TOKENS) == ("semantic", "positional", "mixed", "uninformed")
     ridge = sf.problem("ridge_regression", alpha=2.0)
     assert list(named_starts(ridge)) == ["informed", "uninformed"]
-    assert find_start(ridge, "semantic") == find_start(ridge, "informed") == "informed"
-    assert find_start(TWO_TOKENS, "mean") == "positional"
+    assert find_start_name(ridge, "semantic") == find_start_name(ridge, "informed") == "informed"
+    assert find_start_name(TWO_TOKENS, "mean") == "positional"
     old, new = (sf.solve(ridge, word) for word in ("semantic", "informed"))
     assert (old.start, old.branch) == ("informed", "informed") and old.overlaps.q == new.overlaps.q
 
@@ -264,7 +264,8 @@ def test_numbers_beyond_double_precision_are_refused(values):
 def test_without_a_start_a_model_without_attention_begins_at_its_first(monkeypatch):
     starts = []
     monkeypatch.setattr(
-        "saddleforge.solving.solve.solve_unchecked", lambda problem, start, **_: starts.append(start) or 1 / 0
+        "saddleforge.solving.solve.solve_without_branch_check",
+        lambda problem, start, **_: starts.append(start) or 1 / 0,
     )
     for name in ("committee_machine", "ridge_regression"):
         with pytest.raises(ZeroDivisionError):

@@ -88,7 +88,7 @@ def test_planes_across_axes_make_a_product_of_panels(places, axis):
     planes[:, axis], planes[:, 2] = 1.0, -np.array(places)
     split = HyperplaneSplit.split_on_planes(planes, 2)
     assert split.is_product_rule
-    axes = split.axis_rules(POINTS)
+    axes = split.rule_for_each_axis(POINTS)
     np.testing.assert_array_equal(axes[1 - axis][0], gauss_hermite(POINTS)[0])
     assert len(axes[axis][0]) == (POINTS if not places else POINTS * (1 + len(set(places))))
     nodes, weights = axes[axis]
@@ -100,19 +100,19 @@ def test_planes_across_axes_make_a_product_of_panels(places, axis):
 def test_parallel_planes_closer_than_1e_9_are_one(gap):
     """The indicator between them is lost: an error of at most the gap times the density."""
     split = HyperplaneSplit.split_on_planes(np.array([[1.0, 0.0, 0.0], [1.0, 0.0, -gap]]), 2)
-    nodes, weights = split.axis_rules(POINTS)[0]
+    nodes, weights = split.rule_for_each_axis(POINTS)[0]
     assert len(nodes) == 2 * POINTS
     assert weights @ (nodes > gap) == pytest.approx(erfc(gap / np.sqrt(2)) / 2, abs=gap / np.sqrt(2 * np.pi) + 1e-13)
 
 
 def test_planes_beyond_the_reach_of_the_measure_are_ignored():
     for row in ([0.0, 0.0, 1.0], [1.0, 0.0, 40.0], [np.nan, 1.0, 0.0]):
-        assert HyperplaneSplit.split_on_planes(np.array([row]), 2).cut_axis_count == 0
+        assert HyperplaneSplit.split_on_planes(np.array([row]), 2).number_of_cut_axes == 0
 
 
 def test_smooth_axes_stay_as_they_are_next_to_a_cut():
     split = HyperplaneSplit.split_on_planes(np.array([[1.0, 1.0, 0.0, 0.0, 0.2]]), 4)
-    assert split.cut_axis_count == 1
+    assert split.number_of_cut_axes == 1
     value = average(split, lambda z: (z[:, 0] + z[:, 1] + 0.2 > 0) * (1 + z[:, 2] ** 2 * z[:, 3] ** 2), 20)
     assert value == pytest.approx(2 * erfc(-0.2 / 2) / 2, abs=1e-12)
 

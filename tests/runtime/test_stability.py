@@ -87,7 +87,7 @@ def test_the_positional_mean_mode_is_independent_of_the_step(attention):
 
 
 def test_semantic_branch_is_free_of_jumps_at_two(semantic):
-    assert semantic.stability.bistable_share < 5e-8
+    assert semantic.stability.bistable_fraction < 5e-8
     assert abs(semantic.stability.jump_weight) <= 1e-4
     assert semantic.stability.verdict.startswith("RS stable (replicon 0.243")
 
@@ -95,7 +95,7 @@ def test_semantic_branch_is_free_of_jumps_at_two(semantic):
 def test_positional_branch_jumps_at_two(positional):
     """0.3 % of the measure is bistable and 7 % of V^ comes from jumps: unstable in the strict sense."""
     stability = positional.stability
-    assert stability.bistable_share == pytest.approx(0.003, abs=5e-4)
+    assert stability.bistable_fraction == pytest.approx(0.003, abs=5e-4)
     assert stability.jump_weight == pytest.approx(0.07, abs=0.005 + stability.jump_weight_error)
     assert stability.has_jumps
     assert "unstable through proximal jumps" in stability.verdict
@@ -190,7 +190,7 @@ def stability(**changes: object) -> Stability:
         "eigenvalues": np.array([0.5, -2.0], complex),
         "replicon": 0.5,
         "replicon_error": 0.0,
-        "bistable_share": 0.0,
+        "bistable_fraction": 0.0,
         "jump_weight": 0.0,
         "jump_weight_error": 0.0,
     }
@@ -201,7 +201,7 @@ def lost(loss: float, error: float) -> SelfOverlap:
     return SelfOverlap(np.full((1, 1, 1), loss), loss, error, 0.5, 0.1, 0.01, True)
 
 
-JUMPS = {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.013, "jump_weight_error": 0.002}
+JUMPS = {"bistable_fraction": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.013, "jump_weight_error": 0.002}
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,11 @@ JUMPS = {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "jump_weight": 0.013, "jump_wei
             ["RS unstable through proximal jumps (jump weight 0.013(2)): overlap lost 1.2(2) %"],
         ),
         (
-            {"bistable_share": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(2e-6, 1e-6)},
+            {"bistable_fraction": 2 * NEGLIGIBLE_JUMPS, "self_overlap": lost(2e-6, 1e-6)},
             ["RS stable but for negligible proximal jumps: overlap lost 2e-06"],
         ),
         (
-            {"replicon": 1.3, "bistable_share": 0.1, "self_overlap": lost(0.5, 0.04)},
+            {"replicon": 1.3, "bistable_fraction": 0.1, "self_overlap": lost(0.5, 0.04)},
             ["RS unstable (replicon 1.3); overlap lost 50(4) %"],
         ),
         (

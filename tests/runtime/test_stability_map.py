@@ -77,7 +77,7 @@ class Judged:
 
     def compute_stability(self, spectrum: bool, log2_lines: int) -> Any:
         self.asked.append(log2_lines)
-        words = dict.fromkeys(("replicon", "replicon_error", "bistable_share", "jump_weight"), 0.0) | {"verdict": ""}
+        words = dict.fromkeys(("replicon", "replicon_error", "bistable_fraction", "jump_weight"), 0.0) | {"verdict": ""}
         error = self.error / 2 ** (log2_lines - stability_map.LOG2_LINES)
         return type("Stability", (), words | {"self_overlap_loss": self.loss, "self_overlap_loss_error": error})
 
@@ -85,7 +85,7 @@ class Judged:
 @pytest.mark.parametrize(("loss", "error", "times"), [(0.3, 0.05, 1), (4e-3, 9e-4, 1), (4e-3, 1.2e-3, 2)], ids=str)
 def test_a_point_that_is_not_known_as_well_as_asked_is_looked_at_again(loss, error, times):
     solution = Judged(loss, error)
-    point = stability_map.stored_stability_point(solution)
+    point = stability_map.solution_with_stability_as_dict(solution)
     assert len(solution.asked) == times
     assert point["self_overlap_loss_error"] <= max(1e-3, 0.2 * loss)
 

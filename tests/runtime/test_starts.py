@@ -43,13 +43,13 @@ def two_units(**values):
 def test_the_direction_in_which_a_matrix_is_not_positive_is_named():
     """Columns with overlap 1.01 and squares 1 have q = -0.01 along their difference."""
     state = sf.Overlaps.measured(q=[[1, 1.01], [1.01, 1]], theta=np.zeros((2, 2)), V=np.eye(2))
-    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_map(state.pack(), state.sizes)
     assert "q has the eigenvalue -0.01 along (0.71, -0.71)" in words and "token" not in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.diag([1.0, -0.5]))
-    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_map(state.pack(), state.sizes)
     assert "V has the eigenvalue -0.5 along (0.00, 1.00)" in words
     state = sf.Overlaps.measured(q=np.eye(2), theta=np.zeros((2, 2)), V=np.eye(2))
-    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_image(state.pack(), state.sizes)
+    words = SaddlePointMap(two_units(), Sobol(6, 1)).explain_undefined_map(state.pack(), state.sizes)
     assert "Lambda + G" in words and "(-0.71, 0.71)" in words  # exchanging units is soft, and here lowers the risk
 
 
@@ -70,7 +70,7 @@ def test_measured_overlaps_take_numbers_matrices_and_contexts():
     for q, theta in ((np.eye(2), 0.5), (np.ones((1, 2, 3)), np.ones((1, 2, 1))), ("one", 0.5)):
         with pytest.raises(InputError, match="do not fit together"):
             sf.Overlaps.measured(q, theta)
-    with pytest.raises(InputError, match=r"\(2, 1, 1, 0\) is expected"):
+    with pytest.raises(InputError, match=r"the problem of sizes \(2, 1, 1, 0\)"):
         sf.solve(sf.problem("dot_product_attention", alpha=1.0), one)
     with pytest.raises(InputError, match="theta contains numbers that are not finite"):
         sf.solve(regression(), sf.Overlaps.measured(q=1.0, theta=np.nan))
@@ -118,7 +118,7 @@ def test_files_that_hold_no_start_say_so(tmp_path: Path):
 def test_a_start_that_lies_inside_is_taken_as_it_is():
     problem = regression()
     begun = overlaps_of_start(problem, "semantic")
-    assert SaddlePointMap(problem, Sobol(6, 1)).explain_undefined_image(begun.pack(), begun.sizes) == ""
+    assert SaddlePointMap(problem, Sobol(6, 1)).explain_undefined_map(begun.pack(), begun.sizes) == ""
 
 
 def test_weights_that_nothing_holds_are_named():

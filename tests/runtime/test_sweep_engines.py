@@ -15,7 +15,7 @@ import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.sweeping import engine as engines
 from saddleforge.extensions.sweeping.engine import SweepEngine
-from saddleforge.extensions.sweeping.line import run_line
+from saddleforge.extensions.sweeping.line import run_sweep_line
 from saddleforge.extensions.sweeping.plan import SimulationSettings, make_sweep_plan
 from saddleforge.extensions.sweeping.records import SweepRecords
 from saddleforge.extensions.sweeping.sweep import collect, run_sweep_plan
@@ -139,7 +139,7 @@ class Dying:
         self.asked += 1
         died = self.asked <= self.deaths
         assert list(known.values()) == json.loads(json.dumps(list(known.values())))  # lists, as they are read
-        made = list(run_line(line, accuracy, known))
+        made = list(run_sweep_line(line, accuracy, known))
         if died:
             self.handler((0.0, (line.number, received(made[0]))))  # one point was sent before
             return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
@@ -181,18 +181,18 @@ def test_a_line_whose_workers_die_again_and_again_has_a_status_and_keeps_its_poi
         def submit(self, work, line, accuracy, known, topic, threads, key, pure):
             self.asked += 1
             if self.asked == 1:
-                made = next(run_line(line, accuracy, known))
+                made = next(run_sweep_line(line, accuracy, known))
                 self.handler((0.0, (line.number, made)))
             return Ended("error", distributed.scheduler.KilledWorker(key, None, 1))
 
     found = run_by(Stuck(9), tmp_path)
     assert found.statuses == {"failed": 3, "converged": 1}
     reasons = {str(reason) for reason in found.to_xarray()["reason"].values.ravel()}
-    assert reasons == {"", "the process that ran it died twice (out of memory?)"}
+    assert reasons == {"", "the worker process died twice (out of memory?)"}
 
 
 def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
-    with pytest.raises(InputError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
+    with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
         run_sweep_plan(plan_for(), SweepEngine(scheduler="tcp://127.0.0.1:9", timeout=0.5), tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
@@ -201,21 +201,21 @@ def test_a_scheduler_that_does_not_answer_is_said(tmp_path):
 def test_of_what_is_no_address_no_client_is_made(monkeypatch, tmp_path, address):
     """One without a port took two minutes to end, with a traceback."""
     monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a client was made"))
-    with pytest.raises(InputError, match=f"no scheduler of Dask answers at {address}: "):
+    with pytest.raises(InputError, match=f"no Dask scheduler answers at {address}: "):
         run_sweep_plan(plan_for(), SweepEngine(scheduler=address), tmp_path / "records")
     assert not (tmp_path / "records").exists()
 
 
 def test_an_empty_address_is_not_the_machine_at_hand():
     with pytest.raises(InputError, match="is empty"):
-        SweepEngine(scheduler="").check_settings()
+        SweepEngine(scheduler="").check_engine_settings()
 
 
 def test_a_sweep_without_a_scheduler_leaves_stored_records_unchanged(tmp_path):
     here, kept = plan_for(), tmp_path / "records"
     run_sweep_plan(here, SweepEngine(processes=1), kept, shard=(2, 2))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
-    with pytest.raises(InputError, match="no scheduler of Dask answers"):
+    with pytest.raises(InputError, match="no Dask scheduler answers"):
         run_sweep_plan(here, SweepEngine(scheduler="tcp://127.0.0.1:9", timeout=0.5), kept)
     assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
     other = SweepRecords(tmp_path / "new", here)
@@ -228,7 +228,7 @@ def test_a_sweep_without_a_scheduler_leaves_stored_records_unchanged(tmp_path):
     "text, sentence",
     [
         (None, "cannot read .*No such file"),
-        ("kind: [", "it is no YAML"),
+        ("kind: [", "it is not YAML"),
         ("kind: Heap\njobs: 1", "`kind`, one of .*SLURM.* and `jobs`"),
         ("kind: SLURM", "`kind`, one of .*SLURM.* and `jobs`"),
         ("kind: SLURM\njobs: 1\nmemory: 1GB", "a cluster of kind SLURM cannot be started: .*cores"),
@@ -332,7 +332,7 @@ def test_workers_without_this_version_are_refused_before_they_are_given_anything
             return {"tcp://a:1": version(), "tcp://b:1": "0.0.1", "tcp://c:1": "not installed"}
 
     with pytest.raises(
-        InputError, match=rf"have saddleforge 0\.0\.1, not installed, and this process has {sf.__version__}"
+        InputError, match=rf"have saddleforge 0\.0\.1, not installed, and this process has version {sf.__version__}"
     ):
         engines._check_worker_versions(Elsewhere(), "tcp://a:0")
 

@@ -11,7 +11,7 @@ import xarray
 import saddleforge as sf
 from saddleforge.base.errors import InputError
 from saddleforge.extensions.sweeping import records
-from saddleforge.extensions.sweeping.line import run_line
+from saddleforge.extensions.sweeping.line import run_sweep_line
 from saddleforge.extensions.sweeping.memory import encode_solution, restore_solution
 from saddleforge.extensions.sweeping.plan import MOST_POINTS
 from saddleforge.report.tables import load_netcdf_dataset
@@ -95,10 +95,10 @@ def test_a_stored_solution_is_restored_bit_for_bit(model, start, values):
 
 def test_a_line_that_is_taken_up_anywhere_ends_with_the_same_records(swept):
     line = swept.plan.lines[0]
-    whole = list(run_line(line, 1e-3, {}))
+    whole = list(run_sweep_line(line, 1e-3, {}))
     for kept in range(len(whole)):
         known = {record["n"]: json.loads(json.dumps(record)) for record in whole[:kept]}
-        assert list(run_line(line, 1e-3, known)) == whole[kept:]
+        assert list(run_sweep_line(line, 1e-3, known)) == whole[kept:]
 
 
 def test_records_that_a_kill_tore_off_are_dropped_and_computed_again(file, tmp_path):
@@ -188,7 +188,7 @@ def test_a_point_that_raises_has_a_status_and_its_line_goes_on(branch_at):
     assert found.statuses == {"converged": 3, "failed": 1}
     assert (
         str(found.to_xarray()["reason"].values[0, 1])
-        == "ArithmeticError: no such number (in extensions.sweeping.line.compute_record)"
+        == "ArithmeticError: no such number (in extensions.sweeping.line.compute_record_of_point)"
     )
 
 

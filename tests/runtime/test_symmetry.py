@@ -119,7 +119,9 @@ def test_a_grid_visits_a_quarter_of_its_nodes_on_a_pure_branch():
 
     axes = [trapezoid_rule(32)] * 2
     nodes, _ = tensor_product_rule(axes)
-    reduction = SymmetryReduction.from_rule_nodes(problem, field_law(problem, SEMANTIC, (0, 0)), (0, 0), axes)
+    reduction = SymmetryReduction.symmetries_of_law_and_nodes(
+        problem, field_law(problem, SEMANTIC, (0, 0)), (0, 0), axes
+    )
     orbits = reduction.orbit_sizes(nodes, problem.teacher_rank)
     assert orbits.sum() == len(nodes)
     assert np.sum(orbits > 0) == 32 * 32 / 4 + 32 / 2  # two orbits of two on each diagonal
@@ -164,7 +166,7 @@ def test_a_projected_state_is_invariant_and_projecting_again_changes_nothing():
     once = symmetry.project_onto_invariant_states(u, problem.sizes)
     assert np.array_equal(symmetry.project_onto_invariant_states(once, problem.sizes), once)
     assert once[0] == once[1] and once[4] == -once[5] and not once[6:].any()
-    assert len(symmetry.invariant_directions(problem.sizes, 8)) == 3  # q, V, m
+    assert len(symmetry.basis_of_invariant_states(problem.sizes, 8)) == 3  # q, V, m
 
 
 def test_solutions_of_sampled_rules_keep_the_exchange_to_rounding():

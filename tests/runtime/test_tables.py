@@ -13,9 +13,9 @@ from saddleforge.integration import Sobol
 from saddleforge.problems.columns import table_column_name
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.problems.problem import problem
-from saddleforge.problems.symbols import symbols_in_tables
+from saddleforge.problems.symbols import symbols_of_table_columns
 from saddleforge.report.branches import curve_table
-from saddleforge.report.frames import flat_frame_of_curve, latex_tabular_of_curve
+from saddleforge.report.frames import dataframe_of_curve, latex_tabular_of_curve
 from saddleforge.report.solution import model_and_parameters_line, overlap_lines
 from saddleforge.report.tables import curve_dataset, load_netcdf_dataset, save_dataset_as_netcdf
 from saddleforge.saddle_point.iteration import Status
@@ -93,27 +93,27 @@ def test_an_empty_curve_is_a_table_without_rows(tmp_path):
 
 
 def test_the_frame_has_one_column_for_every_entry_of_an_overlap():
-    frame = flat_frame_of_curve(made_curve(), stability=False)
+    frame = dataframe_of_curve(made_curve(), stability=False)
     assert list(frame.columns[:5]) == ["alpha", "q_1", "q_2", "V_1", "V_2"]
     assert {"m_1", "theta_2", "q_1_error", "test_error", "test_error_error", "status", "verdict"} <= set(frame.columns)
     assert frame["theta_2"].tolist() == [1.0, 2.0, 3.0]
-    several = flat_frame_of_curve(made_curve(student_rank=2), stability=False)
+    several = dataframe_of_curve(made_curve(student_rank=2), stability=False)
     assert {"q_1_11", "q_1_12", "q_2_22", "m_2_2", "theta_1_21", "V_1_12_error"} <= set(several.columns)
 
 
 def test_columns_take_a_readers_own_symbols():
     """Parameters before symbols of the theory; what only a derivation shows passes."""
     made = made_curve(student_rank=2)
-    frame = flat_frame_of_curve(made, False, {"theta": "T", "alpha": r"\delta", "omega": "a", "rho_star": "k"})
+    frame = dataframe_of_curve(made, False, {"theta": "T", "alpha": r"\delta", "omega": "a", "rho_star": "k"})
     assert {"δ", "T_1_21", "T_2_11_error", "q_1_11"} <= set(frame.columns)
     assert not any(str(name).startswith(("theta", "alpha")) for name in frame.columns)
-    assert frame["T_2_11"].tolist() == flat_frame_of_curve(made, stability=False)["theta_2_11"].tolist()
+    assert frame["T_2_11"].tolist() == dataframe_of_curve(made, stability=False)["theta_2_11"].tolist()
     with pytest.raises(InputError, match="m would stand for theta and for m; rename m, too"):
-        flat_frame_of_curve(made, False, {"theta": "m"})
+        dataframe_of_curve(made, False, {"theta": "m"})
     with pytest.raises(InputError, match=r"unknown symbol 'thta' of a table .*; known are q, V, m, theta, alpha, "):
-        flat_frame_of_curve(made, False, {"thta": "T"})
+        dataframe_of_curve(made, False, {"thta": "T"})
     with pytest.raises(InputError, match="a symbol of --rename or names= is the name of another column"):
-        flat_frame_of_curve(made, False, {"alpha": "status"})
+        dataframe_of_curve(made, False, {"alpha": "status"})
 
 
 def test_a_terminals_table_takes_a_readers_own_symbols():
@@ -125,11 +125,11 @@ def test_a_terminals_table_takes_a_readers_own_symbols():
         made.solutions[0].problem,
         made.solutions[0].overlaps,
         made.solutions[0].error_bars,
-        symbols_in_tables(made.solutions[0].problem, {"theta": "T"}),
+        symbols_of_table_columns(made.solutions[0].problem, {"theta": "T"}),
     )
     assert "   T 0.500" in shown[0] and "theta" not in shown[0]
     assert "a = 0.3" in model_and_parameters_line(
-        made.solutions[0].problem, symbols_in_tables(made.solutions[0].problem, {"omega": "a"})
+        made.solutions[0].problem, symbols_of_table_columns(made.solutions[0].problem, {"omega": "a"})
     )
 
 
@@ -156,7 +156,7 @@ def with_parameter(name):
 
 def test_a_parameter_never_has_the_name_of_a_result():
     made = made_curve(student_rank=2)
-    for name in {*curve_dataset(made, False).variables, *flat_frame_of_curve(made, False).columns} - {"alpha"}:
+    for name in {*curve_dataset(made, False).variables, *dataframe_of_curve(made, False).columns} - {"alpha"}:
         assert table_column_name(name) == f"parameter_{name}"
     assert [table_column_name(name) for name in ("lambda_", "theta_max", "q", "best_lambda", "width")] == [
         "lambda", "theta_max", "parameter_q", "parameter_best_lambda", "width"
@@ -168,7 +168,7 @@ def test_a_parameter_never_has_the_name_of_a_result():
 )
 def test_a_parameter_named_like_a_result_has_a_column_of_its_own(name):
     made = with_parameter(name)
-    frame = flat_frame_of_curve(made, stability=False)
+    frame = dataframe_of_curve(made, stability=False)
     assert len(set(frame.columns)) == len(frame.columns)
     assert frame[f"parameter_{name}"].tolist() == [0.5, 1.0]
     assert frame["theta_1_11"].tolist() == [1.0, 1.0]

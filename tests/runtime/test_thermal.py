@@ -148,7 +148,7 @@ def test_a_problem_keeps_its_temperature_and_can_lose_it():
     problem = sf.problem("ridge_regression", inverse_temperature=3.0)
     assert problem.with_(alpha=1.5).inverse_temperature == 3.0
     assert problem.with_(inverse_temperature=None).temperature == 0.0
-    assert problem.value_of("inverse_temperature") == 3.0
+    assert problem.value_of_parameter("inverse_temperature") == 3.0
 
 
 @pytest.mark.slow

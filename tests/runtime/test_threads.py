@@ -53,13 +53,13 @@ def test_one_thread_is_called_once_with_all_parts():
 
 def test_a_limit_belongs_to_the_thread_that_sets_it_and_is_put_back(two):
     with threads.thread_limit(1):
-        assert threads.threads_for_loops() == 1
+        assert threads.loop_thread_count() == 1
         found = []
-        other = threading.Thread(target=lambda: found.append(threads.threads_for_loops()))
+        other = threading.Thread(target=lambda: found.append(threads.loop_thread_count()))
         other.start()
         other.join()
         assert found == [2]
-    assert threads.threads_for_loops() == 2
+    assert threads.loop_thread_count() == 2
 
 
 @pytest.mark.parametrize("where", ["here", "there"])

@@ -12,7 +12,7 @@ from saddleforge import InputError, NotConvergedError
 from saddleforge.branches.branch import Branch
 from saddleforge.integration import ProxSpaceRule, Sobol
 from saddleforge.problems.quantities import solution_quantity_names
-from saddleforge.thresholds.conditions import non_observable_condition_names, parse_condition
+from saddleforge.thresholds.conditions import parse_condition, verdict_and_parameter_names
 from saddleforge.thresholds.crossing import training_loss_derivative
 from saddleforge.thresholds.root import DifferenceEvaluation, find_root_in_bracket
 
@@ -75,7 +75,7 @@ def test_a_condition_without_uncertainty_has_only_rounding(ridge):
 
 def test_observables_are_all_readable(ridge):
     solution = sf.solve(ridge, accuracy=1e-4)
-    for name in solution_quantity_names(ridge, non_observable_condition_names(ridge)):
+    for name in solution_quantity_names(ridge, verdict_and_parameter_names(ridge)):
         value, error = parse_condition(f"{name} = 0", ridge)(solution)
         assert math.isfinite(value) and error >= 0, name
     assert parse_condition("theta_1 = lambda", ridge)(solution)[0] == solution.overlaps.theta.item() - 0.1
@@ -192,7 +192,7 @@ def test_unknown_branches_and_parameters_are_refused(ridge):
 
 def test_a_branch_remembers_what_it_solved(ridge):
     branch = Branch(ridge, "alpha", "semantic")
-    assert branch.solution_at(0.7) is branch.solution_at(0.7)
+    assert branch.solution_at_parameter(0.7) is branch.solution_at_parameter(0.7)
     assert list(branch.known) == [0.7]
 
 
@@ -236,7 +236,7 @@ def test_six_digits_of_the_transition_agree_by_two_rules():
     assert abs(found.value - 1.25153559) <= found.error + 3e-8
     rules = {found.evidence["second_rule"]["integrator"]["rule"], *(r["rule"] for r in found.evidence["integrators"])}
     assert rules == {"lines", "prox-space"}
-    assert min(found.evidence["bistable_shares"]) > 3e-3
+    assert min(found.evidence["bistable_fractions"]) > 3e-3
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def test_stability_of_the_semantic_branch_of_attention_is_lost_through_jumps():
 
 
 def test_a_crossing_with_a_step_of_breaking_has_no_second_rule():
-    with pytest.raises(sf.InputError, match="verify = True goes with rsb = 0"):
+    with pytest.raises(sf.InputError, match="verify = True is available for rsb = 0 only"):
         sf.crossing(sf.problem("dot_product_attention"), between=("semantic", "positional"), rsb=1, verify=True)
 
 
@@ -315,6 +315,6 @@ def test_the_slope_of_a_loss_along_a_branch_is_that_at_fixed_overlaps(ridge):
         training_loss_derivative(solution, "alpha"), 1e-6
     )
     for name in ("alpha", "Delta", "lambda"):
-        value = ridge.value_of(name)
+        value = ridge.value_of_parameter(name)
         ends = [sf.solve(ridge.with_(**{name: value + step}), accuracy=1e-9).training_loss for step in (-1e-3, 1e-3)]
         assert training_loss_derivative(solution, name) == pytest.approx((ends[1] - ends[0]) / 2e-3, rel=1e-4)

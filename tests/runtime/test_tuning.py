@@ -23,7 +23,7 @@ def test_the_best_ridge_is_the_variance_of_the_noise(alpha, noise, bracket):
     found = sf.tune(problem, "lambda", bracket=bracket, accuracy=1e-6)
     assert found.kind == "minimum" and found.status == "converged"
     assert abs(found.value - noise) <= found.error <= 1e-6 * noise
-    assert found.solution.problem.value_of("lambda") == found.value
+    assert found.solution.problem.value_of_parameter("lambda") == found.value
     # Bayes-optimal: the student's overlap with the teacher is its own norm.
     assert found.solution.overlaps.theta.item() == pytest.approx(found.solution.overlaps.q.item(), rel=1e-6)
 
@@ -109,7 +109,7 @@ class MadeUp(ObservableMinimumSearch):
         self.function, self.derivative = function, slope
         return self
 
-    def solve_branch_at(self, place, accuracy=None):
+    def solve_point_on_branch(self, place, accuracy=None):
         value = self.function(place)
         if value is None:
             return None
@@ -126,7 +126,7 @@ def made_up():
     solution = sf.solve(problem)
 
     def search(function, slope):
-        own = MadeUp.from_arguments(problem, "sigma", "test_error", None, (1.0, 2.0), 1e-4, 0).with_function(
+        own = MadeUp.search_from_arguments(problem, "sigma", "test_error", None, (1.0, 2.0), 1e-4, 0).with_function(
             function, slope
         )
         own.solution, own.logarithmic = solution, False

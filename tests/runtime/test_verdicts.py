@@ -20,7 +20,7 @@ def made(**changes):
     plain = {
         "replicon": 0.5,
         "replicon_error": 1e-3,
-        "bistable_share": 0.0,
+        "bistable_fraction": 0.0,
         "jump_weight": 0.0,
         "jump_weight_error": 0.0,
     }
@@ -98,7 +98,7 @@ def test_replicates_move_a_number_as_their_spread_does():
     shifts = rng.standard_normal((16, 2)) @ rng.standard_normal((2, 4)) * 1e-4
     displaced = Displacements.from_error_bars(overlaps, np.zeros(4), shifts, None, replicated=True)
     slope = rng.standard_normal(4)
-    changes = displaced.changes_at_displacements(lambda u: float(slope @ u), float(slope @ overlaps.pack()))
+    changes = displaced.changes_at_displaced_overlaps(lambda u: float(slope @ u), float(slope @ overlaps.pack()))
     assert changes == pytest.approx((shifts - shifts.mean(axis=0)) @ slope, rel=1e-6, abs=1e-10)
 
 
@@ -115,12 +115,13 @@ def table(verdicts):
 
 def test_marginal_points_are_drawn_in_a_style_of_their_own():
     dataset = table(["stable", "stable", "marginal", "unstable"])
-    assert drawing.point_stability_verdicts(dataset).tolist() == ["stable", "stable", "marginal", "unstable"]
+    assert drawing.stability_verdicts_of_points(dataset).tolist() == ["stable", "stable", "marginal", "unstable"]
     styles = [
-        handle.get_linestyle() for handle in drawing.stability_legend_entries(drawing.point_stability_verdicts(dataset))
+        handle.get_linestyle()
+        for handle in drawing.legend_entries_of_stability(drawing.stability_verdicts_of_points(dataset))
     ]
     assert styles == ["-", "-.", "--"]
-    assert drawing.stability_legend_entries(drawing.point_stability_verdicts(table(["stable"] * 3))) == []
+    assert drawing.legend_entries_of_stability(drawing.stability_verdicts_of_points(table(["stable"] * 3))) == []
 
 
 def test_rounding_decides_nothing_in_the_table_of_an_earlier_release():
@@ -128,7 +129,7 @@ def test_rounding_decides_nothing_in_the_table_of_an_earlier_release():
     dataset = table(["marginal", "marginal"]).drop_vars(["replica_symmetry", "longitudinal"])
     dataset["replicon"].values[:] = 1 - 1e-13, 1 + 3e-13
     dataset["replicon_error"].values[:] = 0.0
-    assert drawing.point_stability_verdicts(dataset).tolist() == ["marginal", "marginal"]
+    assert drawing.stability_verdicts_of_points(dataset).tolist() == ["marginal", "marginal"]
 
 
 @pytest.fixture(scope="module")

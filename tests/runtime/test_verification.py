@@ -11,9 +11,9 @@ from saddleforge.base.errors import DomainError
 from saddleforge.integration import FAMILIES, rule_by_name
 from saddleforge.thresholds.independent_check import (
     SecondRuleComparison,
-    differences_by_second_rules,
-    error_bar_with_second_rule,
-    rules_of_independent_family,
+    error_bar_after_independent_check,
+    evaluate_difference_by_second_rules,
+    independent_quadrature_rules,
 )
 
 
@@ -60,20 +60,20 @@ def test_a_rule_does_not_vouch_for_itself(coarse):
 )
 def test_only_a_second_rule_that_can_tell_verifies(gap, spread, kind, error):
     agreed = SecondRuleComparison(value=1.0, gap=gap, spread=spread, enough=2e-3, rule={}, tried=())
-    found = error_bar_with_second_rule(agreed, 1e-3)
+    found = error_bar_after_independent_check(agreed, 1e-3)
     assert found[:2] == (kind, error)
     assert found[2] == ({"error_second_rule": error - 1e-3} if kind == "verified" else {})
 
 
 def test_without_a_second_rule_an_error_is_an_estimate():
-    assert error_bar_with_second_rule(None, 1e-3) == ("estimated", 1e-3, {})
+    assert error_bar_after_independent_check(None, 1e-3) == ("estimated", 1e-3, {})
 
 
 @pytest.mark.parametrize("bistable", [0.0, 0.3])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_second_opinion_comes_from_another_family_with_nodes_elsewhere(name, bistable):
     """Lines split where the proximal map jumps are compared with nodes in X, all others with nodes in the fields."""
-    found = rules_of_independent_family(sf.problem("dot_product_attention"), rule_by_name(name), bistable)
+    found = independent_quadrature_rules(sf.problem("dot_product_attention"), rule_by_name(name), bistable)
     (family,) = {rule.name for rule in found}
     assert family != name
     assert FAMILIES[family].in_x == FAMILIES[name].splits_jumps
@@ -90,8 +90,8 @@ def test_a_second_rule_too_coarse_to_stay_in_the_domain_has_no_opinion_and_finer
             raise DomainError("outside")
         return 0.0, 0.0
 
-    rules = rules_of_independent_family(solution.problem, solution.rule, 0.0)
+    rules = independent_quadrature_rules(solution.problem, solution.rule, 0.0)
     assert len(rules) > 1
-    assert [opinion.rule for opinion in differences_by_second_rules([solution], difference, lambda: None)] == list(
-        rules[1:]
-    )
+    assert [
+        opinion.rule for opinion in evaluate_difference_by_second_rules([solution], difference, lambda: None)
+    ] == list(rules[1:])

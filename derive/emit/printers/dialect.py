@@ -28,15 +28,15 @@ _INFIX = {
 def kernel_source_lines(
     kernel: Kernel, expression: Callable[[Node], str], result: Callable[[Any, str], str] = "{} = {}".format
 ) -> list[str]:
-    """Return the lines of source code of a kernel, in a language with assignments `=` and comments `#`.
+    """Return the lines that evaluate a kernel, in a language with assignments `=` and comments `#`.
 
     Args:
-        kernel: kernel to print.
-        expression: source of a node.
-        result: source of a result from its name and expression; an assignment by default.
+        kernel: kernel whose code is returned.
+        expression: function from a node to its source text.
+        result: function from a result's name and expression to its source text; an assignment by default.
     """
     lines = [kernel.origin_comment] if kernel.origin_comment and kernel.results else []
-    for statements, name, node in kernel.results_with_statements:
+    for statements, name, node in kernel.results_with_needed_statements:
         if statements:
             lines.append(f"# -> {name}")
         lines += [f"{', '.join(s.targets)} = {expression(s.expression)}" for s in statements]
@@ -47,7 +47,7 @@ def kernel_source_lines(
 
 @dataclass(frozen=True)
 class SourceCodeDialect:
-    """The source code of numbers and functions in a library such as NumPy or mpmath.
+    """A dialect of source code: how numbers and functions are written for NumPy, Numba or mpmath.
 
     Attributes:
         number: source of (numerator, denominator) that needs no parentheses in a product.
@@ -60,7 +60,7 @@ class SourceCodeDialect:
     library: str
 
     def expression_source(self, node: Node, parent: int = 0) -> str:
-        """Return the source code of a node.
+        """Return the source code of a node of an expression tree.
 
         Args:
             node: node of a kernel.
@@ -83,11 +83,11 @@ class SourceCodeDialect:
         return f"({text})" if _PRECEDENCE[kind] < parent or (kind == parent) else text
 
     def kernel_body_lines(self, kernel: Kernel, result: Callable[[Any, str], str] = "{} = {}".format) -> list[str]:
-        """Return the lines of source code of a kernel, below a comment on its origin.
+        """Return the lines of source code that evaluate a kernel, below a comment on its origin.
 
         Args:
-            kernel: kernel to print.
-            result: source of a result from its name and expression; an assignment by default.
+            kernel: kernel whose code is returned.
+            result: function from a result's name and expression to its source text; an assignment by default.
         """
         return kernel_source_lines(kernel, self.expression_source, result)
 

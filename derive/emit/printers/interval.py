@@ -16,7 +16,7 @@ _RENAMED = {
 
 
 def expression_source(node: Node) -> str:
-    """Return the source code of a node in interval arithmetic, as nested calls."""
+    """Return the source code of an expression tree's node in interval arithmetic, as nested calls."""
     kind = node[0]
     if kind == "number":
         if node[2] == 1:
@@ -47,5 +47,5 @@ def expression_source(node: Node) -> str:
 
 
 def kernel_body_lines(kernel: Kernel) -> list[str]:
-    """Return the lines of source code of a kernel in interval arithmetic."""
+    """Return the lines of source code that evaluate a kernel in interval arithmetic."""
     return kernel_source_lines(kernel, expression_source)

@@ -52,11 +52,11 @@ def _compile_kernel(kernel: Kernel) -> CodeType:
 def evaluate_kernel(kernel: Kernel, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return all results of a kernel by name, evaluated by mpmath at its current precision.
 
-    Functions whose time is bounded replace those that may not end.
+    Powers are computed by a function whose running time is bounded.
 
     Args:
         kernel: kernel to evaluate.
-        names: input -> value.
+        names: values of the kernel's inputs, by name.
     """
     scope = {"mp": OverflowSafeFunctions(), "mpf": mpf, **names}
     exec(_compile_kernel(kernel), scope)

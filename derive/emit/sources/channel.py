@@ -24,14 +24,18 @@ from ...calculus.stable_functions import rewrite_without_overflow
 from ...calculus.subexpressions import extract_maximal_subexpressions
 from ...theory.corners import has_gradient_jump_only, split_loss_by_signs
 from ...theory.free_entropy import free_entropy
-from ...theory.piecewise_losses import additive_noise_feature, smooth_loss_pieces, teacher_step_positions
+from ...theory.piecewise_losses import (
+    find_feature_with_additive_noise,
+    jump_positions_in_teacher_field,
+    smooth_loss_pieces,
+)
 from ...theory.saddle_point import SaddlePoint, channel_averages, saddle_point
-from ...theory.scales import narrow_feature_planes
+from ...theory.scales import centres_of_narrow_features
 from ..kernel import (
     ArrayEntryName,
     Kernel,
     array_entries,
-    as_kernel,
+    make_kernel,
     model_function_location,
     split_kernel_by_inputs,
     upper_triangle_entries,
@@ -43,52 +47,57 @@ PROX_SPACE_LIMIT = 4
 
 @dataclass(frozen=True)
 class ChannelAverage:
-    """A raw channel average: its summand as text and as a name, its shape, and its offset among a token's averages."""
+    """One average over samples of the saddle-point equations, with its place among those of a token."""
 
     text: str
     name: str
     shape: tuple[int, int]
     offset: int
 
-    def summand_entry_names(self, token: int) -> list[ArrayEntryName]:
-        """Return the names of the entries of the average's summand for a token."""
+    def names_of_summand_entries(self, token: int) -> list[ArrayEntryName]:
+        """Return the names of the entries of this average's summand, for one token."""
         return [ArrayEntryName(f"row_{self.name}", token, *place) for place in product(*map(range, self.shape))]
 
 
-def joined_factor_names(summand: sp.MatrixExpr) -> str:
-    """Return the names of a product's factors joined by underscores: g_dY for g dY^T."""
+def join_names_of_factors(summand: sp.MatrixExpr) -> str:
+    """Return the names of a matrix product's factors joined by underscores: g_dY for g dY^T."""
     return "_".join(part.name for part in sp.preorder_traversal(summand) if isinstance(part, sp.MatrixSymbol))
 
 
-def moment_summand_names(moments: tuple[ChannelAverage, ...], tokens: int) -> list[ArrayEntryName]:
+def names_of_channel_summands(moments: tuple[ChannelAverage, ...], tokens: int) -> list[ArrayEntryName]:
     """Return the names of all summands of the channel averages, token by token.
 
     Args:
-        moments: the averages.
-        tokens: number of tokens.
+        moments: channel averages.
+        tokens: number L of tokens.
     """
-    return [name for token in range(tokens) for moment in moments for name in moment.summand_entry_names(token)]
+    return [name for token in range(tokens) for moment in moments for name in moment.names_of_summand_entries(token)]
 
 
 @dataclass(frozen=True)
 class ChannelKernels:
-    """The kernels of the channel of a model with fixed sizes; D = L s student fields.
+    """The kernels of a model's channel averages, at fixed sizes, with D = L s student fields.
 
     Attributes:
-        constants: names of the entries of the constants vector: rho_l, labels k_l, parameters.
-        features: teacher features f0, f1, ... from Y, u.
-        objective: value only; derivatives: value, gradient (D), Hessian (upper triangle, rows first).
-        planes: coefficients of X and offset of planes on which narrow minima may lie.
-        moments: layout; moment_rows: kernel whose results are row_<name>[token, a, b]; token 0 carries those of phi.
-        moment_slopes: kernel of the non-zero derivatives of those results in g and dw of the token,
-            to_g and to_dw[token, index, column].
-        moment_moves, moment_turns: kernels of their slopes in the law of the fields, see sources/nodes.py.
-        own_slopes: kernel of the loss's derivatives in its own q and phi, own_<n>; None without either. After the
-            entries that `moments` lists, the second derivatives in phi follow.
-        own_gradient: kernel of the loss's derivatives in `solution_symbols` of the model, for the risk at finite d.
-        columns, critical, determinant, determinant_slopes: kernels of the quadrature in proximal space; None above
-            PROX_SPACE_LIMIT fields, and where the slope of the loss jumps; the last has the derivatives of det(I + V H)
-            in the entries of V, det[token, row, column].
+        constants: names of the entries of the constants vector: token variances, labels, parameters.
+        features: kernel of the teacher features f0, f1, ... from teacher fields and noise.
+        objective: kernel of the proximal objective's value.
+        derivatives: kernel of the objective's value, gradient (D) and Hessian (upper triangle, row by row).
+        planes: kernel of the coefficients of X, and offsets, of planes on which narrow minima may lie.
+        moments: channel averages, in the order in which their entries are stored.
+        moment_rows: kernel of the channel summands, row_<name>[token, a, b]; token 0 has those of trained numbers.
+        moment_slopes: kernel of the summands' derivatives in g and omega - m of their token, to_g and
+            to_dw[token, index, column].
+        moment_moves: kernel of the summands' derivatives in the law of the fields through omega - m.
+        moment_turns: kernel of the summands' derivatives in the law of the fields through g.
+        own_slopes: kernel of the loss's derivatives in q and in trained numbers, own_<n>; None without either. The
+            second derivatives in trained numbers follow.
+        own_gradient: kernel of the loss's derivatives in the model's order parameters, for the risk at finite d.
+        columns: kernel of quantities at a critical point that depend on X alone; None as `determinant_slopes`.
+        critical: kernel of loss, gradient and Hessian at a critical point, from `columns`.
+        determinant: kernel of det(I + V H), with H the loss's Hessian.
+        determinant_slopes: kernel of its derivatives in the entries of V, det[token, row, column]; None above
+            PROX_SPACE_LIMIT fields, and where the slope of the loss jumps.
     """
 
     model: FixedSizeModel
@@ -121,13 +130,14 @@ class ChannelKernels:
 
 @dataclass(frozen=True)
 class CornerLossKernels:
-    """The kernels of a loss of several student fields with corners, see `theory.corners`.
+    """The kernels of a loss of several student fields whose slope jumps at corners (`theory.corners`).
 
     Attributes:
-        names: names of the sides.
-        held: objective, gradient and Hessian of the piece that the sides choose.
-        switches, normals: functions whose signs the sides are, (n,), and their slopes in X, (n, D).
-        bends: upper triangle of the Hessian of their sum with multipliers.
+        names: names of the sides, one sign per corner.
+        held: proximal objective, gradient and Hessian on the smooth piece that the sides choose.
+        switches: the n functions whose signs are the sides.
+        normals: gradients of these functions in the fields X (n functions x L s fields).
+        bends: upper triangle of the Hessian of their sum with Lagrange multipliers.
     """
 
     names: tuple[ArrayEntryName, ...]
@@ -142,14 +152,14 @@ class PiecewiseLossKernels:
     """The kernels of a loss of one student field, piece by piece, see `theory.piecewise_losses.SmoothLossPieces`.
 
     Attributes:
-        piece: value, slope and curvature in x of the piece that contains r; slopes: the latter two, to be bounded on an
-            interval; derivatives: all three of the objective.
-        places: ends of the pieces, in the features.
-        implicit_kinks: functions that vanish at ends of pieces without a closed formula.
-        narrow: places around which the loss may change within a width, and the width, in the features.
-        least: a lower bound of the curvature of the loss, in the features; None if pieces are quadratic or no formula
-            is known.
-        steps: places at which features of the only teacher field step; None if they do not only step.
+        piece: kernel of value, slope and curvature of the loss in x, on the piece that contains a reference point.
+        slopes: kernel of its slope and curvature, to be bounded on an interval.
+        derivatives: kernel of value, slope and curvature of the proximal objective on this piece.
+        places: kernel of the ends of the pieces, from the teacher features.
+        implicit_kinks: kernel of functions that vanish at ends of pieces without a closed formula.
+        narrow: kernel of places around which the loss may change within a width, and the width.
+        least: kernel of a lower bound of the loss's curvature; None if pieces are quadratic or no formula is known.
+        steps: kernel of places at which features of the only teacher field step; None if they do not only step.
         sum: index of the feature that is the sum of a function of Y and noise and decides all, or None.
     """
 
@@ -167,15 +177,15 @@ class PiecewiseLossKernels:
 
 
 def saddle_point_of_model(model: FixedSizeModel) -> SaddlePoint:
-    """Return the saddle point of the model at its concrete s and t."""
+    """Return the saddle-point equations for the model's numbers s and t of columns."""
     structure = model.structure
     sizes = structure.student_rank, structure.teacher_rank
     return saddle_point(free_entropy(*sizes, model.regulariser, len(model.trained), model.loss_depends_on_q))
 
 
 def channel_constant_names(model: FixedSizeModel) -> tuple[str, ...]:
-    """Return names of the constants of the channel averages, in the order of the vector c of generated code."""
-    return tuple(symbol.name for symbol in model.channel_constants)
+    """Return the names of the constants of the channel averages, in the order of the constants vector."""
+    return tuple(symbol.name for symbol in model.constants_in_channel_averages)
 
 
 def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
@@ -189,7 +199,7 @@ def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
     definitions, loss = extract_teacher_features(model)
     features, feature_names = teacher_feature_kernel(model, definitions)
     sides = _build_corner_loss_kernels(model)
-    planes = narrow_feature_planes(loss, X) if len(X) > 1 and not sides else ()
+    planes = centres_of_narrow_features(loss, X) if len(X) > 1 and not sides else ()
     quadratic, own = nodes.proximal_quadratic_form(structure), model_function_location(model)
     stages = chain_rule_derivatives(loss, X)
     # The quadratic part is differentiated on its own: as one expression the two would be expanded together.
@@ -204,15 +214,15 @@ def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
     own_hessian: dict[str, sp.Expr] = {ArrayEntryName("h", i, j): e for (i, j), e in stages.hessian.items()}
 
     saddle = saddle_point_of_model(model)
-    moments, rows, slopes = moment_summands(model, saddle, loss)
-    probabilities, values = joint_discrete_noise_law(model)
+    moments, rows, slopes = channel_summands(model, saddle, loss)
+    probabilities, values = joint_law_of_discrete_noise(model)
 
     columns = critical = determinant = determinant_slopes = None
     column_names: tuple[str, ...] = ()
     pieces = _build_piecewise_loss_kernels(model, loss, definitions)
     if len(X) <= PROX_SPACE_LIMIT and not (pieces and pieces.corners) and not sides:
         constants = set(channel_constant_names(model))
-        whole = as_kernel(
+        whole = make_kernel(
             {"loss": stages.value, **own_gradient, **own_hessian},
             stages.definitions,
             equations="docs/theory.md (11.1), (11.2)",
@@ -225,17 +235,17 @@ def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
             "equations": "docs/theory.md (11.2)",
             "formulas": [nodes.response_determinant],
         }
-        determinant = as_kernel({"determinant": polynomial}, prefix="e", **of_determinant)
+        determinant = make_kernel({"determinant": polynomial}, prefix="e", **of_determinant)
         variances = upper_triangle_entries("v", structure.tokens, structure.student_rank)
-        determinant_slopes = as_kernel(
-            {v.same_entry_of_array("det"): sp.diff(polynomial, v.symbol) for v in variances},
+        determinant_slopes = make_kernel(
+            {v.matching_entry("det"): sp.diff(polynomial, v.symbol) for v in variances},
             prefix="a",
             **of_determinant,
         )
     staged, both = [chain_rule_derivatives, own], [nodes.proximal_quadratic_form, chain_rule_derivatives, own]
     return ChannelKernels(
         model=model,
-        planes=as_kernel(
+        planes=make_kernel(
             {
                 ArrayEntryName("plane", n, i): sp.diff(plane, X[i])
                 if i < len(X)
@@ -245,30 +255,30 @@ def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
             },
             prefix="b",
             equations="docs/theory.md (4.3)",
-            formulas=[narrow_feature_planes, own],
+            formulas=[centres_of_narrow_features, own],
         ),
         constants=channel_constant_names(model),
         features=features,
         feature_names=feature_names,
-        objective=as_kernel(value, stages.definitions, equations="docs/theory.md (4.3)", formulas=both),
-        derivatives=as_kernel(
+        objective=make_kernel(value, stages.definitions, equations="docs/theory.md (4.3)", formulas=both),
+        derivatives=make_kernel(
             {**value, **first, **second}, stages.definitions, equations="docs/theory.md (4.3), (4.8)", formulas=both
         ),
-        loss=as_kernel({"loss": stages.value}, stages.definitions, equations="docs/theory.md (1.3)", formulas=staged),
-        loss_gradient=as_kernel(
+        loss=make_kernel({"loss": stages.value}, stages.definitions, equations="docs/theory.md (1.3)", formulas=staged),
+        loss_gradient=make_kernel(
             {"loss": stages.value, **own_gradient},
             stages.definitions,
             equations="docs/theory.md (1.3), (4.8)",
             formulas=staged,
         ),
-        loss_hessian=as_kernel(own_hessian, stages.definitions, equations="docs/theory.md (8.1)", formulas=staged),
+        loss_hessian=make_kernel(own_hessian, stages.definitions, equations="docs/theory.md (8.1)", formulas=staged),
         moments=moments,
-        moment_rows=moment_summand_kernel(rows),
-        moment_slopes=_moment_derivatives_in_fields(model, rows),
-        moment_moves=nodes.moment_derivative_through_omega_kernel(structure, rows),
-        moment_turns=nodes.moment_derivative_through_g_kernel(structure, rows),
+        moment_rows=channel_summands_kernel(rows),
+        moment_slopes=_derivatives_of_channel_summands(model, rows),
+        moment_moves=nodes.summand_derivatives_through_omega_kernel(structure, rows),
+        moment_turns=nodes.summand_derivatives_through_g_kernel(structure, rows),
         own_slopes=slopes,
-        own_gradient=_gradient_in_solution_quantities(model, loss),
+        own_gradient=_loss_gradient_in_order_parameters(model, loss),
         noise_probabilities=probabilities,
         noise_values=values,
         columns=columns,
@@ -302,15 +312,17 @@ def _build_piecewise_loss_kernels(
         name: sp.diff(quadratic, *order) + own[name] for name, order in zip(own, ([x], [x, x]), strict=True)
     }
     known = [e for _, e in features]
-    steps = teacher_step_positions(model, known)
+    steps = jump_positions_in_teacher_field(model, known)
     unknown = found.quadratic or found.least == -sp.oo
     return PiecewiseLossKernels(
-        piece=as_kernel({"loss": stages.value, **own}, stages.definitions, **written),
-        slopes=as_kernel(own, stages.definitions, **written),
-        derivatives=as_kernel(objective, stages.definitions, **written),
-        places=as_kernel({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
-        implicit_kinks=as_kernel({f"switch_{n}": e for n, e in enumerate(found.implicit_kinks)}, prefix="b", **written),
-        narrow=as_kernel(
+        piece=make_kernel({"loss": stages.value, **own}, stages.definitions, **written),
+        slopes=make_kernel(own, stages.definitions, **written),
+        derivatives=make_kernel(objective, stages.definitions, **written),
+        places=make_kernel({f"place_{n}": e for n, e in enumerate(found.places)}, prefix="b", **written),
+        implicit_kinks=make_kernel(
+            {f"switch_{n}": e for n, e in enumerate(found.implicit_kinks)}, prefix="b", **written
+        ),
+        narrow=make_kernel(
             {
                 name: e
                 for n, pair in enumerate(found.narrow)
@@ -319,11 +331,11 @@ def _build_piecewise_loss_kernels(
             prefix="b",
             **written,
         ),
-        least=None if unknown else as_kernel({"least": found.least}, prefix="b", **written),
+        least=None if unknown else make_kernel({"least": found.least}, prefix="b", **written),
         steps=None
         if steps is None
-        else as_kernel({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
-        sum=additive_noise_feature(model, known),
+        else make_kernel({f"step_{n}": e for n, e in enumerate(steps)}, prefix="b", **written),
+        sum=find_feature_with_additive_noise(model, known),
         quadratic=found.quadratic,
         corners=found.corners,
     )
@@ -333,7 +345,7 @@ def _build_corner_loss_kernels(model: FixedSizeModel) -> CornerLossKernels | Non
     if not has_gradient_jump_only(model):
         return None
     X, size = list(model.X), len(model.X)
-    sides, (_, loss, *switches) = split_loss_by_signs(model), _extract_loss_and_switches(model)[1]
+    sides, (_, loss, *switches) = split_loss_by_signs(model), _extract_features_and_loss(model)[1]
     quadratic, stages = nodes.proximal_quadratic_form(model.structure), chain_rule_derivatives(loss, X)
     objective: dict[str, sp.Expr] = {"value": quadratic + stages.value}
     objective |= {ArrayEntryName("d", i): sp.diff(quadratic, x) + stages.gradient[i] for i, x in enumerate(X)}
@@ -347,14 +359,14 @@ def _build_corner_loss_kernels(model: FixedSizeModel) -> CornerLossKernels | Non
     response: dict[str, Any] = written | {"equations": "docs/theory.md (11.16)"}
     return CornerLossKernels(
         names=tuple(ArrayEntryName("side", n) for n in range(len(sides.sides))),
-        held=as_kernel(objective, stages.definitions, **written),
-        switches=as_kernel({f"switches[{n}]": e for n, e in enumerate(switches)}, prefix="b", **written),
-        normals=as_kernel(
+        held=make_kernel(objective, stages.definitions, **written),
+        switches=make_kernel({f"switches[{n}]": e for n, e in enumerate(switches)}, prefix="b", **written),
+        normals=make_kernel(
             {f"normals[{n}, {i}]": sp.diff(e, x) for n, e in enumerate(switches) for i, x in enumerate(X)},
             prefix="b",
             **written,
         ),
-        bends=as_kernel(
+        bends=make_kernel(
             {ArrayEntryName("h", i, j): sp.diff(lagrangian, X[i], X[j]) for i, j in pairs}, prefix="b", **response
         ),
     )
@@ -363,32 +375,33 @@ def _build_corner_loss_kernels(model: FixedSizeModel) -> CornerLossKernels | Non
 def teacher_feature_kernel(
     model: FixedSizeModel, definitions: Sequence[tuple[sp.Symbol, sp.Expr]]
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Return a kernel that evaluates the teacher features, and their names.
+    """Return a kernel that evaluates the teacher features, and the names of the features.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         definitions: (symbol, expression) of each feature.
     """
     features = {symbol.name: e for symbol, e in definitions}
-    kernel = as_kernel(
+    kernel = make_kernel(
         features, inner=True, equations="docs/theory.md (1.3)", formulas=[model_function_location(model)]
     )
     return kernel, tuple(features)
 
 
 def extract_teacher_features(model: FixedSizeModel) -> tuple[list[tuple[sp.Symbol, sp.Expr]], sp.Expr]:
-    """Return the teacher features, maximal subexpressions of Y and u, and the loss in terms of them."""
-    definitions, (loss, *_) = _extract_loss_and_switches(model)
+    """Return the teacher features, maximal subexpressions of teacher fields and noise, and the loss in them."""
+    definitions, (loss, *_) = _extract_features_and_loss(model)
     return definitions, loss
 
 
-def _extract_loss_and_switches(model: FixedSizeModel) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
+def _extract_features_and_loss(model: FixedSizeModel) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
     """Return the teacher features, and the loss in terms of them.
 
-    If its slope jumps in several fields, the loss of the piece that the sides choose and the switches follow.
+    If the slope of the loss jumps in several fields, the loss of one smooth piece follows, and the functions whose
+    signs choose the piece.
     """
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
-    outer, expressions = {*model.X, *model.solution_symbols}, [rewrite_without_overflow(model.loss)]
+    outer, expressions = {*model.X, *model.symbols_of_order_parameters}, [rewrite_without_overflow(model.loss)]
     if has_gradient_jump_only(model):
         sides = split_loss_by_signs(model)
         outer |= set(sides.sides)
@@ -396,34 +409,38 @@ def _extract_loss_and_switches(model: FixedSizeModel) -> tuple[list[tuple[sp.Sym
     return extract_maximal_subexpressions(expressions, inner, outer, "f")
 
 
-def _gradient_in_solution_quantities(model: FixedSizeModel, loss: sp.Expr) -> Kernel | None:
-    """Return a kernel of the loss's derivatives in the overlaps q and the trained numbers that it contains."""
-    slopes = {f"o_{i}": drop_delta_functions(sp.diff(loss, symbol)) for i, symbol in enumerate(model.solution_symbols)}
+def _loss_gradient_in_order_parameters(model: FixedSizeModel, loss: sp.Expr) -> Kernel | None:
+    """Return a kernel of the loss's derivatives in the overlaps q and trained numbers; None if it has neither."""
+    slopes = {
+        f"o_{i}": drop_delta_functions(sp.diff(loss, symbol))
+        for i, symbol in enumerate(model.symbols_of_order_parameters)
+    }
     return (
-        as_kernel(slopes, equations="docs/theory.md (1.3)", formulas=[model_function_location(model)])
+        make_kernel(slopes, equations="docs/theory.md (1.3)", formulas=[model_function_location(model)])
         if slopes
         else None
     )
 
 
-def moment_summand_kernel(rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
+def channel_summands_kernel(rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
     """Return a kernel that evaluates the summands of the channel averages."""
-    return as_kernel(
-        rows, prefix="z", equations="docs/theory.md (5.2) to (5.5)", formulas=[moment_summands, channel_averages]
+    return make_kernel(
+        rows, prefix="z", equations="docs/theory.md (5.2) to (5.5)", formulas=[channel_summands, channel_averages]
     )
 
 
-def moment_summands(
+def channel_summands(
     model: FixedSizeModel, saddle: SaddlePoint, loss: sp.Expr
 ) -> tuple[tuple[ChannelAverage, ...], dict[ArrayEntryName, sp.Expr], Kernel | None]:
-    """Return the channel averages of the saddle point, their summands, and the loss's derivatives in q and phi.
+    """Return channel averages, their summands by name, and a kernel of the loss's derivatives in q and phi.
 
-    The summands, per token, are expressions in g, dw, dy and in those derivatives.
+    The numbers phi are trained with the weights. A token's summands are expressions in its g, omega - m and Y - m*
+    and in those derivatives.
 
     Args:
-        model: model at its structure.
-        saddle: its saddle point.
-        loss: loss in terms of the features.
+        model: model with fixed sizes L, s, t.
+        saddle: saddle-point equations of the model.
+        loss: loss in terms of the teacher features.
     """
     p: OrderParameterSymbols = saddle.symbols
     moments: list[ChannelAverage] = []
@@ -434,7 +451,7 @@ def moment_summands(
     dy = nodes.teacher_field_symbols(structure, "dy")
     phi = [symbol for symbol, _ in model.trained.values()]
 
-    def named_derivative(expression: sp.Expr) -> sp.Expr:
+    def symbol_of_derivative(expression: sp.Expr) -> sp.Expr:
         derivative = drop_delta_functions(expression)
         return own.setdefault(derivative, ArrayEntryName("own", len(own))).symbol if derivative != 0 else derivative
 
@@ -442,7 +459,7 @@ def moment_summands(
     for average in channel_averages(saddle):
         matrix = average.summand
         rows, columns = (int(n) for n in matrix.shape)
-        moments.append(ChannelAverage(str(matrix), joined_factor_names(matrix), (rows, columns), offset))
+        moments.append(ChannelAverage(str(matrix), join_names_of_factors(matrix), (rows, columns), offset))
         # SymPy 1.13 cannot write out a matrix without columns, which a problem has if no integrand depends on Y alone.
         explicit = sp.Matrix(matrix.as_explicit()) if columns else sp.zeros(rows, 0)
         for token in range(model.structure.tokens):
@@ -451,23 +468,23 @@ def moment_summands(
                 if entry.parent == p.loss_q:
                     # Off the diagonal one symbol is two entries of the symmetric matrix.
                     share = 1 if entry.i == entry.j else sp.Rational(1, 2)
-                    named[entry] = named_derivative(sp.diff(loss, model.Q[token][entry.i, entry.j])) * share
+                    named[entry] = symbol_of_derivative(sp.diff(loss, model.Q[token][entry.i, entry.j])) * share
                 elif entry.parent == p.loss_phi:
-                    named[entry] = named_derivative(sp.diff(loss, phi[entry.i])) if token == 0 else sp.Integer(0)
+                    named[entry] = symbol_of_derivative(sp.diff(loss, phi[entry.i])) if token == 0 else sp.Integer(0)
                 else:
                     named[entry] = {p.g: g, p.domega: dw, p.dY: dy}[entry.parent][token, entry.i]
-            for name in moments[-1].summand_entry_names(token):
+            for name in moments[-1].names_of_summand_entries(token):
                 results[name] = explicit[name.place[1:]].xreplace(named)
         offset += rows * columns
     if phi:
         # Not part of the saddle point: a scale for steps in phi.
         moments.append(ChannelAverage("loss_phi_phi", "loss_phi_phi", (len(phi), 1), offset))
         for token in range(model.structure.tokens):
-            for name, symbol in zip(moments[-1].summand_entry_names(token), phi, strict=True):
-                results[name] = named_derivative(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
+            for name, symbol in zip(moments[-1].names_of_summand_entries(token), phi, strict=True):
+                results[name] = symbol_of_derivative(sp.diff(loss, symbol, 2)) if token == 0 else sp.Integer(0)
     slopes = None
     if own:
-        slopes = as_kernel(
+        slopes = make_kernel(
             {name: expression for expression, name in own.items()},
             prefix="o",
             inner=True,
@@ -476,13 +493,13 @@ def moment_summands(
         )
     return (
         tuple(moments),
-        {name: results[name] for name in moment_summand_names(tuple(moments), structure.tokens)},
+        {name: results[name] for name in names_of_channel_summands(tuple(moments), structure.tokens)},
         slopes,
     )
 
 
-def _moment_derivatives_in_fields(model: FixedSizeModel, rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return the non-zero derivatives of the summands of channel averages in g and dw of their token."""
+def _derivatives_of_channel_summands(model: FixedSizeModel, rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
+    """Return a kernel of the non-zero derivatives of channel summands in their token's g and omega - m."""
     slopes: dict[ArrayEntryName, sp.Expr] = {}
     length = len(rows) // model.structure.tokens
     for n, row in enumerate(rows.values()):
@@ -491,11 +508,14 @@ def _moment_derivatives_in_fields(model: FixedSizeModel, rows: Mapping[ArrayEntr
             for column, symbol in enumerate(nodes.student_field_symbols(model.structure, field)[token, :]):
                 if (slope := sp.diff(row, symbol)) != 0:
                     slopes[ArrayEntryName(f"to_{field}", token, index, column)] = slope
-    return as_kernel(slopes, prefix="y", equations="docs/theory.md (8.4)", formulas=[moment_summands])
+    return make_kernel(slopes, prefix="y", equations="docs/theory.md (8.4)", formulas=[channel_summands])
 
 
-def joint_discrete_noise_law(model: FixedSizeModel) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
-    """Return a kernel for the probabilities of all joint values of the discrete noises given Y, and these values."""
+def joint_law_of_discrete_noise(model: FixedSizeModel) -> tuple[Kernel | None, tuple[tuple[float, ...], ...]]:
+    """Return a kernel of the probabilities of all joint values of the discrete noises, and these values.
+
+    The probabilities may depend on the teacher's fields Y.
+    """
     discrete = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     if not discrete:
         return None, ()
@@ -512,11 +532,13 @@ def joint_discrete_noise_law(model: FixedSizeModel) -> tuple[Kernel | None, tupl
     values = tuple(
         tuple(float(law.values[i]) for law, i in zip(discrete, choice, strict=True)) for choice in combinations
     )
-    return as_kernel(probabilities, equations="docs/theory.md (1.5)", formulas=[model_function_location(model)]), values
+    return make_kernel(
+        probabilities, equations="docs/theory.md (1.5)", formulas=[model_function_location(model)]
+    ), values
 
 
-def noise_coordinate_names(model: FixedSizeModel) -> dict[str, list[str]]:
-    """Return generic names u_0, u_1, ... of the noises: of all of them, of the Gaussian and of the discrete ones."""
+def names_of_noise_coordinates(model: FixedSizeModel) -> dict[str, list[str]]:
+    """Return the names u_0, u_1, ... of the noises, by group: all, Gaussian and discrete ones."""
     drawn = {
         name: law for name, (_, law) in zip(array_entries("u", len(model.noise)), model.noise.values(), strict=True)
     }

@@ -1,4 +1,4 @@
-"""Context of the channel's template: kernels, names and unrolled linear algebra."""
+"""Variables of the channel's template: kernels, names and unrolled linear algebra."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from ..kernel import ArrayEntryName, Kernel, add_origin_comment, array_entries, 
 from ..printers.interval import kernel_body_lines as interval_body_lines
 from ..printers.numba import kernel_body_lines
 from . import nodes
-from .channel import ChannelKernels, moment_summand_names, noise_coordinate_names
+from .channel import ChannelKernels, names_of_channel_summands, names_of_noise_coordinates
 from .descent import minimum_search_kernels
 
 
-def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the variables of the channel's template; fields are flattened token by token, x_<token>_<column>.
+def channel_template_variables(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the code template of channel averages.
+
+    Fields are flattened token by token, as x_<token>_<column>.
 
     Args:
-        channel: kernels of the model.
-        unpack: lines that read the constants of a kernel from the vector c.
+        channel: kernels of the model's channel averages.
+        unpack: function that returns the lines which read a kernel's constants from their vector.
     """
     model = channel.model
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     D = L * s
-    drawn = noise_coordinate_names(model)
+    drawn = names_of_noise_coordinates(model)
     noise = drawn["gaussian_noise"]
     d_names, h_names = array_entries("d", D), [ArrayEntryName("h", i, j) for i in range(D) for j in range(i, D)]
-    rows = moment_summand_names(channel.moments, L)
+    rows = names_of_channel_summands(channel.moments, L)
 
     kernels: dict[str, Kernel | None] = {
         "features": channel.features,
@@ -40,7 +42,7 @@ def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel],
         "loss_gradient": channel.loss_gradient,
         "loss_hessian": channel.loss_hessian,
         "moment_rows": channel.moment_rows,
-        "node": nodes.node_fields_kernel(structure, noise, "w"),
+        "node": nodes.fields_at_node_kernel(structure, noise, "w"),
         "field": nodes.proximal_field_kernel(structure),
         "loss_at_minimum": nodes.loss_at_minimum_kernel(structure, "value"),
         "linear_response": nodes.linear_response_kernel(structure),
@@ -66,12 +68,12 @@ def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel],
             "steps": pieces.steps,
         }
     if pieces and pieces.places.results:
-        kernels["corner_response"] = nodes.corner_response_kernel(structure)
+        kernels["corner_response"] = nodes.response_at_corner_kernel(structure)
     if sides := channel.sides:
         kernels |= {"held": sides.held, "switches": sides.switches, "normals": sides.normals, "bends": sides.bends}
     if channel.critical:
         kernels |= {
-            "teacher_node": nodes.node_fields_kernel(structure, noise),
+            "teacher_node": nodes.fields_at_node_kernel(structure, noise),
             "field_means": nodes.conditional_field_mean_kernel(structure),
             "critical_point": nodes.field_of_critical_point_kernel(structure),
             "critical_field": nodes.proximal_field_at_critical_point_kernel(structure),
@@ -79,12 +81,12 @@ def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel],
             "exponent": nodes.gaussian_exponent_kernel(structure),
             "exponent_slopes": nodes.gaussian_exponent_gradient_kernel(structure),
             "weight": nodes.critical_point_weight_kernel(),
-            "scores": nodes.critical_point_score_kernel(structure),
-            "turns": nodes.minimum_weight_derivative_kernel(structure),
-            "moves": nodes.minimum_field_derivative_kernel(structure),
+            "scores": nodes.critical_weight_derivatives_kernel(structure),
+            "turns": nodes.minimum_weight_derivatives_kernel(structure),
+            "moves": nodes.derivatives_of_minimum_field_kernel(structure),
             "moment_moves": channel.moment_moves,
             "moment_turns": channel.moment_turns,
-            **nodes.lower_minimum_step_kernels(structure),
+            **nodes.kernels_selecting_lower_minimum(structure),
         }
         for side in ("one", "two"):
             kernels[f"{side}_field"] = nodes.proximal_field_kernel(structure, f"{side}_x", f"{side}_g")
@@ -134,32 +136,32 @@ def channel_template_context(channel: ChannelKernels, unpack: Callable[[Kernel],
         "r_names": upper_triangle_entries("r", L, s),
         "d_names": d_names,
         "h_names": h_names,
-        "arrays": nodes.field_law_array_entries(structure, len(noise)),
+        "arrays": nodes.entries_of_field_law_arrays(structure, len(noise)),
         "coordinates": nodes.standard_normal_coordinates(structure, len(noise)),
         "teacher_coordinates": nodes.standard_normal_coordinates(structure, len(noise), fields=False),
-        "law": nodes.field_law_entries(structure),
+        "law": nodes.parameters_of_field_law(structure),
         "jump_names": array_entries("jump", L, s),
         "blur_names": array_entries("blur", D),
         "response_names": array_entries("D", D),
         "move_names": array_entries("move", D),
-        "mirrors": _mirrored_start_signs(structure),
-        "probes": _unit_ball_probe_points(D, 2 if sides else 1),
+        "mirrors": _sign_patterns_of_starts(structure),
+        "probes": _probe_points_in_unit_ball(D, 2 if sides else 1),
         "factor_lines": _ldl_factorisation_lines(D, modified=True),
         "factor_lines_unmodified": _ldl_factorisation_lines(D, modified=False),
         "solve_lines": _newton_step_lines(D),
     }
     apart = kernels["apart"]
     assert apart is not None
-    context["keep"] = lambda: _lowest_minimum_update_lines(array_entries("x", L, s), h_names, apart)
+    context["keep"] = lambda: _lines_updating_lowest_minimum(array_entries("x", L, s), h_names, apart)
     return context
 
 
-def interval_bounds_template_context(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the variables of the template of interval bounds.
+def bounds_template_variables(channel: ChannelKernels, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the code template of interval bounds on the proximal objective.
 
     Args:
-        channel: kernels of the model.
-        unpack: lines that read the constants of a kernel from the vector c.
+        channel: kernels of the model's channel averages.
+        unpack: function that returns the lines which read a kernel's constants from their vector.
     """
     model, pieces = channel.model, channel.pieces
     L, s = model.structure.tokens, model.structure.student_rank
@@ -183,8 +185,8 @@ def interval_bounds_template_context(channel: ChannelKernels, unpack: Callable[[
     }
 
 
-def _mirrored_start_signs(structure: Structure) -> list[tuple[int, ...]]:
-    """Return sign patterns of further starts of the search for minima: flip all fields, one column, or one token."""
+def _sign_patterns_of_starts(structure: Structure) -> list[tuple[int, ...]]:
+    """Return signs that mirror a start of the search for minima: of all fields, of one column, or of one token."""
     L, s = structure.tokens, structure.student_rank
     patterns = [(-1,) * (L * s)]
     if s > 1:
@@ -194,11 +196,12 @@ def _mirrored_start_signs(structure: Structure) -> list[tuple[int, ...]]:
     return patterns
 
 
-def _unit_ball_probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
-    """Return points of the unit ball, grouped by intervals (D = 1) or by the signs of the first two coordinates.
+def _probe_points_in_unit_ball(D: int, shells: int) -> list[list[tuple[str, ...]]]:
+    """Return points of the unit ball in D dimensions, grouped by sectors, as text.
 
-    The sectors are in one shell or in two of equal volume. Digits are fixed here, by arithmetic that is exact in every
-    library: multiples of square roots of primes, modulo 1.
+    The sectors are intervals (D = 1) or signs of the first two coordinates, in one shell or in two of equal volume.
+    Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo
+    1.
     """
     if D == 1:
         return [[(f"{(-1 + (part + (k + 0.5) / 6) / 3):.6f}",) for k in range(6)] for part in range(6)]
@@ -221,7 +224,10 @@ def _unit_ball_probe_points(D: int, shells: int) -> list[list[tuple[str, ...]]]:
 
 
 def _ldl_factorisation_lines(D: int, modified: bool) -> list[str]:
-    """Return unrolled lines of the factorisation H = L diag(e) L^T; non-positive pivots are replaced if `modified`."""
+    """Return unrolled source lines of the factorisation H = L diag(e) L^T of a Hessian.
+
+    If `modified`, pivots that are not positive are replaced by positive ones.
+    """
     lines: list[str] = []
     for j in range(D):
         terms = "".join(f" - l_{j}_{k} * l_{j}_{k} * e_{k}" for k in range(j))
@@ -235,7 +241,7 @@ def _ldl_factorisation_lines(D: int, modified: bool) -> list[str]:
 
 
 def _newton_step_lines(D: int) -> list[str]:
-    """Return unrolled lines of the Newton step -(L diag(e) L^T)^{-1} d."""
+    """Return unrolled source lines of the Newton step -H^{-1} d, for a factorised Hessian H = L diag(e) L^T."""
     lines = []
     for i in range(D):
         lines.append(f"b_{i} = -d_{i}" + "".join(f" - l_{i}_{k} * b_{k}" for k in range(i)))
@@ -244,8 +250,8 @@ def _newton_step_lines(D: int) -> list[str]:
     return add_origin_comment(lines)
 
 
-def _lowest_minimum_update_lines(x_names: list[ArrayEntryName], h_names: list[ArrayEntryName], apart: Kernel) -> str:
-    """Return lines that keep the lower one of a new minimum and the lowest before it, and their difference."""
+def _lines_updating_lowest_minimum(x_names: list[ArrayEntryName], h_names: list[ArrayEntryName], apart: Kernel) -> str:
+    """Return source lines that keep the lower of a new minimum and the lowest so far, and their difference."""
     moves = [f"        {n} = new_{n}" for n in [*x_names, *h_names]]
     lines = [
         "if new_size >= 0.0 and apart > merge:",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.parameters import Structure
-from ..kernel import Kernel, array_entries, as_kernel
+from ..kernel import Kernel, array_entries, make_kernel
 from .nodes import block_diagonal_symbols, symmetric_matrix_symbols
 
 
@@ -22,21 +22,21 @@ def _student_field_vector(structure: Structure, array: str) -> sp.Matrix:
 
 
 def _curvature_along_direction(structure: Structure, name: str, direction: str, hessian: str) -> Kernel:
-    """Return a kernel of the second derivative v^T H v along a direction v."""
+    """Return a kernel of the second derivative v^T H v along a direction v, for a Hessian H."""
     size = structure.tokens * structure.student_rank
     v = _vector_symbols(direction, size)
-    return as_kernel({name: (v.T * symmetric_matrix_symbols(hessian, size) * v)[0]}, prefix="a")
+    return make_kernel({name: (v.T * symmetric_matrix_symbols(hessian, size) * v)[0]}, prefix="a")
 
 
-def _squared_length(name: str, vector: sp.Matrix) -> Kernel:
-    return as_kernel({name: sp.Add(*[entry**2 for entry in vector])}, prefix="a")
+def _squared_length_kernel(name: str, vector: sp.Matrix) -> Kernel:
+    return make_kernel({name: sp.Add(*[entry**2 for entry in vector])}, prefix="a")
 
 
 def minimum_search_kernels(structure: Structure) -> dict[str, Kernel]:
-    """Return the kernels of the search for minima by name: scales, lengths, distances, curvatures along directions.
+    """Return by name the kernels of the search for minima: scales, lengths, distances and curvatures.
 
-    `lowest` is a lower bound of the lowest eigenvalue of the Hessian: its determinant, the product of the pivots, over
-    the largest product of the other eigenvalues at a given trace.
+    `lowest` is a lower bound of the lowest eigenvalue of the Hessian: its determinant, the product of the pivots,
+    over the largest product of the other eigenvalues at a given trace.
     """
     size = structure.tokens * structure.student_rank
     h, step = symmetric_matrix_symbols("h", size), _vector_symbols("step", size)
@@ -47,15 +47,15 @@ def minimum_search_kernels(structure: Structure) -> dict[str, Kernel]:
         _student_field_vector(structure, "home_x"),
     )
     return {
-        "scale": as_kernel({"scale": block_diagonal_symbols(structure, "p").trace() / size}, prefix="a"),
-        "decrement": as_kernel({"decrement": -(_vector_symbols("d", size).T * step)[0]}, prefix="a"),
-        "lowest": as_kernel({"lowest": sp.Mul(*_vector_symbols("e", size)) * others}, prefix="a"),
-        "step_square": _squared_length("square", step),
-        "field_square": _squared_length("square", x),
-        "home_aimed": _squared_length("aimed", x + step - home),
-        "home_away": _squared_length("away", x - home),
-        "apart": _squared_length("apart", new - x),
-        "one_two_apart": _squared_length(
+        "scale": make_kernel({"scale": block_diagonal_symbols(structure, "p").trace() / size}, prefix="a"),
+        "decrement": make_kernel({"decrement": -(_vector_symbols("d", size).T * step)[0]}, prefix="a"),
+        "lowest": make_kernel({"lowest": sp.Mul(*_vector_symbols("e", size)) * others}, prefix="a"),
+        "step_square": _squared_length_kernel("square", step),
+        "field_square": _squared_length_kernel("square", x),
+        "home_aimed": _squared_length_kernel("aimed", x + step - home),
+        "home_away": _squared_length_kernel("away", x - home),
+        "apart": _squared_length_kernel("apart", new - x),
+        "one_two_apart": _squared_length_kernel(
             "apart", _student_field_vector(structure, "one_x") - _student_field_vector(structure, "two_x")
         ),
         "soft_curvature": _curvature_along_direction(structure, "curvature", "d", "h"),

@@ -1,4 +1,4 @@
-"""Context of the template of one-pass descent: equations of motion of the rows' second moments as scalar lines.
+"""Variables of the template of one-pass descent: equations of motion of the rows' second moments as scalar lines.
 
 Sums over contexts are named and added up context by context; averages over the rows of an atom are its moments, or
 entries of the Gram matrix of (tau, pi).
@@ -16,22 +16,22 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 from ...authoring.model import FixedSizeModel
 from ...calculus.averages import CHANNEL, CONTEXTS, Average, MatrixAverage, OrderParameterSymbols, to_explicit_matrix
 from ...theory import descent
-from ..kernel import ArrayEntryName, add_origin_comment, as_kernel, cache_and_record_kernels
+from ..kernel import ArrayEntryName, add_origin_comment, cache_and_record_kernels, make_kernel
 from ..printers.numba import kernel_body_lines
 
 OWN = sp.Symbol("gamma_n", real=True)  # eigenvalue of context n
 _GRAM = "gram"
 
 
-def descent_flow_template_context(model: FixedSizeModel) -> dict[str, Any]:
-    """Return the variables of the template of one-pass descent: sizes, and lines of the equations of motion."""
-    return _equations_of_motion_lines(
+def descent_template_variables(model: FixedSizeModel) -> dict[str, Any]:
+    """Return the variables of the code template of one-pass gradient descent: sizes and equations of motion."""
+    return _lines_of_motion_equations(
         model.structure.student_rank, model.structure.teacher_rank, len(model.trained), model.loss_depends_on_q
     )
 
 
 @cache_and_record_kernels
-def _equations_of_motion_lines(s: int, t: int, trained: int, holds_q: bool) -> dict[str, Any]:
+def _lines_of_motion_equations(s: int, t: int, trained: int, holds_q: bool) -> dict[str, Any]:
     rows = descent.RowMoments(OrderParameterSymbols(s, t, trained, holds_q))
     row, closed = descent.weight_row_drift_and_noise(rows), descent.row_moment_equations(rows)
     slopes, steps = ("dS", "dT", "dP"), ("S after a batch", "T after a batch", "P after a batch")
@@ -39,20 +39,20 @@ def _equations_of_motion_lines(s: int, t: int, trained: int, holds_q: bool) -> d
         "s": s,
         "t": t,
         "trained": trained,
-        "drift": _context_sum_lines(
+        "drift": _lines_of_sums_over_clusters(
             rows, {"A": row["A_drift"]}, "docs/theory.md (19.4)", "atom, {}, {}", descent.weight_row_drift_and_noise
         ),
-        "fields": _row_field_lines(rows, row["b_drift"]),
-        "slope": _second_moment_motion_lines(
+        "fields": _lines_of_row_field(rows, row["b_drift"]),
+        "slope": _lines_of_moment_motion(
             rows, {name[1:]: closed[name] for name in slopes}, "docs/theory.md (19.6), (19.7)"
         ),
-        "step": _second_moment_motion_lines(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
-        "own": _trained_number_lines(rows, row["trained"]) if trained else [],
+        "step": _lines_of_moment_motion(rows, {name[0]: closed[name] for name in steps}, "docs/theory.md (19.10)"),
+        "own": _motion_lines_of_trained_numbers(rows, row["trained"]) if trained else [],
     }
 
 
-def _averages_as_array_symbols(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
-    """Return the array symbols that replace averages over samples and over the rows of an atom."""
+def _array_symbols_of_averages(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
+    """Return a map from averages over samples, and over the rows of an atom, to symbols of arrays."""
     p = rows.p
     s, t = int(p.s), int(p.t)
     return {
@@ -70,7 +70,7 @@ def _averages_as_array_symbols(rows: descent.RowMoments) -> dict[sp.Expr, sp.Exp
     }
 
 
-def _array_entry_text(entry: ArrayEntryName) -> str:
+def _source_of_array_entry(entry: ArrayEntryName) -> str:
     i, j = (*entry.place, 0)[:2] if entry.place else (0, 0)
     return {
         "A_drift": f"A[atom, {i}, {j}]", "S_atom": f"S[atom, {i}, {j}]", "P_atom": f"P[atom, {i}, {j}]",
@@ -83,14 +83,14 @@ def _array_entry_text(entry: ArrayEntryName) -> str:
     }[entry.array]  # fmt: skip
 
 
-def _array_load_lines(names: Iterable[str], entries: Mapping[str, ArrayEntryName]) -> list[str]:
+def _lines_loading_entries(names: Iterable[str], entries: Mapping[str, ArrayEntryName]) -> list[str]:
     return add_origin_comment(
-        [f"{name} = {_array_entry_text(entries[name])}" for name in sorted(names) if name in entries]
+        [f"{name} = {_source_of_array_entry(entries[name])}" for name in sorted(names) if name in entries]
     )
 
 
-def _matrix_of_entry_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntryName]) -> sp.Matrix:
-    """Return a matrix with array entries replaced by symbols; the entries are added to `read`."""
+def _replace_entries_by_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntryName]) -> sp.Matrix:
+    """Return a matrix with its array entries replaced by scalar symbols; the entries are added to `read`."""
     entries = to_explicit_matrix(matrix.doit())
     found: dict[sp.Expr, sp.Expr] = {}
     for element in entries.atoms(MatrixElement):
@@ -108,11 +108,11 @@ def _matrix_of_entry_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntryNa
     return entries.xreplace(found)
 
 
-def _extract_context_sums(
+def _extract_sums_over_clusters(
     rows: descent.RowMoments, expression: sp.MatrixExpr
 ) -> tuple[sp.MatrixExpr, dict[sp.MatrixSymbol, sp.MatrixExpr]]:
-    """Replace sums over contexts in an expression by symbols; return it with the summands by symbol."""
-    expression = expression.xreplace(_averages_as_array_symbols(rows))
+    """Return an expression with sums over (token, cluster) pairs replaced by symbols, and the summands."""
+    expression = expression.xreplace(_array_symbols_of_averages(rows))
     sums: dict[sp.MatrixSymbol, sp.MatrixExpr] = {}
     found = sorted((a for a in expression.atoms(MatrixAverage) if a.kind == CONTEXTS), key=str)
     for number, average in enumerate(found):
@@ -122,63 +122,69 @@ def _extract_context_sums(
     return expression, sums
 
 
-def _context_sum_lines(
+def _lines_of_sums_over_clusters(
     rows: descent.RowMoments,
     equations: Mapping[str, sp.MatrixExpr],
     cited: str,
     place: str,
     source: Any = descent.row_moment_equations,
 ) -> dict[str, Any]:
-    """Return lines that initialise sums over contexts, add one context, and compute results from the sums.
+    """Return source lines that initialise sums over (token, cluster) pairs, add a pair, and use the sums.
 
     Args:
         rows: symbols of the rows.
-        equations: results by the name of their array.
-        cited: the equations, as the generated lines cite them.
+        equations: right sides by the name of the array that stores them.
+        cited: numbers of the equations, as generated lines cite them.
         place: format of the indices of atom, row and column.
-        source: the function that the equations come from.
+        source: function that returns the equations.
     """
     begin: list[str] = []
     inside: dict[str, sp.Expr] = {}
     outside: dict[str, sp.Expr] = {}
-    read_inside: dict[str, ArrayEntryName] = {}
-    read_outside: dict[str, ArrayEntryName] = {}
+    read_in: dict[str, ArrayEntryName] = {}
+    read_out: dict[str, ArrayEntryName] = {}
     for target, expression in equations.items():
-        rest, sums = _extract_context_sums(rows, expression)
+        rest, sums = _extract_sums_over_clusters(rows, expression)
         for symbol, summand in sums.items():
-            matrix = _matrix_of_entry_symbols(summand, read_inside)
+            matrix = _replace_entries_by_symbols(summand, read_in)
             for i, j in product(*map(range, matrix.shape)):
                 name = f"{target}_{symbol.name}_{i}_{j}"
                 begin.append(f"{name} = 0.0")
                 inside[name] = matrix[i, j]
         renamed = {x: sp.MatrixSymbol(f"{target}_{x.name}", *x.shape) for x in sums}
-        matrix = _matrix_of_entry_symbols(rest.xreplace(renamed), read_outside)
+        matrix = _replace_entries_by_symbols(rest.xreplace(renamed), read_out)
         for i, j in product(*map(range, matrix.shape)):
             outside[f"{target}[{place.format(i, j)}]"] = matrix[i, j]
-    within = as_kernel(inside, prefix="c", equations=cited, formulas=[source])
-    whole = as_kernel(outside, equations=cited, formulas=[source])
+    within = make_kernel(inside, prefix="c", equations=cited, formulas=[source])
+    whole = make_kernel(outside, equations=cited, formulas=[source])
     return {
         "begin": add_origin_comment(begin),
-        "inside": [*_array_load_lines(within.input_names, read_inside), *kernel_body_lines(within, "{} += {}".format)],
-        "outside": [*_array_load_lines(whole.input_names - set(inside), read_outside), *kernel_body_lines(whole)],
+        "inside": [*_lines_loading_entries(within.input_names, read_in), *kernel_body_lines(within, "{} += {}".format)],
+        "outside": [*_lines_loading_entries(whole.input_names - set(inside), read_out), *kernel_body_lines(whole)],
     }
 
 
-def _second_moment_motion_lines(
+def _lines_of_moment_motion(
     rows: descent.RowMoments, equations: Mapping[str, sp.MatrixExpr], cited: str
 ) -> dict[str, Any]:
-    """Return the lines of the equations of motion of S and P (per atom), and of T (per atom and context)."""
+    """Return source lines of the equations of motion of the rows' second moments S, P and T.
+
+    S and P have one matrix per spectral atom, T one per atom and (token, cluster) pair.
+    """
     of_rows = {name: equations[name] for name in ("S", "P")}
-    atom = _context_sum_lines(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
-    other = _context_sum_lines(rows, {"new_T": equations["T"]}, cited, "atom, other, {}")
+    atom = _lines_of_sums_over_clusters(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
+    other = _lines_of_sums_over_clusters(rows, {"new_T": equations["T"]}, cited, "atom, other, {}")
     return {"atom": atom, "other": other}
 
 
-def _row_field_lines(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
-    """Return lines that add a context's terms to the coefficients of (tau, pi) in the field b of a row."""
+def _lines_of_row_field(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
+    """Return source lines that add one pair's terms to the coefficients of a row's field b in (tau, pi).
+
+    The pair is one of token and cluster.
+    """
     p = rows.p
     read: dict[str, ArrayEntryName] = {}
-    _, sums = _extract_context_sums(rows, b)
+    _, sums = _extract_sums_over_clusters(rows, b)
     ((_, summand),) = sums.items()
     entries = to_explicit_matrix(summand.doit())
     outputs: dict[str, sp.Expr] = {}
@@ -186,13 +192,13 @@ def _row_field_lines(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
         columns = {"n": sp.diff(entries[i, 0], p.tau)}
         columns |= {f"contexts + {k}": sp.diff(entries[i, 0], p.pi[k, 0]) for k in range(int(p.t))}
         for column, value in columns.items():
-            outputs[f"b[atom, {i}, {column}]"] = _matrix_of_entry_symbols(sp.ImmutableMatrix([[value]]), read)[0]
-    kernel = as_kernel(outputs, equations="docs/theory.md (19.4)", formulas=[descent.weight_row_drift_and_noise])
-    return [*_array_load_lines(kernel.input_names, read), *kernel_body_lines(kernel, "{} += {}".format)]
+            outputs[f"b[atom, {i}, {column}]"] = _replace_entries_by_symbols(sp.ImmutableMatrix([[value]]), read)[0]
+    kernel = make_kernel(outputs, equations="docs/theory.md (19.4)", formulas=[descent.weight_row_drift_and_noise])
+    return [*_lines_loading_entries(kernel.input_names, read), *kernel_body_lines(kernel, "{} += {}".format)]
 
 
-def _trained_number_lines(rows: descent.RowMoments, expression: sp.MatrixExpr) -> list[str]:
-    """Return the lines of the equations of motion of trained numbers, without the learning rate."""
+def _motion_lines_of_trained_numbers(rows: descent.RowMoments, expression: sp.MatrixExpr) -> list[str]:
+    """Return source lines of the equations of motion of trained numbers, without the learning rate."""
     p = rows.p
     count = int(p.trained)
     named = {MatrixAverage(CHANNEL, p.loss_phi): sp.MatrixSymbol("in_phi", count, 1)}
@@ -201,10 +207,10 @@ def _trained_number_lines(rows: descent.RowMoments, expression: sp.MatrixExpr) -
     entries = entries.applyfunc(lambda e: e.xreplace({p.Kappa[i, j]: sp.Integer(0) for i in range(count)
                                                         for j in range(count) if i != j}))  # fmt: skip
     outputs = {
-        f"new_phi[{i}]": _matrix_of_entry_symbols(sp.ImmutableMatrix([[entries[i, 0]]]), read)[0].xreplace(
+        f"new_phi[{i}]": _replace_entries_by_symbols(sp.ImmutableMatrix([[entries[i, 0]]]), read)[0].xreplace(
             {descent.RATE_TRAINED: descent.RATE}
         )
         for i in range(count)
     }
-    kernel = as_kernel(outputs, equations="docs/theory.md (19.2)", formulas=[descent.weight_row_drift_and_noise])
-    return [*_array_load_lines(kernel.input_names, read), *kernel_body_lines(kernel)]
+    kernel = make_kernel(outputs, equations="docs/theory.md (19.2)", formulas=[descent.weight_row_drift_and_noise])
+    return [*_lines_loading_entries(kernel.input_names, read), *kernel_body_lines(kernel)]

@@ -19,8 +19,13 @@ from ...theory.kinks import (
     metric_kinks,
 )
 from ...theory.reduced import ReducedModel
-from ...theory.scales import IntegrandScales, loss_scales, metric_scales, teacher_scales
-from ..kernel import add_origin_comment, as_kernel, calling_function_location, definition_location, origin_comment
+from ...theory.scales import (
+    IntegrandLengthScales,
+    length_scales_in_teacher_fields,
+    length_scales_of_loss,
+    length_scales_of_metric,
+)
+from ..kernel import add_origin_comment, calling_function_location, definition_location, make_kernel, origin_comment
 from ..line_origins import MARK
 from ..printers.arrays import ARRAYS
 from ..printers.dialect import SourceCodeDialect
@@ -30,7 +35,7 @@ from .channel import channel_constant_names, gaussian_noise_variances
 
 
 def _to_plain_numbers(value: Any) -> Any:
-    """Convert exact numbers to floats and ints for a literal in generated code."""
+    """Convert exact numbers, also in nested tuples, to floats and ints."""
     if isinstance(value, tuple | list):
         return tuple(_to_plain_numbers(v) for v in value)
     value = sp.sympify(value)
@@ -41,23 +46,23 @@ def _parameter_literal(parameter: Parameter, structure: Structure) -> str:
     value = _to_plain_numbers(parameter.exact_default(structure))
     return (
         f"dict(name={parameter.name!r}, default={value!r}, shape={parameter.default_shape(structure)!r}, "
-        f"low={_bound_literal(parameter.low)}, high={_bound_literal(parameter.high)}, open_low={parameter.open_low!r}, "
-        f"open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, vanishing={parameter.vanishing!r}, "
-        f"doc={parameter.doc!r})"
+        f"low={_literal_of_bound(parameter.low)}, high={_literal_of_bound(parameter.high)}, "
+        f"open_low={parameter.open_low!r}, open_high={parameter.open_high!r}, allowed={parameter.allowed!r}, "
+        f"vanishing={parameter.vanishing!r}, doc={parameter.doc!r})"
     )
 
 
-def _bound_literal(value: float | None) -> str:
+def _literal_of_bound(value: float | None) -> str:
     return "None" if value is None else repr(float(value))
 
 
-def _start_literal(start: Start, structure: Structure) -> str:
+def _literal_of_start(start: Start, structure: Structure) -> str:
     parts = {name: _to_plain_numbers(value) for name, value in start.exact_coefficients(structure).items()}
     return "dict(" + ", ".join(f"{k}={v!r}" for k, v in parts.items()) + ")"
 
 
 def expressions_literal(value: Any, dialect: SourceCodeDialect = NUMBA) -> str:
-    """Return nested tuples of simple expressions as source code.
+    """Return the source text of nested tuples of simple expressions.
 
     Args:
         value: expression, or tuple of such values.
@@ -69,7 +74,7 @@ def expressions_literal(value: Any, dialect: SourceCodeDialect = NUMBA) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(expressions_literal(v, dialect) for v in value)
         return f"({inner},)" if value else "()"
-    kernel = as_kernel({"literal": value})
+    kernel = make_kernel({"literal": value})
     if kernel.statements:
         raise TypeError(
             f"{value} is too complicated for an entry of the law: write a single expression in numbers and parameters"
@@ -78,12 +83,12 @@ def expressions_literal(value: Any, dialect: SourceCodeDialect = NUMBA) -> str:
     return dialect.expression_source(node)
 
 
-def parameter_load_lines(values: Any, at: FixedSizeModel) -> list[str]:
-    """Return lines that read from the vector p those parameters that nested expressions contain.
+def lines_loading_parameters(values: Any, at: FixedSizeModel) -> list[str]:
+    """Return source lines that read from the vector p the parameters that nested expressions contain.
 
     Args:
         values: nested tuples or lists of expressions.
-        at: model at its structure.
+        at: model with fixed sizes L, s, t.
     """
     used: set[str] = set()
 
@@ -107,15 +112,15 @@ def _origin_comment_line(equations: str, *formulas: Any) -> str:
 
 
 def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str = "") -> str:
-    """Return the text of model.py: names, parameters, starts, and the laws of tokens and noise.
+    """Return the text of a model's metadata file: names, parameters, starts, and laws of tokens and noise.
 
-    The laws are functions of the flat parameter vector.
+    The laws are functions of the vector of all parameters.
 
     Args:
         model: model of the catalogue or of a user.
-        at: this model at its structure.
+        at: this model with fixed sizes L, s, t.
         header: first line of the file.
-        jump: why there is no solver at zero temperature, if there is none.
+        jump: why there is no solver at zero temperature; empty if there is one.
     """
     structure = at.structure
     symbols = [s.name for s in at.parameter_symbols()]
@@ -141,13 +146,13 @@ def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str 
         f"SYMBOLS = {tuple(symbols)!r}",
         f"CONSTANTS = {channel_constant_names(at)!r}  # in the vector c of the kernels",
         "STARTS = {",
-        *[f"    {name!r}: {_start_literal(start, structure)}," for name, start in model.starts.items()],
+        *[f"    {name!r}: {_literal_of_start(start, structure)}," for name, start in model.starts.items()],
         "}",
         f"TRAINED = {_trained_numbers_literal(at)}",
         f"NOISE = {tuple((n, isinstance(law, GaussianNoise)) for n, (_, law) in at.noise.items())!r}  "
         "# coordinates of u: name, whether Gaussian",
         f"STRENGTHS = {tuple(at.regulariser.parameters(structure))!r}",
-        f"HOLDS_Q = {len(at.solution_symbols) > len(at.trained)!r}",
+        f"HOLDS_Q = {len(at.symbols_of_order_parameters) > len(at.trained)!r}",
         f"METRICS = {tuple(name for name in model.metrics if name)!r}  # names of the test errors, where they have any",
         f"NONNEGATIVE = {is_loss_probably_nonnegative(at)!r}",
         f"UNBOUNDED = {at.unbounded!r}  # whether its author says that the regulariser holds the loss",
@@ -161,7 +166,7 @@ def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str 
         "def law(p):",
         _origin_comment_line("docs/theory.md (1.6), (1.9)", model.law),
         '    """Law of the tokens: labels, spectral weights, gamma, Gram matrices of (tau, pi), teacher means m*."""',
-        *parameter_load_lines(tuple(at.law.values()), at),
+        *lines_loading_parameters(tuple(at.law.values()), at),
         "    return dict(",
         *[f"        {name}={expressions_literal(value)}," for name, value in at.law.items()],
         "    )",
@@ -170,22 +175,24 @@ def metadata_file_text(model: Model, at: FixedSizeModel, header: str, jump: str 
         "def noise_variances(p):",
         _origin_comment_line("docs/theory.md (1.5)"),
         '    """Variances of the Gaussian coordinates of u."""',
-        *parameter_load_lines(noise, at),
+        *lines_loading_parameters(noise, at),
         f"    return {expressions_literal(tuple(noise))}",
         "",
         "",
-        *_kink_planes_source(at),
+        *_source_lines_of_kinks(at),
     ]
-    return _with_imports(lines)
+    return _add_imports_below_docstring(lines)
 
 
-def reduced_metadata_file_text(at: ReducedModel, header: str, jump: str = "") -> str:
-    """Return the text of model.py of a reduced problem: its sizes, and its fields as combinations of the original ones.
+def metadata_text_of_reduced_problem(at: ReducedModel, header: str, jump: str = "") -> str:
+    """Return the text of the metadata file of a problem that is reduced to combinations of its fields.
+
+    It contains the sizes, and the reduced fields as combinations of the original ones.
 
     Args:
         at: reduced problem.
         header: first line of the file.
-        jump: why there is no solver at zero temperature, if there is none.
+        jump: why there is no solver at zero temperature; empty if there is one.
     """
     structure, full = at.structure, at.full
     sides = {name: tuple(_matrix_rows(getattr(case, name)) for case in at.cases) for name in ("A", "B", "E", "F", "H")}
@@ -194,14 +201,14 @@ def reduced_metadata_file_text(at: ReducedModel, header: str, jump: str = "") ->
     outputs: dict[str, sp.Expr] = {}
 
     def matrices_literal(name: str, matrices: Sequence[Sequence[Sequence[sp.Expr]]]) -> str:
-        """Return a literal of matrices, with names for the expressions, which are collected in `outputs`.
+        """Return the source text of matrices, with names in place of expressions, which are collected in `outputs`.
 
         Args:
             name: prefix of the names.
             matrices: matrices of expressions.
         """
 
-        def entry_literal(e: sp.Expr, *place: int) -> str:
+        def literal_or_name(e: sp.Expr, *place: int) -> str:
             if e.is_number:
                 return repr(float(e))
             named = "_".join(map(str, (name, *place)))
@@ -210,13 +217,13 @@ def reduced_metadata_file_text(at: ReducedModel, header: str, jump: str = "") ->
 
         return _tuple_literal(
             _tuple_literal(
-                _tuple_literal(entry_literal(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows)
+                _tuple_literal(literal_or_name(e, n, i, j) for j, e in enumerate(row)) for i, row in enumerate(rows)
             )
             for n, rows in enumerate(matrices)
         )
 
     literals = {name: matrices_literal(name, matrices) for name, matrices in {**sides, "share": shares}.items()}
-    kernel = as_kernel(outputs, formulas=[active_subspace if at.metric is None else metric_active_subspace])
+    kernel = make_kernel(outputs, formulas=[active_subspace if at.metric is None else metric_active_subspace])
     read = add_origin_comment(
         [f"{name} = c[{i}]" for i, name in enumerate(channel_constant_names(at)) if name in kernel.input_names]
     )
@@ -246,13 +253,13 @@ def reduced_metadata_file_text(at: ReducedModel, header: str, jump: str = "") ->
         "    )",
         "",
         "",
-        *_kink_planes_source(at),
+        *_source_lines_of_kinks(at),
     ]
-    return _with_imports(lines)
+    return _add_imports_below_docstring(lines)
 
 
-def _with_imports(lines: list[str]) -> str:
-    """Return the text of a file with imports of math and NumPy below its docstring, if its lines use them."""
+def _add_imports_below_docstring(lines: list[str]) -> str:
+    """Return the text of a file, with imports of math and NumPy below its docstring if its lines use them."""
     used = {"import math": "math.", "import numpy as np": "np."}
     imports = [line for line, name in used.items() if any(name in each for each in lines)]
     if imports:
@@ -261,7 +268,7 @@ def _with_imports(lines: list[str]) -> str:
 
 
 def _tuple_literal(entries: Iterable[str]) -> str:
-    """Return the text of a tuple of any length."""
+    """Return the source text of a tuple with any number of entries."""
     return f"({''.join(f'{entry}, ' for entry in entries).rstrip()})"
 
 
@@ -270,7 +277,10 @@ def _matrix_rows(matrix: sp.ImmutableMatrix) -> tuple[tuple[sp.Expr, ...], ...]:
 
 
 def _parameters_deciding_lower_bound(at: FixedSizeModel) -> tuple[str, ...]:
-    """Return the parameters that may decide whether the loss is bounded below; () if it contains overlaps q."""
+    """Return the names of parameters that may decide whether the loss is bounded below.
+
+    There are none if the loss contains the overlaps q.
+    """
     if at.loss.is_nonnegative or at.loss_depends_on_q:
         return ()
     structure = at.structure
@@ -278,7 +288,7 @@ def _parameters_deciding_lower_bound(at: FixedSizeModel) -> tuple[str, ...]:
 
 
 def _trained_numbers_literal(at: FixedSizeModel) -> str:
-    """Return the literal of the numbers phi trained with the weights: name, start, ridge."""
+    """Return the source text of the numbers trained with the weights: names, starting values and ridges."""
     return (
         "("
         + "".join(
@@ -289,13 +299,14 @@ def _trained_numbers_literal(at: FixedSizeModel) -> str:
     )
 
 
-def _kink_planes_source(at: FixedSizeModel) -> list[str]:
-    """Return the lines of a function that returns the planes on which loss or metric are not smooth.
+def _source_lines_of_kinks(at: FixedSizeModel) -> list[str]:
+    """Return source lines of a function that returns the planes on which loss or metric are not smooth.
 
-    The centres of narrow features are among them; curved surfaces, on which no rule can split, and scales follow.
+    Centres of narrow features are among these planes. Curved surfaces, on which no quadrature rule can split, and
+    the lines of `_source_lines_of_scales` follow.
     """
     kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
-    scales = {"teacher": teacher_scales(at), "metric": metric_scales(at)}
+    scales = {"teacher": length_scales_in_teacher_fields(at), "metric": length_scales_of_metric(at)}
     variables = integration_variables(at)
     planes = {name: found.planes for name, found in kinks.items()}
     planes |= {f"{name}_places": found.places for name, found in scales.items()}
@@ -311,7 +322,7 @@ def _kink_planes_source(at: FixedSizeModel) -> list[str]:
                     outputs[f"{name}_plane_{n}_{i}"] = entry
                 row.append(f"{name}_plane_{n}_{i}" if not entry.is_number else repr(float(entry)))
             rows[name].append(row)
-    kernel = as_kernel(outputs, formulas=[loss_kinks, metric_kinks, loss_scales, metric_scales])
+    kernel = make_kernel(outputs, formulas=[loss_kinks, metric_kinks, length_scales_of_loss, length_scales_of_metric])
     curved = {name: tuple(map(str, found.curved)) for name, found in kinks.items()}
     read = add_origin_comment(
         [f"{name} = c[{i}]" for i, name in enumerate(channel_constant_names(at)) if name in kernel.input_names]
@@ -329,19 +340,22 @@ def _kink_planes_source(at: FixedSizeModel) -> list[str]:
         "    return dict(",
         *[f"        {name}={_tuple_literal(_tuple_literal(row) for row in own)}," for name, own in rows.items()],
         "    )",
-        *_loss_scales_source(at, scales),
+        *_source_lines_of_scales(at, scales),
     ]
 
 
-def _loss_scales_source(at: FixedSizeModel, scales: dict[str, IntegrandScales]) -> list[str]:
-    """Return the lines of a function that returns the scales on which the loss changes with the teacher's fields."""
+def _source_lines_of_scales(at: FixedSizeModel, scales: dict[str, IntegrandLengthScales]) -> list[str]:
+    """Return source lines of a function that returns the scales on which loss and metric change.
+
+    They are scales in the fields of the teacher.
+    """
     outputs = {
         f"{name}_{kind}_{n}": each
         for name, found in scales.items()
         for kind in ("arguments", "bases")
         for n, each in enumerate(getattr(found, kind))
     }
-    kernel = as_kernel(outputs, formulas=[teacher_scales, metric_scales])
+    kernel = make_kernel(outputs, formulas=[length_scales_in_teacher_fields, length_scales_of_metric])
     known = {v.name: f"v[{i}]" for i, v in enumerate(integration_variables(at))}
     known |= {name: f"c[{i}]" for i, name in enumerate(channel_constant_names(at))}
     read = add_origin_comment([f"{name} = {place}" for name, place in known.items() if name in kernel.input_names])

@@ -1,4 +1,4 @@
-"""Context of the template of test error and linear baseline."""
+"""Variables of the template of test error and linear baseline."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import sympy as sp
 
 from ...authoring.model import FixedSizeModel
 from ...calculus.stable_functions import rewrite_without_overflow
-from ..kernel import Kernel, add_origin_comment, array_entries, as_kernel, model_function_location
+from ..kernel import Kernel, add_origin_comment, array_entries, make_kernel, model_function_location
 from . import nodes
-from .channel import discrete_noise_names, gaussian_noise_variances, joint_discrete_noise_law
+from .channel import discrete_noise_names, gaussian_noise_variances, joint_law_of_discrete_noise
 
 
-def metric_template_context(model: FixedSizeModel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
-    """Return the variables of the template of metric and linear baseline (docs/theory.md (7.7)); either may be missing.
+def metric_template_variables(model: FixedSizeModel, unpack: Callable[[Kernel], str]) -> dict[str, Any]:
+    """Return the variables of the code template of test error and linear baseline (docs/theory.md (7.7)).
 
-    The baseline, quadratic in B, is printed as its value, gradient and Hessian at B = 0; zero second derivatives drop.
+    Either may be missing. The baseline is quadratic in its coefficients B: printed are value, gradient and Hessian
+    at B = 0, without second derivatives that vanish.
 
     Args:
-        model: model at its structure.
-        unpack: lines that read the constants of a kernel from the vector c.
+        model: model with fixed sizes L, s, t.
+        unpack: function that returns the lines which read a kernel's constants from their vector.
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
-    probabilities, values = joint_discrete_noise_law(model)
+    probabilities, values = joint_law_of_discrete_noise(model)
     noise = [name for name, _ in gaussian_noise_variances(model)]
     kernels: dict[str, Kernel | None] = {
         "noise_probabilities": probabilities,
         "metric": None,
         "baseline": None,
-        "node": nodes.node_fields_kernel(structure, noise, "x"),
-        "teacher_node": nodes.node_fields_kernel(structure, noise),
+        "node": nodes.fields_at_node_kernel(structure, noise, "x"),
+        "teacher_node": nodes.fields_at_node_kernel(structure, noise),
     }
     if model.metric is not None:
-        kernels["metric"] = as_kernel(
+        kernels["metric"] = make_kernel(
             {"metric": rewrite_without_overflow(model.metric)},
             equations="docs/theory.md (7.6)",
             formulas=[model_function_location(model, model.written["metric"])],
@@ -57,7 +58,7 @@ def metric_template_context(model: FixedSizeModel, unpack: Callable[[Kernel], st
                 if second != 0:
                     outputs[f"second_{i}_{j}"] = second
                     baseline_lines.append(f"hessian[{i}, {j}] += weight * second_{i}_{j}")
-        kernels["baseline"] = as_kernel(
+        kernels["baseline"] = make_kernel(
             outputs,
             equations="docs/theory.md (7.7)",
             formulas=[model_function_location(model, model.written["baseline"])],
@@ -76,7 +77,7 @@ def metric_template_context(model: FixedSizeModel, unpack: Callable[[Kernel], st
         "y_names": array_entries("y", L, t),
         "u_names": [symbol.name for symbol, _ in model.noise.values()],
         "gaussian_noise": noise,
-        "arrays": nodes.field_law_array_entries(structure, len(noise)),
+        "arrays": nodes.entries_of_field_law_arrays(structure, len(noise)),
         "coordinates": nodes.standard_normal_coordinates(structure, len(noise)),
         "teacher_coordinates": nodes.standard_normal_coordinates(structure, len(noise), fields=False),
         "noise_values": values,

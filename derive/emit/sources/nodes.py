@@ -14,14 +14,14 @@ from functools import cache
 import sympy as sp
 
 from ...authoring.parameters import Structure
-from ..kernel import ArrayEntryName, Kernel, array_entries, as_kernel
+from ..kernel import ArrayEntryName, Kernel, array_entries, make_kernel
 
 
-def symbol_matrix(array: str, rows: int, columns: int) -> sp.Matrix:
+def matrix_of_symbols(array: str, rows: int, columns: int) -> sp.Matrix:
     """Return a matrix of symbols for the entries of an array.
 
     Args:
-        array: name of the array.
+        array: name of the array in generated code.
         rows: number of rows.
         columns: number of columns.
     """
@@ -29,31 +29,31 @@ def symbol_matrix(array: str, rows: int, columns: int) -> sp.Matrix:
 
 
 def student_field_symbols(structure: Structure, array: str) -> sp.Matrix:
-    """Return the matrix of symbols of the student's fields, L x s.
+    """Return the matrix of symbols of the student's fields, L tokens x s columns.
 
     Args:
-        structure: sizes.
-        array: name of the array.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
+        array: name of the array in generated code.
     """
-    return symbol_matrix(array, structure.tokens, structure.student_rank)
+    return matrix_of_symbols(array, structure.tokens, structure.student_rank)
 
 
 def teacher_field_symbols(structure: Structure, array: str) -> sp.Matrix:
-    """Return the matrix of symbols of the teacher's fields, L x t.
+    """Return the matrix of symbols of the teacher's fields, L tokens x t columns.
 
     Args:
-        structure: sizes.
-        array: name of the array.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
+        array: name of the array in generated code.
     """
-    return symbol_matrix(array, structure.tokens, structure.teacher_rank)
+    return matrix_of_symbols(array, structure.tokens, structure.teacher_rank)
 
 
 def symmetric_block_symbols(structure: Structure, array: str, token: int) -> sp.Matrix:
     """Return the symmetric s x s matrix of symbols of a token's block.
 
     Args:
-        structure: sizes.
-        array: name of the array.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
+        array: name of the array in generated code.
         token: index of the token, from 0.
     """
     s = structure.student_rank
@@ -61,42 +61,42 @@ def symmetric_block_symbols(structure: Structure, array: str, token: int) -> sp.
 
 
 def block_diagonal_symbols(structure: Structure, array: str) -> sp.Matrix:
-    """Return the D x D matrix of symbols that is block diagonal over tokens.
+    """Return a matrix of symbols over all L s fields that is block diagonal over tokens.
 
     Args:
-        structure: sizes.
-        array: name of the array.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
+        array: name of the array in generated code.
     """
     return sp.diag(*[symmetric_block_symbols(structure, array, token) for token in range(structure.tokens)])
 
 
 def symmetric_matrix_symbols(array: str, size: int) -> sp.Matrix:
-    """Return a symmetric matrix of symbols.
+    """Return a symmetric matrix of symbols for the entries of an array.
 
     Args:
-        array: name of the array.
+        array: name of the array in generated code.
         size: number of rows.
     """
     return sp.Matrix(size, size, lambda i, j: ArrayEntryName(array, min(i, j), max(i, j)).symbol)
 
 
 def loss_hessian_symbols(structure: Structure) -> sp.Matrix:
-    """Return the matrix of symbols of the loss's Hessian, D x D."""
+    """Return the matrix of symbols of the loss's Hessian in all L s fields."""
     return symmetric_matrix_symbols("h", structure.tokens * structure.student_rank)
 
 
 def loss_gradient_symbols(structure: Structure) -> sp.Matrix:
-    """Return the matrix of symbols of the loss's gradient, L x s."""
+    """Return the matrix of symbols of the loss's gradient in the fields, L tokens x s columns."""
     size = structure.tokens, structure.student_rank
     return sp.Matrix(*size, [entry.symbol for entry in array_entries("d", size[0] * size[1])])
 
 
-def _entry_values(array: str, values: sp.Matrix) -> dict[str, sp.Expr]:
+def _values_by_entry_name(array: str, values: sp.Matrix) -> dict[str, sp.Expr]:
     return {entry: values[entry.place] for entry in array_entries(array, *values.shape)}
 
 
-def _fields_as_column(fields: sp.Matrix) -> sp.Matrix:
-    """Return all fields of a sample as a column, token by token."""
+def _stack_fields(fields: sp.Matrix) -> sp.Matrix:
+    """Return the fields of a sample stacked into one column, token by token."""
     return fields.reshape(len(fields), 1)
 
 
@@ -107,11 +107,11 @@ def _dot_product(one: Iterable[sp.Expr], other: Iterable[sp.Expr]) -> sp.Expr:
 # --- the law of the fields --------------------------------------------------------------------------------------------
 
 
-def field_law_array_entries(structure: Structure, noise: int = 0) -> list[ArrayEntryName]:
-    """Return the entries of the arrays that map a node's coordinates to fields: means, factors, noise scales.
+def entries_of_field_law_arrays(structure: Structure, noise: int = 0) -> list[ArrayEntryName]:
+    """Return the entries of the arrays that map normal coordinates to fields: means, factors, noise scales.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         noise: number of Gaussian coordinates of u.
     """
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
@@ -121,10 +121,10 @@ def field_law_array_entries(structure: Structure, noise: int = 0) -> list[ArrayE
 
 
 def standard_normal_coordinates(structure: Structure, noise: int, fields: bool = True) -> list[ArrayEntryName]:
-    """Return names of a node's standard normal coordinates: for Y, for omega (optional), for the Gaussian noises.
+    """Return the names of a node's standard normal coordinates: for Y, omega (optional) and Gaussian noises.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         noise: number of Gaussian coordinates of u.
         fields: whether the node has coordinates of omega.
     """
@@ -132,11 +132,13 @@ def standard_normal_coordinates(structure: Structure, noise: int, fields: bool =
     return array_entries("z", L * t + (L * s if fields else 0) + noise)
 
 
-def node_fields_kernel(structure: Structure, noise: list[str], fields: str = "") -> Kernel:
-    """Return a kernel of the fields at a node, Y by (3.12) and omega by (3.14), from standard normal coordinates z.
+def fields_at_node_kernel(structure: Structure, noise: list[str], fields: str = "") -> Kernel:
+    """Return a kernel of the fields Y (3.12) and omega (3.14) at a quadrature node.
+
+    Its inputs are the node's standard normal coordinates z.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         noise: names of the Gaussian coordinates of u.
         fields: name of the student's fields, if the node has them.
     """
@@ -149,17 +151,17 @@ def node_fields_kernel(structure: Structure, noise: list[str], fields: str = "")
         for b in range(t):
             factor = [ArrayEntryName("teacher_factor", l, b, e).symbol for e in range(b + 1)]
             steps[step := ArrayEntryName("dy", l, b)] = _dot_product(factor, of_teacher[: b + 1])
-            places[step.same_entry_of_array("y")] = step.same_entry_of_array("teacher_mean").symbol + step.symbol
+            places[step.matching_entry("y")] = step.matching_entry("teacher_mean").symbol + step.symbol
         for a in range(s if fields else 0):
             taught = [ArrayEntryName("field_from_teacher", l, a, e).symbol for e in range(t)]
             own = [ArrayEntryName("field_factor", l, a, e).symbol for e in range(a + 1)]
             steps[step := ArrayEntryName(f"d{fields}", l, a)] = _dot_product(
                 [*taught, *own], [*of_teacher, *of_field[: a + 1]]
             )
-            places[step.same_entry_of_array(fields)] = step.same_entry_of_array("field_mean").symbol + step.symbol
+            places[step.matching_entry(fields)] = step.matching_entry("field_mean").symbol + step.symbol
     last = z[len(z) - len(noise) :]
     places |= {u: ArrayEntryName("noise_scale", n).symbol * last[n] for n, u in enumerate(noise)}
-    return as_kernel(
+    return make_kernel(
         {**{name: sp.Symbol(str(name), real=True) for name in steps}, **places},
         steps,
         prefix="n",
@@ -175,15 +177,18 @@ def conditional_field_mean_kernel(structure: Structure) -> Kernel:
     for place in array_entries("mu", L, s):
         l, a = place.place
         taught = [ArrayEntryName("field_from_teacher", l, a, e).symbol for e in range(t)]
-        means[place] = place.same_entry_of_array("field_mean").symbol + _dot_product(taught, z[l, :])
-    return as_kernel(means, prefix="n", equations="docs/theory.md (3.14)")
+        means[place] = place.matching_entry("field_mean").symbol + _dot_product(taught, z[l, :])
+    return make_kernel(means, prefix="n", equations="docs/theory.md (3.14)")
 
 
 # --- the proximal point -----------------------------------------------------------------------------------------------
 
 
 def _half_squared_distance(structure: Structure, to: str, start: str, array: str) -> sp.Expr:
-    """Return 1/2 (to - start)^T A (to - start) summed over tokens, A the symmetric block of a token."""
+    """Return 1/2 (a - b)^T A (a - b) summed over tokens, for student fields a and b and symmetric matrices A.
+
+    `to`, `start` and `array` are the names of a, b and A.
+    """
     total = sp.Integer(0)
     for token in range(structure.tokens):
         step = (student_field_symbols(structure, to)[token, :] - student_field_symbols(structure, start)[token, :]).T
@@ -192,15 +197,15 @@ def _half_squared_distance(structure: Structure, to: str, start: str, array: str
 
 
 def proximal_quadratic_form(structure: Structure) -> sp.Expr:
-    """Return the quadratic form 1/2 (x - w)^T V^(-1) (x - w) of (4.3), summed over tokens."""
+    """Return the quadratic form 1/2 (x - omega)^T V^(-1) (x - omega) of (4.3), summed over tokens."""
     return _half_squared_distance(structure, "x", "w", "p")
 
 
 def proximal_field_kernel(structure: Structure, x: str = "x", g: str = "g") -> Kernel:
-    """Return a kernel of the field g = V^(-1) (x - omega), (4.4), at a minimum x.
+    """Return a kernel of the proximal field g = V^(-1) (x - omega) (4.4), at a minimum x of the objective.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         x: name of the minimum.
         g: name of the field.
     """
@@ -209,11 +214,11 @@ def proximal_field_kernel(structure: Structure, x: str = "x", g: str = "g") -> K
         step = (student_field_symbols(structure, x)[token, :] - student_field_symbols(structure, "w")[token, :]).T
         values = symmetric_block_symbols(structure, "p", token) * step
         found |= {ArrayEntryName(g, token, a): values[a] for a in range(structure.student_rank)}
-    return as_kernel(found, prefix="b", equations="docs/theory.md (4.4)")
+    return make_kernel(found, prefix="b", equations="docs/theory.md (4.4)")
 
 
 def _quadratic_part_at_minimum(structure: Structure, x: str) -> sp.Expr:
-    """Return 1/2 (x - omega) . g, the quadratic part of (4.3) by (4.4)."""
+    """Return 1/2 (x - omega) . g, the quadratic term of the proximal objective (4.3) at its minimum x."""
     return (
         _dot_product(
             student_field_symbols(structure, x) - student_field_symbols(structure, "w"),
@@ -224,29 +229,34 @@ def _quadratic_part_at_minimum(structure: Structure, x: str) -> sp.Expr:
 
 
 def loss_at_minimum_kernel(structure: Structure, value: str, x: str = "x") -> Kernel:
-    """Return a kernel of the loss at a minimum x of the objective (4.3), from the objective's value and the field g.
+    """Return a kernel of the loss at a minimum x of the proximal objective (4.3).
+
+    It follows from the objective's value and the proximal field g.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         value: name of the minimum's value.
         x: name of the minimum.
     """
     loss = sp.Symbol(value, real=True) - _quadratic_part_at_minimum(structure, x)
-    return as_kernel({"loss": loss}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
+    return make_kernel({"loss": loss}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
 
 
 def moreau_objective_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the objective (4.3) at a critical point x, from the loss at x."""
+    """Return a kernel of the proximal objective (4.3) at a critical point x, from the loss at x."""
     moreau = sp.Symbol("loss", real=True) + _quadratic_part_at_minimum(structure, "x")
-    return as_kernel({"moreau": moreau}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
+    return make_kernel({"moreau": moreau}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
 
 
 def linear_response_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of I + H V and -H, the linear system of dg/domega (8.1)."""
+    """Return a kernel of the matrices I + H V and -H of the linear system (8.1) for dg/domega.
+
+    H is the Hessian of the loss.
+    """
     H, V = loss_hessian_symbols(structure), block_diagonal_symbols(structure, "v")
     size = H.rows
     system, right = sp.eye(size) + H * V, -H
-    return as_kernel(
+    return make_kernel(
         {
             f"{array}[{i}, {j}]": m[i, j]
             for i in range(size)
@@ -258,9 +268,9 @@ def linear_response_kernel(structure: Structure) -> Kernel:
     )
 
 
-def corner_response_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of dg/domega = -V^(-1), for a proximal point at a corner of the loss (11.12)."""
-    return as_kernel(
+def response_at_corner_kernel(structure: Structure) -> Kernel:
+    """Return a kernel of the response dg/domega = -V^(-1) of a proximal point at a corner of the loss (11.12)."""
+    return make_kernel(
         {"slopes[0, 0]": -1 / block_diagonal_symbols(structure, "v")[0, 0]},
         prefix="b",
         equations="docs/theory.md (11.12)",
@@ -268,62 +278,68 @@ def corner_response_kernel(structure: Structure) -> Kernel:
 
 
 def thermal_response_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1) of (12.5); `spread` is Cov(X) / T."""
+    """Return a kernel of the response dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1) at temperature T (12.5).
+
+    Its input `spread` is Cov(X) / T.
+    """
     P = block_diagonal_symbols(structure, "p")
     size = P.rows
     response = P * symmetric_matrix_symbols("spread", size) * P - P
     slopes = {f"slopes[row, {i}, {j}]": response[i, j] for i in range(size) for j in range(size)}
-    return as_kernel(slopes, prefix="b", equations="docs/theory.md (12.5)")
+    return make_kernel(slopes, prefix="b", equations="docs/theory.md (12.5)")
 
 
 # --- prox-space -------------------------------------------------------------------------------------------------------
 
 
 def field_of_critical_point_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the field omega = x + V grad loss, (11.1), for which x is a critical point."""
+    """Return a kernel of omega = x + V grad loss (11.1): the field at which x is a critical point."""
     x, d = student_field_symbols(structure, "x"), loss_gradient_symbols(structure)
     found: dict[str, sp.Expr] = {}
     for token in range(structure.tokens):
         omega = x[token, :].T + symmetric_block_symbols(structure, "v", token) * d[token, :].T
         found |= {ArrayEntryName("w", token, a): omega[a] for a in range(structure.student_rank)}
-    return as_kernel(found, prefix="b", equations="docs/theory.md (11.1)")
+    return make_kernel(found, prefix="b", equations="docs/theory.md (11.1)")
 
 
 def proximal_field_at_critical_point_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of g = -grad loss, (4.8), and omega - m at a critical point."""
+    """Return a kernel of the fields g = -grad loss (4.8) and omega - m at a critical point."""
     step = student_field_symbols(structure, "w") - student_field_symbols(structure, "field_mean")
-    found = {**_entry_values("g", -loss_gradient_symbols(structure)), **_entry_values("dw", step)}
-    return as_kernel(found, prefix="b", equations="docs/theory.md (4.8)")
+    found = {**_values_by_entry_name("g", -loss_gradient_symbols(structure)), **_values_by_entry_name("dw", step)}
+    return make_kernel(found, prefix="b", equations="docs/theory.md (4.8)")
 
 
 def response_determinant(structure: Structure) -> sp.Expr:
-    """Return det(I + V H) of (11.2), V block diagonal over tokens and H the Hessian of the loss."""
+    """Return det(I + V H) of (11.2), with V block diagonal over tokens and H the Hessian of the loss."""
     V = block_diagonal_symbols(structure, "v")
     return (sp.eye(V.rows) + V * loss_hessian_symbols(structure)).det(method="berkowitz")
 
 
 def _gaussian_exponent(structure: Structure) -> sp.Expr:
-    """Return 1/2 (w - mu)^T r (w - mu) summed over tokens, r the precision of omega given Y."""
+    """Return the exponent 1/2 (omega - mu)^T C^(-1) (omega - mu) of omega's law given Y, summed over tokens."""
     return _half_squared_distance(structure, "w", "mu", "r")
 
 
 def gaussian_exponent_kernel(structure: Structure) -> Kernel:
     """Return a kernel of the exponent 1/2 (omega - mu)^T C^(-1) (omega - mu) of the Gaussian in (11.2)."""
-    return as_kernel({"exponent": _gaussian_exponent(structure)}, prefix="o", equations="docs/theory.md (11.2)")
+    return make_kernel({"exponent": _gaussian_exponent(structure)}, prefix="o", equations="docs/theory.md (11.2)")
 
 
 def gaussian_exponent_gradient_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of e = C^(-1) (omega - mu), the gradient of the Gaussian exponent in omega."""
+    """Return a kernel of C^(-1) (omega - mu), the gradient in omega of the Gaussian exponent in (11.2)."""
     total, w = _gaussian_exponent(structure), student_field_symbols(structure, "w")
     slopes = {entry: sp.diff(total, w[entry.place]) for entry in array_entries("e", *w.shape)}
-    return as_kernel(slopes, prefix="b", equations="docs/theory.md (11.2)")
+    return make_kernel(slopes, prefix="b", equations="docs/theory.md (11.2)")
 
 
 def critical_point_weight_kernel() -> Kernel:
-    """Return a kernel of the weight N(omega; mu, C) det(1 + V H) of a critical point in (11.3), times node weights."""
+    """Return a kernel of the weight N(omega; mu, C) det(1 + V H) of a critical point in (11.3).
+
+    H is the Hessian of the loss; the weight is multiplied by that of the node.
+    """
     norm, copies, minus_log, det = sp.symbols("norm copies exponent determinant", real=True)
     density = norm * copies * sp.exp(-minus_log)
-    return as_kernel(
+    return make_kernel(
         {"density": sp.Symbol("density", real=True), "weight": sp.Symbol("density", real=True) * det},
         {"density": density},
         prefix="b",
@@ -331,10 +347,11 @@ def critical_point_weight_kernel() -> Kernel:
     )
 
 
-def field_law_entries(structure: Structure) -> list[ArrayEntryName]:
-    """Return names of the numbers that determine the law of the fields, in the order of the averages' derivatives.
+def parameters_of_field_law(structure: Structure) -> list[ArrayEntryName]:
+    """Return the names of the parameters of the fields' normal law, in the order of the averages' derivatives.
 
-    Per token: m_a, then b_ab of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega | Y) and V.
+    Per token: the mean m, the matrix b of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega
+    | Y) and of V.
     """
     s, t = structure.student_rank, structure.teacher_rank
     found: list[ArrayEntryName] = []
@@ -345,17 +362,17 @@ def field_law_entries(structure: Structure) -> list[ArrayEntryName]:
     return found
 
 
-def variance_entry_columns(structure: Structure) -> dict[int, ArrayEntryName]:
-    """Return the entries of V by their column in `field_law_entries`."""
-    return {column: entry for column, entry in enumerate(field_law_entries(structure)) if entry.array == "V"}
+def columns_of_variances(structure: Structure) -> dict[int, ArrayEntryName]:
+    """Return the entries of the variances V by their column in `parameters_of_field_law`."""
+    return {column: entry for column, entry in enumerate(parameters_of_field_law(structure)) if entry.array == "V"}
 
 
-def omega_derivative(structure: Structure, entry: ArrayEntryName) -> sp.Matrix:
-    """Return the derivative of a token's omega, (11.1), in an entry of its V at fixed X, s x 1.
+def derivative_of_omega(structure: Structure, entry: ArrayEntryName) -> sp.Matrix:
+    """Return the derivative of a token's field omega (11.1) in one entry of its variance V, at fixed X (s x 1).
 
     Args:
-        structure: sizes.
-        entry: entry of V.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
+        entry: name of the entry of V.
     """
     l, *place = entry.place
     return _symmetric_unit_matrix(structure, *place) * loss_gradient_symbols(structure)[l, :].T
@@ -367,16 +384,16 @@ def _symmetric_unit_matrix(structure: Structure, a: int, b: int) -> sp.Matrix:
     return sp.Matrix(s, s, lambda i, j: int((i, j) in ((a, b), (b, a))))
 
 
-def critical_point_score_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the derivatives of a critical point's weight in `field_law_entries`, at fixed X and Y.
+def critical_weight_derivatives_kernel(structure: Structure) -> Kernel:
+    """Return a kernel of the derivatives of a critical point's weight in `parameters_of_field_law`.
 
-    By d log N(omega; mu, C) = e^T (d mu - d omega) + 1/2 e^T dC e - 1/2 Tr(C^(-1) dC), e = C^(-1) (omega - mu);
-    mu changes with m and b, omega with V.
+    The fields X and Y are fixed. With e = C^(-1) (omega - mu), d log N(omega; mu, C) is e^T (d mu - d omega) + 1/2
+    e^T dC e - 1/2 Tr(C^(-1) dC); mu changes with m and b, omega with V.
     """
     s = structure.student_rank
     weight_, density = sp.symbols("weight density", real=True)
     found: dict[str, sp.Expr] = {}
-    for column, entry in enumerate(field_law_entries(structure)):
+    for column, entry in enumerate(parameters_of_field_law(structure)):
         l, a, *rest = entry.place
         e, r = student_field_symbols(structure, "e")[l, :].T, symmetric_block_symbols(structure, "r", l)
         d_mu, d_omega, d_C = sp.zeros(s, 1), sp.zeros(s, 1), sp.zeros(s, s)
@@ -388,32 +405,32 @@ def critical_point_score_kernel(structure: Structure) -> Kernel:
         elif entry.array == "C":
             d_C = _symmetric_unit_matrix(structure, a, *rest)
         else:
-            d_omega = omega_derivative(structure, entry)
-            of_determinant = density * entry.same_entry_of_array("det").symbol
+            d_omega = derivative_of_omega(structure, entry)
+            of_determinant = density * entry.matching_entry("det").symbol
         change = _dot_product(e, d_mu - d_omega) + (e.T * d_C * e)[0] / 2 - (r * d_C).trace() / 2
         found[f"scores[{column}]"] = of_determinant + weight_ * change
-    return as_kernel(found, prefix="b", equations="docs/theory.md (11.3)")
+    return make_kernel(found, prefix="b", equations="docs/theory.md (11.3)")
 
 
 @cache
 def _smoothed_step(z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
-    """Return a step function smoothed by a kernel of sixth order, in minus its argument, and its derivative.
+    """Return a smoothed step function of -z, by a kernel of sixth order, and its derivative in z.
 
-    In -z, as SymPy turns erfc(-z) into 2 - erfc(z), which loses the digits of a small value.
+    With this sign SymPy does not write erfc as 2 - erfc, which would lose the digits of small values.
     """
     bell = sp.exp(-(z**2) / 2) / sp.sqrt(2 * sp.pi)
     step = sp.erfc(z / sp.sqrt(2)) / 2 - bell * z * (7 - z**2) / 8
     return step, sp.factor_terms(sp.simplify(sp.diff(step, z)))
 
 
-def lower_minimum_step_kernels(structure: Structure) -> dict[str, Kernel]:
-    """Return kernels of the smoothed step that selects the lower one of two minima (11.4), and of its width.
+def kernels_selecting_lower_minimum(structure: Structure) -> dict[str, Kernel]:
+    """Return by name the kernels of the smoothed step that selects the lower of two minima (11.4), and its width.
 
-    It is a function of the difference of their values, whose slope in omega is minus the jump of g (4.7), hence
-    -jump (I + V H) in X; `width` is the change of the difference over the lengths `blur` in X.
+    The step is a function of the difference of the two minima's values. Its width is the change of this difference
+    over the lengths `blur` of the fields X.
     """
     jump, V, H = (
-        _fields_as_column(student_field_symbols(structure, "jump")),
+        _stack_fields(student_field_symbols(structure, "jump")),
         block_diagonal_symbols(structure, "v"),
         loss_hessian_symbols(structure),
     )
@@ -425,56 +442,58 @@ def lower_minimum_step_kernels(structure: Structure) -> dict[str, Kernel]:
     shares, of_z = {"share": step, "share_slope": -slope_in_z / width}, {"z": -difference / width}
     equations = "docs/theory.md (11.4)"
     return {
-        "width": as_kernel({"width": sp.sqrt(_dot_product(lengths, lengths))}, prefix="b", equations=equations),
-        "share": as_kernel(shares, of_z, prefix="b", equations=equations, formulas=[_smoothed_step]),
+        "width": make_kernel({"width": sp.sqrt(_dot_product(lengths, lengths))}, prefix="b", equations=equations),
+        "share": make_kernel(shares, of_z, prefix="b", equations=equations, formulas=[_smoothed_step]),
     }
 
 
-def minimum_weight_derivative_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the derivatives of the first of two minima's weight in V at fixed X; omega changes with V.
+def minimum_weight_derivatives_kernel(structure: Structure) -> Kernel:
+    """Return a kernel of the derivatives in V of the weight of the first of two minima, at fixed fields X.
 
-    By dM = -g^T domega - 1/2 g^T dV g, (4.7), of both.
+    The derivative of a minimum's value is -g^T domega - 1/2 g^T dV g (4.7), where omega changes with V.
     """
     found: dict[str, sp.Expr] = {}
-    for column, entry in variance_entry_columns(structure).items():
+    for column, entry in columns_of_variances(structure).items():
         l, *place = entry.place
         changes = []
         for side in ("one_g", "two_g"):
             g = student_field_symbols(structure, side)[l, :].T
             changes.append(
-                -_dot_product(g, omega_derivative(structure, entry))
+                -_dot_product(g, derivative_of_omega(structure, entry))
                 - (g.T * _symmetric_unit_matrix(structure, *place) * g)[0] / 2
             )
         found[f"turns[{column}]"] = sp.Symbol("share_slope", real=True) * (changes[0] - changes[1])
-    return as_kernel(found, prefix="b", equations="docs/theory.md (4.7)")
+    return make_kernel(found, prefix="b", equations="docs/theory.md (4.7)")
 
 
-def minimum_field_derivative_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the derivatives of a minimum's field g in V at fixed X.
+def derivatives_of_minimum_field_kernel(structure: Structure) -> Kernel:
+    """Return a kernel of the derivatives in V of the proximal field g at a minimum, at fixed fields X.
 
-    dg = D (domega + dV g), (8.4), D_j a row of dg/domega.
+    By (8.4) they are D_j (domega + dV g), with D_j a row of dg/domega.
     """
     found: dict[str, sp.Expr] = {}
     s = structure.student_rank
     row = [entry.symbol for entry in array_entries("D", structure.tokens * s)]
-    for column, entry in variance_entry_columns(structure).items():
+    for column, entry in columns_of_variances(structure).items():
         l, *place = entry.place
         change = (
-            omega_derivative(structure, entry)
+            derivative_of_omega(structure, entry)
             + _symmetric_unit_matrix(structure, *place) * student_field_symbols(structure, "g")[l, :].T
         )
         found[f"moves[field, {column}]"] = _dot_product(row[l * s : (l + 1) * s], change)
-    return as_kernel(found, prefix="b", equations="docs/theory.md (8.4)")
+    return make_kernel(found, prefix="b", equations="docs/theory.md (8.4)")
 
 
-def moment_derivative_through_omega_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel of the derivatives of moment summands in `field_law_entries` through omega - m.
+def summand_derivatives_through_omega_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
+    """Return a kernel of the derivatives of channel summands in the field law's parameters through omega - m.
+
+    The parameters are those of `parameters_of_field_law`.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         rows: summands of the channel averages.
     """
-    dw, columns = student_field_symbols(structure, "dw"), field_law_entries(structure)
+    dw, columns = student_field_symbols(structure, "dw"), parameters_of_field_law(structure)
     found: dict[str, sp.Expr] = {}
     for n, (name, row) in enumerate(rows.items()):
         slope = sp.Matrix([sp.diff(row, symbol) for symbol in dw[name.place[0], :]])
@@ -482,19 +501,21 @@ def moment_derivative_through_omega_kernel(structure: Structure, rows: dict[Arra
             if entry.place[0] != name.place[0] or entry.array not in ("m", "V"):
                 continue
             if entry.array == "V":
-                change = omega_derivative(structure, entry)
+                change = derivative_of_omega(structure, entry)
             else:
                 change = sp.Matrix([-int(a == entry.place[1]) for a in range(len(slope))])
             if (moved := _dot_product(slope, change)) != 0:
                 found[f"tangents[chunk, {n}, {column}]"] = moved
-    return as_kernel(found, prefix="y", equations="docs/theory.md (8.4)")
+    return make_kernel(found, prefix="y", equations="docs/theory.md (8.4)")
 
 
-def moment_derivative_through_g_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel of the derivatives of moment summands in a law entry through g; `move` is the derivative of g.
+def summand_derivatives_through_g_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
+    """Return a kernel of the derivatives of channel summands in one parameter of the field law through g.
+
+    The input `move` is the derivative of the proximal field g in this parameter.
 
     Args:
-        structure: sizes.
+        structure: numbers of tokens L and of columns s and t, and of clusters.
         rows: summands of the channel averages.
     """
     move = sp.Matrix(
@@ -509,4 +530,4 @@ def moment_derivative_through_g_kernel(structure: Structure, rows: dict[ArrayEnt
         turned = _dot_product([sp.diff(row, symbol) for symbol in g[l, :]], move[l, :])
         if turned != 0:
             found[f"tangents[chunk, {n}, column]"] = turned
-    return as_kernel(found, prefix="y", equations="docs/theory.md (8.4)")
+    return make_kernel(found, prefix="y", equations="docs/theory.md (8.4)")

@@ -1,4 +1,4 @@
-"""Context of the reference template: kernels in the dialect of mpmath, and integrals reduced to two dimensions."""
+"""Variables of the reference template: kernels in the dialect of mpmath, and integrals reduced to two dimensions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...authoring.model import FixedSizeModel
 from ...authoring.parameters import DiscreteNoise, GaussianNoise
 from ...calculus.piecewise import closed_form_zeros, drop_delta_functions, switching_functions
 from ...calculus.subexpressions import extract_maximal_subexpressions
-from ..kernel import Kernel, array_entries, as_kernel, upper_triangle_entries
+from ..kernel import Kernel, array_entries, make_kernel, upper_triangle_entries
 from ..printers.mpmath import MPMATH
-from .channel import ChannelKernels, gaussian_noise_variances, moment_summand_names
-from .metadata_source import expressions_literal, parameter_load_lines
-from .prior_source import prior_template_context
+from .channel import ChannelKernels, gaussian_noise_variances, names_of_channel_summands
+from .metadata_source import expressions_literal, lines_loading_parameters
+from .prior_source import prior_template_variables
 
 
 @dataclass(frozen=True)
 class ReducedIntegral:
-    """An average over X, Y and Gaussian noise of one token, s = t = 1, reduced to X and at most one more coordinate.
+    """An average over one token's X, Y and Gaussian noise (s = t = 1), reduced to at most two coordinates.
 
     Attributes:
         drive: dependence of the integrand on the other coordinate, a combination of Y and noise: "none", "steps"
@@ -43,15 +43,16 @@ class ReducedIntegral:
 COMBINATION = sp.Symbol("combination", real=True)
 
 
-def reduced_integral(model: FixedSizeModel, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
-    """Return the reduction to two dimensions of an average of given expressions; None if there is none.
+def reduce_integral(model: FixedSizeModel, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
+    """Return the reduction of an average of expressions to two coordinates; None if there is none.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         expressions: integrand, and the probabilities of discrete noise.
     """
     structure = model.structure
-    if (structure.tokens, structure.student_rank, structure.teacher_rank) != (1, 1, 1) or model.solution_symbols:
+    sizes = structure.tokens, structure.student_rank, structure.teacher_rank
+    if sizes != (1, 1, 1) or model.symbols_of_order_parameters:
         return None
     x = model.X[0]
     gaussian = [symbol for symbol, law in model.noise.values() if isinstance(law, GaussianNoise)]
@@ -84,7 +85,7 @@ def reduced_integral(model: FixedSizeModel, expressions: Sequence[sp.Expr]) -> R
 def _common_linear_combination(
     features: Sequence[sp.Expr], slopes: Sequence[Sequence[sp.Expr]], inner: Sequence[sp.Symbol]
 ) -> tuple[sp.Expr, ...] | None:
-    """Return coefficients of the one combination of Y and noise that all features depend on; None if several."""
+    """Return the coefficients of the combination of Y and noise that all features depend on; None if several."""
     used = [v for v in inner if any(e.has(v) for e in features)]
     if len(used) < 2:
         return tuple(sp.Integer(int(v in used)) for v in inner)
@@ -106,16 +107,16 @@ def _common_linear_combination(
     return common
 
 
-def reference_template_context(
+def reference_template_variables(
     model: FixedSizeModel, channel: ChannelKernels, metric: Kernel | None, unpack: Callable[[Kernel], str]
 ) -> dict[str, Any]:
-    """Return the variables of the template of the multiprecision reference.
+    """Return the variables of the code template of the multiprecision reference solver.
 
     Args:
-        model: model at its structure.
-        channel: its kernels.
+        model: model with fixed sizes L, s, t.
+        channel: kernels of the model's channel averages.
         metric: kernel of the metric.
-        unpack: lines that read the constants of a kernel from the vector c.
+        unpack: function that returns the lines which read a kernel's constants from their vector.
     """
     structure = model.structure
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
@@ -133,15 +134,15 @@ def reference_template_context(
     integrals = {}
     laws = [p for _, law in model.noise.values() if isinstance(law, DiscreteNoise) for p in law.probabilities]
     for name, expression in (("loss", model.loss), ("metric", model.metric)):
-        integral = reduced_integral(model, [expression, *map(sp.sympify, laws)]) if expression is not None else None
+        integral = reduce_integral(model, [expression, *map(sp.sympify, laws)]) if expression is not None else None
         if integral is not None:
             integrals[name] = integral
             for part in ("weights", "kinks", "steps"):
                 values = getattr(integral, part)
-                kernels[f"{name}_{part}"] = as_kernel(
-                    {f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduced_integral]
+                kernels[f"{name}_{part}"] = make_kernel(
+                    {f"{part}_{n}": e for n, e in enumerate(values)}, formulas=[reduce_integral]
                 )
-    prior = prior_template_context(model, MPMATH)
+    prior = prior_template_variables(model, MPMATH)
     kernels |= {f"penalty_{name}": prior["kernels"][name] for name in ("value", "slopes") if "kernels" in prior}
     return {
         "kernels": kernels,
@@ -159,13 +160,13 @@ def reference_template_context(
         "dw_names": array_entries("dw", L, s),
         "dy_names": array_entries("dy", L, t),
         "p_names": upper_triangle_entries("p", L, s),
-        "row_names": moment_summand_names(channel.moments, L),
+        "row_names": names_of_channel_summands(channel.moments, L),
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "noise_values": _discrete_noise_values_literal(model),
         "gaussian": tuple(isinstance(law, GaussianNoise) for _, law in model.noise.values()),
-        "law_parameters": "\n".join(parameter_load_lines(tuple(model.law.values()), model)),
+        "law_parameters": "\n".join(lines_loading_parameters(tuple(model.law.values()), model)),
         "law": {name: expressions_literal(value, MPMATH) for name, value in model.law.items()},
-        "noise_parameters": "\n".join(parameter_load_lines(noise, model)),
+        "noise_parameters": "\n".join(lines_loading_parameters(noise, model)),
         "noise": expressions_literal(noise, MPMATH),
         "prior": prior,
         "s": s,
@@ -174,12 +175,12 @@ def reference_template_context(
 
 
 def _tuple_text(names: Iterable[str]) -> str:
-    """Return the text of a tuple of names, of any length."""
+    """Return the source text of a tuple of names, of any length."""
     return "(" + "".join(f"{name}, " for name in names).rstrip(" ") + ")"
 
 
 def _discrete_noise_values_literal(model: FixedSizeModel) -> str:
-    """Return the literal of the joint values of the discrete noises, exact, one row per combination."""
+    """Return the source text of all joint values of the discrete noises, exact, one row per combination."""
     laws = [law for _, law in model.noise.values() if isinstance(law, DiscreteNoise)]
     rows = tuple(product(*[tuple(map(sp.sympify, law.values)) for law in laws])) if laws else ()
     return expressions_literal(rows, MPMATH)

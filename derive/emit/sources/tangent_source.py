@@ -1,4 +1,4 @@
-"""Context of the tangent template: differentials of the saddle point's equations, entry by entry.
+"""Variables of the tangent template: differentials of the saddle point's equations, entry by entry.
 
 Every entry a of a matrix has a change d_a; an inverse changes by -M^(-1) dM M^(-1). The lines are NumPy's, over all
 contexts and directions at once: compared with the averages over the channel they take no time, and nothing is compiled.
@@ -16,22 +16,22 @@ from ...authoring.regulariser import Sphere
 from ...theory.norms import row_norm_condition
 from ...theory.saddle_point import SaddlePoint, saddle_point
 from ...theory.thermal import beta
-from ..kernel import ArrayEntryName, add_origin_comment, array_entries, as_kernel
+from ..kernel import ArrayEntryName, add_origin_comment, array_entries, make_kernel
 from ..printers.numba import NUMBA
 from .channel import ChannelKernels, saddle_point_of_model
 from .prior_source import (
-    composite_entries,
     conjugate_equations,
-    context_array_layout,
-    norm_excess_entries,
-    overlap_contributions,
+    contributions_to_overlaps,
+    contributions_to_prior_parameters,
+    indices_in_overlap_arrays,
+    norm_constraint_residuals,
     ridge_second_moments,
 )
 
 
 @cache
 def total_differential(expression: sp.Expr, still: frozenset[str] = frozenset()) -> sp.Expr:
-    """Return the total differential of an expression, with d_<name> as the differential of a symbol.
+    """Return the total differential of an expression, with the symbol d_<name> as the differential of <name>.
 
     Args:
         expression: scalar expression.
@@ -44,25 +44,25 @@ def total_differential(expression: sp.Expr, still: frozenset[str] = frozenset())
 _DIFFERENTIALS = (total_differential, saddle_point)
 
 
-def tangent_template_context(model: FixedSizeModel, channel: ChannelKernels) -> dict[str, Any]:
-    """Return the variables of the tangent template: differentials of the saddle-point equations.
+def tangent_template_variables(model: FixedSizeModel, channel: ChannelKernels) -> dict[str, Any]:
+    """Return the variables of the tangent code template: differentials of the saddle-point equations.
 
     Args:
-        model: model at its structure.
-        channel: its kernels.
+        model: model with fixed sizes L, s, t.
+        channel: kernels of the model's channel averages.
     """
     structure = model.structure
     s, t = structure.student_rank, structure.teacher_rank
     saddle = saddle_point_of_model(model)
     p = saddle.symbols
-    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moment_template_context(channel)}
+    context = {"s": s, "t": t, "weights": True, "ridge": model.penalty is None, **_moment_template_variables(channel)}
     stages = conjugate_equations(saddle)
     still = frozenset(map(str, array_entries(p.rho_star.name, t, t)))
     read: set[str] = set()
     inverses = []
     for name, matrix in stages.inverses:
-        value_lines, rows, first = _matrix_definition_lines(f"{name}_of", matrix)
-        d_lines, d_rows, second = _matrix_definition_lines(
+        value_lines, rows, first = _lines_defining_matrix(f"{name}_of", matrix)
+        d_lines, d_rows, second = _lines_defining_matrix(
             f"d_{name}_of", matrix.applyfunc(lambda e: total_differential(e, still))
         )
         read |= first | second
@@ -72,10 +72,10 @@ def tangent_template_context(model: FixedSizeModel, channel: ChannelKernels) -> 
         for target, matrix in stages.targets.items()
         for entry in array_entries(f"d_{target}", *matrix.shape)
     }
-    kernel = as_kernel(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
+    kernel = make_kernel(changes, prefix="x", equations="docs/theory.md (5.2) to (5.5)", formulas=_DIFFERENTIALS)
     read |= kernel.input_names
     loads = []
-    for entry, place in sorted(context_array_layout(saddle).items()):
+    for entry, place in sorted(indices_in_overlap_arrays(saddle).items()):
         loads += [f"{entry} = {entry.array}[:, {place}]"] if entry in read else []
         loads += [f"d_{entry} = d_{entry.array}[:, :, {place}]"] if f"d_{entry}" in read else []
     for entry, column in stages.averages.items():
@@ -93,28 +93,33 @@ def tangent_template_context(model: FixedSizeModel, channel: ChannelKernels) -> 
     if model.penalty is None:
         sphere = isinstance(model.regulariser, Sphere)
         context |= (
-            _ridge_template_context(saddle) | {"sphere": sphere} | (_norm_template_context(saddle) if sphere else {})
+            _ridge_template_variables(saddle)
+            | {"sphere": sphere}
+            | (_norm_template_variables(saddle) if sphere else {})
         )
     return context
 
 
-def moment_tangent_template_context(channel: ChannelKernels) -> dict[str, Any]:
-    """Return the variables of the tangent template of a reduced problem, which has channel averages only."""
-    return {"weights": False, **_moment_template_context(channel)}
+def reduced_problem_tangent_variables(channel: ChannelKernels) -> dict[str, Any]:
+    """Return the variables of the tangent code template for a reduced problem.
+
+    Such a problem has channel averages only.
+    """
+    return {"weights": False, **_moment_template_variables(channel)}
 
 
-def _moment_template_context(channel: ChannelKernels) -> dict[str, Any]:
+def _moment_template_variables(channel: ChannelKernels) -> dict[str, Any]:
     return {
         "own": [name for name, _ in channel.own_slopes.results] if channel.own_slopes else [],
         "row": sum(m.shape[0] * m.shape[1] for m in channel.moments),
-        **_moment_derivative_lines(channel),
+        **_lines_of_summand_derivatives(channel),
     }
 
 
-def _matrix_definition_lines(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
-    """Return lines that define the entries of a matrix, the literal of the matrix, and the names that the lines use."""
+def _lines_defining_matrix(name: str, matrix: sp.Matrix) -> tuple[list[str], str, set[str]]:
+    """Return source lines that define a matrix's entries, the matrix's literal, and the names that the lines use."""
     outputs = {entry: matrix[entry.place] for entry in array_entries(name, *matrix.shape)}
-    kernel = as_kernel(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
+    kernel = make_kernel(outputs, prefix=f"{name}_t", equations="docs/theory.md (5.4)", formulas=_DIFFERENTIALS)
     return NUMBA.kernel_body_lines(kernel), _matrix_literal(name, matrix.shape), set(kernel.input_names)
 
 
@@ -123,50 +128,53 @@ def _matrix_literal(name: str, shape: tuple[int, int]) -> str:
     return "[" + ", ".join(rows) + "]"
 
 
-def _moment_derivative_lines(channel: ChannelKernels) -> dict[str, list[str]]:
-    """Return lines of the derivatives of the channel averages' summands in g, dw and dy."""
+def _lines_of_summand_derivatives(channel: ChannelKernels) -> dict[str, list[str]]:
+    """Return source lines of the derivatives of channel summands in the fields g, omega - m and Y - m*."""
     structure, kernel = channel.model.structure, channel.moment_slopes
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
 
-    def derivative_assignment(slope: ArrayEntryName, value: str) -> str:
-        """Return the line that stores a derivative in its array.
+    def assign_derivative(slope: ArrayEntryName, value: str) -> str:
+        """Return the source line that stores a derivative in its array.
 
         Args:
-            slope: entry of the array of slopes.
-            value: its expression.
+            slope: name of the derivative, an entry of an array.
+            value: source text of its value.
         """
         return f"{slope.array}[:, {slope.subscript}] = {value}"
 
     fields = [*array_entries("g", L, s), *array_entries("dw", L, s), *array_entries("dy", L, t)]
     loads = [f"{e} = {e.array}[:, {e.subscript}]" for e in sorted(fields) if e in kernel.input_names]
-    return {"row_loads": add_origin_comment(loads), "row_lines": NUMBA.kernel_body_lines(kernel, derivative_assignment)}
+    return {"row_loads": add_origin_comment(loads), "row_lines": NUMBA.kernel_body_lines(kernel, assign_derivative)}
 
 
-def _ridge_template_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return lines of the differentials of G, B, Q and of the overlaps of a ridge, over all atoms at once."""
-    composites = composite_entries(saddle)
-    kernel = as_kernel(
+def _ridge_template_variables(saddle: SaddlePoint) -> dict[str, Any]:
+    """Return template variables of the differentials of G, B, Q and of the overlaps, for a ridge.
+
+    All spectral atoms are computed at once.
+    """
+    composites = contributions_to_prior_parameters(saddle)
+    kernel = make_kernel(
         {f"{array}[..., :, {place}]": e for (array, place), e in composites.items()},
         equations="docs/theory.md (8.5)",
-        formulas=[composite_entries],
+        formulas=[contributions_to_prior_parameters],
     )
-    places = context_array_layout(saddle)
+    places = indices_in_overlap_arrays(saddle)
     lines = add_origin_comment(
         [f"{e} = {e.array}[..., n, {place}, None]" for e, place in sorted(places.items()) if e in kernel.input_names]
     )
     lines += NUMBA.kernel_body_lines(kernel, "{} += {}".format)
 
-    resolvent, square, Btau, Bpi, summand_in_named_entries = ridge_second_moments(saddle)
+    resolvent, square, Btau, Bpi, express_summand = ridge_second_moments(saddle)
     outputs = {
         f"d_{overlap.name}[:, n, {places[entry]}]": total_differential(matrix[entry.place], frozenset({"gamma_n"}))
-        for overlap, matrix in overlap_contributions(saddle, summand_in_named_entries).items()
+        for overlap, matrix in contributions_to_overlaps(saddle, express_summand).items()
         for entry in array_entries(overlap.name, *matrix.shape)
     }
-    kernel = as_kernel(
+    kernel = make_kernel(
         outputs,
         prefix="x",
         equations="docs/theory.md (8.6), (8.7)",
-        formulas=[total_differential, overlap_contributions],
+        formulas=[total_differential, contributions_to_overlaps],
     )
     p = saddle.symbols
     loads: list[str] = []
@@ -189,17 +197,17 @@ def _ridge_template_context(saddle: SaddlePoint) -> dict[str, Any]:
     }
 
 
-def _norm_template_context(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return lines of the differentials of the columns' mean squares, and of their derivatives in the multipliers.
+def _norm_template_variables(saddle: SaddlePoint) -> dict[str, Any]:
+    """Return template variables of the differentials of the columns' mean squares, at zero temperature.
 
-    Both are at zero temperature.
+    The derivatives of the mean squares in the multipliers are among them.
     """
     s = int(saddle.symbols.s)
-    excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_excess_entries(saddle))
+    excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_constraint_residuals(saddle))
     outputs = {f"change[:, {a}]": total_differential(excess[a]) for a in range(s)}
     outputs |= {f"slope[{a}, {b}]": slope[a, b] for a in range(s) for b in range(s)}
     formulas = [total_differential, row_norm_condition]
-    kernel = as_kernel(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
+    kernel = make_kernel(outputs, prefix="n", equations="docs/theory.md (6.6), (6.7)", formulas=formulas)
     loads = [
         f"{d}{e} = {d}{name}[..., {e.subscript}]"
         for name in ("R", "BB", "Q")

@@ -29,34 +29,35 @@ class NormalLaw:
 
     Attributes:
         names: the vectors, in the order in which they are stacked.
-        mean, covariance: mean and covariance of the stacked vectors.
+        mean: mean of the stacked vectors.
+        covariance: covariance of the stacked vectors.
     """
 
     names: tuple[str, ...]
     mean: sp.Matrix
     covariance: sp.Matrix
 
-    def bind_vector_symbols(self, at: ExactValues) -> tuple[list[sp.Symbol], ExactValues]:
-        """Return fresh symbols for the entries, and values in which the vectors are replaced by these symbols."""
+    def replace_vectors_by_symbols(self, at: ExactValues) -> tuple[list[sp.Symbol], ExactValues]:
+        """Return new symbols for the entries of the vectors, and values in which the vectors consist of them."""
         letters = [sp.Dummy(f"z{i}", real=True) for i in range(len(self.mean))]
         bound: dict[str, sp.Matrix] = {}
         rest = letters
         for name in self.names:
             size = at.values[name].rows
             bound[name], rest = sp.Matrix(rest[:size]), rest[size:]
-        return letters, at.with_values(bound)
+        return letters, at.with_added_values(bound)
 
-    def average(self, expression: Any, at: ExactValues) -> Any:
-        """Return E[expression] of a polynomial of second degree, entry by entry.
+    def mean_of_polynomial(self, expression: Any, at: ExactValues) -> Any:
+        """Return the mean of a polynomial of second degree in the vectors; that of a matrix entry by entry.
 
         Args:
             expression: scalar or matrix polynomial in the vectors.
-            at: values of all other symbols.
+            at: matrices and numbers by name, for all other symbols.
 
         Raises:
             ValueError: the expression is not of second degree.
         """
-        letters, bound = self.bind_vector_symbols(at)
+        letters, bound = self.replace_vectors_by_symbols(at)
         value = bound(expression)
         if isinstance(value, sp.MatrixBase):
             return value.applyfunc(lambda entry: self._average_polynomial(entry, letters))
@@ -68,16 +69,18 @@ class NormalLaw:
         return constant + (linear.T * m)[0] - ((m.T * quadratic * m)[0] + sp.trace(quadratic * self.covariance)) / 2
 
     def log_expectation_of_exp(self, exponent: sp.Expr, at: ExactValues) -> sp.Expr:
-        """Return log E[exp(exponent)] of a polynomial of second degree; the covariance must be regular.
+        """Return log E[exp(f)] for a polynomial f of second degree in the vectors.
+
+        The covariance must be regular.
 
         Args:
             exponent: scalar polynomial in the vectors.
-            at: values of all other symbols.
+            at: matrices and numbers by name, for all other symbols.
 
         Raises:
             ValueError: the exponent is not of second degree, or the integral diverges.
         """
-        letters, bound = self.bind_vector_symbols(at)
+        letters, bound = self.replace_vectors_by_symbols(at)
         precision, mean = self.covariance.inv(), self.mean
         norm = sp.log(self.covariance.det()) / 2 + sp.Rational(len(letters), 2) * sp.log(2 * sp.pi)
         constant, linear, quadratic = quadratic_coefficients(bound(exponent), letters)
@@ -85,13 +88,13 @@ class NormalLaw:
         return _log_normal_integral(constant, linear + precision * mean, quadratic + precision) - norm
 
     def exponentially_tilted_law(self, exponent: sp.Expr, at: ExactValues) -> NormalLaw:
-        """Return the normal law with the additional weight exp(exponent), of second degree in the vectors.
+        """Return the normal law with an additional weight exp(f), f of second degree in the vectors.
 
         Args:
             exponent: scalar polynomial in the vectors.
-            at: values of all other symbols.
+            at: matrices and numbers by name, for all other symbols.
         """
-        letters, bound = self.bind_vector_symbols(at)
+        letters, bound = self.replace_vectors_by_symbols(at)
         _, linear, precision = quadratic_coefficients(bound(exponent), letters)
         own = self.covariance.inv()
         covariance = (own + precision).inv()
@@ -99,11 +102,11 @@ class NormalLaw:
 
 
 def quadratic_coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tuple[sp.Expr, sp.Matrix, sp.Matrix]:
-    """Return (c, h, P) of a polynomial c + h^T z - 1/2 z^T P z.
+    """Return the number c, vector h and matrix P of a polynomial c + h^T z - 1/2 z^T P z.
 
     Args:
         polynomial: scalar polynomial.
-        letters: the entries of z.
+        letters: symbols of the entries of z.
 
     Raises:
         ValueError: the polynomial is not of second degree.
@@ -116,7 +119,7 @@ def quadratic_coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tup
         number, rest = term.as_independent(*letters, as_Add=False)
         factors = [base for base, power in rest.as_powers_dict().items() for _ in range(int(power)) if base != 1]
         if len(factors) > 2 or not set(factors) <= set(letters):
-            raise ValueError("not a polynomial of second degree")
+            raise ValueError(f"{term} is not of second degree in {letters}: only quadratic polynomials can be averaged")
         if not factors:
             constants.append(number)
         elif len(factors) == 1:
@@ -129,20 +132,20 @@ def quadratic_coefficients(polynomial: sp.Expr, letters: list[sp.Symbol]) -> tup
 
 
 def log_gaussian_integral(exponent: sp.Expr, letters: list[sp.Symbol]) -> sp.Expr:
-    """Return log of the integral of exp(c + h^T z - 1/2 z^T P z) over all z.
+    """Return the logarithm of the integral of exp(c + h^T z - 1/2 z^T P z) over all vectors z.
 
     This is c + 1/2 h^T P^{-1} h - 1/2 log det P + k/2 log(2 pi), with k the size of z.
 
     Args:
         exponent: polynomial of second degree.
-        letters: the entries of z.
+        letters: symbols of the entries of z.
     """
     return _log_normal_integral(*quadratic_coefficients(exponent, letters))
 
 
 def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Matrix) -> sp.Expr:
     if precision.is_hermitian and not precision.free_symbols and not _is_positive_definite(precision):
-        raise ValueError("the integral diverges")
+        raise ValueError("the Gaussian integral diverges: its quadratic form is not positive definite")
     return (
         constant
         + (linear.T * precision.inv() * linear)[0] / 2
@@ -152,7 +155,7 @@ def _log_normal_integral(constant: sp.Expr, linear: sp.Matrix, precision: sp.Mat
 
 
 def _is_positive_definite(matrix: sp.Matrix) -> bool:
-    """Return whether a symmetric matrix is positive definite, by the pivots of its elimination in fractions."""
+    """Return whether a symmetric matrix is positive definite, by exact Gaussian elimination."""
     if not all(entry.is_Rational for entry in matrix):
         return bool(matrix.is_positive_definite)
     rows = [[Fraction(int(entry.p), int(entry.q)) for entry in matrix.row(i)] for i in range(matrix.rows)]
@@ -167,17 +170,17 @@ def _is_positive_definite(matrix: sp.Matrix) -> bool:
 
 @dataclass(frozen=True)
 class ExactValues:
-    """Explicit matrices and numbers by name, laws by the kind of average, and a number of replicas.
+    """Matrices and numbers by name, at which the expressions of a derivation are evaluated exactly.
 
     Attributes:
-        values: name -> matrix or number, or a function of (these values, replica suffix) that computes it from others;
-            quantities of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db where it is given.
-        sums: kind of average -> (weight, additional values) of each of its terms, or a function of these values where
-            the terms depend on an outer sum; one term by default.
-        laws: kind of average -> normal law of each term, or a function of these values where it depends on the term or
-            on an outer average.
-        replicas: n where sums over replicas are written out.
-        indices: numbers that the replica letters a, b stand for at this place.
+        values: matrices and numbers by name, or functions of (these values, replica suffix) that compute them;
+            quantities of replica 1 or of the pair (1, 2) are called w|1, q|12, a derivative dw/db.
+        sums: (weight, additional values) of each term of an average, by kind of average, or a function of these values
+            where the terms depend on an outer sum; one term by default.
+        laws: normal law of each term of an average, by kind of average, or a function of these values where it
+            depends on the term or on an outer average.
+        replicas: number n of replicas over which sums are written out.
+        indices: number of the replica for each replica letter a, b.
     """
 
     values: Mapping[str, Any]
@@ -186,8 +189,10 @@ class ExactValues:
     replicas: int = 1
     indices: Mapping[str, str] = field(default_factory=dict)
 
-    def with_values(self, values: Mapping[str, Any] | None = None, /, **indices: str) -> ExactValues:
-        """Return the values with further ones, which take precedence, and replica letters bound: `with_values(a="1")`.
+    def with_added_values(self, values: Mapping[str, Any] | None = None, /, **indices: str) -> ExactValues:
+        """Return a copy with further values, which take precedence, and with replica letters set to numbers.
+
+        For example, `with_added_values(a="1")` sets the replica a to number 1.
 
         Args:
             values: name -> matrix, number or function, as for the attribute.
@@ -196,13 +201,13 @@ class ExactValues:
         merged = {**self.values, **(values or {})}
         return ExactValues(merged, self.sums, self.laws, self.replicas, {**self.indices, **indices})
 
-    def law(self, kind: str) -> NormalLaw:
-        """Return the law of a kind of average at these values."""
+    def law_of_average(self, kind: str) -> NormalLaw:
+        """Return the normal law that averages of a given kind are taken over."""
         found = self.laws[kind]
         return found if isinstance(found, NormalLaw) else found(self)
 
     def __call__(self, expression: Any) -> Any:
-        """Return the value of an expression.
+        """Return the exact value of an expression at these matrices and numbers.
 
         Raises:
             TypeError: a part of the expression has no value here.
@@ -219,7 +224,7 @@ def _value_of_symbol(expression: Any, at: ExactValues) -> Any:
     if bar and callable(at.values.get(stem)):
         return at.values[stem](at, name.removeprefix(stem))
     if expression.is_Matrix:
-        raise KeyError(f"no value for {name}")
+        raise KeyError(f"no value is given for the matrix symbol {name}, at which an expression is evaluated")
     return expression
 
 
@@ -227,13 +232,15 @@ def _evaluate_average(expression: Average | MatrixAverage, at: ExactValues) -> A
     kind, inside = expression.kind, expression.summand
     numbers = [str(a) for a in range(1, at.replicas + 1)]
     if kind == REPLICAS:
-        return _sum_values([at.with_values(a=a)(inside) for a in numbers], inside)
+        return _sum_values([at.with_added_values(a=a)(inside) for a in numbers], inside)
     if kind == PAIRS:
-        return _sum_values([at.with_values(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
+        return _sum_values([at.with_added_values(a=a, b=b)(inside) for a, b in permutations(numbers, 2)], inside)
     terms = at.sums.get(kind, ((1, {}),))
-    places = [(weight, at.with_values(own)) for weight, own in (terms(at) if callable(terms) else terms)]
+    places = [(weight, at.with_added_values(own)) for weight, own in (terms(at) if callable(terms) else terms)]
     if kind in at.laws:
-        return _sum_values([weight * here.law(kind).average(inside, here) for weight, here in places], inside)
+        return _sum_values(
+            [weight * here.law_of_average(kind).mean_of_polynomial(inside, here) for weight, here in places], inside
+        )
     return _sum_values([weight * here(inside) for weight, here in places], inside)
 
 
@@ -279,18 +286,18 @@ def _evaluate_expression(expression: Any, at: ExactValues) -> Any:
     if isinstance(expression, sp.MatPow):
         return at(expression.base) ** int(expression.exp)
     if isinstance(expression, LogIntegral):
-        name = expression.variable.name
-        letters, bound = NormalLaw((name,), at.values[name] * 0, sp.Matrix()).bind_vector_symbols(at)
-        return log_gaussian_integral(bound(expression.exponent), letters)
+        name = expression.integration_variable.name
+        letters, bound = NormalLaw((name,), at.values[name] * 0, sp.Matrix()).replace_vectors_by_symbols(at)
+        return log_gaussian_integral(bound(expression.log_integrand), letters)
     if isinstance(expression, sp.log) and isinstance(expression.args[0], Average):
         average = expression.args[0]
         if average.kind in at.laws and isinstance(average.summand, sp.exp):
-            return at.law(average.kind).log_expectation_of_exp(average.summand.args[0], at)
+            return at.law_of_average(average.kind).log_expectation_of_exp(average.summand.args[0], at)
     if getattr(expression, "is_Matrix", False):
         if isinstance(expression, sp.ZeroMatrix | sp.Identity):
             shape = (int(at(size)) for size in expression.shape)
             return (sp.zeros if isinstance(expression, sp.ZeroMatrix) else sp.eye)(*shape)
-        raise TypeError(f"no value for {expression!r}")
+        raise TypeError(f"no rule evaluates the expression {expression!r}, a {type(expression).__name__}")
     if expression.args:
         return expression.func(*[at(a) for a in expression.args])
     return expression
@@ -317,11 +324,11 @@ class RandomRationals:
         self.random = Random(name)
 
     def draw_number(self) -> sp.Rational:
-        """Return a random rational +-p / q, never zero, with p from 1 to 29 and q in {5, 7, 11, 13}."""
+        """Return a random rational number, never zero: +-p / q with p from 1 to 29 and q 5, 7, 11 or 13."""
         return sp.Rational(self.random.choice([-1, 1]) * self.random.randint(1, 29), self.random.choice([5, 7, 11, 13]))
 
     def draw_matrix(self, rows: int, columns: int) -> sp.Matrix:
-        """Return a matrix of independent entries, drawn by `draw_number`.
+        """Return a matrix of independent random rational numbers.
 
         Args:
             rows: number of rows.
@@ -330,7 +337,7 @@ class RandomRationals:
         return sp.Matrix(rows, columns, lambda i, j: self.draw_number())
 
     def draw_spd_matrix(self, size: int, least: Any = 1) -> sp.Matrix:
-        """Return a symmetric matrix with eigenvalues of at least `least`.
+        """Return a random symmetric matrix whose eigenvalues are at least `least`.
 
         Args:
             size: number of rows.
@@ -340,13 +347,15 @@ class RandomRationals:
         return half * half.T + sp.eye(size) * least
 
     def draw_symmetric_matrix(self, size: int) -> sp.Matrix:
-        """Return a symmetric matrix of no definite sign."""
+        """Return a random symmetric matrix, in general not definite."""
         half = self.draw_matrix(size, size)
         return half + half.T
 
 
 def nested_block_matrix(A: sp.Matrix, levels: Sequence[tuple[int, Any]], replicas: int) -> sp.Matrix:
-    """Return I (x) A + sum over levels (k, C) of I (x) J_k (x) C, J_k the k x k matrix of ones, written out.
+    """Return the matrix of all replicas, with a block on the diagonal and one more within each larger block.
+
+    It is I (x) A + sum over levels (k, C) of I (x) J_k (x) C, with J_k the k x k matrix of ones.
 
     Args:
         A: block on the diagonal.

@@ -38,8 +38,10 @@ _STEMS = "Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde
 class ReplicaBreakingSymbols(OrderParameterSymbols):
     """Symbols with steps of replica symmetry breaking: q is the overlap between blocks, q + Delta that within a block.
 
-    Shapes: Delta, Delta_hat, Q_Delta (sum of gamma Delta^), V_tilde = V + y Delta and V_tilde_hat = V^ - y Delta^,
-    R_tilde s x s (symmetric); omega_0, b_0 s x 1, the fields that all replicas share (docs/theory.md (18.3), (18.7)).
+    Symmetric s x s matrices are Delta, Delta_hat, Q_Delta (sum of gamma Delta_hat), V_tilde = V + y Delta, V_tilde_hat
+    = V_hat - y Delta_hat and R_tilde; s x 1 are the fields omega_0 and b_0 that all replicas share (docs/theory.md
+    (18.3), (18.7)).
+
     Two steps have Delta_1, Delta_2 and so on, from the larger blocks inwards, and omega_1, b_1, which the replicas of a
     larger block share; V_tilde_1 = V_tilde_2 + y_1 Delta_1 (docs/theory.md (18.25), (18.26)).
 
@@ -58,52 +60,58 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
             object.__setattr__(self, name, sp.MatrixSymbol(name, self.s, 1))
 
     def _symbol_names_by_breaking_step(self, stem: str) -> list[str]:
-        """Return the symbol names of a stem, one per breaking step."""
+        """Return the names of the symbols with a given stem, one per step of replica symmetry breaking."""
         ends = [""] if self.steps == 1 else [f"_{k + 1}" for k in range(self.steps)]
         return [stem.format(end) if "{}" in stem else stem + end for end in ends]
 
     def symbols_by_breaking_step(self, stem: str) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symbols of a stem ("Delta", "Delta{}_hat", ...), one per breaking step, largest blocks first."""
+        """Return the symbols with a given stem ("Delta", "Delta{}_hat"), one per step of replica symmetry breaking.
+
+        Those of the largest blocks come first.
+        """
         return tuple(getattr(self, name) for name in self._symbol_names_by_breaking_step(stem))
 
     @property
-    def sizes(self) -> tuple[sp.Symbol, ...]:
+    def block_size_symbols(self) -> tuple[sp.Symbol, ...]:
         """Return the symbols of the numbers of replicas per block, one per breaking step."""
         return _SIZES[self.steps]
 
     @property
-    def rates(self) -> tuple[sp.Symbol, ...]:
+    def parisi_parameters(self) -> tuple[sp.Symbol, ...]:
         """Return the symbols of the Parisi parameters, one per breaking step."""
         return _RATES[self.steps]
 
     @property
-    def fields(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the fields of a token, from omega_0 to omega."""
+    def token_field_symbols(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of the fields of a token, from the outermost level inwards: omega_0 to omega."""
         return (*(getattr(self, f"omega_{k}") for k in range(self.steps)), self.omega)
 
     @property
-    def row_fields(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the fields of a row, from b_0 to b."""
+    def row_field_symbols(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of the fields of a row of W, from the outermost level inwards: b_0 to b."""
         return (*(getattr(self, f"b_{k}") for k in range(self.steps)), self.b)
 
     @property
     def symmetric_matrices(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the symmetric matrices: those of `OrderParameterSymbols` and those of the steps."""
+        """Return all symmetric matrices of symbols, with those of the steps of replica symmetry breaking last."""
         return (*super().symmetric_matrices, *(z for stem in _STEMS for z in self.symbols_by_breaking_step(stem)))
 
     @property
-    def conjugates(self) -> tuple[sp.MatrixSymbol, ...]:
-        """Return the conjugates: those of `OrderParameterSymbols`, then those of Delta."""
-        return (*super().conjugates, *self.symbols_by_breaking_step("Delta{}_hat"))
+    def conjugate_order_parameters(self) -> tuple[sp.MatrixSymbol, ...]:
+        """Return the symbols of the conjugate order parameters, with those of Delta last."""
+        return (*super().conjugate_order_parameters, *self.symbols_by_breaking_step("Delta{}_hat"))
 
     @property
-    def composites(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return the composites of `OrderParameterSymbols`, and Q_Delta = sum gamma Delta^."""
+    def effective_prior_parameters(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
+        """Return definitions of the effective prior parameters G, B, Q and, last, Q_Delta = sum gamma Delta_hat."""
         own = zip(self.symbols_by_breaking_step("Q_Delta"), self.symbols_by_breaking_step("Delta{}_hat"), strict=True)
-        return {**super().composites, **{Q: self.gamma * hat for Q, hat in own}}
+        return {**super().effective_prior_parameters, **{Q: self.gamma * hat for Q, hat in own}}
 
-    def variances(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return V_tilde = V + y Delta and V_tilde_hat = V^ - y Delta^ of every step, summed over inner steps."""
+    def block_variances(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
+        """Return the definitions of V_tilde = V + y Delta and V_tilde_hat = V_hat - y Delta_hat.
+
+        There is one of each per step of replica symmetry breaking, with the terms of inner steps added.
+        """
         found: dict[sp.MatrixSymbol, MatrixExpr] = {}
         for end, V, sign in (("", self.V, 1), ("{}_hat", self.V_hat, -1)):
             for tilde, Delta, rate in reversed(
@@ -111,7 +119,7 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
                     *zip(
                         self.symbols_by_breaking_step(f"V_tilde{end}"),
                         self.symbols_by_breaking_step(f"Delta{end}"),
-                        self.rates,
+                        self.parisi_parameters,
                         strict=True,
                     )
                 ]
@@ -120,8 +128,8 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
                 found[tilde] = V
         return found
 
-    def resolvents(self) -> dict[MatrixExpr, sp.MatrixSymbol]:
-        """Return resolvent of a ridge -> its symbol: R, and R_tilde of every step."""
+    def resolvent_symbols(self) -> dict[MatrixExpr, sp.MatrixSymbol]:
+        """Return a map from the resolvents of a ridge to their symbols: R, and R_tilde of every step."""
         stiffness: MatrixExpr = self.Lambda + self.G
         found = {stiffness.inv(): self.R}
         for R, Q, rate in reversed(
@@ -129,7 +137,7 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
                 *zip(
                     self.symbols_by_breaking_step("R_tilde"),
                     self.symbols_by_breaking_step("Q_Delta"),
-                    self.rates,
+                    self.parisi_parameters,
                     strict=True,
                 )
             ]
@@ -141,13 +149,17 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
 
 @dataclass(frozen=True)
 class ReplicaLevel:
-    """Replicas that share a field, from which any two of them have an overlap.
+    """One level of blocks of replicas; the replicas of a block share a field, which makes them overlap.
 
     Attributes:
         size: number of replicas in a block of this level.
-        overlap: overlap of two of them in excess of the outer levels; conjugate: its conjugate.
-        composite: covariance of the row's field of this level; field, row_field: fields of a token and of a row.
-        channel, rows: kinds of the averages over these two fields.
+        overlap: overlap of two replicas of a block, in excess of that of the outer levels.
+        conjugate: conjugate of this overlap.
+        composite: covariance of the row's field of this level.
+        field: field of a token that the replicas of a block share.
+        row_field: field of a row of W that they share.
+        channel: kind of the average over the token's field.
+        rows: kind of the average over the row's field.
     """
 
     size: sp.Expr
@@ -162,29 +174,31 @@ class ReplicaLevel:
 
 @dataclass(frozen=True)
 class ReplicaPairs:
-    """Ordered pairs of different replicas that have one overlap.
+    """Ordered pairs of different replicas that all have the same overlap.
 
     Attributes:
         number: how many pairs there are.
-        overlap, conjugate: their overlap and its conjugate.
+        overlap: overlap of the two replicas of a pair.
+        conjugate: conjugate of this overlap.
     """
 
     number: sp.Expr
     overlap: MatrixExpr
     conjugate: MatrixExpr
 
-    def values(self, p: OrderParameterSymbols) -> dict[Any, Any]:
-        """Return the replacements of q|ab and q_hat|ab for these pairs."""
+    def symbol_replacements(self, p: OrderParameterSymbols) -> dict[Any, Any]:
+        """Return a map from overlap and conjugate of replicas a and b to their values for these pairs."""
         return {replica_symbol(p.q, "ab"): self.overlap, replica_symbol(p.q_hat, "ab"): self.conjugate}
 
 
 @dataclass(frozen=True)
 class ReplicaAnsatz:
-    """Blocks in blocks of replicas (docs/theory.md (3.7), (18.1), (18.2)).
+    """Replicas in blocks, and blocks in larger blocks (docs/theory.md (3.7), (18.1), (18.2)).
 
     Attributes:
-        levels: from the one of all replicas inwards.
-        numbers: replicas in each level, for every case in which matrices are written out.
+        symbols: symbols of the order parameters.
+        levels: levels of blocks, from the block of all replicas inwards.
+        numbers: number of replicas in a block of each level, for every case in which matrices are written out.
     """
 
     symbols: ReplicaBreakingSymbols
@@ -197,13 +211,16 @@ class ReplicaAnsatz:
         return self.symbols.steps
 
     def block_sizes(self, numbers: Sequence[Any]) -> dict[str, Any]:
-        """Return name -> number of replicas for the sizes of the innermost levels, as many as numbers are given."""
+        """Return the numbers of replicas in blocks by the names of their symbols, for the innermost levels."""
         sizes = [level.size for level in self.levels][len(self.levels) - len(numbers) :]
         return {size.name: sp.sympify(number) for size, number in zip(sizes, numbers, strict=True)}
 
     @property
     def single_replica_order_parameters(self) -> dict[Any, Any]:
-        """Return the order parameters of one replica; V is the excess of its self-overlap over other overlaps."""
+        """Return a map from the order parameters of one replica to their values in the ansatz.
+
+        V is the excess of the self-overlap over the overlaps with other replicas.
+        """
         p, r = self.symbols, sp.MatrixSymbol("r", self.symbols.s, self.symbols.s)
         r_hat = sp.MatrixSymbol("r_hat", *r.shape)
         return {
@@ -213,8 +230,8 @@ class ReplicaAnsatz:
         }
 
     @property
-    def pairs(self) -> tuple[ReplicaPairs, ...]:
-        """Return the kinds of pairs, from those in different blocks inwards."""
+    def replica_pairs(self) -> tuple[ReplicaPairs, ...]:
+        """Return the kinds of pairs of replicas, from pairs in different blocks inwards."""
         found: list[ReplicaPairs] = []
         overlap, conjugate = sp.ZeroMatrix(*self.symbols.q.shape), sp.ZeroMatrix(*self.symbols.q.shape)
         sizes = [*[level.size for level in self.levels], sp.Integer(1)]
@@ -223,8 +240,10 @@ class ReplicaAnsatz:
             found.append(ReplicaPairs(n * (size - inner), overlap, conjugate))
         return tuple(found)
 
-    def log_average_power(self, integral: sp.Expr, rows: bool = False) -> sp.Expr:
-        """Return log E of the n-th power of an integral, every block averaged over its field (docs/theory.md (18.4)).
+    def log_of_averaged_power(self, integral: sp.Expr, rows: bool = False) -> sp.Expr:
+        """Return log E of the n-th power of an integral, for replicas in blocks (docs/theory.md (18.4)).
+
+        Every block is averaged over the field that its replicas share.
 
         Args:
             integral: log integral of one replica.
@@ -238,19 +257,20 @@ class ReplicaAnsatz:
 
 
 def replica_symmetric_ansatz(p: OrderParameterSymbols) -> ReplicaAnsatz:
-    """Return the replica-symmetric ansatz, of one level."""
+    """Return the replica-symmetric ansatz: one level of replicas, without blocks."""
     return replica_block_ansatz(ReplicaBreakingSymbols(p.s, p.t, p.trained, p.loss_depends_on_q, steps=0))
 
 
 def replica_block_ansatz(p: ReplicaBreakingSymbols) -> ReplicaAnsatz:
-    """Return the ansatz with replicas in blocks, for two steps in blocks of blocks: one level more than steps."""
-    whole = ReplicaLevel(n, p.q, p.q_hat, p.Q, p.fields[0], p.row_fields[0], CHANNEL, OUTER_FIELD if p.steps else FIELD)
+    """Return the ansatz with replicas in blocks; for two steps of breaking, in blocks of blocks."""
+    fields, kind = (p.token_field_symbols[0], p.row_field_symbols[0]), OUTER_FIELD if p.steps else FIELD
+    whole = ReplicaLevel(n, p.q, p.q_hat, p.Q, *fields, CHANNEL, kind)
     stems = "Delta", "Delta{}_hat", "Q_Delta"
     known = (
-        p.sizes,
+        p.block_size_symbols,
         *map(p.symbols_by_breaking_step, stems),
-        p.fields[1:],
-        p.row_fields[1:],
+        p.token_field_symbols[1:],
+        p.row_field_symbols[1:],
         _BLOCKS[p.steps],
         _ROWS[p.steps],
     )
@@ -259,22 +279,25 @@ def replica_block_ansatz(p: ReplicaBreakingSymbols) -> ReplicaAnsatz:
 
 @dataclass(frozen=True)
 class TiltedAverage:
-    """Averages under the tilted law: (1/y) log E exp(y h(z)) over a normal z around z_0, of covariance C.
+    """Averages over the states of a block, tilted by their weights exp(y h(z)) (docs/theory.md (18.11), (18.12)).
 
-    With two steps, such a function replaces h and z lies around z_1 around z_0 (docs/theory.md (18.11), (18.12)).
+    The field z is normal around z_0 with covariance C; (1/y) log E exp(y h) is differentiated. With two steps of
+    breaking such a function replaces h, and z lies around z_1 around z_0.
 
     Attributes:
-        kinds: kinds of the averages < . > with weight exp(y h), from z_0 inwards; rates: their y.
-        fields: z_0, ..., z (s x 1); slope: dh/dz at z (s x 1).
+        kinds: kinds of the tilted averages < . >, from the field z_0 inwards.
+        parisi_parameters: Parisi parameter y of each of these averages.
+        fields: symbols of the fields z_0, ..., z (s x 1).
+        slope: symbol of the derivative dh/dz at z (s x 1).
     """
 
     kinds: tuple[str, ...]
-    rates: tuple[sp.Symbol, ...]
+    parisi_parameters: tuple[sp.Symbol, ...]
     fields: tuple[sp.MatrixSymbol, ...]
     slope: sp.MatrixSymbol
 
-    def mean(self, value: Any, levels: slice = slice(None)) -> Any:
-        """Return < value > of a matrix or a scalar.
+    def tilted_mean(self, value: Any, levels: slice = slice(None)) -> Any:
+        """Return the tilted mean < value > of a matrix or a scalar.
 
         Args:
             value: expression to average.
@@ -286,58 +309,72 @@ class TiltedAverage:
         return value
 
     def mean_gradient_at_level(self, level: int) -> MatrixExpr:
-        """Return the slope averaged over the inner levels: d/dz_level of the logarithms so far."""
-        return self.mean(self.slope, slice(level, None))
+        """Return the slope averaged over the levels inside a given one: the gradient in this level's field."""
+        return self.tilted_mean(self.slope, slice(level, None))
 
     def gradient_outer_product_at_level(self, level: int) -> MatrixExpr:
-        """Return the outer product of the mean gradient at a level with itself."""
+        """Return the outer product with itself of the mean gradient at a level of blocks."""
         return self.mean_gradient_at_level(level) * self.mean_gradient_at_level(level).T
 
-    def gradient_response_at_level(self, level: int) -> MatrixExpr:
-        """Return dslope/dz of a level: smooth even where the slope jumps, except for the innermost, a distribution."""
+    def response_of_mean_gradient(self, level: int) -> MatrixExpr:
+        """Return the derivative of a level's mean gradient in the field of this level.
+
+        It is smooth even where the slope jumps, except at the innermost level, where it is a distribution.
+        """
         return Jacobian(self.mean_gradient_at_level(level), self.fields[level])
 
     @property
     def tilted_mean_gradient(self) -> MatrixExpr:
-        """Return d/dz_0: the tilted average of the slope."""
+        """Return the tilted mean of the slope, which is the gradient in the outermost field z_0."""
         return self.mean_gradient_at_level(0)
 
     def covariance_gradient(self, level: int) -> MatrixExpr:
-        """Return d/dC of a level = 1/2 < dslope/dz + y slope slope^T >, by the heat equation of E exp(y h)."""
+        """Return the gradient in the covariance of a level's field.
+
+        By the heat equation of E exp(y h) it is 1/2 < dslope/dz + y slope slope^T >, with the Parisi parameter
+        y.
+        """
         outer = slice(level)
         response, square = (
-            self.mean(self.gradient_response_at_level(level), outer),
-            self.mean(self.gradient_outer_product_at_level(level), outer),
+            self.tilted_mean(self.response_of_mean_gradient(level), outer),
+            self.tilted_mean(self.gradient_outer_product_at_level(level), outer),
         )
-        return (response + self.rates[level - 1] * square) / 2
+        return (response + self.parisi_parameters[level - 1] * square) / 2
 
     @property
-    def response(self) -> MatrixExpr:
-        """Return d< slope >/dz_0, smooth even where the slope jumps."""
-        return self.gradient_response_at_level(0)
+    def outermost_response(self) -> MatrixExpr:
+        """Return the response of the slope's tilted mean to the outermost field z_0.
+
+        It is smooth even where the slope jumps.
+        """
+        return self.response_of_mean_gradient(0)
 
     @property
-    def expanded_responses(self) -> dict[MatrixExpr, MatrixExpr]:
-        """Return response -> < dslope/dz > + y Cov(slope), for every level from z_0 inwards."""
+    def fluctuation_forms_of_responses(self) -> dict[MatrixExpr, MatrixExpr]:
+        """Return a map from each level's response to its form as a mean response plus a covariance.
+
+        The form is < dslope/dz > + y Cov(slope) with the Parisi parameter y; levels are from the outermost
+        field z_0 inwards.
+        """
         found = {}
-        for level, (kind, rate) in enumerate(zip(self.kinds, self.rates, strict=True)):
-            inner = MatrixAverage(kind, self.gradient_response_at_level(level + 1))
+        for level, (kind, rate) in enumerate(zip(self.kinds, self.parisi_parameters, strict=True)):
+            inner = MatrixAverage(kind, self.response_of_mean_gradient(level + 1))
             spread = MatrixAverage(
                 kind, self.gradient_outer_product_at_level(level + 1)
             ) - self.gradient_outer_product_at_level(level)
-            found[self.gradient_response_at_level(level)] = inner + rate * spread
+            found[self.response_of_mean_gradient(level)] = inner + rate * spread
         return found
 
 
 def tilted_averages(p: ReplicaBreakingSymbols) -> tuple[TiltedAverage, TiltedAverage]:
-    """Return the tilted averages of a sample (h = -M, its slope g) and of a row (h = N, its slope w)."""
-    return TiltedAverage(_TILTED[p.steps], p.rates, p.fields, p.g), TiltedAverage(
-        _ROWS_TILTED[p.steps], p.rates, p.row_fields, p.w
+    """Return the tilted averages of a sample (slope: its field g) and of a row of W (slope: the row w)."""
+    return TiltedAverage(_TILTED[p.steps], p.parisi_parameters, p.token_field_symbols, p.g), TiltedAverage(
+        _ROWS_TILTED[p.steps], p.parisi_parameters, p.row_field_symbols, p.w
     )
 
 
-def tilt_exponents(p: ReplicaBreakingSymbols) -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
-    """Return kind of tilted average -> exponent y f of the inner levels, for a sample and for a row."""
+def exponents_of_tilted_averages(p: ReplicaBreakingSymbols) -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
+    """Return maps, for a sample and for a row of W, from kinds of tilted averages to their weights' exponents."""
     found = []
     for extremum, tilted, plain in (
         (-p.moreau, _TILTED[p.steps], _BLOCKS[p.steps]),
@@ -345,7 +382,7 @@ def tilt_exponents(p: ReplicaBreakingSymbols) -> tuple[dict[str, sp.Expr], dict[
     ):
         exponents: dict[str, sp.Expr] = {}
         inner: sp.Expr = extremum
-        for kind, average, rate in reversed([*zip(tilted, plain, p.rates, strict=True)]):
+        for kind, average, rate in reversed([*zip(tilted, plain, p.parisi_parameters, strict=True)]):
             exponents[kind] = rate * inner
             inner = sp.log(Average(average, sp.exp(rate * inner))) / rate
         found.append(exponents)

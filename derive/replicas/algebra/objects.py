@@ -15,8 +15,8 @@ from ...calculus.averages import (
     Average,
     MatrixAverage,
     OrderParameterSymbols,
+    drop_transposes_of_symmetric_matrices,
     gradient_of_trace,
-    replace_symmetric_transposes,
 )
 
 # Kinds of `Average` that are sums: over replicas a, over ordered pairs a != b, over samples mu, over rows i of W.
@@ -32,12 +32,12 @@ class LogDet(sp.Expr):
     """The logarithm of the determinant of a matrix, unevaluated."""
 
     def __new__(cls, matrix: MatrixExpr) -> LogDet:
-        """Create the scalar without simplifying its matrix; `extract_scalars` takes numbers out of it."""
+        """Create the log determinant without simplifying its matrix; `factor_out_scalars` does that."""
         return sp.Expr.__new__(cls, matrix)
 
     @property
-    def matrix(self) -> MatrixExpr:
-        """Return the matrix under the determinant, of any symbolic size."""
+    def determinant_matrix(self) -> MatrixExpr:
+        """Return the matrix whose determinant is taken."""
         return self.args[0]
 
 
@@ -45,16 +45,16 @@ class LogIntegral(sp.Expr):
     """The logarithm of the integral of exp(exponent) over all entries of a variable, unevaluated."""
 
     def __new__(cls, exponent: sp.Expr, variable: MatrixExpr) -> LogIntegral:
-        """Create the scalar; the variable is bound, the exponent may contain any other symbol."""
+        """Create the log integral of exp(exponent) over all entries of a matrix symbol."""
         return sp.Expr.__new__(cls, sp.sympify(exponent), variable)
 
     @property
-    def exponent(self) -> sp.Expr:
-        """Return the exponent, a scalar."""
+    def log_integrand(self) -> sp.Expr:
+        """Return the logarithm of the integrand, a scalar."""
         return self.args[0]
 
     @property
-    def variable(self) -> MatrixExpr:
+    def integration_variable(self) -> MatrixExpr:
         """Return the matrix symbol that is integrated over."""
         return self.args[1]
 
@@ -70,28 +70,27 @@ def replica_symbol(symbol: Any, indices: str) -> Any:
     return sp.MatrixSymbol(name, *symbol.shape) if symbol.is_Matrix else sp.Symbol(name, real=True)
 
 
-def extract_scalars(expression: sp.Expr) -> sp.Expr:
-    """Return a scalar with sums and numbers taken out of traces, log determinants and averages."""
+def factor_out_scalars(expression: sp.Expr) -> sp.Expr:
+    """Return a scalar with numbers and sums taken out of its traces, log determinants and averages."""
     if isinstance(expression, sp.Add):
-        return sp.Add(*[extract_scalars(term) for term in expression.args])
+        return sp.Add(*[factor_out_scalars(term) for term in expression.args])
     if isinstance(expression, sp.Mul):
-        return sp.expand(sp.Mul(*[extract_scalars(factor) for factor in expression.args]), deep=False)
+        return sp.expand(sp.Mul(*[factor_out_scalars(factor) for factor in expression.args]), deep=False)
     if isinstance(expression, sp.Trace):
         return _expand_trace(expression.arg)
     if isinstance(expression, LogDet):
-        scalar, matrix = _common_power_of_beta(expression.matrix)
+        scalar, matrix = _common_power_of_beta(expression.determinant_matrix)
         return LogDet(matrix) + (sp.log(scalar) * matrix.shape[0] if scalar != 1 else 0)
     if isinstance(expression, LogIntegral):
-        return LogIntegral(extract_scalars(expression.exponent), expression.variable)
+        return LogIntegral(factor_out_scalars(expression.log_integrand), expression.integration_variable)
     if isinstance(expression, Average):
-        return sp.Add(
-            *[_average_of_term(expression.kind, term) for term in sp.Add.make_args(extract_scalars(expression.summand))]
-        )
+        terms = sp.Add.make_args(factor_out_scalars(expression.summand))
+        return sp.Add(*[_average_of_term(expression.kind, term) for term in terms])
     return expression
 
 
 def _average_of_term(kind: str, term: sp.Expr) -> sp.Expr:
-    """Return the average of a term with numbers, n and beta in front of it."""
+    """Return the average of a term, with numbers, the number n of replicas and beta taken out of it."""
     outside, inside = sp.sympify(term), sp.Integer(1)
     for factor in sp.Mul.make_args(term):
         if factor.free_symbols - {n, beta} or factor.has(sp.MatrixSymbol):
@@ -111,7 +110,7 @@ def _expand_trace(matrix: MatrixExpr) -> sp.Expr:
 
 
 def multiply_out_matrix(matrix: MatrixExpr) -> MatrixExpr:
-    """Return a matrix with products multiplied out and scalars in front, (c A)^{-1} = A^{-1} / c."""
+    """Return a matrix expression with products multiplied out and scalars in front, also those of inverses."""
     if isinstance(matrix, sp.MatAdd):
         return sp.MatAdd(*[multiply_out_matrix(term) for term in matrix.args]).doit()
     if isinstance(matrix, sp.Transpose):
@@ -132,7 +131,7 @@ def multiply_out_matrix(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _common_power_of_beta(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """Return (c, A) with matrix = c A, where c is the power of beta that all terms have."""
+    """Return (c, A) with matrix = c A, where c is the power of beta that all terms have in common."""
     matrix = multiply_out_matrix(matrix)
     terms = [
         term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
@@ -145,8 +144,8 @@ def _common_power_of_beta(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return power, sp.MatAdd(*[scalar / power * bare for scalar, bare in terms]).doit()
 
 
-def apply_with_traces_as_symbols(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
-    """Return a function of an expression whose traces, log determinants and averages it treats as symbols.
+def apply_function_outside_traces(expression: sp.Expr, function: Callable[[sp.Expr], sp.Expr]) -> sp.Expr:
+    """Return function(expression), with traces, log determinants and averages taken as symbols.
 
     Args:
         expression: scalar expression.
@@ -157,7 +156,7 @@ def apply_with_traces_as_symbols(expression: sp.Expr, function: Callable[[sp.Exp
 
 
 def merge_averages(expression: sp.Expr) -> sp.Expr:
-    """Return a sum in which averages of one kind with one prefactor are one average of a sum."""
+    """Return a sum in which averages of the same kind and prefactor are merged into one average."""
     terms: dict[tuple[str, sp.Expr], list[tuple[sp.Expr, sp.Expr]]] = {}
     rest: list[sp.Expr] = []
     for term in sp.Add.make_args(expression):
@@ -176,23 +175,24 @@ def merge_averages(expression: sp.Expr) -> sp.Expr:
 
 
 def is_equal_up_to_trace_cycles(first: sp.Expr, second: sp.Expr, p: OrderParameterSymbols) -> bool:
-    """Return whether two sums of traces and averages are equal, up to the cycle and transpose of a trace.
+    """Return whether two sums of traces and averages are equal, up to cyclic order and transposes in traces.
 
     Args:
         first: scalar expression.
         second: scalar expression.
-        p: symbols, for the symmetric matrices.
+        p: symbols of the order parameters, which tell which matrices are symmetric.
     """
-    difference = extract_scalars(drop_symmetric_transposes(extract_scalars(first) - extract_scalars(second), p))
+    difference = drop_symmetric_transposes(factor_out_scalars(first) - factor_out_scalars(second), p)
+    difference = factor_out_scalars(difference)
     return sp.expand(difference.xreplace({a: _canonical_trace(a, p) for a in difference.atoms(sp.Trace)})) == 0
 
 
 def drop_symmetric_transposes(expression: Any, p: OrderParameterSymbols) -> Any:
-    """Return an expression with A^T = A for the symmetric matrices.
+    """Return an expression with A^T replaced by A for the symmetric order parameters A.
 
     Args:
         expression: matrix or scalar.
-        p: symbols, for the symmetric matrices.
+        p: symbols of the order parameters, which tell which matrices are symmetric.
     """
     return expression.xreplace({a.T: a for a in p.symmetric_matrices})
 
@@ -206,21 +206,23 @@ def _canonical_trace(trace: sp.Trace, p: OrderParameterSymbols) -> sp.Trace:
 
 
 def matrix_gradient(scalar: sp.Expr, variable: sp.MatrixSymbol, p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the gradient of a sum of traces and log determinants: d log det A = Tr[A^{-1} dA].
+    """Return the gradient in a matrix of a sum of traces and log determinants.
+
+    For example, d log det A = Tr[A^{-1} dA].
 
     Args:
         scalar: sum of terms, each with one trace or log determinant.
-        variable: matrix to differentiate in.
-        p: symbols, for the symmetric matrices.
+        variable: matrix in which the scalar is differentiated.
+        p: symbols of the order parameters, which tell which matrices are symmetric.
     """
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(scalar):
         (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet)]
         if isinstance(factor, LogDet):
-            frozen = sp.MatrixSymbol("frozen", *factor.matrix.shape)
-            part = gradient_of_trace(sp.Trace(frozen * factor.matrix), variable, p)
-            part = part.subs(frozen, factor.matrix.inv()).doit()
+            frozen = sp.MatrixSymbol("frozen", *factor.determinant_matrix.shape)
+            part = gradient_of_trace(sp.Trace(frozen * factor.determinant_matrix), variable, p)
+            part = part.subs(frozen, factor.determinant_matrix.inv()).doit()
         else:
             part = gradient_of_trace(factor, variable, p)
         total = total + term / factor * part
-    return replace_symmetric_transposes(total.doit(), p)
+    return drop_transposes_of_symmetric_matrices(total.doit(), p)

@@ -20,12 +20,13 @@ class CheckOutcome:
 
 @dataclass(frozen=True)
 class StepTest:
-    """A statement about a step: a function of its input and output that decides whether it holds, and its words.
+    """A test of a derivation step: a statement in words, and a function that decides whether it holds.
 
     The function must judge the output it is given, and compute its reference in another way.
 
     Attributes:
-        name, statement: title, and what is compared.
+        name: title of the test.
+        statement: what is compared, in words.
         holds: (before, after) -> whether the statement holds.
         judges: names of the outputs that it examines; all of them if empty.
     """
@@ -36,11 +37,13 @@ class StepTest:
     judges: tuple[str, ...] = ()
 
     def __call__(self, before: Expressions, after: Expressions) -> CheckOutcome:
-        """Return the outcome of the test; an error of arithmetic, names or shapes is a failure, with its own message.
+        """Return the outcome of the test.
+
+        An error of arithmetic, names or shapes counts as a failure, with its own message.
 
         Args:
-            before: input of the step.
-            after: output of the step.
+            before: input of the derivation step, by name.
+            after: output of the derivation step, by name.
         """
         try:
             passed = bool(self.holds(before, after))
@@ -52,7 +55,9 @@ class StepTest:
 def declare_test(
     name: str, statement: str, judges: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., bool]], Callable[..., StepTest]]:
-    """Return a decorator: a check (before, after, *known) -> bool becomes a function of `known` that returns its test.
+    """Return a decorator that turns a check of a derivation step into a function that returns its `StepTest`.
+
+    The check takes (before, after, *known), the returned function takes *known.
 
     Args:
         name: title; fields in braces are filled with the keywords of that function.
@@ -78,9 +83,10 @@ class Step:
         number, name: its place and a title; 1 to 9 are the replica calculation, 10 the equations of one model, 11
             message passing; with broken replica symmetry 1 to 12 are the calculation. The steps of Bayes-optimal
             inference have their own numbers from 1.
-        before, after: named SymPy expressions, input and output.
-        rule: the operation, in words.
-        citation: its source.
+        before: input of the step, SymPy expressions by name.
+        after: output of the step, SymPy expressions by name.
+        rule: what the step does, in words.
+        citation: published source of the step.
         tests: tests that `check` carries out.
     """
 
@@ -107,5 +113,5 @@ class Derivation:
         return self.steps[number - 1]
 
     def check(self) -> tuple[tuple[Step, CheckOutcome], ...]:
-        """Return (step, check) for all checks of all steps."""
+        """Return (step, outcome) for every test of every step."""
         return tuple((step, check) for step in self.steps for check in step.check())

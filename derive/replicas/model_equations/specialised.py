@@ -25,8 +25,8 @@ from ...calculus.averages import (
     Jacobian,
     MatrixAverage,
     OrderParameterSymbols,
+    drop_transposes_of_symmetric_matrices,
     expand_matrix_product,
-    replace_symmetric_transposes,
     to_explicit_matrix,
 )
 from ...calculus.chain import two_entry_softmax_to_sigmoid
@@ -36,7 +36,7 @@ from ...calculus.piecewise import drop_delta_functions
 from ...calculus.subexpressions import extract_maximal_subexpressions
 from ...theory.free_entropy import FreeEntropy, free_entropy, split_coefficient_and_average
 from ...theory.saddle_point import SaddlePoint, saddle_point, write_V_hat_with_theta_hat
-from ...theory.stability import prior_response
+from ...theory.stability import response_of_weights_to_field
 from .writing import (
     replace_averages,
     scalar_form,
@@ -52,12 +52,14 @@ MOST = {"contexts": 8, "atoms": 4, "combinations": 16}
 
 @dataclass(frozen=True)
 class TokenClusterPair:
-    """A token l with label k: its place in the law's arrays, and the indices it is printed with.
+    """A token l with label k: its index in the law's arrays, and the indices its symbols are printed with.
 
     Attributes:
-        position: its place in the law's arrays; token, cluster: l and k, counted from 0.
-        own: index of its conjugates and of its m.
-        shared: index of q, V and theta, the same for contexts of one covariance, whose overlaps coincide.
+        position: index of the pair in the arrays of the law.
+        token: number l of the token, from 0.
+        cluster: label k, from 0.
+        own: printed index of the conjugates and of m.
+        shared: printed index of q, V and theta, which pairs of the same covariance share.
     """
 
     position: int
@@ -69,7 +71,7 @@ class TokenClusterPair:
 
 @dataclass(frozen=True)
 class FieldEquations:
-    """The field -grad loss in X for one choice of labels.
+    """The components of the field g = -grad loss for one assignment of labels to the tokens.
 
     Attributes:
         features: functions of the fields and the noise that have a name, by their symbols.
@@ -84,12 +86,13 @@ class FieldEquations:
 
 @dataclass(frozen=True, eq=False)
 class SpectralAtom:
-    """One atom of the law of a coordinate, with the second moments of (tau, pi) and of the field b of a row in it.
+    """One atom of the law of a coordinate, with the second moments of (tau, pi) and of a row's field b.
 
     Attributes:
         system: equations of the model.
-        position, weight: its place in the law's arrays, and its probability.
-        index: index of its symbols; empty if it is the only atom.
+        position: index of the atom in the arrays of the law.
+        index: printed index of the atom's symbols; empty if it is the only atom.
+        weight: probability of the atom.
     """
 
     system: ModelEquations
@@ -99,46 +102,48 @@ class SpectralAtom:
 
     @property
     def spectrum_index(self) -> str:
-        """Return the index of G and R, which atoms of one spectrum share."""
+        """Return the index of the symbols G and R, which atoms of one spectrum share."""
         rows = self.system.at.law["covariance"]
         return "" if all(row == rows[0] for row in rows) else self.index
 
     @cached_property
-    def gram(self) -> sp.Matrix:
-        """Return E[z z^T] of z = (tau, pi), made symmetric from its upper half."""
+    def gram_matrix(self) -> sp.Matrix:
+        """Return the Gram matrix E[z z^T] of z = (tau, pi), made symmetric from its upper half."""
         given = self.system.at.law["gram"][self.position]
         return sp.Matrix(len(given), len(given), lambda a, b: given[min(a, b)][max(a, b)])
 
     @cached_property
-    def moment_symbols(self) -> dict[tuple[int, int], sp.Symbol]:
-        """Return (a, b) -> name of E[z_a z_b] for moments of a mean coordinate; empty if all of them are short."""
-        count = len(self.system.contexts)
+    def symbols_of_gram_entries(self) -> dict[tuple[int, int], sp.Symbol]:
+        """Return symbols of the Gram matrix's entries by (row, column); empty if all entries are short."""
+        count = len(self.system.token_cluster_pairs)
         found = {}
         for a in range(count):
-            for b in range(a, self.gram.rows):
-                if self.gram[a, b] != 0:
+            for b in range(a, self.gram_matrix.rows):
+                if self.gram_matrix[a, b] != 0:
                     parts = [str(a + 1), str(b + 1) if b < count else "0" * (b - count + 1)]
                     place = ("," if a > 8 or count > 9 else "").join(parts)
                     name = f"moment@{place}{';' if self.index else ''}{self.index}"
                     found[a, b] = sp.Symbol(name, real=True)
-        return found if any(sp.count_ops(self.gram[place]) > 2 for place in found) else {}
+        return found if any(sp.count_ops(self.gram_matrix[place]) > 2 for place in found) else {}
 
     @cached_property
     def gram_matrix_with_named_entries(self) -> sp.Matrix:
-        """Return E[z z^T] with names for its long entries."""
-        names = self.moment_symbols
-        return sp.Matrix(*self.gram.shape, lambda a, b: names.get((min(a, b), max(a, b)), self.gram[a, b]))
+        """Return the Gram matrix of (tau, pi), with symbols in place of its long entries."""
+        names = self.symbols_of_gram_entries
+        return sp.Matrix(
+            *self.gram_matrix.shape, lambda a, b: names.get((min(a, b), max(a, b)), self.gram_matrix[a, b])
+        )
 
     @cached_property
-    def mean_field_coefficients(self) -> tuple[list[MatrixExpr], MatrixExpr]:
-        """Return (M_c) and T of B = sum_c M_c tau_c + T pi."""
-        system, p = self.system, self.system.generic_symbols
+    def coefficients_of_field_mean(self) -> tuple[list[MatrixExpr], MatrixExpr]:
+        """Return the coefficients M_c and T of the mean B = sum_c M_c tau_c + T pi of a row's field."""
+        system, p = self.system, self.system.matrix_form_symbols
         means, teacher = [], []
         pi = sp.MatrixSymbol("pi", *system.matrix_shape("pi"))
-        for context in system.contexts:
+        for context in system.token_cluster_pairs:
             gamma = system.at.law["covariance"][self.position][context.position]
-            names = {**system.context_symbols(context), p.gamma: gamma, p.pi: pi}
-            terms = sp.MatAdd.make_args(p.composites[p.B].xreplace(names).doit().expand())
+            names = {**system.cluster_matrices(context), p.gamma: gamma, p.pi: pi}
+            terms = sp.MatAdd.make_args(p.effective_prior_parameters[p.B].xreplace(names).doit().expand())
             means.append(
                 sum_matrices(
                     [t.xreplace({p.tau: sp.Integer(1)}) for t in terms if t.has(p.tau)], system.matrix_shape("m")
@@ -151,19 +156,19 @@ class SpectralAtom:
 
     @cached_property
     def cross_moment_with_teacher(self) -> MatrixExpr:
-        """Return E[B pi^T], s x t."""
-        return self._cross_moment(slice(len(self.system.contexts), None), "theta")
+        """Return the cross moment E[B pi^T] of a row's mean field and the teacher's row (s x t)."""
+        return self._cross_moment(slice(len(self.system.token_cluster_pairs), None), "theta")
 
     @cached_property
-    def cross_moments_with_means(self) -> list[MatrixExpr]:
-        """Return E[B tau_c] for every context, s x 1."""
-        return [self._cross_moment(slice(n, n + 1), "m") for n in range(len(self.system.contexts))]
+    def cross_moments_with_tau(self) -> list[MatrixExpr]:
+        """Return the cross moments E[B tau_c] of a row's mean field and the mean coordinates (s x 1)."""
+        return [self._cross_moment(slice(n, n + 1), "m") for n in range(len(self.system.token_cluster_pairs))]
 
     def _cross_moment(self, columns: slice, like: str) -> MatrixExpr:
-        """Return E[B z^T] for some components of z, in the shape of a named matrix."""
+        """Return E[B z^T] for some components of z = (tau, pi), in the shape of a named matrix."""
         (means, teacher), first, gram = (
-            self.mean_field_coefficients,
-            len(self.system.contexts),
+            self.coefficients_of_field_mean,
+            len(self.system.token_cluster_pairs),
             self.gram_matrix_with_named_entries,
         )
         terms = [
@@ -173,14 +178,14 @@ class SpectralAtom:
         return sum_matrices(terms, self.system.matrix_shape(like))
 
     @cached_property
-    def second_moment(self) -> MatrixExpr:
-        """Return Omega = E[b b^T] = E[B B^T] + Q, s x s."""
+    def second_moment_of_field(self) -> MatrixExpr:
+        """Return the second moment Omega = E[b b^T] = E[B B^T] + Q of a row's field (s x s)."""
         (means, teacher), first, gram = (
-            self.mean_field_coefficients,
-            len(self.system.contexts),
+            self.coefficients_of_field_mean,
+            len(self.system.token_cluster_pairs),
             self.gram_matrix_with_named_entries,
         )
-        terms = [self.system.composite(self.system.generic_symbols.Q, self.position)]
+        terms = [self.system.prior_parameter_in_atom(self.system.matrix_form_symbols.Q, self.position)]
         terms.append(teacher * simplify_matrix(gram[first:, first:]) * teacher.T)
         for n, mean in enumerate(means):
             cross = mean * simplify_matrix(gram[n, first:]) * teacher.T
@@ -190,7 +195,7 @@ class SpectralAtom:
 
 @dataclass(frozen=True, eq=False)
 class ModelEquations:
-    """The equations of a model at its structure, written out in its own symbols.
+    """The saddle-point equations of one model at fixed sizes, written out in its own symbols.
 
     `equations` maps the name of a left side to its expression, in the order of reading.
     """
@@ -198,24 +203,24 @@ class ModelEquations:
     at: FixedSizeModel
 
     @cached_property
-    def phi(self) -> FreeEntropy:
-        """Return Phi in matrix form, of the kind of the model."""
+    def free_entropy(self) -> FreeEntropy:
+        """Return the free entropy Phi in matrix form, for the model's kind of regulariser."""
         at = self.at
         return free_entropy(
             regulariser=at.regulariser.row_regulariser, trained=len(at.trained), loss_depends_on_q=at.loss_depends_on_q
         )
 
     @cached_property
-    def saddle(self) -> SaddlePoint:
-        """Return the saddle point in matrix form."""
-        return saddle_point(self.phi)
+    def saddle_point(self) -> SaddlePoint:
+        """Return the saddle-point equations in matrix form."""
+        return saddle_point(self.free_entropy)
 
     @property
     def is_too_large_to_write_out(self) -> bool:
-        """Return whether the equations are too many to be written out (more than `MOST`)."""
+        """Return whether pairs, atoms or labels are too many for the equations to be written out (`MOST`)."""
         sizes, law = self.at.structure, self.at.law
         counts = {"contexts": sizes.tokens * sizes.clusters, "atoms": len(law["weights"])}
-        return any(n > MOST[name] for name, n in {**counts, "combinations": len(self.combinations)}.items())
+        return any(n > MOST[name] for name, n in {**counts, "combinations": len(self.label_probabilities)}.items())
 
     @property
     def has_scalar_equations(self) -> bool:
@@ -223,80 +228,82 @@ class ModelEquations:
         return self.at.structure.student_rank == self.at.structure.teacher_rank == 1
 
     @property
-    def generic_symbols(self) -> OrderParameterSymbols:
-        """Return the symbols of the matrix form, of one context at any s and t, which the names here replace."""
-        return self.phi.symbols
+    def matrix_form_symbols(self) -> OrderParameterSymbols:
+        """Return the symbols of the equations in matrix form, which the symbols of this model replace."""
+        return self.free_entropy.symbols
 
     # --- names -------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def contexts(self) -> tuple[TokenClusterPair, ...]:
-        """Return the contexts in the law's order, cluster fastest."""
+    def token_cluster_pairs(self) -> tuple[TokenClusterPair, ...]:
+        """Return all pairs of token and cluster, in the order of the law's arrays (cluster fastest)."""
         sizes, law = self.at.structure, self.at.law
         both = list(product(range(sizes.tokens), range(sizes.clusters)))
         spectra = [tuple(row[n] for row in law["covariance"]) for n in range(len(both))]
 
-        def written_index(*place: int) -> str:
+        def printed_index(*place: int) -> str:
             counts = zip(place, (sizes.tokens, sizes.clusters), strict=True)
             return ",".join(str(n + 1) for n, count in counts if count > 1)
 
         def _shared_spectrum_index(n: int) -> str:
-            return "" if len(set(spectra)) == 1 else written_index(*both[spectra.index(spectra[n])])
+            return "" if len(set(spectra)) == 1 else printed_index(*both[spectra.index(spectra[n])])
 
         return tuple(
-            TokenClusterPair(n, l, k, written_index(l, k), _shared_spectrum_index(n)) for n, (l, k) in enumerate(both)
+            TokenClusterPair(n, l, k, printed_index(l, k), _shared_spectrum_index(n)) for n, (l, k) in enumerate(both)
         )
 
     @cached_property
-    def combinations(self) -> dict[tuple[int, ...], sp.Expr]:
-        """Return labels of a sample, counted from 0 -> their probability, without those that never occur."""
+    def label_probabilities(self) -> dict[tuple[int, ...], sp.Expr]:
+        """Return a map from labels of a sample to their probability, without those that never occur."""
         sizes = self.at.structure
         every = product(range(sizes.clusters), repeat=sizes.tokens)
         return {k: probability for k, probability in zip(every, self.at.law["labels"], strict=True) if probability != 0}
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """Return (rows, columns) of a matrix by its name, without hat and index; (s, s) if the name is not known."""
+        """Return the shape of a matrix by its name, without hat and index; (s, s) for unknown names."""
         s, t = self.at.structure.student_rank, self.at.structure.teacher_rank
         stem = name.partition("@")[0].removesuffix("_hat")
         return {"m": (s, 1), "theta": (s, t), "Y": (t, 1), "g": (s, 1), "omega": (s, 1), "pi": (t, 1)}.get(stem, (s, s))
 
     def matrix_symbol(self, name: str) -> MatrixExpr:
-        """Return the matrix symbol of this name, of the shape that `matrix_shape` returns."""
+        """Return the matrix symbol with a given name, of the shape that `matrix_shape` returns."""
         return sp.MatrixSymbol(name, *self.matrix_shape(name))
 
     def overlap(self, name: str, context: TokenClusterPair) -> MatrixExpr:
-        """Return an overlap or conjugate of a context; m and m_hat are zero where its mean coordinate is.
+        """Return the symbol of an overlap or conjugate of one (token, cluster) pair.
+
+        m and m_hat are zero where the mean of the pair's token is zero.
 
         Args:
-            name: generic name, "q" or "m_hat" for example.
-            context: token and cluster.
+            name: name in the matrix form, "q" or "m_hat" for example.
+            context: pair of token and cluster.
         """
         if name in ("m", "m_hat") and not self.has_nonzero_mean(context):
             return sp.ZeroMatrix(*self.matrix_shape("m"))
         return self.matrix_symbol(f"{name}@{context.shared if name in ('q', 'V', 'theta') else context.own}")
 
     def has_nonzero_mean(self, context: TokenClusterPair) -> bool:
-        """Return whether tau of the context differs from zero in some atom."""
+        """Return whether the mean coordinate tau of a (token, cluster) pair is not zero in some atom."""
         return any(entry != 0 for gram in self.at.law["gram"] for entry in gram[context.position])
 
-    def written(self, expression: Any) -> Any:
-        """Return an expression in the form in which it is written out: a scalar at s = t = 1."""
+    def to_written_form(self, expression: Any) -> Any:
+        """Return an expression in the form in which it is written out: as a scalar if s = t = 1."""
         expression = expression.doit() if expression.has(MatrixExpr) else expression
         return sp.factor_terms(scalar_form(expression, self.at)) if self.has_scalar_equations else expression
 
     # --- samples -----------------------------------------------------------------------------------------------------
 
-    def average_kind(self, labels: tuple[int, ...]) -> str:
-        """Return the kind of the average given these labels."""
+    def kind_of_average(self, labels: tuple[int, ...]) -> str:
+        """Return the name of the average over samples with given labels."""
         index = ",".join(str(k + 1) for k in labels) if self.at.structure.clusters > 1 else ""
         return f"given@{index}"
 
-    def _written_summand(self, summand: Any, context: TokenClusterPair | None) -> Any:
-        """Return the summand of E_c[.], or of E[.] without a context, in the model's symbols."""
-        p, at = self.generic_symbols, self.at
+    def _summand_in_model_symbols(self, summand: Any, context: TokenClusterPair | None) -> Any:
+        """Return the summand of an average over samples, in the symbols of this model."""
+        p, at = self.matrix_form_symbols, self.at
         names: dict[Any, Any] = {}
         if context is not None:
-            index = self.written_indices((context.token,))
+            index = self.printed_indices((context.token,))
             g, omega, teacher, loss_q = (self.matrix_symbol(f"{z}@{index}") for z in ("g", "omega", "Y", "loss_q"))
             means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
             names = {
@@ -311,12 +318,15 @@ class ModelEquations:
         return summand.xreplace(names).doit()
 
     def _loss_at_labels(self, labels: tuple[int, ...]) -> sp.Expr:
-        """Return the loss at given labels."""
+        """Return the loss for given labels of the tokens."""
         chosen = {symbol: sp.Integer(k) for symbol, k in zip(self.at.labels, labels, strict=True)}
-        return sp.sympify(self.at.loss.xreplace(chosen).doit().xreplace(self.token_weights(labels)))
+        return sp.sympify(self.at.loss.xreplace(chosen).doit().xreplace(self.token_variances(labels)))
 
-    def token_weights(self, labels: tuple[int, ...] | None) -> dict[sp.Symbol, sp.Expr]:
-        """Return rho of the tokens at given labels; for all labels (None) only where it does not depend on them."""
+    def token_variances(self, labels: tuple[int, ...] | None) -> dict[sp.Symbol, sp.Expr]:
+        """Return the variances rho of the tokens by symbol, at given labels.
+
+        Without labels (None) only those that do not depend on them.
+        """
         law, clusters = self.at.law, self.at.structure.clusters
         found = {}
         for l in range(self.at.structure.tokens):
@@ -329,89 +339,96 @@ class ModelEquations:
         return found
 
     def channel_average(self, average: MatrixAverage | Average, context: TokenClusterPair | None) -> Any:
-        """Return E_c[.] as a sum over the labels of the sample, with their probabilities.
+        """Return an average over samples as a sum over their labels, with their probabilities.
 
         Args:
             average: channel average of the matrix form.
-            context: token and cluster of E_c; None for an average over all samples.
+            context: token and cluster that the samples contain; None for an average over all samples.
         """
-        p, sizes = self.generic_symbols, self.at.structure
+        p, sizes = self.matrix_form_symbols, self.at.structure
         here = None if average.summand in (p.moreau, p.loss_phi) else context  # of a whole sample
         make = type(average)
         total = sp.Integer(0)
         if make is MatrixAverage:
             shape = {p.s: sizes.student_rank, p.t: sizes.teacher_rank}
             total = sp.ZeroMatrix(*[sp.sympify(n).xreplace(shape) for n in average.shape])
-        inside = self._written_summand(average.summand, here)
-        for labels, probability in self.combinations.items():
+        inside = self._summand_in_model_symbols(average.summand, here)
+        for labels, probability in self.label_probabilities.items():
             if here is None or labels[here.token] == here.cluster:
-                total = total + probability * make(self.average_kind(labels), inside)
+                total = total + probability * make(self.kind_of_average(labels), inside)
         return total
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def row_response(self) -> tuple[MatrixExpr, MatrixExpr]:
-        """Return dw/db as the equations write it, and its short name."""
-        return replace_symmetric_transposes(prior_response(self.phi), self.generic_symbols), self.generic_symbols.R
+        """Return the response dw/db of a row to its field as the equations write it, and its short name."""
+        return drop_transposes_of_symmetric_matrices(
+            response_of_weights_to_field(self.free_entropy), self.matrix_form_symbols
+        ), self.matrix_form_symbols.R
 
-    def composite(self, composite: sp.MatrixSymbol, j: int) -> MatrixExpr:
-        """Return G or Q in an atom.
+    def prior_parameter_in_atom(self, composite: sp.MatrixSymbol, j: int) -> MatrixExpr:
+        """Return the row's precision G or its field's covariance Q in one spectral atom.
 
         Args:
-            composite: symbol of G or Q.
+            composite: symbol G or Q of the matrix form.
             j: index of the atom, from 0.
         """
-        p, terms = self.generic_symbols, []
-        for context in self.contexts:
+        p, terms = self.matrix_form_symbols, []
+        for context in self.token_cluster_pairs:
             gamma = self.at.law["covariance"][j][context.position]
-            terms.append(p.composites[composite].xreplace({**self.context_symbols(context), p.gamma: gamma}))
+            terms.append(
+                p.effective_prior_parameters[composite].xreplace({**self.cluster_matrices(context), p.gamma: gamma})
+            )
         return sum_matrices(terms, self.matrix_shape("q"))
 
     @cached_property
-    def atoms(self) -> tuple[SpectralAtom, ...]:
-        """Return the spectral atoms in the law's order."""
+    def spectral_atoms(self) -> tuple[SpectralAtom, ...]:
+        """Return the atoms of the law of a coordinate, in the order of the law's arrays."""
         weights = self.at.law["weights"]
         several = len(weights) > 1
         return tuple(SpectralAtom(self, j, str(j + 1) if several else "", weight) for j, weight in enumerate(weights))
 
-    def coordinate_average(self, summand: Any, context: TokenClusterPair | None) -> Any:
-        """Return an average over a coordinate as a sum over spectral atoms, with second moments of tau and pi.
+    def average_over_atoms(self, summand: Any, context: TokenClusterPair | None) -> Any:
+        """Return an average over a coordinate as a sum over spectral atoms.
+
+        It contains the second moments of tau and pi.
 
         Args:
             summand: matrix or scalar of the matrix form.
-            context: token and cluster whose tau and gamma the summand contains; None if it contains neither.
+            context: pair of token and cluster whose tau and gamma the summand contains; None if it has neither.
         """
         if isinstance(summand, MatrixExpr):
             terms = sp.MatAdd.make_args(summand.xreplace(dict([self.row_response])).expand().doit())
-            parts = [atom.weight * self._average_product(term, atom, context) for atom in self.atoms for term in terms]
+            both = product(self.spectral_atoms, terms)
+            parts = [atom.weight * self._average_in_atom(term, atom, context) for atom, term in both]
             return sum(parts[1:], parts[0]).doit()
         total = sp.Integer(0)
-        for atom in self.atoms:
-            if summand == self.generic_symbols.envelope:
+        for atom in self.spectral_atoms:
+            if summand == self.matrix_form_symbols.envelope:
                 total += atom.weight * Average(f"row@{atom.index}", summand)
                 continue
             for term in sp.Add.make_args(summand.xreplace(dict([self.row_response]))):
                 number, trace = term.as_coeff_Mul()
                 inside = sp.MatAdd.make_args(trace.arg.expand().doit())
-                matrix = sp.MatAdd(*[self._average_product(part, atom, context) for part in inside]).expand().doit()
+                matrix = sp.MatAdd(*[self._average_in_atom(part, atom, context) for part in inside]).expand().doit()
                 total += atom.weight * number * sp.Trace(matrix)
         return total
 
-    def _average_product(self, term: MatrixExpr, atom: SpectralAtom, context: TokenClusterPair | None) -> MatrixExpr:
-        """Return the average of one product over tau and pi, or over the field b, in an atom.
+    def _average_in_atom(self, term: MatrixExpr, atom: SpectralAtom, context: TokenClusterPair | None) -> MatrixExpr:
+        """Return the average of one matrix product over tau and pi, or over the field b, in one spectral atom.
 
         Raises:
-            TypeError: no rule applies to a factor.
+            TypeError: the average of the product is not known.
         """
-        p = self.generic_symbols
+        p = self.matrix_form_symbols
         scalar, factors = term.as_coeff_matrices() if isinstance(term, sp.MatMul) else (sp.Integer(1), [term])
         if context is not None:
             scalar = scalar.xreplace({p.gamma: self.at.law["covariance"][atom.position][context.position]})
         R, G = (self.matrix_symbol(f"{stem}@{atom.spectrum_index}") for stem in ("R", "G"))
         Q, Omega = (self.matrix_symbol(f"{stem}@{atom.index}") for stem in ("Q", "Omega"))
         w, b, pi = (sp.MatrixSymbol(z.name, *self.matrix_shape(z.name if z == p.pi else "m")) for z in (p.w, p.b, p.pi))
-        knows, kind = self.at.averages_over_teacher, f"row@{atom.index}"
+        knows, kind = self.at.has_average_over_teacher, f"row@{atom.index}"
         slope = MatrixAverage(kind, Jacobian(w, b))
         rules: dict[tuple[Any, ...], MatrixExpr] = {
             (p.B, p.B.T): Omega - Q,
@@ -425,7 +442,7 @@ class ModelEquations:
             (p.Q,): Q,
         }
         if scalar.has(p.tau) and context is not None:
-            mean = atom.cross_moments_with_means[context.position]
+            mean = atom.cross_moments_with_tau[context.position]
             tau = sp.Symbol(f"tau@{context.own}", real=True)
             averaged = MatrixAverage(kind, tau * w) if knows and self.has_nonzero_mean(context) else slope * mean
             rules |= {(p.B,): mean, (p.w,): averaged}
@@ -434,7 +451,7 @@ class ModelEquations:
         while rest:
             first = rest[:2] if rest[:2] in rules else rest[:1]
             if first not in rules:
-                raise TypeError(f"no rule for {first[0]} in {term}")
+                raise TypeError(f"the average of {term} is not known: its factor {first[0]} has no average")
             made.append(rules[first])
             rest = rest[len(first) :]
         return expand_matrix_product(scalar.xreplace({p.tau: sp.Integer(1)}).expand() * sp.MatMul(*made))
@@ -443,80 +460,86 @@ class ModelEquations:
 
     @cached_property
     def equations(self) -> dict[str, Any]:
-        """Return all equations by name: conjugates, rows, overlaps, trained numbers, free entropy."""
+        """Return all equations by name: conjugates, rows, overlaps, trained numbers and free entropy."""
         found: dict[str, Any] = {}
-        for context in self.contexts:
+        for context in self.token_cluster_pairs:
             for stem in ("q", "V", "m", "theta"):
                 name = f"{stem}_hat@{context.own}"
                 if stem != "m" or self.has_nonzero_mean(context):
-                    found[name] = self.written(self._conjugate_equation(f"{stem}_hat", context))
-        for atom in self.atoms:
-            found |= {symbol.name: atom.gram[place] for place, symbol in atom.moment_symbols.items()}
-        for atom in self.atoms:
-            found |= {name: self.written(value) for name, value in self._row_equations(atom).items()}
+                    found[name] = self.to_written_form(self._conjugate_equation(f"{stem}_hat", context))
+        for atom in self.spectral_atoms:
+            found |= {symbol.name: atom.gram_matrix[place] for place, symbol in atom.symbols_of_gram_entries.items()}
+        for atom in self.spectral_atoms:
+            found |= {name: self.to_written_form(value) for name, value in self._row_equations(atom).items()}
         if (minimiser := self.row_minimiser()) is not None:
             found["w@"] = minimiser
-        for context in self.contexts:
+        for context in self.token_cluster_pairs:
             for stem in ("q", "V", "theta", "m"):
                 name = f"{stem}@{context.own if stem == 'm' else context.shared}"
                 if name not in found and (stem != "m" or self.has_nonzero_mean(context)):
-                    found[name] = self.written(self._overlap_equation(stem, context))
-        if self.saddle.trained is not None:
+                    found[name] = self.to_written_form(self._overlap_equation(stem, context))
+        if self.saddle_point.trained is not None:
             found |= self._trained_parameter_equations()
-        found["Phi"] = self.written(self._free_entropy_equation())
+        found["Phi"] = self.to_written_form(self._free_entropy_equation())
         return found
 
     def _conjugate_equation(self, target: str, context: TokenClusterPair) -> MatrixExpr:
-        value = write_V_hat_with_theta_hat(self.saddle) if target == "V_hat" else self.saddle[target].value
+        value = write_V_hat_with_theta_hat(self.saddle_point) if target == "V_hat" else self.saddle_point[target].value
         value = replace_averages(
-            value, lambda a: self.channel_average(a, context), CHANNEL, self.context_symbols(context)
+            value, lambda a: self.channel_average(a, context), CHANNEL, self.cluster_matrices(context)
         )
         return value.doit()
 
     def _overlap_equation(self, target: str, context: TokenClusterPair) -> MatrixExpr:
         return replace_averages(
-            self.saddle[target].value, lambda a: self.coordinate_average(a.summand, context), COORDINATE
+            self.saddle_point[target].value, lambda a: self.average_over_atoms(a.summand, context), COORDINATE
         )
 
-    def context_symbols(self, context: TokenClusterPair) -> dict[Any, Any]:
-        """Return generic symbol -> matrix of a context, for overlaps, conjugates and rho*."""
-        p = self.generic_symbols
-        names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugates)}
-        return {**names, p.rho_star: self.plain_teacher_covariance(context)}
+    def cluster_matrices(self, context: TokenClusterPair) -> dict[Any, Any]:
+        """Return a map from symbols of the matrix form to the matrices of one (token, cluster) pair.
+
+        These are overlaps, conjugates and rho*.
+        """
+        p = self.matrix_form_symbols
+        names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugate_order_parameters)}
+        return {**names, p.rho_star: self.simplified_teacher_covariance(context)}
 
     def teacher_covariance(self, context: TokenClusterPair) -> sp.Matrix:
-        """Return rho*_c, t x t."""
-        law, first, t = self.at.law, len(self.contexts), self.at.structure.teacher_rank
+        """Return the covariance rho* (t x t) of the teacher's fields for one (token, cluster) pair."""
+        law, first, t = self.at.law, len(self.token_cluster_pairs), self.at.structure.teacher_rank
         total = sp.zeros(t, t)
-        for atom in self.atoms:
-            total += atom.weight * law["covariance"][atom.position][context.position] * atom.gram[first:, first:]
+        for atom in self.spectral_atoms:
+            total += atom.weight * law["covariance"][atom.position][context.position] * atom.gram_matrix[first:, first:]
         return total
 
-    def plain_teacher_covariance(self, context: TokenClusterPair) -> MatrixExpr:
-        """Return rho*_c (docs/theory.md (1.9)), zero or a multiple of the identity written as such."""
+    def simplified_teacher_covariance(self, context: TokenClusterPair) -> MatrixExpr:
+        """Return the teacher's covariance rho*, as zero or a multiple of the identity where it is.
+
+        See docs/theory.md (1.9).
+        """
         return simplify_matrix(self.teacher_covariance(context))
 
     def ridge_strengths(self) -> MatrixExpr:
-        """Return Lambda of a ridge with given strengths or multipliers, s x s."""
+        """Return the diagonal matrix Lambda (s x s) of ridge strengths, or of multipliers of fixed norms."""
         rows = self.at.regulariser.row_regulariser
         assert isinstance(rows, Ridge)
-        return sp.ImmutableDenseMatrix(sp.diag(*rows.strength_symbols(self.at.structure)))
+        return sp.ImmutableDenseMatrix(sp.diag(*rows.ridge_strength_symbols(self.at.structure)))
 
     def _row_equations(self, atom: SpectralAtom) -> dict[str, Any]:
-        """Return the equations of the field of a row and of its response in an atom."""
-        p, index, shared = self.generic_symbols, atom.index, atom.spectrum_index
-        G, found = self.composite(p.G, atom.position), {f"Omega@{index}": atom.second_moment}
+        """Return by name the equations of a row's field and of its response in one spectral atom."""
+        p, index, shared = self.matrix_form_symbols, atom.index, atom.spectrum_index
+        G, found = self.prior_parameter_in_atom(p.G, atom.position), {f"Omega@{index}": atom.second_moment_of_field}
         if self.at.penalty is None:
             return {f"R@{shared}": self.row_response[0].xreplace({p.Lambda: self.ridge_strengths(), p.G: G}), **found}
-        if self.at.averages_over_teacher:
+        if self.at.has_average_over_teacher:
             found[f"b_pi@{index}"] = atom.cross_moment_with_teacher
-            for c in self.contexts:
+            for c in self.token_cluster_pairs:
                 if self.has_nonzero_mean(c):
-                    found[f"b_tau@{c.own}{';' if index else ''}{index}"] = atom.cross_moments_with_means[c.position]
+                    found[f"b_tau@{c.own}{';' if index else ''}{index}"] = atom.cross_moments_with_tau[c.position]
         return {f"G@{shared}": G, **found}
 
     def row_minimiser(self) -> sp.Expr | None:
-        """Return w(b) if the penalty is quadratic apart from at most one corner; None otherwise."""
+        """Return the minimiser w(b) if the penalty is quadratic apart from at most one corner; None otherwise."""
         penalty = self.at.penalty
         if penalty is None or len(penalty.w) > 1 or len(penalty.kinks) > 1:
             return None
@@ -525,7 +548,7 @@ class ModelEquations:
         (corner,) = penalty.kinks or (sp.Integer(0),)
 
         def _minimise_on_side_of_corner(sign: int) -> tuple[sp.Expr, sp.Expr] | None:
-            """Return (minimiser, field at which it leaves the corner) if the objective is quadratic on this side."""
+            """Return the minimiser on one side of the corner, and the field at which it leaves the corner."""
             value = sp.expand(penalty.expression.xreplace({w: corner + sign * distance}))
             slope = sp.diff(value, distance)
             if value.has(w, *_CORNERS) or sp.diff(slope, distance, 1).has(distance) or slope.has(sp.Piecewise):
@@ -544,13 +567,13 @@ class ModelEquations:
         return sp.Piecewise((above, b > upper), (below, b < lower), (corner, True))
 
     def _trained_parameter_equations(self) -> dict[str, Any]:
-        """Return dPhi/dphi of each trained number, which vanishes at the saddle point."""
-        p, trained = self.generic_symbols, self.at.trained.values()
+        """Return by name the derivatives of Phi in the trained numbers, which vanish at the saddle point."""
+        p, trained = self.matrix_form_symbols, self.at.trained.values()
         held = {
             p.phi: sp.ImmutableDenseMatrix([symbol for symbol, _ in trained]),
             p.Kappa: sp.ImmutableDenseMatrix(sp.diag(*[value.ridge for _, value in trained])),
         }
-        value = replace_averages(self.saddle.trained, lambda a: self.channel_average(a, None), CHANNEL)
+        value = replace_averages(self.saddle_point.trained, lambda a: self.channel_average(a, None), CHANNEL)
         entries = to_explicit_matrix(value.xreplace(held).doit())
         return {
             f"trained@{symbol.name}": sp.factor_terms(entry)
@@ -558,18 +581,18 @@ class ModelEquations:
         }
 
     def _free_entropy_equation(self) -> sp.Expr:
-        p, total = self.generic_symbols, sp.Integer(0)
-        for term in sp.Add.make_args(self.phi.expression):
+        p, total = self.matrix_form_symbols, sp.Integer(0)
+        for term in sp.Add.make_args(self.free_entropy.expression):
             if not term.has(Average):
                 total -= sp.Add(*[trained.ridge * symbol**2 for symbol, trained in self.at.trained.values()]) / 2
                 continue
             number, average = split_coefficient_and_average(term)
             if average.kind == CONTEXTS:
                 total += number * sp.Add(
-                    *[average.summand.xreplace(self.context_symbols(c)).doit() for c in self.contexts]
+                    *[average.summand.xreplace(self.cluster_matrices(c)).doit() for c in self.token_cluster_pairs]
                 )
             elif average.kind == COORDINATE:
-                total += number * self.coordinate_average(average.summand, None)
+                total += number * self.average_over_atoms(average.summand, None)
             else:
                 total += number * self.channel_average(average, None)
         assert not total.has(p.G)
@@ -578,14 +601,17 @@ class ModelEquations:
     # --- the field ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def fields(self) -> tuple[FieldEquations, ...]:
-        """Return g of every token: once, or for every choice of labels if the loss depends on them."""
+    def field_equations(self) -> tuple[FieldEquations, ...]:
+        """Return the components of the field g of all tokens, for every assignment of labels.
+
+        There is only one entry if the loss does not depend on the labels.
+        """
         at = self.at
         if not at.loss.has(*at.labels):
-            return (self._differentiate_loss(at.loss.xreplace(self.token_weights(None)), None),)
+            return (self._differentiate_loss(at.loss.xreplace(self.token_variances(None)), None),)
         found: list[FieldEquations] = []
         named: dict[sp.Symbol, sp.Expr] = {}
-        for labels in self.combinations:
+        for labels in self.label_probabilities:
             found.append(self._differentiate_loss(self._loss_at_labels(labels), labels, named))
             named |= found[-1].features
         return tuple(found)
@@ -599,12 +625,12 @@ class ModelEquations:
 
         Args:
             loss: loss at these labels.
-            labels: labels of the tokens; None if the loss does not depend on them.
-            named: features of other labels.
+            labels: labels of the tokens; None for a loss without labels.
+            named: features that already have a symbol, from other labels.
         """
         at, named = self.at, named or {}
         first, first_star = (sum(z.name.startswith(stem) for z in named) for stem in ("psi_", "psistar_"))
-        variables = [*at.X, *[symbol for symbol in at.solution_symbols if loss.has(symbol)]]
+        variables = [*at.X, *[symbol for symbol in at.symbols_of_order_parameters if loss.has(symbol)]]
         loss = two_entry_softmax_to_sigmoid(loss)
         outer = _outermost_functions(loss, set(variables))
         letters = {atom: sp.Dummy(f"a{n}", real=True) for n, atom in enumerate(outer)}
@@ -612,7 +638,7 @@ class ModelEquations:
         slopes = [drop_delta_functions(sp.diff(value, letter)) for letter in letters.values()]
         direct = [drop_delta_functions(sp.diff(value, z)) for z in variables]
         teacher = {*at.Y, *[symbol for symbol, _ in at.noise.values()]}
-        others = {*variables, *at.solution_symbols, *letters.values()}
+        others = {*variables, *at.symbols_of_order_parameters, *letters.values()}
         ways = []
         for given in (slopes, [sp.expand(e) for e in slopes]):
             ways.append(
@@ -648,20 +674,20 @@ class ModelEquations:
         slopes_of = {z: e.xreplace(known) for z, e in zip(variables, gradient, strict=True)}
         components = {}
         for l, a in product(*map(range, at.X.shape)):
-            components[f"g@{self.written_indices((l, a))}"] = shorten_expression(-slopes_of[at.X[l, a]])
+            components[f"g@{self.printed_indices((l, a))}"] = shorten_expression(-slopes_of[at.X[l, a]])
         for l, q in enumerate(at.Q):
             for a, b in product(range(q.rows), range(q.rows)):
                 if a <= b and q[a, b] in slopes_of:  # off the diagonal one symbol is two entries
                     share = 1 if a == b else sp.Rational(1, 2)
-                    components[f"loss_q@{self.written_indices((l, a, b))}"] = shorten_expression(
+                    components[f"loss_q@{self.printed_indices((l, a, b))}"] = shorten_expression(
                         share * slopes_of[q[a, b]]
                     )
         for symbol, _ in at.trained.values():
             components[f"slope@{symbol.name}"] = shorten_expression(slopes_of.get(symbol, sp.Integer(0)))
         return FieldEquations(features, components, labels)
 
-    def written_indices(self, indices: tuple[int, ...]) -> str:
-        """Return indices (token, columns), counted from 0, as they are printed: axes of length 1 are left out."""
+    def printed_indices(self, indices: tuple[int, ...]) -> str:
+        """Return (token, column) indices, counted from 0, as they are printed: without axes of length 1."""
         sizes = (self.at.structure.tokens, *[self.at.structure.student_rank] * (len(indices) - 1))
         return "".join(str(n + 1) for n, size in zip(indices, sizes, strict=True) if size > 1)
 

@@ -15,8 +15,8 @@ from ...authoring.parameters import DiscreteNoise, flatten_entries
 from ...calculus.numeric import is_identically_zero
 
 
-def count_contexts(at: FixedSizeModel) -> int:
-    """Return the number of pairs (token, cluster)."""
+def count_token_cluster_pairs(at: FixedSizeModel) -> int:
+    """Return the number of pairs of token and cluster of a model."""
     return at.structure.tokens * at.structure.clusters
 
 
@@ -30,8 +30,8 @@ def _is_invariant_under_map(expressions: list[sp.Expr], move: Mapping[Any, Any],
     return True
 
 
-def _loss_and_probabilities(at: FixedSizeModel) -> list[sp.Expr]:
-    """Return the loss and the probabilities of discrete noise."""
+def _loss_and_noise_probabilities(at: FixedSizeModel) -> list[sp.Expr]:
+    """Return the loss of a model and the probabilities of its discrete noise, as expressions."""
     laws = [law for _, law in at.noise.values() if isinstance(law, DiscreteNoise)]
     return [at.loss, *[sp.sympify(p) for law in laws for p in law.probabilities]]
 
@@ -42,12 +42,12 @@ def is_even_in_fields(at: FixedSizeModel, students: bool) -> bool:
     For the teacher, this requires that no mean coordinate is correlated with its weights.
 
     Args:
-        at: model at its structure.
+        at: model with fixed sizes L, s, t.
         students: True for the fields of the student, False for those of the teacher.
     """
     fields = at.X if students else at.Y
     if not students:
-        count = count_contexts(at)
+        count = count_token_cluster_pairs(at)
         known = [e for gram in at.law["gram"] for row in gram[:count] for e in row[count:]]
         if any(e != 0 for e in (*known, *flatten_entries(at.law["teacher_means"]))):
             return False
@@ -65,14 +65,14 @@ def is_even_in_fields(at: FixedSizeModel, students: bool) -> bool:
         flipped = penalty.expression.xreplace({z: -z for z in w})
         if not is_identically_zero(flipped - penalty.expression):
             return False
-    return _is_invariant_under_map(_loss_and_probabilities(at), {z: -z for z in fields}, at)
+    return _is_invariant_under_map(_loss_and_noise_probabilities(at), {z: -z for z in fields}, at)
 
 
 def _token_exchange_map(at: FixedSizeModel, first: int, second: int) -> dict[Any, Any]:
     """Map fields, weights, overlaps, labels and entries of parameters to their images when two tokens are exchanged.
 
     Args:
-        at: model at its structure.
+        at: model with fixed sizes L, s, t.
         first: index of a token, from 0.
         second: index of the other token.
     """
@@ -100,40 +100,38 @@ def is_invariant_under_token_exchange(at: FixedSizeModel, first: int, second: in
     """Return whether loss and law are invariant when two tokens are exchanged together with the parameters' entries.
 
     Args:
-        at: model at its structure.
+        at: model with fixed sizes L, s, t.
         first: index of a token, from 0.
         second: index of the other token.
     """
     if at.structure.clusters > 1:
         return False  # it is not known which axes of the parameters are tokens
     move = _token_exchange_map(at, first, second)
-    order = list(range(count_contexts(at) + at.structure.teacher_rank))
+    order = list(range(count_token_cluster_pairs(at) + at.structure.teacher_rank))
     order[first], order[second] = second, first
 
-    def _exchange_arguments(e: Any) -> Any:
+    def _exchange_tokens(e: Any) -> Any:
         return sp.sympify(e).xreplace(move)
 
     law = at.law
     for spectrum, gram in zip(law["covariance"], law["gram"], strict=True):
-        if any(_exchange_arguments(spectrum[c]) != spectrum[order[c]] for c in range(count_contexts(at))):
+        if any(_exchange_tokens(spectrum[c]) != spectrum[order[c]] for c in range(count_token_cluster_pairs(at))):
             return False
         if any(
-            _exchange_arguments(gram[a][b]) != gram[order[a]][order[b]]
-            for a in range(len(gram))
-            for b in range(len(gram))
+            _exchange_tokens(gram[a][b]) != gram[order[a]][order[b]] for a in range(len(gram)) for b in range(len(gram))
         ):
             return False
-    if any(_exchange_arguments(e) != f for c, row in enumerate(law["teacher_means"])
+    if any(_exchange_tokens(e) != f for c, row in enumerate(law["teacher_means"])
            for e, f in zip(row, law["teacher_means"][order[c]], strict=True)):  # fmt: skip
         return False
-    return _is_invariant_under_map(_loss_and_probabilities(at), move, at)
+    return _is_invariant_under_map(_loss_and_noise_probabilities(at), move, at)
 
 
 def has_exchange_invariant_defaults(at: FixedSizeModel, first: int, second: int) -> bool:
     """Return whether the default values of the parameters are invariant when two tokens are exchanged.
 
     Args:
-        at: model at its structure.
+        at: model with fixed sizes L, s, t.
         first: index of a token, from 0.
         second: index of the other token.
     """

@@ -20,9 +20,9 @@ def scalar_form(expression: Any, at: FixedSizeModel) -> Any:
         at: model, whose teacher fields give Y its symbols.
     """
 
-    def _entry_to_scalar(e: Any) -> Any:
+    def _convert_to_scalar(e: Any) -> Any:
         if isinstance(e, MatrixAverage | Average):
-            return Average(e.kind, _entry_to_scalar(e.summand))
+            return Average(e.kind, _convert_to_scalar(e.summand))
         if isinstance(e, Jacobian):
             return sp.Symbol(f"d{e.args[0].name}/d{e.args[1].name}", real=True)
         if isinstance(e, sp.MatrixSymbol):
@@ -35,18 +35,18 @@ def scalar_form(expression: Any, at: FixedSizeModel) -> Any:
         if isinstance(e, sp.ZeroMatrix):
             return sp.Integer(0)
         if isinstance(e, sp.Transpose | sp.Trace):
-            return _entry_to_scalar(e.arg)
+            return _convert_to_scalar(e.arg)
         if isinstance(e, sp.Inverse):
-            return 1 / _entry_to_scalar(e.arg)
+            return 1 / _convert_to_scalar(e.arg)
         if isinstance(e, sp.MatPow):
-            return _entry_to_scalar(e.base) ** e.exp
+            return _convert_to_scalar(e.base) ** e.exp
         if isinstance(e, sp.MatAdd | sp.Add):
-            return sp.Add(*[_entry_to_scalar(a) for a in e.args])
+            return sp.Add(*[_convert_to_scalar(a) for a in e.args])
         if isinstance(e, sp.MatMul | sp.Mul):
-            return sp.Mul(*[_entry_to_scalar(a) for a in e.args])
-        return e.func(*[_entry_to_scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
+            return sp.Mul(*[_convert_to_scalar(a) for a in e.args])
+        return e.func(*[_convert_to_scalar(a) for a in e.args]) if e.args and e.has(MatrixExpr) else e
 
-    return _entry_to_scalar(expression)
+    return _convert_to_scalar(expression)
 
 
 def replace_averages(
@@ -61,10 +61,10 @@ def replace_averages(
         names: symbol -> what replaces it, before the averages.
     """
 
-    def _has_average_kind(e: Any) -> bool:
+    def _is_average_of_kind(e: Any) -> bool:
         return isinstance(e, MatrixAverage | Average) and e.kind == kind
 
-    return expression.xreplace(names or {}).replace(_has_average_kind, rule).doit()
+    return expression.xreplace(names or {}).replace(_is_average_of_kind, rule).doit()
 
 
 def sum_matrices(terms: list[MatrixExpr], shape: tuple[int, int]) -> MatrixExpr:

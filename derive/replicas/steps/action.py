@@ -10,7 +10,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...calculus.averages import CHANNEL, CONTEXTS, COORDINATE, Average, OrderParameterSymbols
 from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
-from ..algebra.objects import PAIRS, REPLICAS, SAMPLES, LogIntegral, beta, extract_scalars, replica_symbol
+from ..algebra.objects import PAIRS, REPLICAS, SAMPLES, LogIntegral, beta, factor_out_scalars, replica_symbol
 from ..algebra.step import Expressions, Step, declare_test
 from .fields import TokenAndWeights
 from .partition import DIMENSION
@@ -19,18 +19,21 @@ PENALTY = sp.Symbol("penalty", real=True)
 
 
 def self_overlap(p: OrderParameterSymbols) -> sp.MatrixSymbol:
-    """Return r, the overlap q_aa of a replica with itself."""
+    """Return the symbol r of the overlap of a replica with itself."""
     return sp.MatrixSymbol("r", p.s, p.s)
 
 
 def conjugate_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
-    """Return the conjugate of a (replicated) overlap."""
+    """Return the symbol of the conjugate of an overlap."""
     stem, bar, letters = symbol.name.partition("|")
     return sp.MatrixSymbol(f"{stem}_hat{bar}{letters}", *symbol.shape)
 
 
-def fourier_coupling_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]:
-    """Return overlap -> (sum it is in, factor of conjugate times (overlap - its definition)): a choice of sign."""
+def factors_of_fourier_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]:
+    """Return a map from each overlap to its kind of sum over replicas and its factor in the exponent.
+
+    The exponent contains this factor times conjugate times (overlap - definition), a choice of signs.
+    """
     return {
         replica_symbol(self_overlap(p), "a"): (REPLICAS, sp.Rational(1, 2)),
         replica_symbol(p.q, "ab"): (PAIRS, -sp.Rational(1, 2)),
@@ -40,11 +43,13 @@ def fourier_coupling_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, tu
 
 
 def _overlap_term_of_coordinate(overlap: MatrixExpr, p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the contribution of one coordinate of the common eigenbasis to d times an overlap, in w, gamma, tau, pi.
+    """Return the term of one coordinate in d times an overlap, in the symbols w, gamma, tau and pi.
+
+    Coordinates are those of the common eigenbasis of the tokens' covariances.
 
     Args:
         overlap: overlap in terms of tokens and weights, from step 2.
-        p: symbols.
+        p: symbols of the order parameters.
     """
     given = TokenAndWeights(p, sp.Integer(1))
     names: dict[MatrixExpr, MatrixExpr] = {
@@ -57,14 +62,14 @@ def _overlap_term_of_coordinate(overlap: MatrixExpr, p: OrderParameterSymbols) -
 
 
 def overlap_definitions(fields: Expressions, p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
-    """Return overlap -> contribution of one coordinate, from the results of step 2.
+    """Return a map from each overlap to the term of one coordinate in the sum that defines it.
 
     Args:
-        fields: results of step 2.
-        p: symbols.
+        fields: results of step 2, means and covariances of the fields.
+        p: symbols of the order parameters.
     """
     q_ab = _overlap_term_of_coordinate(fields["q|ab"], p)
-    r, q, m, theta = fourier_coupling_terms(p)
+    r, q, m, theta = factors_of_fourier_terms(p)
     same = q_ab.xreplace({replica_symbol(p.w, "b"): replica_symbol(p.w, "a")})
     return {
         r: same,
@@ -75,19 +80,19 @@ def overlap_definitions(fields: Expressions, p: OrderParameterSymbols) -> dict[s
 
 
 def overlap_constraints_step(p: OrderParameterSymbols, weight: sp.Expr, fields: Expressions) -> Step:
-    """Return step 3: overlaps are fixed by Fourier integrals, which makes rows of W and samples independent.
+    """Return derivation step 3: overlaps fixed by Fourier integrals, which decouple rows of W and samples.
 
     Args:
-        p: symbols.
+        p: symbols of the order parameters.
         weight: exponent of the replicated Boltzmann weight, from step 1.
-        fields: results of step 2.
+        fields: results of step 2, means and covariances of the fields.
     """
     inner = overlap_definitions(fields, p)
     trace, coupled = [], []
-    for overlap, (kind, number) in fourier_coupling_terms(p).items():
+    for overlap, (kind, number) in factors_of_fourier_terms(p).items():
         conjugate = conjugate_symbol(overlap)
         trace.append(number * Average(kind, sp.Trace(conjugate.T * overlap)))
-        coupled.append(-number * Average(kind, extract_scalars(sp.Trace(conjugate.T * inner[overlap]))))
+        coupled.append(-number * Average(kind, factor_out_scalars(sp.Trace(conjugate.T * inner[overlap]))))
     row = -beta * Average(REPLICAS, replica_symbol(PENALTY, "a")) + Average(CONTEXTS, sp.Add(*coupled))
     sentence = -beta * Average(REPLICAS, replica_symbol(p.loss, "a"))
     after = {
@@ -124,34 +129,34 @@ def _check_conjugate_terms(before: Expressions, after: Expressions, p: OrderPara
     values: dict[str, Any] = {"pi": source.draw_matrix(2, 1), "beta": sp.Rational(3, 2)}
     for a in "123":
         values |= {f"w|{a}": source.draw_matrix(2, 1), f"penalty|{a}": source.draw_number()}
-    for overlap in fourier_coupling_terms(p):
+    for overlap in factors_of_fourier_terms(p):
         stem, inner = overlap.name.partition("|")[0], before[f"{overlap.name} of a coordinate"]
 
-        def defined_overlap(at: ExactValues, suffix: str, inner: Any = inner) -> Any:
-            """Return the definition of an overlap.
+        def overlap_by_definition(at: ExactValues, suffix: str, inner: Any = inner) -> Any:
+            """Return the value of an overlap by its definition, for one coordinate.
 
             Args:
-                at: values.
-                suffix: replicas, "|12" for example.
-                inner: contribution of one coordinate.
+                at: matrices and numbers by name.
+                suffix: end of the names of two replicas, "|12" for example.
+                inner: term of one coordinate.
             """
-            return at.with_values(**dict(zip("ab", suffix[1:], strict=False)))(inner)
+            return at.with_added_values(**dict(zip("ab", suffix[1:], strict=False)))(inner)
 
-        def conjugate_value(at: ExactValues, suffix: str, stem: str = stem) -> sp.Matrix:
-            """Return random values of a conjugate.
+        def random_conjugate_value(at: ExactValues, suffix: str, stem: str = stem) -> sp.Matrix:
+            """Return a random value of the conjugate of an overlap.
 
             Args:
-                at: values.
-                suffix: replicas, "|12" for example.
+                at: matrices and numbers by name.
+                suffix: end of the names of two replicas, "|12" for example.
                 stem: name of the overlap.
             """
             return RandomRationals(f"{stem}{suffix} {at.values['context']}").draw_matrix(2, 1 if stem == "m" else 2)
 
-        values |= {stem: defined_overlap, f"{stem}_hat": conjugate_value}
+        values |= {stem: overlap_by_definition, f"{stem}_hat": random_conjugate_value}
     contexts = [(1, {"context": c, "gamma": abs(source.draw_number()), "tau": source.draw_number()}) for c in range(2)]
     penalties = -beta * Average(REPLICAS, replica_symbol(PENALTY, "a"))
     everywhere = [ExactValues(values, {CONTEXTS: contexts}, replicas=replicas) for replicas in (1, 2, 3)]
-    return all(is_exactly_zero(at(after["trace"]) + at(entropic.exponent) - at(penalties)) for at in everywhere)
+    return all(is_exactly_zero(at(after["trace"]) + at(entropic.log_integrand) - at(penalties)) for at in everywhere)
 
 
 @declare_test(
@@ -161,7 +166,10 @@ def _check_conjugate_terms(before: Expressions, after: Expressions, p: OrderPara
     ("energetic", "trained"),
 )
 def _check_factorisation(before: Expressions, after: Expressions) -> bool:
-    """Compare for a sample of two states of probabilities 1/3 and 2/3; alpha d = 3 samples at d = 2; two replicas."""
+    """Return whether the averaged replicated weight factorises over three samples, for two replicas.
+
+    A sample has two states of probabilities 1/3 and 2/3; alpha d = 3 at d = 2.
+    """
     source, replicas, dimension, sentences = RandomRationals("sentences"), ("1", "2"), 2, 3
     states = [(probability, {f"loss|{a}": source.random.randint(1, 9) for a in replicas})
               for probability in (sp.Rational(1, 3), sp.Rational(2, 3))]  # fmt: skip

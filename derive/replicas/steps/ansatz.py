@@ -28,7 +28,7 @@ from ..algebra.objects import (
     LogIntegral,
     beta,
     drop_symmetric_transposes,
-    extract_scalars,
+    factor_out_scalars,
     n,
     replica_symbol,
 )
@@ -71,16 +71,16 @@ _CASES_IN_WORDS = (
 
 
 def replace_replica_sums_by_counts(expression: sp.Expr, ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return an expression with sums over replicas as n equal terms, and over pairs as one term for every overlap.
+    """Return an expression with sums over replicas or pairs of them as numbers of equal terms.
 
     Args:
         expression: scalar whose summands are the same for all replicas.
-        ansatz: blocks of replicas.
+        ansatz: grouping of the replicas into blocks.
     """
     if isinstance(expression, Average) and expression.kind in (REPLICAS, PAIRS):
         alike: list[tuple[sp.Expr, dict[Any, Any]]] = [(n, {})]
         if expression.kind == PAIRS:
-            alike = [(pairs.number, pairs.values(ansatz.symbols)) for pairs in ansatz.pairs]
+            alike = [(pairs.number, pairs.symbol_replacements(ansatz.symbols)) for pairs in ansatz.replica_pairs]
         terms = [number * _single_replica_term(expression.summand.xreplace(values), ansatz) for number, values in alike]
         return sp.Add(*terms)
     if isinstance(expression, sp.Add | sp.Mul):
@@ -89,30 +89,35 @@ def replace_replica_sums_by_counts(expression: sp.Expr, ansatz: ReplicaAnsatz) -
 
 
 def _single_replica_term(summand: sp.Expr, ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return a summand that is the same in all replicas; raise ValueError if it contains a replica index."""
+    """Return a summand of a sum over replicas that is the same in all replicas.
+
+    A summand that contains a replica index raises ValueError.
+    """
     if any("|" in z.name for z in summand.atoms(sp.MatrixSymbol, sp.Symbol)):
-        raise ValueError(f"{summand} is not the same in all replicas")
-    return drop_symmetric_transposes(extract_scalars(summand), ansatz.symbols)
+        raise ValueError(f"the summand {summand} depends on the replica; it must be the same in all replicas")
+    return drop_symmetric_transposes(factor_out_scalars(summand), ansatz.symbols)
 
 
 def ansatz_step(ansatz: ReplicaAnsatz, action: Expressions, ridge: bool) -> Step:
-    """Return step 4: the ansatz substituted; rows and samples of replicas are then coupled only by the levels' fields.
+    """Return derivation step 4: the replicated action with the ansatz for the overlaps substituted.
+
+    Rows of W and samples of different replicas are then coupled only through the fields that they share.
 
     Args:
-        ansatz: blocks of replicas.
-        action: results of step 3.
+        ansatz: grouping of the replicas into blocks.
+        action: results of step 3, the replicated action.
         ridge: whether the closed form of a ridge is added.
     """
     p, (name, rule, citation) = ansatz.symbols, _DESCRIPTIONS[ansatz.steps]
     (trace,) = [a for a in action["trace"].atoms(Average) if a.kind == CONTEXTS]
     alike = drop_symmetric_transposes(
-        extract_scalars(trace.summand.xreplace(ansatz.single_replica_order_parameters)), p
+        factor_out_scalars(trace.summand.xreplace(ansatz.single_replica_order_parameters)), p
     )
     after: dict[str, Any] = {
         "trace": Average(CONTEXTS, sp.expand(replace_replica_sums_by_counts(alike, ansatz))),
         "entropic": entropic_potential(ansatz, action["entropic"]),
         "energetic": energetic_potential(ansatz),
-        "covariance": joint_covariance(p),
+        "covariance": covariance_of_shared_fields(p),
     }
     if p.trained:
         after["trained"] = sp.expand(
@@ -144,12 +149,12 @@ def ansatz_step(ansatz: ReplicaAnsatz, action: Expressions, ridge: bool) -> Step
 
 
 def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
-    """Return the potential of the rows, from that of step 3; replicas share the field b = B + h of a level.
+    """Return the entropic potential, that of the rows of W, for replicas that share fields b = B + h.
 
     exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
 
     Args:
-        ansatz: blocks of replicas.
+        ansatz: grouping of the replicas into blocks.
         potential: potential of the rows of step 3.
 
     Raises:
@@ -157,7 +162,7 @@ def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
     """
     p = ansatz.symbols
     (integral,) = potential.atoms(LogIntegral)
-    exponent = extract_scalars(integral.exponent.xreplace(ansatz.single_replica_order_parameters))
+    exponent = factor_out_scalars(integral.log_integrand.xreplace(ansatz.single_replica_order_parameters))
     # A sum over contexts of gamma V^ is G, and so on: the conjugates enter in no other way (a check verifies it).
     collected = {p.V_hat: p.G / p.gamma, p.m_hat: p.B / p.tau, p.theta_hat: p.theta_hat * 0}
     collected |= {level.conjugate: level.composite / p.gamma for level in ansatz.levels}
@@ -169,11 +174,11 @@ def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
         (sum_,) = [a for a in term.atoms(Average) if a.kind in (REPLICAS, PAIRS)]
         number = sp.Mul(*[factor for factor in sp.Mul.make_args(term) if not isinstance(factor, Average)])
         if sum_.kind == PAIRS:
-            for i, kind in enumerate(ansatz.pairs):
-                held = sum_.summand.xreplace(kind.values(p)).xreplace(collected).xreplace(w)
-                pairs[i] += number * extract_scalars(held)
+            for i, kind in enumerate(ansatz.replica_pairs):
+                held = sum_.summand.xreplace(kind.symbol_replacements(p)).xreplace(collected).xreplace(w)
+                pairs[i] += number * factor_out_scalars(held)
             continue
-        inside = extract_scalars(sum_.summand.xreplace(collected).xreplace(w))
+        inside = factor_out_scalars(sum_.summand.xreplace(collected).xreplace(w))
         if inside.has(*[level.composite for level in ansatz.levels]):
             diagonal += number * inside
         else:
@@ -182,16 +187,18 @@ def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
         shared = [level.composite for level in ansatz.levels[: i + 1]]
         expected = sp.Add(*[sp.Trace(p.w.T * Q * p.w) / 2 for Q in shared])
         if sp.expand(_reorder_traces(coupling, p) - expected) != 0:
-            raise ValueError(f"{coupling} is not half a quadratic form of covariance {sp.MatAdd(*shared)}")
+            raise ValueError(
+                f"the coupling {coupling} of replicas is not 1/2 Tr[w^T Q w] with Q = {sp.MatAdd(*shared)}"
+            )
     # The field b = B + h collects the linear term.
     shifted = _reorder_traces(single_replica_order_parameters, p).xreplace({p.B: p.b})
-    return Average(COORDINATE, ansatz.log_average_power(LogIntegral(shifted, p.w), rows=True))
+    return Average(COORDINATE, ansatz.log_of_averaged_power(LogIntegral(shifted, p.w), rows=True))
 
 
 def _reorder_traces(expression: sp.Expr, p: OrderParameterSymbols) -> sp.Expr:
-    """Return Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], with symmetric A not transposed."""
+    """Return an expression with Tr[A w w^T] as Tr[w^T A w] and Tr[B^T w] as Tr[w^T B], for symmetric A."""
     result: sp.Expr = sp.Integer(0)
-    for term in sp.Add.make_args(extract_scalars(drop_symmetric_transposes(expression, p))):
+    for term in sp.Add.make_args(factor_out_scalars(drop_symmetric_transposes(expression, p))):
         for trace in term.atoms(sp.Trace):
             factors = list(sp.MatMul.make_args(trace.arg))
             if factors[-1] == p.w.T:
@@ -210,27 +217,29 @@ def proximal_quadratic(p: OrderParameterSymbols) -> sp.Expr:
 
 
 def energetic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return the potential of the samples.
+    """Return the energetic potential, that of the samples, for all replicas.
 
-    X_a = omega + z_a with omega shared within a block and independent z_a of covariance V.
+    The field of replica a is X_a = omega + z_a, with omega shared within a block and independent z_a of covariance
+    V.
     """
     p = ansatz.symbols
     x = sp.MatrixSymbol("x", p.s, 1)
     norm = (LogDet(p.V) + p.s * sp.log(2 * sp.pi)) / 2
     density = -beta * p.loss - Average(TOKENS, proximal_quadratic(p) + norm)
-    return p.alpha * ansatz.log_average_power(LogIntegral(density, x))
+    return p.alpha * ansatz.log_of_averaged_power(LogIntegral(density, x))
 
 
-def joint_covariance(p: OrderParameterSymbols) -> sp.BlockMatrix:
-    """Return the covariance of the field that all replicas share and of the teacher's."""
+def covariance_of_shared_fields(p: OrderParameterSymbols) -> sp.BlockMatrix:
+    """Return the joint covariance of the field that all replicas share and of the teacher's field."""
     return sp.BlockMatrix([[p.q, p.theta], [p.theta.T, p.rho_star]])
 
 
 def ridge_entropic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return the potential of the rows for r(w) = 1/2 w^T Lambda w, a normal integral (docs/theory.md (18.5)).
+    """Return the entropic potential of the rows of W for a ridge, a normal integral (docs/theory.md (18.5)).
 
-    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared. The matrix of
-    ones of a level's blocks of k replicas has the eigenvalue k once, and 0 in all directions orthogonal to the blocks.
+    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared. The
+    matrix of ones of a level's blocks of k replicas has the eigenvalue k once, and 0 in all directions orthogonal
+    to the blocks.
     """
     p, log_det, number = ansatz.symbols, sp.Integer(0), n
     precision: MatrixExpr = beta * p.Lambda + p.G
@@ -245,14 +254,14 @@ def ridge_entropic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
 # --- explicit matrices at integer n -----------------------------------------------------------------------------------
 
 
-def random_context_matrices(name: str, size: int = 2) -> dict[str, Any]:
-    """Return exact matrices of one context by name, drawn at random.
+def random_cluster_matrices(name: str, size: int = 2) -> dict[str, Any]:
+    """Return by name random exact order parameters of one (token, cluster) pair.
 
     They are positive definite where they must be, with q_hat small enough for eight replicas.
 
     Args:
-        name: seed.
-        size: s = t.
+        name: text that seeds the random numbers.
+        size: number of columns of W and of W*.
     """
     source = RandomRationals(name)
     overlap = source.draw_spd_matrix(2 * size)
@@ -270,13 +279,15 @@ def random_context_matrices(name: str, size: int = 2) -> dict[str, Any]:
     return known | of_two | {f"{name}_hat": source.draw_spd_matrix(size) / 200 for name in of_two}
 
 
-def context_independent_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
-    """Return values that all contexts share: ridge, teacher's row, temperature, and the composites written out.
+def random_common_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
+    """Return by name random values that all (token, cluster) pairs share.
+
+    These are a ridge, a row of the teacher, a temperature, and G, Q and B from the given matrices.
 
     Args:
-        name: seed.
-        contexts: matrices of every context, from `random_context_matrices`.
-        size: s = t.
+        name: text that seeds the random numbers.
+        contexts: matrices of every (token, cluster) pair, from `random_cluster_matrices`.
+        size: number of columns of W and of W*.
     """
     source = RandomRationals(name)
     pi = source.draw_matrix(size, 1)
@@ -295,59 +306,65 @@ def context_independent_values(name: str, contexts: list[dict[str, Any]], size: 
 
 
 def field_laws(ansatz: ReplicaAnsatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
-    """Return the laws of the fields of every level, whose mean is the field of the next outer level."""
+    """Return the normal laws of the fields of every level, by kind of average.
+
+    The mean of a field is the field of the next outer level.
+    """
     p, outermost = ansatz.symbols, ansatz.levels[0]
 
-    def outermost_law(at: ExactValues) -> NormalLaw:
-        return NormalLaw((outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(joint_covariance(p)))
+    def law_of_outermost_fields(at: ExactValues) -> NormalLaw:
+        return NormalLaw(
+            (outermost.field.name, "Y"), sp.Matrix.vstack(at(p.m), at(p.m_star)), at(covariance_of_shared_fields(p))
+        )
 
-    def normal_law_around(
+    def normal_law_of_field(
         field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol
     ) -> Callable[[ExactValues], NormalLaw]:
-        """Return the normal law of a field.
+        """Return a function from values by name to the normal law of a field.
 
         Args:
             field: field of a level.
             mean: field of the next outer level.
-            covariance: its covariance.
+            covariance: covariance of this field.
         """
         return lambda at: NormalLaw((field.name,), at(mean), at(covariance))
 
-    found = {outermost.channel: outermost_law, outermost.rows: normal_law_around(outermost.row_field, p.B, p.Q)}
+    law_of_row = normal_law_of_field(outermost.row_field, p.B, p.Q)
+    found = {outermost.channel: law_of_outermost_fields, outermost.rows: law_of_row}
     for outer, inner in pairwise(ansatz.levels):
-        found[inner.channel] = normal_law_around(inner.field, outer.field, inner.overlap)
-        found[inner.rows] = normal_law_around(inner.row_field, outer.row_field, inner.composite)
+        found[inner.channel] = normal_law_of_field(inner.field, outer.field, inner.overlap)
+        found[inner.rows] = normal_law_of_field(inner.row_field, outer.row_field, inner.composite)
     return found
 
 
 def ridge_penalty(at: ExactValues, suffix: str) -> sp.Expr:
-    """Return 1/2 w^T Lambda w (docs/theory.md (1.4)) of the row w of a replica.
+    """Return the value 1/2 w^T Lambda w of the ridge penalty of one replica's row w (docs/theory.md (1.4)).
 
     Args:
-        at: values.
-        suffix: replica, "|1" for example.
+        at: matrices and numbers by name.
+        suffix: end of the names of one replica, "|1" for example.
     """
     w = at.values[f"w{suffix}"]
     return (w.T * at.values["Lambda"] * w)[0] / 2
 
 
 def penalty_with_linear_term(at: ExactValues, suffix: str) -> sp.Expr:
-    """Return a ridge plus a linear term, which is not even in w.
+    """Return the value of a ridge penalty plus a linear term, which is not even in the row w.
 
     Args:
-        at: values.
-        suffix: replica, "|1" for example.
+        at: matrices and numbers by name.
+        suffix: end of the names of one replica, "|1" for example.
     """
     w = at.values[f"w{suffix}"]
     return ridge_penalty(at, suffix) + (RandomRationals("shift").draw_matrix(1, w.rows) * w)[0]
 
 
 def square_loss(at: ExactValues, suffix: str) -> sp.Expr:
-    """Return 1/2 |C (x - E Y)|^2 with fixed matrices: quadratic, so that every average over it is exact.
+    """Return the value of a square loss 1/2 |C (x - E Y)|^2, with fixed random matrices C and E.
 
     Args:
-        at: values.
-        suffix: replica, "|1" for example.
+        at: matrices and numbers by name.
+        suffix: end of the names of one replica, "|1" for example.
     """
     x, y = at.values[f"x{suffix}"], at.values["Y"]
     size = x.rows
@@ -357,13 +374,13 @@ def square_loss(at: ExactValues, suffix: str) -> sp.Expr:
     return (error.T * error)[0] / 2
 
 
-def replica_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
-    """Return (overlaps, conjugates) of all replicas as explicit matrices.
+def overlap_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> tuple[sp.Matrix, sp.Matrix]:
+    """Return the overlaps and the conjugates of all replicas as explicit matrices.
 
     Args:
-        ansatz: blocks of replicas.
-        own: matrices of one context.
-        numbers: replicas in each level.
+        ansatz: grouping of the replicas into blocks.
+        own: matrices of one (token, cluster) pair, by name.
+        numbers: number of replicas in a block of each level, the outermost first.
     """
     replicas, blocks = numbers[0], list(zip(numbers, ansatz.levels, strict=True))
     overlap = nested_block_matrix(own["V"], [(k, own[level.overlap.name]) for k, level in blocks], replicas)
@@ -371,62 +388,64 @@ def replica_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequen
     return overlap, conjugate
 
 
-def explicit_trace(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
-    """Return the trace of one context at explicit matrices; conjugates of different replicas have the other sign in it.
+def trace_of_replica_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
+    """Return the trace potential of all replicas at explicit matrices, for one (token, cluster) pair.
+
+    Conjugates of different replicas have the opposite sign in it.
 
     Args:
-        ansatz: blocks of replicas.
-        own: matrices of one context.
-        numbers: replicas in each level.
+        ansatz: grouping of the replicas into blocks.
+        own: matrices of one (token, cluster) pair, by name.
+        numbers: number of replicas in a block of each level, the outermost first.
     """
-    overlap, conjugate = replica_matrices(ansatz, own, numbers)
+    overlap, conjugate = overlap_matrices(ansatz, own, numbers)
     linear = sp.trace(own["m_hat"].T * own["m"]) + sp.trace(own["theta_hat"].T * own["theta"])
     return sp.trace(conjugate * overlap) / 2 - numbers[0] * linear
 
 
 @declare_test("trace in replica space", "block matrices written out, {where}, s = t = 2, exactly", ("trace", "trained"))
 def _check_trace_under_ansatz(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
-    own = random_context_matrices("trace")
+    own = random_cluster_matrices("trace")
     for numbers in ansatz.numbers:
         at = ExactValues({**own, **ansatz.block_sizes(numbers)})
-        expected = explicit_trace(ansatz, own, numbers)
+        expected = trace_of_replica_matrices(ansatz, own, numbers)
         if not is_exactly_zero(at(after["trace"]) - expected) or not _check_trained_parameter_potential(after, at):
             return False
     return True
 
 
 def _check_trained_parameter_potential(after: Expressions, at: ExactValues) -> bool:
-    """Return whether the potential is that of n replicas with the same trained numbers."""
+    """Return whether the potential of the trained numbers is that of n replicas with the same numbers."""
     if "trained" not in after:
         return True
     phi, kappa = at.values["m"], at.values["q"]
-    at = at.with_values({"phi": phi, "Kappa": kappa})
+    at = at.with_added_values({"phi": phi, "Kappa": kappa})
     return is_exactly_zero(at(after["trained"]) + at(beta * n) * (phi.T * kappa * phi)[0] / 2)
 
 
 def _check_row_potential(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz, name: str) -> bool:
-    """Return whether the replicated integral of step 3 at the ansatz equals the given form."""
+    """Return whether a potential of the rows agrees with normal integrals over the rows of all replicas."""
     penalty = ridge_penalty if name == "entropic of ridge" else penalty_with_linear_term
-    values, _ = _row_values()
+    values, _ = _random_row_values()
     (integral,) = before["entropic"].atoms(LogIntegral)
-    for numbers, direct in _explicit_row_integrals(integral.exponent, penalty, ansatz):
+    for numbers, direct in _explicit_row_integrals(integral.log_integrand, penalty, ansatz):
         at = ExactValues({**values, "penalty": penalty, **ansatz.block_sizes(numbers)}, laws=field_laws(ansatz))
         if not is_exactly_zero(at(after[name]) - direct):
             return False
     return True
 
 
-def _row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    contexts = [random_context_matrices("row 1"), random_context_matrices("row 2")]
-    return context_independent_values("rows", contexts), contexts
+def _random_row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    contexts = [random_cluster_matrices("row 1"), random_cluster_matrices("row 2")]
+    return random_common_values("rows", contexts), contexts
 
 
 @cache
 def _explicit_row_integrals(
     exponent: sp.Expr, penalty: Any, ansatz: ReplicaAnsatz
 ) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """Return (replicas in each level, log of the normal integral over the weights of all replicas)."""
-    values, contexts = _row_values()
+    """Return (numbers of replicas, log of the normal integral over all replicas' rows), for each explicit case."""
+    values, contexts = _random_row_values()
     results = []
     for numbers in ansatz.numbers:
         replicas = range(numbers[0])
@@ -434,7 +453,7 @@ def _explicit_row_integrals(
         copies = {f"w|{a + 1}": letters[2 * a : 2 * a + 2, :] for a in replicas}
         rows = []
         for own in contexts:
-            _, conjugate = replica_matrices(ansatz, own, numbers)
+            _, conjugate = overlap_matrices(ansatz, own, numbers)
             pairs = {f"q_hat|{a + 1}{b + 1}": -conjugate[2 * a : 2 * a + 2, 2 * b : 2 * b + 2]
                      for a, b in permutations(replicas, 2)}  # fmt: skip
             rows.append((1, {**own, **pairs}))
@@ -454,9 +473,12 @@ def _explicit_row_integrals(
     ("energetic", "covariance"),
 )
 def _check_sample_potential(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
-    """Compare with the log average of exp(-beta sum_a loss(X_a, Y)) over the joint normal law of all X_a and Y."""
-    own, p, outermost = random_context_matrices("sentences"), ansatz.symbols, ansatz.levels[0]
-    values = {**own, **context_independent_values("sentences", [own]), "loss": square_loss}
+    """Return whether the potential of the samples agrees with an average over the joint law of all fields.
+
+    The average is that of exp(-beta sum_a loss(X_a, Y)) over the fields X_a of all replicas and Y.
+    """
+    own, p, outermost = random_cluster_matrices("sentences"), ansatz.symbols, ansatz.levels[0]
+    values = {**own, **random_common_values("sentences", [own]), "loss": square_loss}
     for numbers, direct in _explicit_sample_averages(-beta * Average(REPLICAS, replica_symbol(p.loss, "a")), ansatz):
         at = ExactValues({**values, **ansatz.block_sizes(numbers)})
         joint = NormalLaw(
@@ -470,12 +492,15 @@ def _check_sample_potential(_before: Expressions, after: Expressions, ansatz: Re
 
 @cache
 def _explicit_sample_averages(exponent: sp.Expr, ansatz: ReplicaAnsatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """Return (replicas in each level, log of the average of the replicated weight over the law of all fields)."""
-    own = random_context_matrices("sentences")
-    values = {**own, **context_independent_values("sentences", [own])}
+    """Return (numbers of replicas, log average of a sample's replicated weight), for each explicit case.
+
+    The average is over the joint normal law of all fields.
+    """
+    own = random_cluster_matrices("sentences")
+    values = {**own, **random_common_values("sentences", [own])}
     results = []
     for numbers in ansatz.numbers:
-        replicas, (student, _) = numbers[0], replica_matrices(ansatz, own, numbers)
+        replicas, (student, _) = numbers[0], overlap_matrices(ansatz, own, numbers)
         cross = sp.Matrix.vstack(*[own["theta"]] * replicas)
         joint = NormalLaw(
             (*[f"x|{a + 1}" for a in range(replicas)], "Y"),

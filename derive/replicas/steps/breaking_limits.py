@@ -15,22 +15,22 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ...authoring.regulariser import Regulariser
 from ...calculus.averages import COORDINATE, Average, MatrixAverage
 from ...theory.free_entropy import FreeEntropy, free_entropy, split_coefficient_and_average
-from ...theory.stability import replicon
+from ...theory.stability import replicon_map
 from ..algebra.exact import NormalLaw, is_exactly_zero
 from ..algebra.levels import BLOCK, ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi
 from ..algebra.objects import (
     FIELD,
     LogDet,
-    extract_scalars,
+    factor_out_scalars,
     is_equal_up_to_trace_cycles,
     matrix_gradient,
     merge_averages,
     replica_symbol,
 )
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import random_context_matrices
+from .ansatz import random_cluster_matrices
 from .breaking_saddle import collect_terms
-from .saddle import quadratic_model_values
+from .saddle import values_for_quadratic_model
 
 # A small Delta or y of the checks, and the relative error of the limits there.
 SMALL = sp.Rational(1, 10**20)
@@ -39,22 +39,22 @@ SMALL = sp.Rational(1, 10**20)
 def breaking_limits_step(
     p: ReplicaBreakingSymbols, zero: Expressions, conditions: Expressions, regulariser: Regulariser
 ) -> Step:
-    """Return step 10: Delta to zero in the free entropy; y to zero in it and in the conditions; those for small Delta.
+    """Return derivation step 10: the limits of small Delta and of a small Parisi parameter y.
 
     Args:
-        p: symbols.
-        zero: results of step 7.
-        conditions: results of step 8.
+        p: symbols of the order parameters.
+        zero: results of step 7, the limit of zero temperature.
+        conditions: results of step 8, the saddle-point conditions.
         regulariser: regulariser of the rows.
     """
     phi, used = zero["Phi"], free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q)
-    small = replicon(FreeEntropy(used.expression, used.symbols))
+    small = replicon_map(FreeEntropy(used.expression, used.symbols))
     alike = {small.D: p.Delta, small.D_hat: p.Delta_hat}
     after = {
         "Phi without blocks": free_entropy_without_blocks(phi, p),
-        "Phi at y = 0": free_entropy_at_equal_weights(phi, p),
-        "Delta_hat at y = 0": condition_at_equal_weights(conditions["Delta_hat"], p),
-        "Delta at y = 0": condition_at_equal_weights(conditions["Delta"], p),
+        "Phi at y = 0": free_entropy_for_equally_weighted_states(phi, p),
+        "Delta_hat at y = 0": condition_for_equally_weighted_states(conditions["Delta_hat"], p),
+        "Delta at y = 0": condition_for_equally_weighted_states(conditions["Delta"], p),
         "small Delta_hat": small.channel.xreplace(alike),
         "small Delta": small.prior.xreplace(alike),
     }
@@ -71,7 +71,7 @@ def breaking_limits_step(
         "self-overlap loss.",
         "M. Mezard, G. Parisi, M. Virasoro, Spin Glass Theory and Beyond, World Scientific (1987)",
         (
-            _check_symmetric_limit(used.expression, p),
+            _check_replica_symmetric_limit(used.expression, p),
             _check_limit_of_small_delta(p),
             _check_limit_of_equal_weights(used.expression, p),
             _check_overlap_gap_of_two_copies(p),
@@ -82,7 +82,7 @@ def breaking_limits_step(
 
 
 def _replace_log_averages(expression: sp.Expr, rule: Callable[[Average, sp.Expr], sp.Expr]) -> sp.Expr:
-    """Return an expression in which rule(E exp(y h), h) replaces every (1/y) log E exp(y h)."""
+    """Return an expression with each (1/y) log E exp(y h) replaced by rule(E exp(y h), h)."""
     made = {}
     for term in expression.atoms(sp.Mul):
         logarithms = [a for a in term.args if isinstance(a, sp.log)]
@@ -93,11 +93,13 @@ def _replace_log_averages(expression: sp.Expr, rule: Callable[[Average, sp.Expr]
 
 
 def free_entropy_without_blocks(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return the free entropy at Delta, Delta^ = 0: fields of no covariance are constant, log E exp(y h) = y h.
+    """Return the free entropy at Delta = Delta_hat = 0, where a block's replicas are no closer than others.
+
+    Fields without covariance are constant, so that log E exp(y h) is y h.
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     plain = _replace_log_averages(phi, lambda _, exponent: exponent)
     zero = sp.ZeroMatrix(p.s, p.s)
@@ -108,18 +110,18 @@ def free_entropy_without_blocks(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.E
             total += term
             continue
         coefficient, average = split_coefficient_and_average(term)
-        total += coefficient * Average(average.kind, sp.expand(extract_scalars(average.summand)))
+        total += coefficient * Average(average.kind, sp.expand(factor_out_scalars(average.summand)))
     return total
 
 
-def free_entropy_at_equal_weights(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return the free entropy at y = 0: (1/y) log E exp(y h) is E h.
+def free_entropy_for_equally_weighted_states(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
+    """Return the free entropy at Parisi parameter y = 0, where all states have one weight.
 
-    A difference of log determinants over y becomes their slope.
+    There (1/y) log E exp(y h) is E h, and a difference of log determinants over y is a derivative.
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(_replace_log_averages(phi, lambda average, h: Average(average.kind, h))):
@@ -130,41 +132,43 @@ def free_entropy_at_equal_weights(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp
         parts = []
         for part in sp.Add.make_args(sp.expand(average.summand)):
             inner = [a for a in part.atoms(Average) if a.kind in (BLOCK, FIELD)]
-            parts.append(part if not inner else _pull_out_numbers(part, inner[0]))
+            parts.append(part if not inner else _pull_numbers_out_of_average(part, inner[0]))
         determinants = [part for part in parts if part.has(LogDet)]
         others = sp.Add(*[part for part in parts if part not in determinants])
         slope = sp.Add(*[_linear_coefficient_in_parisi_parameter(part, p) for part in determinants])
-        inside = extract_scalars(_resolvents_without_tilt(sp.expand(others), p).subs(parisi, 0).doit()) + slope
+        inside = factor_out_scalars(_remove_tilt_from_resolvents(sp.expand(others), p).subs(parisi, 0).doit()) + slope
         total += coefficient * Average(average.kind, inside)
     return merge_averages(total)
 
 
-def _pull_out_numbers(part: sp.Expr, average: Average) -> sp.Expr:
-    """Return a term with numbers and powers of y in front of its average."""
+def _pull_numbers_out_of_average(part: sp.Expr, average: Average) -> sp.Expr:
+    """Return a term with numbers and powers of the Parisi parameter in front of its average."""
     number, symbol = average.summand.as_independent(*average.summand.atoms(sp.Symbol) - {parisi}, as_Add=False)
     return part / average * number * Average(average.kind, symbol)
 
 
 def _linear_coefficient_in_parisi_parameter(part: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return the coefficient of y in the expansion of a log determinant over y, zero if it does not depend on y."""
+    """Return the coefficient of the Parisi parameter y in a log determinant over y; zero if y does not occur."""
     (determinant,) = part.atoms(LogDet)
     if not determinant.has(parisi):
         return sp.Integer(0)
-    change = extract_scalars(sp.Trace(matrix_gradient(determinant, p.Q_Delta, p) * p.Q_Delta))
-    return extract_scalars(_resolvents_without_tilt(sp.expand(part / determinant * change), p))
+    change = factor_out_scalars(sp.Trace(matrix_gradient(determinant, p.Q_Delta, p) * p.Q_Delta))
+    return factor_out_scalars(_remove_tilt_from_resolvents(sp.expand(part / determinant * change), p))
 
 
-def _resolvents_without_tilt(expression: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return an expression with R~ = R, at y = 0 within the resolvents."""
+def _remove_tilt_from_resolvents(expression: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
+    """Return an expression in which the resolvents are those at Parisi parameter y = 0."""
     return expression.xreplace({(-parisi * p.Q_Delta).doit(): sp.ZeroMatrix(p.s, p.s)}).doit()
 
 
-def condition_at_equal_weights(value: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return a condition at y = 0: tilted averages are untilted, (R~ - R) / y = R Q_Delta R.
+def condition_for_equally_weighted_states(value: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
+    """Return a saddle-point condition at Parisi parameter y = 0, where all states have one weight.
+
+    Tilted averages become untilted, and (R_tilde - R) / y = R Q_Delta R.
 
     Args:
         value: right side of the condition.
-        p: symbols.
+        p: symbols of the order parameters.
 
     Raises:
         TypeError: a term that contains y has another form than that of a ridge.
@@ -179,7 +183,7 @@ def condition_at_equal_weights(value: MatrixExpr, p: ReplicaBreakingSymbols) -> 
     (term,) = [term for term in sp.MatAdd.make_args(plain) if term.has(p.Q_Delta)]
     expected = MatrixAverage(COORDINATE, p.gamma * (p.Lambda + p.G - parisi * p.Q_Delta).inv()) / parisi
     if not collect_terms(term - expected, p).is_ZeroMatrix:
-        raise TypeError(f"no limit of {value} is known")
+        raise TypeError(f"the limit y -> 0 of the condition {value} is not known: it must be that of a ridge")
     return MatrixAverage(COORDINATE, (p.gamma * R * p.Q_Delta * R).doit())
 
 
@@ -191,12 +195,14 @@ def condition_at_equal_weights(value: MatrixExpr, p: ReplicaBreakingSymbols) -> 
     "the expression that is differentiated to generate solvers, as symbols",
     ("Phi without blocks",),
 )
-def _check_symmetric_limit(_before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols) -> bool:
+def _check_replica_symmetric_limit(
+    _before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols
+) -> bool:
     return is_equal_up_to_trace_cycles(after["Phi without blocks"], used, p)
 
 
 def _is_close(first: Any, second: Any) -> bool:
-    """Return whether two values agree to 16 digits."""
+    """Return whether two numbers or matrices agree to 16 digits."""
     gap = sp.Matrix([first - second]) if not isinstance(first, sp.MatrixBase) else first - second
     return all(abs(sp.N(entry, 60)) < 10**4 * SMALL for entry in gap)
 
@@ -207,10 +213,10 @@ def _is_close(first: Any, second: Any) -> bool:
     ("Phi without blocks",),
 )
 def _check_limit_of_small_delta(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    phi, own = before["Phi"], random_context_matrices("small blocks")
+    phi, own = before["Phi"], random_cluster_matrices("small blocks")
     little = {name: own[name] * SMALL for name in ("Delta", "Delta_hat")}
-    symmetric = quadratic_model_values(own, phi, replace(p, steps=0))
-    return _is_close(quadratic_model_values({**own, **little}, phi, p)(phi), symmetric(after["Phi without blocks"]))
+    symmetric = values_for_quadratic_model(own, phi, replace(p, steps=0))
+    return _is_close(values_for_quadratic_model({**own, **little}, phi, p)(phi), symmetric(after["Phi without blocks"]))
 
 
 @declare_test(
@@ -221,12 +227,16 @@ def _check_limit_of_small_delta(before: Expressions, after: Expressions, p: Repl
 def _check_limit_of_equal_weights(
     before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols
 ) -> bool:
-    """Compare with the limit itself, and the replica-symmetric free entropy at q + Delta and q^ + Delta^."""
-    phi, own = before["Phi"], random_context_matrices("equal weights")
-    found = quadratic_model_values({**own, parisi.name: SMALL}, phi, p)(phi)
+    """Return whether Phi at y = 0 is the limit of small y, and the replica-symmetric one at q + Delta.
+
+    The latter is taken at q_hat + Delta_hat, too.
+    """
+    phi, own = before["Phi"], random_cluster_matrices("equal weights")
+    found = values_for_quadratic_model({**own, parisi.name: SMALL}, phi, p)(phi)
     whole = {"q": own["q"] + own["Delta"], "q_hat": own["q_hat"] + own["Delta_hat"]}
-    symmetric = quadratic_model_values({**own, **whole}, phi, replace(p, steps=0))(used)
-    return _is_close(found, quadratic_model_values(own, phi, p)(after["Phi at y = 0"])) and _is_close(found, symmetric)
+    symmetric = values_for_quadratic_model({**own, **whole}, phi, replace(p, steps=0))(used)
+    limit = values_for_quadratic_model(own, phi, p)(after["Phi at y = 0"])
+    return _is_close(found, limit) and _is_close(found, symmetric)
 
 
 @declare_test(
@@ -236,8 +246,11 @@ def _check_limit_of_equal_weights(
     ("Delta_hat at y = 0", "Delta at y = 0"),
 )
 def _check_overlap_gap_of_two_copies(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    """Compare with E (f1 - f2)(f1 - f2)^T / 2 of linear functions f of two normal vectors with a common mean."""
-    at = quadratic_model_values(random_context_matrices("two copies"), before["Phi"], p)
+    """Return whether Delta and Delta_hat at y = 0 are half the mean squared difference of two copies.
+
+    The copies are linear functions of two normal vectors with a common mean.
+    """
+    at = values_for_quadratic_model(random_cluster_matrices("two copies"), before["Phi"], p)
     for f, name, kind, covariance, number in (
         (p.g, "Delta_hat", "omega", at.values["Delta"], "alpha"),
         (p.w, "Delta", "b", at.values["Q_Delta"], "gamma"),
@@ -245,7 +258,9 @@ def _check_overlap_gap_of_two_copies(before: Expressions, after: Expressions, p:
         copies = f"{kind}|1", f"{kind}|2"
         law = NormalLaw(copies, sp.zeros(4, 1), sp.diag(covariance, covariance))
         difference = replica_symbol(f, "1") - replica_symbol(f, "2")
-        squares = law.average(difference * difference.T / 2, at.with_values(dict.fromkeys(copies, sp.zeros(2, 1))))
+        squares = law.mean_of_polynomial(
+            difference * difference.T / 2, at.with_added_values(dict.fromkeys(copies, sp.zeros(2, 1)))
+        )
         if not is_exactly_zero(at(after[f"{name} at y = 0"]) - at.values[number] * squares):
             return False
     return True
@@ -257,8 +272,8 @@ def _check_overlap_gap_of_two_copies(before: Expressions, after: Expressions, p:
     ("Delta_hat at y = 0", "Delta at y = 0"),
 )
 def _check_conditions_at_equal_weights(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    own = {**random_context_matrices("conditions in the limit"), parisi.name: SMALL}
-    at = quadratic_model_values(own, before["Phi"], p)
+    own = {**random_cluster_matrices("conditions in the limit"), parisi.name: SMALL}
+    at = values_for_quadratic_model(own, before["Phi"], p)
     return all(_is_close(at(before[name]), at(after[f"{name} at y = 0"])) for name in ("Delta", "Delta_hat"))
 
 
@@ -268,10 +283,10 @@ def _check_conditions_at_equal_weights(before: Expressions, after: Expressions, 
     ("small Delta_hat", "small Delta"),
 )
 def _check_conditions_at_small_delta(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    own = random_context_matrices("conditions in the limit")
+    own = random_cluster_matrices("conditions in the limit")
     own |= {name: own[name] * SMALL for name in ("Delta", "Delta_hat")}
     letters = {name: sp.Matrix(sp.symbols(f"{name}:2")) for name in ("omega", "b")}  # the variables of derivatives
-    at = quadratic_model_values(own, before["Phi"], p).with_values(letters)
+    at = values_for_quadratic_model(own, before["Phi"], p).with_added_values(letters)
     return all(
         _is_close(at(before[name]) / SMALL, at(after[f"small {name}"]) / SMALL) for name in ("Delta", "Delta_hat")
     )

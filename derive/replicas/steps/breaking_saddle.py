@@ -21,37 +21,39 @@ from ...calculus.averages import (
     Jacobian,
     MatrixAverage,
     differentiate_averages,
+    drop_transposes_of_symmetric_matrices,
     gaussian_integration_by_parts,
     gradient_of_trace,
     moreau_envelope_gradient,
-    replace_symmetric_transposes,
 )
 from ...theory.free_entropy import split_coefficient_and_average
 from ..algebra.exact import RandomRationals
 from ..algebra.levels import ALL_RATES, ReplicaBreakingSymbols, TiltedAverage, tilted_averages
 from ..algebra.objects import is_equal_up_to_trace_cycles, matrix_gradient, multiply_out_matrix
 from ..algebra.step import Expressions, Step, StepTest, declare_test
-from .ansatz import random_context_matrices
-from .saddle import displacement_path, order_parameter_in_words, quadratic_model_values, solved_variable
+from .ansatz import random_cluster_matrices
+from .saddle import displacement_path, order_parameter_in_words, target_order_parameter, values_for_quadratic_model
 
 DIGITS = 60  # of the differences that check derivatives; their steps are 1e-15
 
 
 def broken_saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
-    """Return step 8: all derivatives; conditions for q, V and Delta are solved together, and so are their conjugates'.
+    """Return derivation step 8: the saddle-point conditions with replica symmetry breaking.
+
+    Those for q, V and Delta are solved together, and so are those for their conjugates.
 
     Args:
-        p: symbols.
-        zero: results of step 7.
+        p: symbols of the order parameters.
+        zero: results of step 7, the limit of zero temperature.
     """
-    after = {"Phi": express_in_variances(zero["Phi"], p), **saddle_point_conditions(zero["Phi"], p)}
+    after = {"Phi": express_trace_in_variances(zero["Phi"], p), **saddle_point_conditions(zero["Phi"], p)}
     Deltas, hats = p.symbols_by_breaking_step("Delta"), p.symbols_by_breaking_step("Delta{}_hat")
     conjugates = ("q_hat", *(z.name for z in hats), "V_hat")
     overlaps = ("q", *(z.name for z in Deltas), "V")
     judged: dict[sp.MatrixSymbol, tuple[str, ...]] = dict.fromkeys((p.V, p.q, *Deltas), conjugates)
-    judged |= {source: (solved_variable(source, p).name,) for source in (p.m, p.theta)}
+    judged |= {source: (target_order_parameter(source, p).name,) for source in (p.m, p.theta)}
     judged |= dict.fromkeys((p.V_hat, p.q_hat, *hats), overlaps)
-    judged |= {source: (solved_variable(source, p).name,) for source in (p.m_hat, p.theta_hat)}
+    judged |= {source: (target_order_parameter(source, p).name,) for source in (p.m_hat, p.theta_hat)}
     tests = [
         *[_saddle_point_condition_test(source, names, p) for source, names in judged.items()],
         _check_substituted_variances(p),
@@ -60,7 +62,7 @@ def broken_saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> St
             "the variance of whole blocks and its conjugate in both of their forms, for a square loss and a quadratic "
             "penalty, s = t = 2, exactly",
             lambda before, after: _check_response_identities(before["Phi"], after, p),
-            (*_outermost_variances(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
+            (*_names_of_outermost_variances(p), "V", "V_hat", *(z.name for z in (*Deltas, *hats))),
         ),
         *([_check_trained_parameter_condition(p)] if p.trained else []),
     ]
@@ -84,17 +86,19 @@ _AT_GIVEN = {1: "a given Parisi parameter", 2: "given Parisi parameters"}
 _SHARED_MATRICES = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 and Delta_2 hold the same four"}
 
 
-def _outermost_variances(p: ReplicaBreakingSymbols) -> tuple[str, str]:
-    """Return the names of V~ and V~^ of the largest blocks."""
+def _names_of_outermost_variances(p: ReplicaBreakingSymbols) -> tuple[str, str]:
+    """Return the names of V_tilde and V_tilde_hat of the largest blocks."""
     return p.symbols_by_breaking_step("V_tilde")[0].name, p.symbols_by_breaking_step("V_tilde{}_hat")[0].name
 
 
-def express_in_variances(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return Phi with V~ = V + y Delta and V~^ = V^ - y Delta^ in the trace (docs/theory.md (18.8), (18.28)).
+def express_trace_in_variances(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
+    """Return Phi with its trace in terms of V_tilde = V + y Delta and V_tilde_hat = V_hat - y Delta_hat.
+
+    See docs/theory.md (18.8), (18.28).
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     (trace,) = [a for a in phi.atoms(Average) if a.kind == CONTEXTS]
     linear = sp.Add(*[term for term in sp.Add.make_args(trace.summand) if term.has(p.m, p.theta)])
@@ -102,23 +106,25 @@ def express_in_variances(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     outer = sp.Trace(V_hat[0] * p.q) / 2 - sp.Trace(p.q_hat * V[0]) / 2
     products = [sp.Trace(hat * own) for hat, own in zip(V_hat, V, strict=True)]
     inner = sp.Add(
-        *[(one - other) / (2 * rate) for (one, other), rate in zip(pairwise(products), p.rates, strict=True)]
+        *[(a - b) / (2 * rate) for (a, b), rate in zip(pairwise(products), p.parisi_parameters, strict=True)]
     )
     return phi.xreplace({trace: Average(CONTEXTS, outer + inner + linear)})
 
 
 @declare_test("free entropy in the variances", "with the variances of whole blocks put in, as symbols", ("Phi",))
 def _check_substituted_variances(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    return is_equal_up_to_trace_cycles(after["Phi"].xreplace(p.variances()), before["Phi"], p)
+    return is_equal_up_to_trace_cycles(after["Phi"].xreplace(p.block_variances()), before["Phi"], p)
 
 
 @cache
 def saddle_point_conditions(phi: sp.Expr, p: ReplicaBreakingSymbols) -> dict[str, MatrixExpr]:
-    """Return order parameter -> right side of its condition, without derivatives of < g > (Stein's lemma).
+    """Return a map from order parameters to the right sides of their saddle-point conditions.
+
+    Derivatives of tilted fields are removed by Stein's lemma.
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     found: dict[str, MatrixExpr] = {}
     samples, rows = tilted_averages(p)
@@ -127,21 +133,21 @@ def saddle_point_conditions(phi: sp.Expr, p: ReplicaBreakingSymbols) -> dict[str
         (p.q_hat, p.V_hat, *p.symbols_by_breaking_step("Delta{}_hat")),
     )
     for tilt, sources in zip((samples, rows), sources_of, strict=True):
-        targets = [solved_variable(source, p) for source in sources]
+        targets = [target_order_parameter(source, p) for source in sources]
         gradients = [free_entropy_gradient(phi, source, p) for source in sources]
-        raw = _solve_conditions(gradients, targets, p)
-        V, Deltas = solved_variable(sources[0], p), [solved_variable(source, p) for source in sources[2:]]
+        raw = _solve_for_order_parameters(gradients, targets, p)
+        V, *Deltas = (target_order_parameter(source, p) for source in (sources[0], *sources[2:]))
         sign = 1 if tilt is rows else -1
-        parts = [sign * rate * raw[Delta.name] for rate, Delta in zip(p.rates, Deltas, strict=True)]
+        parts = [sign * rate * raw[Delta.name] for rate, Delta in zip(p.parisi_parameters, Deltas, strict=True)]
         total = collect_terms(sp.MatAdd(raw[V.name], *parts), p)
-        found[_outermost_variances(p)[tilt is samples]] = _apply_stein(total, tilt, p)
-        for response, written in tilt.expanded_responses.items():
+        found[_names_of_outermost_variances(p)[tilt is samples]] = _apply_steins_lemma(total, tilt, p)
+        for response, written in tilt.fluctuation_forms_of_responses.items():
             raw = {name: value.xreplace({response: written}) for name, value in raw.items()}
         found |= {name: collect_terms(value, p) for name, value in raw.items()}
     for source in (p.m, p.theta, p.m_hat, p.theta_hat):
-        target = solved_variable(source, p)
-        (value,) = _solve_conditions([free_entropy_gradient(phi, source, p)], [target], p).values()
-        found[target.name] = _apply_stein(value, samples, p)
+        target = target_order_parameter(source, p)
+        (value,) = _solve_for_order_parameters([free_entropy_gradient(phi, source, p)], [target], p).values()
+        found[target.name] = _apply_steins_lemma(value, samples, p)
     if p.trained:
         found["trained"] = free_entropy_gradient(phi, p.phi, p)
     return found
@@ -151,15 +157,17 @@ def saddle_point_conditions(phi: sp.Expr, p: ReplicaBreakingSymbols) -> dict[str
 
 
 def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return d Phi / d variable, with the conventions of calculus/averages.py.
+    """Return the derivative of the free entropy Phi in one order parameter.
+
+    Its factors are those of calculus/averages.py.
 
     Args:
-        phi: free entropy of step 7.
-        variable: overlap, conjugate or trained numbers.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        variable: overlap, conjugate or vector of trained numbers.
+        p: symbols of the order parameters.
 
     Raises:
-        TypeError: no rule is known for a term.
+        TypeError: the derivative of a term of Phi is not known.
     """
     total: MatrixExpr = sp.ZeroMatrix(*variable.shape)
     for term in sp.Add.make_args(phi):
@@ -170,86 +178,89 @@ def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBre
         if average.kind == CONTEXTS:
             part = gradient_of_trace(average.summand, variable, p)
         elif average.kind == COORDINATE:
-            part = _row_gradient(average.summand, variable, p)
+            part = _row_potential_gradient(average.summand, variable, p)
         else:
-            part = MatrixAverage(CHANNEL, sample_gradient(average.summand, variable, p))
+            part = MatrixAverage(CHANNEL, sample_potential_gradient(average.summand, variable, p))
             part = sp.ZeroMatrix(*variable.shape) if part.summand.is_ZeroMatrix else part
         total = total + coefficient * part
     return collect_terms(total.doit(), p)
 
 
-def block_coefficient(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
-    """Return the number c of c y (1/y) log E exp(y h), where h is +-extremum or such a logarithm.
+def coefficient_of_block_average(potential: sp.Expr, extremum: sp.Symbol) -> sp.Expr:
+    """Return the factor c of a potential c (1/y) log E exp(y h) of a block of replicas.
+
+    The exponent h is plus or minus an extremum (M or N), or such a logarithm itself.
 
     Args:
-        potential: number times a logarithm of an average.
-        extremum: M or N.
+        potential: number times the logarithm of an average.
+        extremum: symbol M of a sample or N of a row.
 
     Raises:
         TypeError: the potential is not of this form.
     """
     number, logarithm = sp.sympify(potential).as_independent(sp.log, as_Add=False)
     if not isinstance(logarithm, sp.log) or not isinstance(logarithm.args[0], Average):
-        raise TypeError(f"no logarithm of an average: {potential}")
+        raise TypeError(f"the potential {potential} is not a number times the logarithm of an average")
     weight = logarithm.args[0].summand.args[0]
     if weight.has(sp.log):
-        return number * block_coefficient(weight, extremum)
+        return number * coefficient_of_block_average(weight, extremum)
     return number * weight / (-extremum if extremum.name == "M" else extremum)  # minima have a minus sign
 
 
-def sample_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return the derivative of (1/y) log E exp(-y M), the potential of a sample.
+def sample_potential_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
+    """Return the derivative of a sample's potential (1/y) log E exp(-y M) in an order parameter.
 
-    Rules: envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's theorem for q and theta; a
-    loss that contains the self-overlap of a replica contains q + Delta.
+    Rules: envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's theorem for q and
+    theta; a loss that contains the self-overlap of a replica contains q + Delta.
 
     Args:
-        integrand: potential of a sample.
+        integrand: potential of a sample, a multiple of log E exp(-y M).
         variable: overlap or trained numbers; the derivative in others is zero.
-        p: symbols.
+        p: symbols of the order parameters.
     """
     tilt, _ = tilted_averages(p)
-    overlap_term = -tilt.mean(p.loss_q) if p.loss_depends_on_q else sp.ZeroMatrix(p.s, p.s)
+    overlap_term = -tilt.tilted_mean(p.loss_q) if p.loss_depends_on_q else sp.ZeroMatrix(p.s, p.s)
     rules = {
-        p.V: tilt.mean(-1 * moreau_envelope_gradient(p.V, p)),
+        p.V: tilt.tilted_mean(-1 * moreau_envelope_gradient(p.V, p)),
         p.m: tilt.tilted_mean_gradient,
         **{
             Delta: tilt.covariance_gradient(k + 1) + overlap_term
             for k, Delta in enumerate(p.symbols_by_breaking_step("Delta"))
         },
-        p.q: tilt.response / 2 + overlap_term,
+        p.q: tilt.outermost_response / 2 + overlap_term,
         p.theta: Jacobian(tilt.tilted_mean_gradient, p.Y),
-        p.phi: -tilt.mean(p.loss_phi),
+        p.phi: -tilt.tilted_mean(p.loss_phi),
     }
     if variable not in rules:
         return sp.ZeroMatrix(*variable.shape)
-    return (block_coefficient(integrand, p.moreau) * rules[variable]).doit()
+    return (coefficient_of_block_average(integrand, p.moreau) * rules[variable]).doit()
 
 
-def _row_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return the derivative of the rows' potential by the chain rule through G, B, Q and Q_Delta."""
-    slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.composites}
+def _row_potential_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
+    """Return the derivative of the rows' potential in an order parameter, through G, B, Q and Q_Delta."""
+    slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.effective_prior_parameters}
     linear = sp.Add(*[sp.Trace(slope.T * z) for slope, z in slopes.items()])
     chain = differentiate_averages(Average(COORDINATE, linear), variable, p)
-    held = {slope: composite_gradient(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
+    held = {slope: prior_parameter_gradient(potential, z, p) for slope, z in slopes.items() if chain.has(slope)}
     return chain.xreplace(held).doit()
 
 
-def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return the derivative of the rows' potential in a composite.
+def prior_parameter_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
+    """Return the derivative of the rows' potential in one of the parameters G, B, Q and Q_Delta.
 
     The rules are those of a sample for (1/y) log E exp(y N), or matrix calculus for a ridge.
 
     Args:
         potential: potential of the rows.
-        composite: G, B, Q or Q_Delta.
-        p: symbols.
+        composite: symbol G, B, Q or Q_Delta.
+        p: symbols of the order parameters.
     """
     if potential.has(p.envelope):
         _, tilt = tilted_averages(p)
-        rules = {p.G: -tilt.mean(p.w * p.w.T) / 2, p.B: tilt.tilted_mean_gradient, p.Q: tilt.response / 2}
+        rules = {p.G: -tilt.tilted_mean(p.w * p.w.T) / 2, p.B: tilt.tilted_mean_gradient}
+        rules[p.Q] = tilt.outermost_response / 2
         rules |= {Q: tilt.covariance_gradient(k + 1) for k, Q in enumerate(p.symbols_by_breaking_step("Q_Delta"))}
-        return (block_coefficient(potential, p.envelope) * rules[composite]).doit()
+        return (coefficient_of_block_average(potential, p.envelope) * rules[composite]).doit()
     return matrix_gradient(potential, composite, p)
 
 
@@ -257,38 +268,43 @@ def composite_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: Replic
 
 
 def collect_terms(matrix: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return a matrix multiplied out, with alpha and y in front of averages and equal terms as one.
+    """Return a sum of matrix products, multiplied out, with equal terms collected.
+
+    Numbers, alpha and Parisi parameters are in front of averages.
 
     Args:
         matrix: sum of products.
-        p: symbols.
+        p: symbols of the order parameters.
     """
     numbers: dict[MatrixExpr, sp.Expr] = {}
     for term in sp.MatAdd.make_args(multiply_out_matrix(matrix)):
         if term.is_ZeroMatrix:
             continue
-        scalar, bare = _split_scalar(term)
-        inner, bare = _pull_out_of_averages(bare)
-        bare = replace_symmetric_transposes(bare, p)
+        scalar, bare = _split_off_scalar(term)
+        inner, bare = _pull_scalars_out_of_average(bare)
+        bare = drop_transposes_of_symmetric_matrices(bare, p)
         numbers[bare] = numbers.get(bare, sp.Integer(0)) + scalar * inner
     terms = [sp.simplify(number) * bare for bare, number in numbers.items() if sp.simplify(number) != 0]
     return sp.MatAdd(sp.ZeroMatrix(*matrix.shape), *terms).doit()
 
 
-def _split_scalar(term: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """Return (c, A) of a term c A."""
+def _split_off_scalar(term: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """Return the scalar c and the matrix A of a term c A."""
     if not isinstance(term, sp.MatMul):
         return sp.Integer(1), term
     scalar, factors = term.as_coeff_matrices()
     return scalar, factors[0] if len(factors) == 1 else sp.MatMul(*factors)
 
 
-def _pull_out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
-    """Return (number, matrix): numbers, alpha and y in front of an average, symbols of a coordinate within it."""
+def _pull_scalars_out_of_average(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
+    """Return the factors that can stand in front of a matrix average, and the average without them.
+
+    These are numbers, alpha and Parisi parameters; symbols of a coordinate stay in the average.
+    """
     if not isinstance(matrix, MatrixAverage):
         return sp.Integer(1), matrix
-    scalar, bare = _split_scalar(matrix.summand)
-    inner, bare = _pull_out_of_averages(bare)
+    scalar, bare = _split_off_scalar(matrix.summand)
+    inner, bare = _pull_scalars_out_of_average(bare)
     stays, passes = sp.Integer(1), inner
     for factor in sp.Mul.make_args(sp.factor(scalar)):
         if factor.free_symbols - ALL_RATES - {sp.Symbol("alpha", positive=True)}:
@@ -298,28 +314,28 @@ def _pull_out_of_averages(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return passes, MatrixAverage(matrix.kind, (stays * bare).doit())
 
 
-def _solve_conditions(
+def _solve_for_order_parameters(
     gradients: list[MatrixExpr], targets: list[sp.MatrixSymbol], p: ReplicaBreakingSymbols
 ) -> dict[str, MatrixExpr]:
-    """Return the conditions, linear in the targets with numeric coefficients, solved for them.
+    """Return by name the order parameters that solve conditions which are linear in them.
 
     Raises:
-        ValueError: they do not determine the targets.
+        ValueError: the conditions are not linear, or do not determine the order parameters.
     """
     coefficients, rest = sp.zeros(len(targets), len(targets)), []
     for i, condition in enumerate(gradients):
         others: MatrixExpr = sp.ZeroMatrix(*condition.shape)
         for term in sp.MatAdd.make_args(condition):
-            scalar, bare = _split_scalar(term)
+            scalar, bare = _split_off_scalar(term)
             if bare in targets:
                 coefficients[i, targets.index(bare)] += scalar
             elif term.atoms(sp.MatrixSymbol) & set(targets):
-                raise ValueError(f"the condition {condition} = 0 is not linear in {targets}")
+                raise ValueError(f"the condition {condition} = 0 is not linear in the order parameters {targets}")
             else:
                 others = others + term
         rest.append(others)
     if coefficients.det() == 0:
-        raise ValueError(f"the conditions do not determine {targets}")
+        raise ValueError(f"the conditions do not determine the order parameters {targets}: they are dependent")
     inverse = coefficients.inv()
     return {
         target.name: collect_terms(sp.MatAdd(*[-inverse[i, j] * rest[j] for j in range(len(rest))]), p)
@@ -327,8 +343,8 @@ def _solve_conditions(
     }
 
 
-def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return an expression with Stein's lemma in omega_0 and Y applied to the tilted field."""
+def _apply_steins_lemma(value: MatrixExpr, tilt: TiltedAverage, p: ReplicaBreakingSymbols) -> MatrixExpr:
+    """Return an expression with the derivatives of the tilted field in omega_0 and Y removed by Stein's lemma."""
     plain = {
         MatrixAverage(CHANNEL, Jacobian(tilt.tilted_mean_gradient, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))
     }
@@ -347,15 +363,15 @@ def _apply_stein(value: MatrixExpr, tilt: TiltedAverage, p: ReplicaBreakingSymbo
 def numerical_free_entropy_derivative(
     phi: sp.Expr, at: Callable[[sp.Expr], dict[str, Any]], p: ReplicaBreakingSymbols
 ) -> Any:
-    """Return d Phi / d epsilon at 0 by a central difference at exact matrices, to 20 digits or more.
+    """Return the derivative of Phi along a path of matrices, by a central difference to 20 digits or more.
 
     Args:
-        phi: free entropy.
-        at: epsilon -> explicit matrices by name.
-        p: symbols.
+        phi: free entropy at zero temperature.
+        at: function from a small number epsilon to explicit matrices by name.
+        p: symbols of the order parameters.
     """
     epsilon = sp.Rational(1, 10**15)
-    up, down = (quadratic_model_values(at(sign * epsilon), phi, p)(phi) for sign in (1, -1))
+    up, down = (values_for_quadratic_model(at(sign * epsilon), phi, p)(phi) for sign in (1, -1))
     return (sp.N(up, DIGITS) - sp.N(down, DIGITS)) / (2 * epsilon)
 
 
@@ -381,11 +397,11 @@ def _saddle_point_condition_test(
 
 
 def _check_response_identities(phi: sp.Expr, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    own = random_context_matrices("blocks")
-    at = quadratic_model_values(own, phi, p)
-    for end, tilde, sign in zip(("", "{}_hat"), _outermost_variances(p), (1, -1), strict=True):
+    own = random_cluster_matrices("blocks")
+    at = values_for_quadratic_model(own, phi, p)
+    for end, tilde, sign in zip(("", "{}_hat"), _names_of_outermost_variances(p), (1, -1), strict=True):
         gap = at(after["V" + end.format("")]) - at(after[tilde])
-        for Delta, rate in zip(p.symbols_by_breaking_step(f"Delta{end}"), p.rates, strict=True):
+        for Delta, rate in zip(p.symbols_by_breaking_step(f"Delta{end}"), p.parisi_parameters, strict=True):
             gap = gap + sign * at(rate) * at(after[Delta.name])
         if sp.Matrix((gap + gap.T) / 2).applyfunc(sp.cancel) != sp.zeros(2, 2):
             return False
@@ -398,8 +414,8 @@ def _check_response_identities(phi: sp.Expr, after: Expressions, p: ReplicaBreak
     ("trained",),
 )
 def _check_trained_parameter_condition(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    phi, own = before["Phi"], random_context_matrices("blocks")
-    at, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
+    phi, own = before["Phi"], random_cluster_matrices("blocks")
+    at, start = values_for_quadratic_model(own, phi, p)(after["trained"]), own["phi"]
     towards = RandomRationals("phi").draw_matrix(start.rows, 1)
     found = numerical_free_entropy_derivative(phi, lambda epsilon: {**own, "phi": start + epsilon * towards}, p)
     return is_negligible(found - (at.T * towards)[0])

@@ -8,17 +8,17 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.regulariser import Regulariser
-from ...calculus.averages import Jacobian, replace_symmetric_transposes
+from ...calculus.averages import Jacobian, drop_transposes_of_symmetric_matrices
 from ...theory.free_entropy import FreeEntropy, free_entropy
-from ...theory.stability import replicon
+from ...theory.stability import replicon_map
 from ..algebra.levels import ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi, tilted_averages
 from ..algebra.step import Expressions, Step, declare_test
 from .second_variation import (
-    Perturbation,
-    composite_perturbation,
+    OverlapPerturbation,
+    inputs_of_stability_step,
+    prior_perturbation,
     second_variation,
-    stability_step_inputs,
-    tests_at_integer_n,
+    tests_at_integer_replica_numbers,
 )
 
 _CITATION = (
@@ -27,55 +27,56 @@ _CITATION = (
 )
 
 
-def cluster_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> Perturbation:
-    """Return the perturbation of overlaps of different blocks, equal for all their replicas: blocks respond as a whole.
+def cluster_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPerturbation:
+    """Return the perturbation of overlaps between blocks, to which a block of replicas responds as a whole.
 
     Args:
-        p: symbols.
+        p: symbols of the order parameters.
         ridge: whether the regulariser is a ridge.
     """
     samples, rows = tilted_averages(p)
-    row = (p.Lambda + p.G - parisi * p.Q_Delta).inv() if ridge else rows.response
-    return Perturbation(samples.response, row, blocks=(4,), size=2)
+    row = (p.Lambda + p.G - parisi * p.Q_Delta).inv() if ridge else rows.outermost_response
+    return OverlapPerturbation(samples.outermost_response, row, blocks=(4,), size=2)
 
 
-def state_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> Perturbation:
-    """Return the perturbation of overlaps within blocks: replicas respond singly, averaged with the weight of states.
+def state_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPerturbation:
+    """Return the perturbation of overlaps within blocks, to which replicas respond one by one.
+
+    Responses are averaged with the weights of the states.
 
     Args:
-        p: symbols.
+        p: symbols of the order parameters.
         ridge: whether the regulariser is a ridge.
     """
     row = (p.Lambda + p.G).inv() if ridge else Jacobian(p.w, p.b)
-    return Perturbation(
+    return OverlapPerturbation(
         Jacobian(p.g, p.omega), row, TILTED, "" if ridge else ROW_TILTED, blocks=(2,), size=4, within=True
     )
 
 
 def stability_steps(p: ReplicaBreakingSymbols, action: Expressions, regulariser: Regulariser) -> tuple[Step, Step]:
-    """Return steps 11 and 12: the second variation of step 9 for overlaps of different blocks and within one.
+    """Return derivation steps 11 and 12: stability for overlaps between blocks, and within one.
 
     Args:
-        p: symbols.
-        action: results of step 3.
+        p: symbols of the order parameters.
+        action: results of step 3, the replicated action.
         regulariser: regulariser of the rows.
     """
     ridge = regulariser.row_regulariser.kind == "ridge"
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q)
 
-    def _stability_step(number: int, name: str, moved: Perturbation, rule: str) -> Step:
-        """Return one of the two steps.
+    def _stability_step(number: int, name: str, moved: OverlapPerturbation, rule: str) -> Step:
+        """Return one of the two stability steps.
 
         Args:
             number: number of the step.
             name: title of the step.
             moved: perturbation of the overlaps.
-            rule: the operation, in words.
+            rule: what the step does, in words.
         """
-        tests = (*tests_at_integer_n(p, moved), _check_replicon_against_second_variation(used, p))
-        return Step(
-            number, name, stability_step_inputs(p, action), second_variation(p, action, moved), rule, _CITATION, tests
-        )
+        tests = (*tests_at_integer_replica_numbers(p, moved), _check_replicon_against_second_variation(used, p))
+        before, after = inputs_of_stability_step(p, action), second_variation(p, action, moved)
+        return Step(number, name, before, after, rule, _CITATION, tests)
 
     return (
         _stability_step(
@@ -107,10 +108,10 @@ def stability_steps(p: ReplicaBreakingSymbols, action: Expressions, regulariser:
 def _check_replicon_against_second_variation(
     _before: Expressions, after: Expressions, used: FreeEntropy, p: ReplicaBreakingSymbols
 ) -> bool:
-    operator = replicon(used)
+    operator = replicon_map(used)
     zero = sp.ZeroMatrix(p.s, p.s)
     samples, rows = tilted_averages(p)
-    alike = {tilt.response: Jacobian(tilt.slope, tilt.fields[-1]) for tilt in (samples, rows)}
+    alike = {tilt.outermost_response: Jacobian(tilt.slope, tilt.fields[-1]) for tilt in (samples, rows)}
     found = {}
     for name in ("D_hat", "D_prime"):
         value = (
@@ -118,8 +119,10 @@ def _check_replicon_against_second_variation(
             .xreplace(alike)
             .replace(lambda a: getattr(a, "kind", "") in (TILTED, ROW_TILTED), lambda a: a.summand)
         )
-        found[name] = replace_symmetric_transposes(value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p)
-    prior = operator.prior.replace(lambda a: getattr(a, "kind", "") == "contexts", lambda a: composite_perturbation(p))
-    return bool(found["D_hat"] == replace_symmetric_transposes(operator.channel, p)) and bool(
-        found["D_prime"].doit() == replace_symmetric_transposes(prior.doit(), p)
+        found[name] = drop_transposes_of_symmetric_matrices(
+            value.xreplace({(-parisi * p.Q_Delta).doit(): zero}).doit(), p
+        )
+    prior = operator.prior.replace(lambda a: getattr(a, "kind", "") == "contexts", lambda a: prior_perturbation(p))
+    return bool(found["D_hat"] == drop_transposes_of_symmetric_matrices(operator.channel, p)) and bool(
+        found["D_prime"].doit() == drop_transposes_of_symmetric_matrices(prior.doit(), p)
     )

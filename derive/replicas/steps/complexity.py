@@ -12,24 +12,24 @@ import sympy as sp
 from ...calculus.averages import Average
 from ...theory.free_entropy import split_coefficient_and_average
 from ..algebra.levels import ROW_TILTED, TILTED, ReplicaBreakingSymbols, parisi
-from ..algebra.objects import LogDet, extract_scalars, matrix_gradient
+from ..algebra.objects import LogDet, factor_out_scalars, matrix_gradient
 from ..algebra.step import Expressions, Step, declare_test
-from .ansatz import random_context_matrices
+from .ansatz import random_cluster_matrices
 from .breaking_saddle import free_entropy_gradient, is_negligible, numerical_free_entropy_derivative
-from .saddle import check_scaling_of_free_entropy, quadratic_model_values, training_loss
+from .saddle import check_scaling_of_free_entropy, training_loss, values_for_quadratic_model
 
 # Energy e of metastable states per dimension, on which their complexity depends.
 ENERGY = sp.Symbol("energy", real=True)
 
 
 def complexity_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
-    """Return step 9: the derivative in y at given order parameters, complexity, energy and training loss.
+    """Return derivation step 9: the derivative in the Parisi parameter, complexity, energy and training loss.
 
     A factor on loss and penalty gives the energy.
 
     Args:
-        p: symbols.
-        zero: results of step 7.
+        p: symbols of the order parameters.
+        zero: results of step 7, the limit of zero temperature.
     """
     phi = zero["Phi"]
     change = parisi_derivative(phi, p)
@@ -56,24 +56,27 @@ def complexity_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
 
 
 def parisi_derivative(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return d Phi / d y at given overlaps and conjugates.
+    """Return the derivative of the free entropy in the Parisi parameter, at given overlaps and conjugates.
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     total: sp.Expr = sp.Integer(0)
     for term in sp.Add.make_args(phi):
         if not term.has(parisi):
             continue
         coefficient, average = split_coefficient_and_average(term)
-        inside = sp.Add(*[_term_derivative(part, p) for part in sp.Add.make_args(average.summand)])
+        inside = sp.Add(*[_derivative_of_term_in_y(part, p) for part in sp.Add.make_args(average.summand)])
         total += coefficient * Average(average.kind, inside)
     return total
 
 
-def _term_derivative(term: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return d/dy of number(y) f(y), f a trace, a log determinant or log E exp(y h), whose derivative is < h >."""
+def _derivative_of_term_in_y(term: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
+    """Return the derivative of one term of Phi in the Parisi parameter y.
+
+    The term is a number times a trace, a log determinant or log E exp(y h), whose derivative is < h >.
+    """
     (factor,) = [a for a in sp.Mul.make_args(term) if isinstance(a, sp.Trace | LogDet | sp.log)]
     number = term / factor
     total = number.diff(parisi) * factor
@@ -83,7 +86,7 @@ def _term_derivative(term: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
         kind = TILTED if factor.has(p.moreau) else ROW_TILTED
         return total + number * Average(kind, factor.args[0].summand.args[0].diff(parisi))
     # y is a factor of Q_Delta in the resolvent: - y Q_Delta.
-    change = extract_scalars(sp.Trace(matrix_gradient(factor, p.Q_Delta, p) * p.Q_Delta)) / parisi
+    change = factor_out_scalars(sp.Trace(matrix_gradient(factor, p.Q_Delta, p) * p.Q_Delta)) / parisi
     return total + sp.expand(number * change)
 
 
@@ -97,9 +100,9 @@ def _term_derivative(term: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     ("dPhi_dy",),
 )
 def _check_parisi_derivative(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    phi, own, y = before["Phi"], random_context_matrices("Parisi parameter"), sp.Rational(2, 7)
+    phi, own, y = before["Phi"], random_cluster_matrices("Parisi parameter"), sp.Rational(2, 7)
     found = numerical_free_entropy_derivative(phi, lambda epsilon: {**own, parisi.name: y + epsilon}, p)
-    return is_negligible(found - quadratic_model_values(own, phi, p)(after["dPhi_dy"]))
+    return is_negligible(found - values_for_quadratic_model(own, phi, p)(after["dPhi_dy"]))
 
 
 @declare_test(
@@ -108,7 +111,10 @@ def _check_parisi_derivative(before: Expressions, after: Expressions, p: Replica
     ("complexity", "energy"),
 )
 def _check_legendre_transform(_before: Expressions, after: Expressions) -> bool:
-    """Compare with the maximum y Phi(y) of Sigma(e) - y e, and its location e, for Sigma(e) = a - (e - b)^2 / (2 c)."""
+    """Return whether energy and complexity are recovered from the free entropy of a quadratic complexity.
+
+    For Sigma(e) = a - (e - b)^2 / (2 c), y Phi(y) is the maximum of Sigma(e) - y e over the energies e.
+    """
     a, b, c = sp.symbols("a b c", positive=True)
     complexity = a - (ENERGY - b) ** 2 / (2 * c)
     (where,) = sp.solve((complexity - parisi * ENERGY).diff(ENERGY), ENERGY)
@@ -124,12 +130,12 @@ def _check_legendre_transform(_before: Expressions, after: Expressions) -> bool:
     ("training_loss", "energy", "dPhi_dy"),
 )
 def _check_energy(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    """Compare with the conditions at a point that is no saddle.
+    """Return whether training loss minus energy is a sum of saddle-point conditions, at a point off the saddle.
 
     With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA].
     """
-    phi, own = before["Phi"], random_context_matrices("energy of blocks")
-    at = quadratic_model_values(own, phi, p)
+    phi, own = before["Phi"], random_cluster_matrices("energy of blocks")
+    at = values_for_quadratic_model(own, phi, p)
     degrees = {p.V: -1, p.V_hat: 1, p.q_hat: 2, p.Delta_hat: 2, p.m_hat: 1, p.theta_hat: 1}  # the others do not scale
     conditions = sp.Add(
         *[k * sp.trace(own[A.name].T * at(free_entropy_gradient(phi, A, p))) for A, k in degrees.items()]

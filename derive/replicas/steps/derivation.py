@@ -36,7 +36,7 @@ def derivation(model: FixedSizeModel, rsb: int = 0) -> Derivation:
     contains the overlaps; loss and sizes remain symbols.
 
     Args:
-        model: model at its structure.
+        model: model with fixed sizes L, s, t.
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
     """
     return replica_calculation(
@@ -48,7 +48,9 @@ def derivation(model: FixedSizeModel, rsb: int = 0) -> Derivation:
 def replica_calculation(
     kind: str = "ridge", trained: int = 0, loss_depends_on_q: bool = False, s: Any = None, t: Any = None, rsb: int = 0
 ) -> Derivation:
-    """Return steps 1 to 9 for a kind of regulariser; 1 to 12 with one step of breaking, 1 to 8 with two.
+    """Return the replica calculation as a derivation, for one kind of regulariser.
+
+    It has steps 1 to 9; with one step of replica symmetry breaking 1 to 12, with two 1 to 8.
 
     Args:
         kind: "ridge", or "penalty" for any convex one.
@@ -59,7 +61,7 @@ def replica_calculation(
         rsb: number of steps of replica symmetry breaking, 0, 1 or 2.
 
     Raises:
-        ModelError: another number of steps of breaking.
+        ModelError: the number of steps of breaking is not 0, 1 or 2.
     """
     if rsb not in (0, 1, 2):
         raise ModelError(f"rsb = {rsb!r} is out of range; allowed are whole numbers from 0 to 2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy as sp
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...calculus.averages import OrderParameterSymbols, replace_symmetric_transposes
+from ...calculus.averages import OrderParameterSymbols, drop_transposes_of_symmetric_matrices
 from ...theory.stability import extract_linear_coefficient
 from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero
 from ..algebra.objects import replica_symbol
@@ -14,12 +14,14 @@ from .partition import DIMENSION
 
 
 class TokenAndWeights:
-    """A token x = mean + noise of covariance Sigma, its encoding p, and the weights of replica a and of the teacher.
+    """Symbols of a token, of its encoding, and of the weights of one replica and of the teacher.
 
     Attributes:
-        teacher: W_star, d x t, the same for all replicas.
-        token: x_l (docs/theory.md (1.1)), d x 1; mean, covariance: mu_c and Sigma_c of it given its label.
-        encoding: p_l, d x 1, which only the student receives (docs/theory.md (1.2)).
+        teacher: weights W_star of the teacher (d x t), the same for all replicas.
+        token: token x (d x 1), see docs/theory.md (1.1).
+        mean: mean mu of the token given its label (d x 1).
+        covariance: covariance Sigma of the token given its label (d x d).
+        encoding: encoding p of the token's position (d x 1), which only the student receives (docs/theory.md (1.2)).
     """
 
     def __init__(self, symbols: OrderParameterSymbols, d: sp.Expr = DIMENSION) -> None:
@@ -34,7 +36,7 @@ class TokenAndWeights:
 
 
 def gaussian_fields_step(p: OrderParameterSymbols) -> Step:
-    """Return step 2: means and covariances of linear maps of one normal token, which define the overlaps."""
+    """Return derivation step 2: means and covariances of the fields of a normal token, which are the overlaps."""
     given = TokenAndWeights(p)
     scale = 1 / sp.sqrt(given.d)
     student = scale * given.weight_matrix("a").T * (given.token + given.encoding)
@@ -64,12 +66,15 @@ def _field_mean(field: MatrixExpr, given: TokenAndWeights) -> MatrixExpr:
 
 def _field_covariance(field: MatrixExpr, other: MatrixExpr, given: TokenAndWeights) -> MatrixExpr:
     left, right = extract_linear_coefficient(given.token, field), extract_linear_coefficient(given.token, other)
-    return replace_symmetric_transposes((left * given.covariance * right.T).doit(), given.symbols)
+    return drop_transposes_of_symmetric_matrices((left * given.covariance * right.T).doit(), given.symbols)
 
 
 @declare_test("moments by coordinates", "sums over independent coordinates at d = 3, s = t = 2, exactly")
 def _check_field_moments(before: Expressions, after: Expressions) -> bool:
-    """Compare with coordinates x_i = mu_i + sqrt(gamma_i) z_i, with z_i independent of variance 1."""
+    """Return whether means and covariances of the fields agree with sums over independent coordinates.
+
+    The coordinates are x_i = mu_i + sqrt(gamma_i) z_i, with z_i of variance 1.
+    """
     source, d = RandomRationals("fields"), 3
     gamma = [abs(source.draw_number()) for _ in range(d)]
     values = {

@@ -16,10 +16,10 @@ from ..algebra.levels import ReplicaAnsatz
 from ..algebra.objects import n
 from ..algebra.step import Expressions, Step, declare_test
 from .ansatz import (
-    context_independent_values,
     field_laws,
     penalty_with_linear_term,
-    random_context_matrices,
+    random_cluster_matrices,
+    random_common_values,
     ridge_penalty,
     square_loss,
 )
@@ -30,12 +30,12 @@ _SIZES = ((), (sp.Rational(2, 3),), (sp.Rational(1, 2), sp.Rational(2, 3)))
 
 
 def finite_temperature_step(ansatz: ReplicaAnsatz, symmetric: Expressions, limits: Expressions) -> Step:
-    """Return step 6: Phi at inverse temperature beta, the sum of trace, entropic and energetic potential.
+    """Return derivation step 6: Phi at a finite temperature, as the sum of the three potentials.
 
     Args:
-        ansatz: blocks of replicas.
-        symmetric: results of step 4.
-        limits: results of step 5.
+        ansatz: grouping of the replicas into blocks.
+        symmetric: results of step 4, the action under the ansatz.
+        limits: results of step 5, the limit of no replicas.
     """
     ridge = "entropic of ridge" in limits
     rows = limits["entropic of ridge" if ridge else "entropic"]
@@ -66,12 +66,12 @@ def finite_temperature_step(ansatz: ReplicaAnsatz, symmetric: Expressions, limit
 
 @cache
 def _derivative_at_zero_replicas(action: sp.Expr, ridge: bool, ansatz: ReplicaAnsatz) -> sp.Expr:
-    return _scalar_values(ridge, ansatz)(action).diff(n).subs(n, 0)
+    return _random_scalar_values(ridge, ansatz)(action).diff(n).subs(n, 0)
 
 
-def _scalar_values(ridge: bool, ansatz: ReplicaAnsatz) -> ExactValues:
-    own = random_context_matrices("slope", 1)
-    values = {**own, **context_independent_values("slope", [own], 1), **ansatz.block_sizes(_SIZES[ansatz.steps])}
+def _random_scalar_values(ridge: bool, ansatz: ReplicaAnsatz) -> ExactValues:
+    own = random_cluster_matrices("slope", 1)
+    values = {**own, **random_common_values("slope", [own], 1), **ansatz.block_sizes(_SIZES[ansatz.steps])}
     values["penalty"] = ridge_penalty if ridge else penalty_with_linear_term
     values |= {"loss": square_loss, "phi": own["m_hat"], "Kappa": own["q"]}
     return ExactValues(values, laws=field_laws(ansatz))
@@ -84,15 +84,18 @@ def _scalar_values(ridge: bool, ansatz: ReplicaAnsatz) -> ExactValues:
 def _check_derivative_in_replica_number(
     _before: Expressions, after: Expressions, symmetric: Expressions, ansatz: ReplicaAnsatz
 ) -> bool:
-    """Compare with the rows as a power of one integral, whatever form Phi has; the trace at s = t = 2 as well."""
+    """Return whether Phi at a finite temperature is the derivative of the replicated action at n = 0.
+
+    The rows enter as a power of one integral, whatever form Phi has; the trace is tested at s = t = 2 as well.
+    """
     ridge = "entropic of ridge" in symmetric
-    at = _scalar_values(ridge, ansatz)
+    at = _random_scalar_values(ridge, ansatz)
     action = sp.Add(*[symmetric[name] for name in symmetric if name in ("trace", "entropic", "energetic", "trained")])
     if not is_exactly_zero(
         sp.expand_log(at(after["Phi_beta"]) - _derivative_at_zero_replicas(action, ridge, ansatz), force=True)
     ):
         return False
-    larger = ExactValues({**random_context_matrices("slope of the trace"), **ansatz.block_sizes(_SIZES[ansatz.steps])})
+    larger = ExactValues({**random_cluster_matrices("slope of the trace"), **ansatz.block_sizes(_SIZES[ansatz.steps])})
     (trace,) = [a for a in sp.Add.make_args(after["Phi_beta"]) if isinstance(a, Average) and a.kind == CONTEXTS]
     return is_exactly_zero(larger(trace) - larger(symmetric["trace"]).diff(n).subs(n, 0))
 
@@ -121,10 +124,10 @@ def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: 
 def _row_averages_by_quadrature(
     ansatz: ReplicaAnsatz, digits: int
 ) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
-    """Return E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)) at random rationals, by quadrature.
+    """Return averaged log integrals over a row at random rational parameters, by the trapezoid rule.
 
-    With blocks, (1/k) log E of the k-th power of the integral over the field of a block replaces its logarithm, once
-    more with blocks of blocks. No closed form is used.
+    They are E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)). With blocks, (1/k) log E of the
+    k-th power of the integral over a block's field replaces its logarithm. No closed form is used.
     """
     source, results = RandomRationals("quadrature"), []
     inner = [level.composite.name for level in ansatz.levels[1:]]
@@ -148,7 +151,10 @@ def _row_averages_by_quadrature(
 def _row_average_by_quadrature(
     Lambda: Any, G: Any, Q: Any, beta: Any, B: Any, blocks: Sequence[tuple[Any, Any]], digits: int
 ) -> Any:
-    """Return the row average for given matrices; blocks: (number of replicas, variance of the field), largest first."""
+    """Return the averaged log integral over a row at given parameters, by the trapezoid rule.
+
+    `blocks` are pairs (number of replicas, variance of the field), the largest first.
+    """
     stiffness = beta * Lambda + G
     width, root = mp.sqrt(1 / stiffness), mp.sqrt(Q)
 
@@ -162,7 +168,7 @@ def _row_average_by_quadrature(
         return h * peak / 2 + mp.log(width * _trapezoid_integral(_normal_density, digits))
 
     def log_block_average(h: Any, level: int = 0) -> Any:
-        """Return the logarithm of the integral, or of its averaged power, per replica of a block.
+        """Return the log integral over a row, averaged over the fields of its blocks, per replica.
 
         Args:
             h: field of the row.
@@ -182,6 +188,9 @@ def _row_average_by_quadrature(
 
 
 def _trapezoid_integral(function: Any, digits: int) -> Any:
-    """Return an integral over the line in units of a normal density's width; its error is exp(-2 (pi / step)^2)."""
+    """Return the integral of a function over the real line, in units of a normal density's width.
+
+    The error of the trapezoid rule is exp(-2 (pi / step)^2).
+    """
     step, most = {30: (mp.mpf(1) / 2, 26), 10: (mp.mpf(4) / 5, 12), 5: (mp.mpf(1), 8)}[digits]
     return mp.fsum(function(step * k) for k in range(-most, most + 1)) * step

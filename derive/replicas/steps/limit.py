@@ -11,50 +11,50 @@ import sympy as sp
 from ...calculus.averages import Average
 from ..algebra.exact import ExactValues, is_exactly_zero, nested_block_matrix
 from ..algebra.levels import ReplicaAnsatz
-from ..algebra.objects import LogDet, LogIntegral, apply_with_traces_as_symbols, extract_scalars, n
+from ..algebra.objects import LogDet, LogIntegral, apply_function_outside_traces, factor_out_scalars, n
 from ..algebra.step import Expressions, Step, StepTest, declare_test
-from .ansatz import context_independent_values, explicit_trace, random_context_matrices
+from .ansatz import random_cluster_matrices, random_common_values, trace_of_replica_matrices
 
 
 def expand_to_first_order_in_n(expression: sp.Expr) -> sp.Expr:
-    """Return an expression that agrees with the given one to first order in n at n = 0.
+    """Return an expression that agrees with the given one to first order in the number n of replicas at n = 0.
 
-    Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers is
-    n times the average of the logarithm; a trace always has a factor n.
+    Rules beyond those of sums and products: d log det M = Tr[M^{-1} dM]; the logarithm of an average of n-th powers
+    is n times the average of the logarithm; a trace always has a factor n.
     """
     if isinstance(expression, sp.Add | sp.Mul | sp.Pow):
         return expression.func(*[expand_to_first_order_in_n(a) for a in expression.args])
     if isinstance(expression, LogDet) and expression.has(n):
-        matrix = _matrix_at_zero_replicas(expression.matrix)
-        return LogDet(matrix) + n * sp.Trace(matrix.inv() * expression.matrix.diff(n).doit())
+        matrix = _matrix_at_zero_replicas(expression.determinant_matrix)
+        return LogDet(matrix) + n * sp.Trace(matrix.inv() * expression.determinant_matrix.diff(n).doit())
     if isinstance(expression, sp.Trace):
         return sp.Trace(_matrix_at_zero_replicas(expression.arg))
-    if isinstance(expression, sp.log) and _replica_exponent(expression) is not None:
-        return n * Average(expression.args[0].kind, _replica_exponent(expression))
+    if isinstance(expression, sp.log) and _exponent_per_replica(expression) is not None:
+        return n * Average(expression.args[0].kind, _exponent_per_replica(expression))
     return expression
 
 
 def value_at_zero_replicas(expression: sp.Expr) -> sp.Expr:
-    """Return the value at n = 0, averages kept."""
+    """Return the value of a potential at n = 0 replicas; averages are not evaluated."""
     if isinstance(expression, Average):
         inside = value_at_zero_replicas(expression.summand)
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
-    return apply_with_traces_as_symbols(expand_to_first_order_in_n(expression), lambda e: e.subs(n, 0))
+    return apply_function_outside_traces(expand_to_first_order_in_n(expression), lambda e: e.subs(n, 0))
 
 
 def derivative_at_zero_replicas(expression: sp.Expr) -> sp.Expr:
-    """Return d/dn at n = 0; averages are linear."""
+    """Return the derivative of a potential in the number n of replicas, at n = 0."""
     if isinstance(expression, Average):
         return Average(expression.kind, derivative_at_zero_replicas(expression.summand))
-    return apply_with_traces_as_symbols(expand_to_first_order_in_n(expression), lambda e: e.diff(n).subs(n, 0))
+    return apply_function_outside_traces(expand_to_first_order_in_n(expression), lambda e: e.diff(n).subs(n, 0))
 
 
 def _matrix_at_zero_replicas(matrix: Any) -> Any:
     return matrix.subs(n, 0).doit()
 
 
-def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
-    """Return f if the logarithm is log E[exp(n f)], None otherwise."""
+def _exponent_per_replica(logarithm: sp.log) -> sp.Expr | None:
+    """Return f if the logarithm is log E[exp(n f)] for n replicas; None otherwise."""
     average = logarithm.args[0]
     if not isinstance(average, Average) or not isinstance(average.summand, sp.exp):
         return None
@@ -63,14 +63,14 @@ def _replica_exponent(logarithm: sp.log) -> sp.Expr | None:
 
 
 def replica_limit_step(ansatz: ReplicaAnsatz, symmetric: Expressions) -> Step:
-    """Return step 5: E log Z is the derivative of E Z^n at n = 0, where each potential vanishes.
+    """Return derivation step 5: the average of log Z as the derivative of E[Z^n] at n = 0 replicas.
 
     Args:
-        ansatz: blocks of replicas.
-        symmetric: results of step 4.
+        ansatz: grouping of the replicas into blocks.
+        symmetric: results of step 4, the action under the ansatz.
     """
     potentials = {name: value for name, value in symmetric.items() if name != "covariance"}
-    after = {name: _split_traces(derivative_at_zero_replicas(value)) for name, value in potentials.items()}
+    after = {name: _split_traces_of_sums(derivative_at_zero_replicas(value)) for name, value in potentials.items()}
     again = " of averaged powers" * ansatz.steps
     powers = f"averaged powers{again} of a variable, block by block written out, differentiated at n = 0"
     if not ansatz.steps:
@@ -104,18 +104,21 @@ def replica_limit_step(ansatz: ReplicaAnsatz, symmetric: Expressions) -> Step:
     )
 
 
-def _split_traces(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with traces of sums as sums of traces, within every average."""
+def _split_traces_of_sums(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with the trace of each sum written as a sum of traces."""
     if isinstance(expression, Average):
-        return Average(expression.kind, _split_traces(expression.summand))
+        return Average(expression.kind, _split_traces_of_sums(expression.summand))
     if isinstance(expression, sp.Add | sp.Mul):
-        return sp.expand_mul(expression.func(*[_split_traces(a) for a in expression.args]), deep=False)
-    return extract_scalars(expression) if isinstance(expression, sp.Trace) else expression
+        return sp.expand_mul(expression.func(*[_split_traces_of_sums(a) for a in expression.args]), deep=False)
+    return factor_out_scalars(expression) if isinstance(expression, sp.Trace) else expression
 
 
 @declare_test("potentials vanish at n = 0", "every potential of step 4 at n = 0")
 def _check_potentials_vanish_at_zero_replicas(before: Expressions, _after: Expressions) -> bool:
-    """Return whether all potentials vanish; log determinants are multiplied out, so that equal ones cancel."""
+    """Return whether all potentials of step 4 vanish at n = 0 replicas.
+
+    Log determinants are multiplied out, so that equal ones cancel.
+    """
     plain = [e.xreplace({a: Average(a.kind, sp.expand(a.summand)) for a in e.atoms(Average)}) for e in before.values()]
     return all(sp.expand(value_at_zero_replicas(value)) == 0 for value in plain)
 
@@ -135,10 +138,10 @@ _EXPLICIT_CASES = (
     ("trace", "trained"),
 )
 def _check_trace_from_integers(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
-    own = random_context_matrices("trace in the limit")
+    own = random_cluster_matrices("trace in the limit")
     for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1
-        points = [(size * k, explicit_trace(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
+        points = [(size * k, trace_of_replica_matrices(ansatz, own, (size * k, *held))) for k in (1, 2, 3, 4)]
         polynomial = sp.interpolate(points[:3], n)
         confirmed = polynomial.subs(n, points[3][0]) == points[3][1] and polynomial.subs(n, 0) == 0
         value = ExactValues({**own, **ansatz.block_sizes(held)})(after["trace"])
@@ -151,7 +154,10 @@ def _check_trace_from_integers(before: Expressions, after: Expressions, ansatz: 
 
 
 def _check_averaged_power(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz, name: str) -> bool:
-    """Return whether the powers agree if the log integral is the logarithm of an integer of given probabilities."""
+    """Return whether averaged powers and their derivative at n = 0 replicas agree with sums written out.
+
+    The log integral is replaced by the logarithm of a random integer of given probabilities.
+    """
     (integral,) = before[name].atoms(LogIntegral)
     outcome = sp.Symbol("outcome")
     weights = (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
@@ -159,35 +165,35 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
     kinds = [level.rows if name == "entropic" else level.channel for level in ansatz.levels]
     sums = {kind: tuple((c, {kind: i}) for i, c in enumerate(weights)) for kind in kinds}
 
-    def value(place: Sequence[int]) -> sp.Integer:
+    def outcome_of_integral(place: Sequence[int]) -> sp.Integer:
         row = place[1] if len(place) > 1 else 0
         return sp.Integer(values[row][place[0]] + sum(place[2:]))
 
-    def log_outcome(at: ExactValues, _suffix: str) -> sp.Expr:
-        """Return the logarithm that replaces the log integral at a term of the sums.
+    def log_integral_outcome(at: ExactValues, _suffix: str) -> sp.Expr:
+        """Return the random logarithm that replaces the log integral at one term of the sums.
 
         Args:
-            at: values.
+            at: matrices and numbers by name.
             _suffix: not used.
         """
-        return sp.log(value([at.values[kind] for kind in kinds]))
+        return sp.log(outcome_of_integral([at.values[kind] for kind in kinds]))
 
-    def expected_power(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
-        """Return the averaged power of nested blocks, or of the replicas in the innermost one.
+    def averaged_power(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
+        """Return the averaged power of nested blocks of replicas; without further levels, the outcome of one replica.
 
         Args:
-            numbers: replicas in each level, from this one inwards.
-            place: outcomes of the outer levels.
+            numbers: number of replicas in a block of each level, from this one inwards.
+            place: random outcomes at the outer levels.
         """
         if not numbers:
-            return value(place)
+            return outcome_of_integral(place)
         here, inner = numbers[0], numbers[1] if len(numbers) > 1 else 1
-        return sp.Add(*[c * expected_power(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(weights)])
+        return sp.Add(*[c * averaged_power(numbers[1:], (*place, i)) ** (here // inner) for i, c in enumerate(weights)])
 
     for held in sorted({numbers[1:] for numbers in ansatz.numbers}):
-        at = ExactValues({"outcome": log_outcome, "alpha": sp.Integer(1), **ansatz.block_sizes(held)}, sums)
+        at = ExactValues({"outcome": log_integral_outcome, "alpha": sp.Integer(1), **ansatz.block_sizes(held)}, sums)
         power, slope = (at(e.xreplace({integral: outcome})) for e in (before[name], after[name]))
-        written_out = {numbers[0]: expected_power(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
+        written_out = {numbers[0]: averaged_power(numbers) for numbers in ansatz.numbers if numbers[1:] == held}
         if not all(is_exactly_zero(power.subs(n, k) - sp.log(value)) for k, value in written_out.items()):
             return False
         if not is_exactly_zero(sp.expand(power.diff(n).subs(n, 0) - slope)):
@@ -202,13 +208,13 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
     ("entropic of ridge",),
 )
 def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
-    """Interpolate in n, and differentiate at n = 0.
+    """Return whether the potential for a ridge agrees with matrices of n replicas, interpolated to n = 0.
 
-    The determinant of all replicas over that without their common field is a polynomial of degree s in n; times the
-    summed inverse it is one of degree s - 1.
+    The determinant for all replicas, over that without their common field, is a polynomial of degree s in n; times
+    the summed inverse it is one of degree s - 1.
     """
-    own = random_context_matrices("ridge in the limit")
-    values = context_independent_values("ridge in the limit", [own])
+    own = random_cluster_matrices("ridge in the limit")
+    values = random_common_values("ridge in the limit", [own])
     A, C, B = values["beta"] * values["Lambda"] + values["G"], -values["Q"], values["B"]
     for held in _SIZES[ansatz.steps]:
         size = held[0] if held else 1

@@ -23,7 +23,7 @@ def minimised_risk(p: OrderParameterSymbols) -> sp.Expr:
 
 
 def replicated_partition_function_step(p: OrderParameterSymbols) -> Step:
-    """Return step 1: Z^n is the partition function of n copies of the weights with the same data."""
+    """Return derivation step 1: Z^n as the partition function of n copies of the weights with the same data."""
     weight = -beta * minimised_risk(p)
     copy = weight.xreplace({z: replica_symbol(z, "a") for z in (SAMPLE_LOSS, ROW_PENALTY, p.phi)})
     energy = sp.Add(*[term / -beta for term in sp.expand(copy).args])
@@ -42,34 +42,37 @@ def replicated_partition_function_step(p: OrderParameterSymbols) -> Step:
 
 @declare_test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly")
 def _check_replicated_partition_function(before: Expressions, after: Expressions) -> bool:
-    """Compare sums over configurations of W with two values: those of n replicas give the n-th power, a polynomial."""
+    """Return whether the sum over configurations of n replicas is the n-th power of that of one.
+
+    The weights W have two configurations.
+    """
     random, states = RandomRationals("partition").random, 2
     energies = {name: [[random.randint(1, 9) for _ in range(count)] for _ in range(states)]
                 for name, count in (("sample_loss", 3), ("row_penalty", 2))}  # fmt: skip
 
-    def weight(exponent: sp.Expr, suffixes: list[str], chosen: tuple[int, ...]) -> sp.Expr:
-        """Return the weight of chosen configurations.
+    def boltzmann_weight(exponent: sp.Expr, suffixes: list[str], chosen: tuple[int, ...]) -> sp.Expr:
+        """Return the Boltzmann weight of chosen configurations of the replicas.
 
         Args:
             exponent: exponent of the weight.
-            suffixes: replicas, "|1" for example.
+            suffixes: ends of the names of each replica, "|1" for example.
             chosen: configuration of each of them.
         """
         copies = [*zip(suffixes, chosen, strict=True)]
 
-        def terms(name: str) -> list[tuple[int, dict[str, int]]]:
+        def energy_terms(name: str) -> list[tuple[int, dict[str, int]]]:
             return [(1, {name + end: own for (end, _), own in zip(copies, term, strict=True)})
                     for term in zip(*[energies[name][state] for state in chosen], strict=True)]  # fmt: skip
 
         trained = {f"phi{end}": sp.Matrix([state + 1, 2 - state]) for end, state in copies}
         values = {"d": sp.Integer(2), "Kappa": sp.Matrix([[2, 1], [1, 4]]), **trained}
-        sums = {SAMPLES: terms("sample_loss"), ROWS: terms("row_penalty")}
+        sums = {SAMPLES: energy_terms("sample_loss"), ROWS: energy_terms("row_penalty")}
         return sp.exp(ExactValues(values, sums, replicas=len(chosen))(exponent))
 
-    partition = sp.Add(*[weight(before["weight"], [""], (state,)) for state in range(states)])
+    partition = sp.Add(*[boltzmann_weight(before["weight"], [""], (state,)) for state in range(states)])
     for replicas in range(1, 5):
         ends = [f"|{a + 1}" for a in range(replicas)]
-        copies = [weight(after["weight"], ends, chosen) for chosen in product(range(states), repeat=replicas)]
+        copies = [boltzmann_weight(after["weight"], ends, chosen) for chosen in product(range(states), repeat=replicas)]
         if not is_exactly_zero(sp.expand(partition**replicas) - sp.Add(*copies)):
             return False
     return True

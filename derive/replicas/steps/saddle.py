@@ -13,22 +13,22 @@ from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
 from ...theory.stability import entropic_potential
 from ..algebra.exact import ExactValues, NormalLaw, RandomRationals, is_exactly_zero
-from ..algebra.levels import ReplicaBreakingSymbols, replica_block_ansatz, tilt_exponents, tilted_averages
-from ..algebra.objects import beta, extract_scalars, is_equal_up_to_trace_cycles, matrix_gradient
+from ..algebra.levels import ReplicaBreakingSymbols, exponents_of_tilted_averages, replica_block_ansatz, tilted_averages
+from ..algebra.objects import beta, factor_out_scalars, is_equal_up_to_trace_cycles, matrix_gradient
 from ..algebra.step import Expressions, Step, StepTest, declare_test
 from .action import PENALTY
-from .ansatz import context_independent_values, field_laws, random_context_matrices
-from .zero_temperature import growth_exponents_in_beta, minimised_objective
+from .ansatz import field_laws, random_cluster_matrices, random_common_values
+from .zero_temperature import growth_exponents_in_beta, objective_minimised_by_fields
 
 
 def saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
-    """Return step 8: derivatives in all eight matrices, and in a factor of loss and penalty for the training loss.
+    """Return derivation step 8: the saddle-point equations, and the training loss at the saddle point.
 
     Args:
-        p: symbols.
-        zero: results of step 7.
+        p: symbols of the order parameters.
+        zero: results of step 7, the limit of zero temperature.
     """
-    saddle, sources = saddle_point(FreeEntropy(zero["Phi"], p)), (p.V, p.q, p.m, p.theta, *p.conjugates)
+    saddle, sources = saddle_point(FreeEntropy(zero["Phi"], p)), (p.V, p.q, p.m, p.theta, *p.conjugate_order_parameters)
     after: dict[str, Any] = {equation.target.name: equation.value for equation in saddle.equations}
     if saddle.trained is not None:
         after["trained"] = saddle.trained
@@ -45,7 +45,7 @@ def saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
         "arXiv 2402.03902, Appendix C, eq. C.9; R. Price, IRE Trans. Inf. Theory 4, 69 (1958); "
         "C. M. Stein, Ann. Statist. 9, 1135 (1981)",
         (
-            *[_saddle_point_condition_test(source, solved_variable(source, p), p) for source in sources],
+            *[_saddle_point_condition_test(source, target_order_parameter(source, p), p) for source in sources],
             *([_check_trained_parameter_condition(p)] if p.trained else []),
             check_scaling_of_free_entropy(p),
             _check_training_loss(p),
@@ -54,18 +54,19 @@ def saddle_point_step(p: ReplicaBreakingSymbols, zero: Expressions) -> Step:
 
 
 def training_loss(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return -d Phi / dc for c loss and c penalty at fixed order parameters: alpha E[loss] + E[r(w)], at the minima.
+    """Return the training loss alpha E[loss] + E[r(w)], a derivative of the free entropy Phi.
 
-    With blocks these are averages with the weight of the states that dominate.
+    It is -dPhi/dc for a factor c on loss and penalty, at fixed order parameters. With blocks the averages have the
+    weight of the states that dominate.
 
     Args:
-        phi: free entropy of step 7.
-        p: symbols.
+        phi: free entropy at zero temperature, from step 7.
+        p: symbols of the order parameters.
     """
     potential = entropic_potential(FreeEntropy(phi, p))
-    loss, rows = (tilt.mean(value) for tilt, value in zip(tilted_averages(p), (p.loss, PENALTY), strict=True))
+    loss, rows = (tilt.tilted_mean(value) for tilt, value in zip(tilted_averages(p), (p.loss, PENALTY), strict=True))
     if not potential.has(p.envelope):  # c Lambda instead of Lambda
-        rows = extract_scalars(-sp.Trace(p.Lambda * matrix_gradient(potential, p.Lambda, p)))
+        rows = factor_out_scalars(-sp.Trace(p.Lambda * matrix_gradient(potential, p.Lambda, p)))
     total = p.alpha * Average(CHANNEL, loss) + Average(COORDINATE, rows)
     return total + sp.Trace(p.phi.T * p.Kappa * p.phi) / 2 if p.trained else total
 
@@ -76,22 +77,23 @@ def training_loss(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
     ("training_loss",),
 )
 def check_scaling_of_free_entropy(before: Expressions, _after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    """Check that Phi is multiplied by a factor c, written beta; M and N scale because their objectives do.
+    """Return whether Phi is multiplied by c for a factor c on loss and penalty, at rescaled order parameters.
 
-    A Parisi parameter y scales as 1/c, so that y M is unchanged when M has the factor.
+    The factor is written beta; M and N scale because their objectives do. A Parisi parameter y scales as 1/c, so
+    that y M is unchanged when M has the factor.
 
     Args:
-        before: input of the step.
+        before: input of the derivation step, by name.
         _after: not used.
-        p: symbols.
+        p: symbols of the order parameters.
     """
     scaling = {**growth_exponents_in_beta(p), p.Lambda: beta * p.Lambda, p.Kappa: beta * p.Kappa}
-    scaling |= {rate: rate / beta for rate in p.rates}
-    objective = minimised_objective(p).xreplace({**scaling, p.loss: beta * p.loss})
+    scaling |= {rate: rate / beta for rate in p.parisi_parameters}
+    objective = objective_minimised_by_fields(p).xreplace({**scaling, p.loss: beta * p.loss})
     extrema = {p.moreau: beta * p.moreau, p.envelope: beta * p.envelope}
-    return is_equal_up_to_trace_cycles(objective, beta * minimised_objective(p), p) and is_equal_up_to_trace_cycles(
-        before["Phi"].xreplace({**scaling, **extrema}), beta * before["Phi"], p
-    )
+    return is_equal_up_to_trace_cycles(
+        objective, beta * objective_minimised_by_fields(p), p
+    ) and is_equal_up_to_trace_cycles(before["Phi"].xreplace({**scaling, **extrema}), beta * before["Phi"], p)
 
 
 # --- a square loss and a quadratic penalty: every average is exact ----------------------------------------------------
@@ -99,27 +101,30 @@ def check_scaling_of_free_entropy(before: Expressions, _after: Expressions, p: R
 
 @cache
 def _quadratic_model(size: int) -> dict[str, sp.Matrix]:
-    """Return K, E, H, eta, c of 1/2 (x - E Y)^T K (x - E Y) + 1/2 Tr[H q] + eta^T phi and 1/2 w^T Lambda w + c^T w."""
+    """Return by name random coefficients of a square loss and a quadratic penalty.
+
+    The loss is 1/2 (x - E Y)^T K (x - E Y) + 1/2 Tr[H q] + eta^T phi, the penalty 1/2 w^T Lambda w + c^T w.
+    """
     source = RandomRationals("quadratic")
     names = {"K": source.draw_spd_matrix(size), "E": source.draw_matrix(size, size), "c": source.draw_matrix(size, 1)}
     return {**names, "H": source.draw_symmetric_matrix(size), "eta": source.draw_matrix(size, 1)}
 
 
-def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreakingSymbols) -> ExactValues:
-    """Return the values of everything in Phi and its conditions for a square loss and a quadratic penalty.
+def values_for_quadratic_model(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreakingSymbols) -> ExactValues:
+    """Return values of all symbols of Phi and its conditions for a square loss and a quadratic penalty.
 
-    Prox: x = omega + V g, g = -(V + K^{-1})^{-1} (omega - E Y); w = (Lambda + G)^{-1} (b - c). With blocks the tilted
-    laws are normal, with the weights that Phi contains.
+    The proximal point is x = omega + V g with g = -(V + K^{-1})^{-1} (omega - E Y), the row w = (Lambda + G)^{-1}
+    (b - c). With blocks the tilted laws are normal, with the weights that Phi contains.
 
     Args:
-        own: matrices of one context.
-        phi: free entropy.
-        p: symbols.
+        own: matrices of one (token, cluster) pair, by name.
+        phi: free entropy at zero temperature.
+        p: symbols of the order parameters.
     """
     size, ridge = own["q"].rows, not phi.has(p.envelope)
     known = _quadratic_model(size)
     shift = known["c"] * (0 if ridge else 1)
-    values = {**context_independent_values("solvable", [own], size), **own}
+    values = {**random_common_values("solvable", [own], size), **own}
     ansatz = replica_block_ansatz(p)
     outermost = ansatz.levels[0]
     # Terms of the loss that do not depend on the fields.
@@ -130,57 +135,61 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreaking
     resolvent = (values["Lambda"] + values["G"]).inv()
 
     def exponentially_tilted_law(kind: str, exponent: sp.Expr) -> Callable[[ExactValues], NormalLaw]:
-        """Return the tilted law of a kind of average.
+        """Return a function from values by name to the tilted law of a kind of average.
 
         Args:
-            kind: kind of the average without the tilt.
-            exponent: exponent of its weight.
+            kind: kind of the average without the tilting weight.
+            exponent: logarithm of the tilting weight.
         """
         return lambda at: field_laws(ansatz)[kind](at).exponentially_tilted_law(exponent, at)
 
     def _field_residual(at: ExactValues, copy: str = "") -> sp.Matrix:
-        """Return omega - E Y.
+        """Return the residual omega - E Y of the square loss.
 
         Args:
-            at: values.
-            copy: suffix of a replica.
+            at: matrices and numbers by name.
+            copy: end of the names of one replica; empty without replicas.
         """
         return at.values[f"omega{copy}"] - known["E"] * at.values["Y"]
 
-    def field_value(at: ExactValues, copy: str = "") -> sp.Matrix:
-        """Return g.
+    def proximal_field(at: ExactValues, copy: str = "") -> sp.Matrix:
+        """Return the proximal field g of the square loss.
 
         Args:
-            at: values.
-            copy: suffix of a replica.
+            at: matrices and numbers by name.
+            copy: end of the names of one replica; empty without replicas.
         """
         return -stiffness * _field_residual(at, copy)
 
-    def row_value(at: ExactValues, copy: str = "") -> sp.Matrix:
-        """Return w.
+    def row_minimiser(at: ExactValues, copy: str = "") -> sp.Matrix:
+        """Return the row w that minimises the quadratic penalty's objective in its field b.
 
         Args:
-            at: values.
-            copy: suffix of a replica.
+            at: matrices and numbers by name.
+            copy: end of the names of one replica; empty without replicas.
         """
         return resolvent * (at.values[f"b{copy}"] - shift)
 
-    def half_form(vector: sp.Matrix, matrix: sp.Matrix) -> sp.Expr:
-        """Return half a quadratic form.
+    def quadratic_energy(vector: sp.Matrix, matrix: sp.Matrix) -> sp.Expr:
+        """Return half the quadratic form v^T A v of a vector v and a matrix A.
 
         Args:
-            vector: its vector.
-            matrix: its matrix.
+            vector: vector v.
+            matrix: matrix A.
         """
         return (vector.T * matrix * vector)[0] / 2
 
     values |= {
-        "g": field_value,
-        "w": row_value,
-        "M": lambda at, _: half_form(_field_residual(at), stiffness) + extra_loss,
-        "N": lambda at, _: half_form(at.values["b"] - shift, resolvent),
-        "loss": lambda at, _: half_form(_field_residual(at) + values["V"] * field_value(at), known["K"]) + extra_loss,
-        "penalty": lambda at, _: half_form(row_value(at), values["Lambda"]) + (shift.T * row_value(at))[0],
+        "g": proximal_field,
+        "w": row_minimiser,
+        "M": lambda at, _: quadratic_energy(_field_residual(at), stiffness) + extra_loss,
+        "N": lambda at, _: quadratic_energy(at.values["b"] - shift, resolvent),
+        "loss": lambda at, _: (
+            quadratic_energy(_field_residual(at) + values["V"] * proximal_field(at), known["K"]) + extra_loss
+        ),
+        "penalty": lambda at, _: (
+            quadratic_energy(row_minimiser(at), values["Lambda"]) + (shift.T * row_minimiser(at))[0]
+        ),
         "domega": lambda at, _: at.values[outermost.field.name] - values["m"],
         "dY": lambda at, _: at.values["Y"] - values["m_star"],
         "Kappa": values["rho_star"],
@@ -188,10 +197,10 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreaking
         "loss_phi": known["eta"],
     }
     of_fields: dict[str, Any] = field_laws(ansatz)
-    values |= {y.name: own.get(y.name, sp.Rational(2 + k, 7)) for k, y in enumerate(p.rates)}
+    values |= {y.name: own.get(y.name, sp.Rational(2 + k, 7)) for k, y in enumerate(p.parisi_parameters)}
     blocks = ansatz.levels[1:]
     plain = [level.channel for level in blocks], [level.rows for level in blocks]
-    for tilt, kinds, exponents in zip(tilted_averages(p), plain, tilt_exponents(p), strict=True):
+    for tilt, kinds, exponents in zip(tilted_averages(p), plain, exponents_of_tilted_averages(p), strict=True):
         of_fields |= {
             own: exponentially_tilted_law(kind, exponents[own]) for own, kind in zip(tilt.kinds, kinds, strict=True)
         }
@@ -201,19 +210,19 @@ def quadratic_model_values(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreaking
 
 
 def order_parameter_in_words(matrix: sp.MatrixSymbol) -> str:
-    """Return the name of an order parameter in words."""
+    """Return the name of an order parameter in words: "conjugate q" for q_hat."""
     stem = matrix.name.removesuffix("_hat")
     return stem if stem == matrix.name else f"conjugate {stem}"
 
 
-def solved_variable(source: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> sp.MatrixSymbol:
-    """Return the order parameter that a condition is solved for.
+def target_order_parameter(source: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> sp.MatrixSymbol:
+    """Return the order parameter that is determined by the vanishing derivative of Phi in another one.
 
-    q and V belong to each other's conjugate, the others to their own.
+    q and V are determined by each other's conjugate, other order parameters by their own.
 
     Args:
-        source: variable of the derivative.
-        p: symbols.
+        source: order parameter in which Phi is differentiated.
+        p: symbols of the order parameters.
     """
     crossed = {p.q: p.V_hat, p.V: p.q_hat, p.q_hat: p.V, p.V_hat: p.q}
     own = {z: sp.MatrixSymbol(f"{z.name}_hat", *z.shape) for z in (*p.symbols_by_breaking_step("Delta"), p.m, p.theta)}
@@ -244,19 +253,19 @@ def _saddle_point_condition_test(
 def displacement_path(
     phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: ReplicaBreakingSymbols
 ) -> Callable[[sp.Expr], dict[str, Any]]:
-    """Return a function of epsilon that gives explicit matrices.
+    """Return a function from a small number epsilon to order parameters, displaced along a random direction.
 
-    Targets are at the right sides of their conditions; the source is displaced by epsilon along a random direction.
+    Those in `targets` are at the right sides of their conditions; `source` is displaced by epsilon.
 
     Args:
-        phi: free entropy.
-        after: results of the step.
-        source: variable of the derivative.
-        targets: names of the order parameters at the right sides.
-        p: symbols.
+        phi: free entropy at zero temperature.
+        after: results of the step, by name.
+        source: order parameter in which Phi is differentiated.
+        targets: names of the order parameters that solve their conditions.
+        p: symbols of the order parameters.
     """
-    own, symmetric = random_context_matrices("blocks"), {z.name for z in p.symmetric_matrices}
-    at = quadratic_model_values(own, phi, p)
+    own, symmetric = random_cluster_matrices("blocks"), {z.name for z in p.symmetric_matrices}
+    at = values_for_quadratic_model(own, phi, p)
     values = {name: at(after[name]) for name in targets}
     values = {name: (value + value.T) / 2 if name in symmetric else value for name, value in values.items()}
     direction = RandomRationals(source.name).draw_matrix(*own[source.name].shape)
@@ -270,8 +279,8 @@ def displacement_path(
     ("trained",),
 )
 def _check_trained_parameter_condition(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    phi, own, epsilon = before["Phi"], random_context_matrices("conditions"), sp.Symbol("epsilon")
-    gradient, start = quadratic_model_values(own, phi, p)(after["trained"]), own["phi"]
+    phi, own, epsilon = before["Phi"], random_cluster_matrices("conditions"), sp.Symbol("epsilon")
+    gradient, start = values_for_quadratic_model(own, phi, p)(after["trained"]), own["phi"]
     for i in range(start.rows):
         moved = {**own, "phi": start + epsilon * sp.eye(start.rows)[:, i]}
         if not is_exactly_zero(_derivative_along_path(phi, moved, p.phi, epsilon, p) - gradient[i]):
@@ -282,9 +291,9 @@ def _check_trained_parameter_condition(before: Expressions, after: Expressions, 
 def _derivative_along_path(
     phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: ReplicaBreakingSymbols
 ) -> sp.Expr:
-    """Return d/d epsilon of the terms of Phi that contain the source, by itself or in a law or composite."""
-    at = quadratic_model_values(moved, phi, p)
-    inside = COORDINATE if source in p.conjugates else CHANNEL
+    """Return the derivative in epsilon, at 0, of the terms of Phi that depend on a displaced order parameter."""
+    at = values_for_quadratic_model(moved, phi, p)
+    inside = COORDINATE if source in p.conjugate_order_parameters else CHANNEL
     terms = [a for a in sp.Add.make_args(phi) if {z.kind for z in a.atoms(Average)} <= {CONTEXTS, inside}]
     return sp.Add(*[at(term).diff(epsilon).subs(epsilon, 0) for term in terms])
 
@@ -294,12 +303,12 @@ def _derivative_along_path(
     "training loss plus free entropy is a sum of conditions, each of which vanishes at the saddle, exactly",
 )
 def _check_training_loss(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    """Compare with the conditions at a point that is no saddle.
+    """Return whether training loss plus Phi is a sum of saddle-point conditions, at a point off the saddle.
 
     With degree k_A of A under the scaling, e_t + Phi = sum_A k_A Tr[A^T dPhi/dA].
     """
-    phi, own = before["Phi"], random_context_matrices("training loss")
-    at = quadratic_model_values(own, phi, p)
+    phi, own = before["Phi"], random_cluster_matrices("training loss")
+    at = values_for_quadratic_model(own, phi, p)
     # dPhi/dA = number * (partner - value), the number from the trace term of the two; q, m and theta do not scale.
     factors = {
         (p.V, p.q_hat): sp.Rational(1, 2),
@@ -309,7 +318,7 @@ def _check_training_loss(before: Expressions, after: Expressions, p: ReplicaBrea
         (p.theta_hat, p.theta): -1,
     }
     conditions = sp.Add(*[
-        factor * sp.trace(own[matrix.name].T * (own[solved_variable.name] - at(after[solved_variable.name])))
-        for (matrix, solved_variable), factor in factors.items()
+        factor * sp.trace(own[matrix.name].T * (own[partner.name] - at(after[partner.name])))
+        for (matrix, partner), factor in factors.items()
     ])  # fmt: skip
     return is_exactly_zero(at(after["training_loss"]) + at(phi) - conditions)

@@ -18,54 +18,73 @@ from ...calculus.averages import (
     Jacobian,
     MatrixAverage,
     OrderParameterSymbols,
-    replace_symmetric_transposes,
+    drop_transposes_of_symmetric_matrices,
 )
 from ...theory.free_entropy import FreeEntropy
 from ...theory.saddle_point import saddle_point
-from ...theory.stability import TOKENS, RepliconMap, entropic_potential, longitudinal, prior_response, replicon
+from ...theory.stability import (
+    TOKENS,
+    RepliconMap,
+    entropic_potential,
+    longitudinal_derivatives,
+    replicon_map,
+    response_of_weights_to_field,
+)
 from ..algebra.exact import ExactValues, RandomRationals, is_exactly_zero, nested_block_matrix
 from ..algebra.levels import parisi
-from ..algebra.objects import PAIRS, extract_scalars, replica_symbol
+from ..algebra.objects import PAIRS, factor_out_scalars, replica_symbol
 from ..algebra.step import Expressions, Step, StepTest, declare_test
-from .ansatz import context_independent_values, random_context_matrices
+from .ansatz import random_cluster_matrices, random_common_values
 
 
 def perturbation_strength() -> sp.Symbol:
-    """Return epsilon_ab = epsilon_ba with zero row sums and zero diagonal: a replicon direction (n >= 4)."""
+    """Return the symbol epsilon_ab, the strength with which the overlap of replicas a and b is perturbed.
+
+    It is symmetric, with zero diagonal and rows that sum to zero: a replicon direction (four replicas or more).
+    """
     return sp.Symbol("epsilon|ab", real=True)
 
 
-def composite_perturbation(p: OrderParameterSymbols) -> sp.MatrixSymbol:
-    """Return Gamma = sum_c gamma_c D^_c, the effect of the conjugates' perturbations on a row of the weights."""
+def prior_perturbation(p: OrderParameterSymbols) -> sp.MatrixSymbol:
+    """Return the symbol Gamma = sum_c gamma_c D_hat_c, the perturbation that acts on one row of the weights.
+
+    The sum is over pairs c of token and cluster.
+    """
     return sp.MatrixSymbol("Gamma", p.s, p.s)
 
 
 def perturbation_matrices(p: OrderParameterSymbols) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol]:
-    """Return D and D_hat of q_ab = q + epsilon_ab D, q_hat_ab = q_hat + epsilon_ab D_hat."""
+    """Return the symbols D and D_hat of the perturbations of the overlap q and of its conjugate.
+
+    Perturbed overlaps of replicas a and b are q + epsilon_ab D and q_hat + epsilon_ab D_hat.
+    """
     return sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
 
 
 def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
-    """Return T, where 1/4 Tr[K T] is the second cumulant of 1/2 sum_ab epsilon_ab z_a^T K z_b over sum_ab epsilon_ab^2.
+    """Return the matrix T = C K C^T of the second cumulant of a random quadratic form over the replicas.
 
-    The z_a are independent with the same law. Their mean has no effect: the rows of epsilon sum to zero.
+    The form is 1/2 sum_ab epsilon_ab z_a^T K z_b, with independent vectors z_a of covariance C. Its second cumulant
+    is Tr[K T] / 4 times sum_ab epsilon_ab^2; the mean of z_a has no effect, as the rows of epsilon sum to zero.
 
     Args:
-        matrix: covariance of z_a.
-        perturbation: K.
+        matrix: covariance C.
+        perturbation: matrix K.
     """
     return matrix * perturbation * matrix.T
 
 
 @dataclass(frozen=True)
-class Perturbation:
-    """A perturbation of overlaps, and the responses to it.
+class OverlapPerturbation:
+    """A perturbation of the overlaps of replicas, and the linear responses to it.
 
     Attributes:
-        field, row: responses of g and of a row (s x s).
-        sentences, rows: kinds of the averages over the states of a block around the transformed covariance, where a
-            single state responds; empty where a block responds as a whole.
-        blocks, size: numbers of blocks and replicas in a block, where matrices are written out.
+        field: response of the proximal field g to its argument (s x s).
+        row: response of a row of W to its field (s x s).
+        samples: kind of average over the states of a block that g is in; empty where a block responds as a whole.
+        rows: kind of average over the states of a block that a row is in; empty where a block responds as a whole.
+        blocks: numbers of blocks for which matrices of all replicas are written out.
+        size: number of replicas in each of these blocks.
         within: whether overlaps within blocks are perturbed, rather than those of different blocks.
     """
 
@@ -78,26 +97,26 @@ class Perturbation:
     within: bool = False
 
     def replicon_direction(self, blocks: int) -> sp.Matrix:
-        """Return epsilon of all replicas as a matrix."""
+        """Return the strengths epsilon_ab of the perturbation, for all replicas, as a matrix."""
         if self.within:
             return sp.Matrix(sp.kronecker_product(sp.diag(1, *[2] * (blocks - 1)), replicon_direction(self.size)))
         return sp.Matrix(sp.kronecker_product(replicon_direction(blocks), sp.ones(self.size, self.size)))
 
 
-def second_variation(p: OrderParameterSymbols, action: Expressions, moved: Perturbation) -> dict[str, Any]:
-    """Return the second variation of the three potentials, and its stationary point in D and in D_hat.
+def second_variation(p: OrderParameterSymbols, action: Expressions, moved: OverlapPerturbation) -> dict[str, Any]:
+    """Return by name the second variation of the three potentials, and its stationary perturbations.
 
     Args:
-        p: symbols.
-        action: results of step 3.
-        moved: perturbation and responses.
+        p: symbols of the order parameters.
+        action: results of step 3, the replicated action.
+        moved: perturbed overlaps, and the responses to them.
     """
     D, _ = perturbation_matrices(p)
-    Gamma = composite_perturbation(p)
+    Gamma = prior_perturbation(p)
     through = _average_over_states(moved.samples, MatrixAverage(TOKENS, second_cumulant(moved.field, D)))
-    back = _average_over_states(moved.rows, replace_symmetric_transposes(second_cumulant(moved.row, Gamma), p))
+    back = _average_over_states(moved.rows, drop_transposes_of_symmetric_matrices(second_cumulant(moved.row, Gamma), p))
     return {
-        "trace": Average(CONTEXTS, trace_variation(p, action["trace"])),
+        "trace": Average(CONTEXTS, second_variation_of_trace(p, action["trace"])),
         "rows": Average(COORDINATE, sp.Trace(Gamma * back) / 4),
         "sentences": p.alpha * (Average(CONTEXTS, sp.Trace(D * MatrixAverage(CHANNEL, through))) / 4),
         "D_hat": p.alpha * MatrixAverage(CHANNEL, through),
@@ -106,31 +125,33 @@ def second_variation(p: OrderParameterSymbols, action: Expressions, moved: Pertu
 
 
 def _average_over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
-    """Return the average over the states of a block, or the matrix itself if there is no such average."""
+    """Return a matrix averaged over the states of a block; the matrix itself if the kind of average is empty."""
     return MatrixAverage(kind, carried) if kind else carried
 
 
 def second_variation_step(p: OrderParameterSymbols, action: Expressions, zero: Expressions) -> Step:
-    """Return step 9: the second variation at the replica-symmetric point, in a direction symmetric on average.
+    """Return derivation step 9: the second variation of the replicated action at the replica-symmetric point.
 
     Args:
-        p: symbols.
-        action: results of step 3.
-        zero: results of step 7.
+        p: symbols of the order parameters.
+        action: results of step 3, the replicated action.
+        zero: results of step 7, the limit of zero temperature.
     """
     phi = FreeEntropy(zero["Phi"], p)
-    moved = Perturbation(Jacobian(p.g, p.omega), replace_symmetric_transposes(prior_response(phi), p))
-    operator = replicon(phi)
+    moved = OverlapPerturbation(
+        Jacobian(p.g, p.omega), drop_transposes_of_symmetric_matrices(response_of_weights_to_field(phi), p)
+    )
+    operator = replicon_map(phi)
     after = second_variation(p, action, moved)
-    tests = [*tests_at_integer_n(p, moved), _check_message_passing_stability(operator, p)]
+    tests = [*tests_at_integer_replica_numbers(p, moved), _check_message_passing_stability(operator, p)]
     if not p.trained and not p.loss_depends_on_q and entropic_potential(phi) != p.envelope:
-        linear = longitudinal(saddle_point(phi))
+        linear = longitudinal_derivatives(saddle_point(phi))
         after |= {f"d{name}": change for name, change in linear.prior.items()}
         tests.append(_check_longitudinal_stability())
     return Step(
         9,
         "Stability of the replica-symmetric saddle point",
-        stability_step_inputs(p, action),
+        inputs_of_stability_step(p, action),
         after,
         "Overlaps of different replicas and their conjugates are perturbed by a symmetric matrix that is zero on the "
         "diagonal of the replicas and whose rows sum to zero. This leaves all averages over replicas alone and "
@@ -144,29 +165,29 @@ def second_variation_step(p: OrderParameterSymbols, action: Expressions, zero: E
     )
 
 
-def stability_step_inputs(p: OrderParameterSymbols, action: Expressions) -> dict[str, Any]:
-    """Return the input of a stability step: potentials of step 3, and the perturbation.
+def inputs_of_stability_step(p: OrderParameterSymbols, action: Expressions) -> dict[str, Any]:
+    """Return the input of a stability step: the potentials of step 3 and the perturbed overlaps.
 
     Args:
-        p: symbols.
-        action: results of step 3.
+        p: symbols of the order parameters.
+        action: results of step 3, the replicated action.
     """
     moved = {z.name: value for z, value in perturbed_overlaps(p).items()}
     return {"trace": action["trace"], "entropic": action["entropic"], **moved}
 
 
 def perturbed_overlaps(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, MatrixExpr]:
-    """Return overlap and conjugate of two replicas -> their perturbed values."""
+    """Return a map from the overlap and the conjugate of two replicas to their perturbed values."""
     moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
     return {replica_symbol(z, "ab"): z + perturbation_strength() * move for z, move in moves}
 
 
-def tests_at_integer_n(p: OrderParameterSymbols, moved: Perturbation) -> tuple[StepTest, ...]:
-    """Return the tests at integer numbers of replicas, for any perturbed overlaps.
+def tests_at_integer_replica_numbers(p: OrderParameterSymbols, moved: OverlapPerturbation) -> tuple[StepTest, ...]:
+    """Return the tests that write out matrices of all replicas, at integer numbers of replicas.
 
     Args:
-        p: symbols.
-        moved: perturbation and responses.
+        p: symbols of the order parameters.
+        moved: perturbed overlaps, and the responses to them.
     """
     where = "n = 4, 5"
     if moved.size > 1:
@@ -180,12 +201,12 @@ def tests_at_integer_n(p: OrderParameterSymbols, moved: Perturbation) -> tuple[S
     )
 
 
-def trace_variation(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
-    """Return the coefficient of eps_ab^2 in the trace term of step 3, per pair.
+def second_variation_of_trace(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
+    """Return the coefficient of the squared perturbation of one pair of replicas in the trace term of step 3.
 
     Args:
-        p: symbols.
-        trace: trace term.
+        p: symbols of the order parameters.
+        trace: trace term of the replicated action.
     """
     (whole,) = [a for a in trace.atoms(Average) if a.kind == CONTEXTS]
     (pairs,) = [a for a in whole.atoms(Average) if a.kind == PAIRS]
@@ -193,7 +214,7 @@ def trace_variation(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
         *[a for term in whole.summand.args if term.has(pairs) for a in sp.Mul.make_args(term) if a != pairs]
     )
     _, D_hat = perturbation_matrices(p)
-    expanded = extract_scalars(pairs.summand.xreplace(perturbed_overlaps(p)).xreplace({D_hat.T: D_hat}))
+    expanded = factor_out_scalars(pairs.summand.xreplace(perturbed_overlaps(p)).xreplace({D_hat.T: D_hat}))
     return number * sp.expand(expanded).coeff(perturbation_strength(), 2).xreplace({D_hat.T: D_hat})
 
 
@@ -201,7 +222,7 @@ def trace_variation(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
 
 
 def replicon_direction(replicas: int) -> sp.Matrix:
-    """Return a symmetric matrix with zero diagonal whose rows sum to zero, as general as `replicas` allows."""
+    """Return a symmetric matrix with zero diagonal whose rows sum to zero, otherwise with arbitrary entries."""
     unknown = {(a, b): sp.Symbol(f"e{a}{b}") for a in range(replicas) for b in range(a + 1, replicas)}
     matrix = sp.Matrix(replicas, replicas, lambda a, b: 0 if a == b else unknown[min(a, b), max(a, b)])
     solution = sp.solve([sum(matrix.row(a)) for a in range(replicas)], list(unknown.values()), dict=True)[0]
@@ -211,12 +232,15 @@ def replicon_direction(replicas: int) -> sp.Matrix:
 
 
 @cache
-def _explicit_cumulant(replicas: int, size: int) -> sp.Expr:
-    """Return <P^2>/2 for P = 1/2 sum_ab eps_ab z_a^T K z_b, from moments mu_i and mu_ij of each independent z_a."""
-    eps, K = replicon_direction(replicas), cumulant_matrices(size)["K"]
+def _cumulant_from_moments(replicas: int, size: int) -> sp.Expr:
+    """Return half the mean square of a random quadratic form over the replicas, moment by moment.
+
+    The form is 1/2 sum_ab epsilon_ab z_a^T K z_b, with independent vectors z_a of known first and second moments.
+    """
+    eps, K = replicon_direction(replicas), random_matrix_and_moments(size)["K"]
     z = sp.Matrix(sp.symbols(f"z:{replicas * size}"))  # replica by replica
     P = (z.T * sp.Matrix(sp.kronecker_product(eps, K)) * z)[0] / 2
-    mean, second = cumulant_matrices(size)["mean"], cumulant_matrices(size)["second"]
+    mean, second = random_matrix_and_moments(size)["mean"], random_matrix_and_moments(size)["second"]
     total: sp.Expr = sp.Integer(0)
     for powers, number in sp.Poly(sp.expand(P**2), *z).terms():
         for a in range(replicas):
@@ -228,8 +252,8 @@ def _explicit_cumulant(replicas: int, size: int) -> sp.Expr:
 
 
 @cache
-def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
-    """Return K and the first two moments of z, drawn at random."""
+def random_matrix_and_moments(size: int) -> dict[str, sp.Matrix]:
+    """Return by name a random symmetric matrix K, and mean, covariance and second moments of a random vector."""
     source = RandomRationals("cumulant")
     covariance, mean = source.draw_spd_matrix(size), source.draw_matrix(size, 1)
     return {
@@ -246,20 +270,20 @@ def cumulant_matrices(size: int) -> dict[str, sp.Matrix]:
     ("rows", "sentences"),
 )
 def _check_second_cumulant(_before: Expressions, after: Expressions) -> bool:
-    """Compare for rows z = w at its field, and for samples the derivatives of exp(log I), of the same algebra."""
+    """Return whether the second variation of rows and samples agrees with a cumulant computed moment by moment."""
     for size, replicas in ((1, 4), (1, 5), (2, 4)):
-        known = cumulant_matrices(size)
+        known = random_matrix_and_moments(size)
         squares = sum(e**2 for e in replicon_direction(replicas))
         values = {"Gamma": known["K"], "D": known["K"], "alpha": sp.Integer(1)}
-        at = ExactValues({**values, **_response_values(known["covariance"])})
+        at = ExactValues({**values, **_values_at_given_response(known["covariance"])})
         for name in ("rows", "sentences"):
-            if not is_exactly_zero(_explicit_cumulant(replicas, size) - squares * at(after[name])):
+            if not is_exactly_zero(_cumulant_from_moments(replicas, size) - squares * at(after[name])):
                 return False
     return True
 
 
-def _response_values(response: sp.Matrix) -> dict[str, Any]:
-    """Return values at which dg/domega, dw/db and the resolvent of ridge are one given symmetric matrix."""
+def _values_at_given_response(response: sp.Matrix) -> dict[str, Any]:
+    """Return values by name at which the responses of fields, of rows and of a ridge are one given matrix."""
     responses = {"dg/domega": response, "dg/domega_0": response, "dw/db": response, "dw/db_0": response}
     zero = sp.zeros(*response.shape)
     return {**responses, "G": response.inv(), "Lambda": zero, "Q_Delta": zero, parisi.name: sp.Integer(1)}
@@ -271,15 +295,15 @@ def _response_values(response: sp.Matrix) -> dict[str, Any]:
     ("trace", "rows"),
 )
 def _check_row_variation(
-    before: Expressions, after: Expressions, p: OrderParameterSymbols, moved: Perturbation
+    before: Expressions, after: Expressions, p: OrderParameterSymbols, moved: OverlapPerturbation
 ) -> bool:
-    """Compare trace and rows of step 3 at q_hat + eps D^, for ridge.
+    """Return whether the second variation of trace and rows of W agrees with exact normal integrals for a ridge.
 
-    The response at finite temperature is divided by beta.
+    The conjugates are displaced by epsilon_ab D_hat. The response at finite temperature is divided by beta.
     """
-    own, source = random_context_matrices("replicon rows"), RandomRationals("replicon rows")
+    own, source = random_cluster_matrices("replicon rows"), RandomRationals("replicon rows")
     values, D, D_hat = (
-        context_independent_values("replicon rows", [own]),
+        random_common_values("replicon rows", [own]),
         source.draw_symmetric_matrix(2),
         source.draw_symmetric_matrix(2),
     )
@@ -287,13 +311,13 @@ def _check_row_variation(
     zero = dict.fromkeys(("r", "r_hat", "theta", "theta_hat"), lambda _at, _: sp.zeros(2, 2))
     zero |= dict.fromkeys(("m", "m_hat"), lambda _at, _: sp.zeros(2, 1))
 
-    def pair_matrices(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[ExactValues, str], sp.Matrix]:
-        """Return the function that gives the matrix of a pair, |12 for example.
+    def matrix_of_pair(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[ExactValues, str], sp.Matrix]:
+        """Return a function from the suffix of two replicas, "|12" for example, to their perturbed matrix.
 
         Args:
             base: matrix without the perturbation.
             move: matrix of the perturbation.
-            eps: its strength for every pair.
+            eps: strength of the perturbation for every pair of replicas.
         """
         return lambda _at, suffix: base + epsilon * eps[int(suffix[1]) - 1, int(suffix[2]) - 1] * move
 
@@ -309,13 +333,13 @@ def _check_row_variation(
         second = sp.trace(inverse * change * inverse * change) / 4
         second += (stacked.T * inverse * change * inverse * change * inverse * stacked)[0] / 2
         size = sp.Integer(moved.size)
-        answers = {**_response_values(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
+        answers = {**_values_at_given_response(precision.inv()), "Q_Delta": values["Q_Delta"], parisi.name: size}
         answers["dw/db_0"] = (precision - size * values["Q_Delta"]).inv()
         at = ExactValues({"Gamma": own["gamma"] * D_hat, **answers})
         if not is_exactly_zero(second - squares * at(after["rows"])):
             return False
         # Trace: replica by replica, from step 3; all pairs have one overlap plus the perturbation.
-        pairs = {"q": pair_matrices(own["q"], D, eps), "q_hat": pair_matrices(own["q_hat"], D_hat, eps)}
+        pairs = {"q": matrix_of_pair(own["q"], D, eps), "q_hat": matrix_of_pair(own["q_hat"], D_hat, eps)}
         written = ExactValues({**zero, **pairs}, replicas=replicas)(before["trace"])
         coefficient = sp.expand(written).coeff(epsilon, 2)
         if not is_exactly_zero(coefficient - squares * ExactValues({"D": D, "D_hat": D_hat})(after["trace"])):
@@ -328,12 +352,13 @@ def _check_row_variation(
     "square loss averaged over the perturbed law of n fields, second order, n = {fewest}, s = t = 2, exactly",
     ("sentences",),
 )
-def _check_sample_variation(_before: Expressions, after: Expressions, moved: Perturbation) -> bool:
-    """Compare log E exp(-sum_a 1/2 (X_a - E Y)^T K (X_a - E Y)) with Cov(X_a, X_b) displaced by eps_ab D.
+def _check_sample_variation(_before: Expressions, after: Expressions, moved: OverlapPerturbation) -> bool:
+    """Return whether the second variation of the samples agrees with exact averages for a square loss.
 
-    The response is -(V + K^{-1})^{-1}, that of a block of k replicas -(V + k Delta + K^{-1})^{-1}.
+    The covariance of the fields of replicas a and b is displaced by epsilon_ab D. The loss 1/2 (x - E Y)^T K (x - E
+    Y) has the response -(V + K^{-1})^{-1}, in a block of k replicas -(V + k Delta + K^{-1})^{-1}.
     """
-    own, source, s = random_context_matrices("replicon sentences"), RandomRationals("replicon sentences"), 2
+    own, source, s = random_cluster_matrices("replicon sentences"), RandomRationals("replicon sentences"), 2
     K, E, D = source.draw_spd_matrix(s), source.draw_matrix(s, s), source.draw_symmetric_matrix(s)
     replicas = moved.blocks[0] * moved.size
     eps = moved.replicon_direction(moved.blocks[0])
@@ -347,7 +372,7 @@ def _check_sample_variation(_before: Expressions, after: Expressions, moved: Per
     inverse = (student + stiffness.inv()).inv()
     second = sp.trace(inverse * change * inverse * change) / 4
     second -= (mean.T * inverse * change * inverse * change * inverse * mean)[0] / 2
-    answers = _response_values(-(own["V"] + K.inv()).inv())
+    answers = _values_at_given_response(-(own["V"] + K.inv()).inv())
     answers["dg/domega_0"] = -(own["V"] + moved.size * own["Delta"] + K.inv()).inv()
     at = ExactValues({"D": D, "alpha": sp.Integer(1), **answers})
     return is_exactly_zero(second - sum(e**2 for e in eps) * at(after["sentences"]))
@@ -359,10 +384,13 @@ def _check_sample_variation(_before: Expressions, after: Expressions, moved: Per
     ("trace", "rows", "sentences", "D_hat", "D_prime"),
 )
 def _check_stationary_perturbation(_before: Expressions, after: Expressions) -> bool:
-    """Differentiate for two tokens of one cluster, s = 2: responses G_ll' are the blocks of a symmetric matrix."""
+    """Return whether the second variation is stationary at its output perturbations, for two tokens and s = 2.
+
+    The responses of the two tokens' fields to each other are the blocks of one symmetric matrix.
+    """
     source, size, tokens = RandomRationals("stationary"), 2, range(2)
     whole = source.draw_symmetric_matrix(size * len(tokens))
-    D, H = ([_symmetric_symbols(f"{name}{l}", size) for l in tokens] for name in "DH")
+    D, H = ([_symmetric_matrix_of_symbols(f"{name}{l}", size) for l in tokens] for name in "DH")
     gammas = [abs(source.draw_number()) for _ in tokens]
     contexts = [{"token": l, "D": D[l], "D_hat": H[l], "gamma": gammas[l]} for l in tokens]
 
@@ -370,12 +398,12 @@ def _check_stationary_perturbation(_before: Expressions, after: Expressions) -> 
         blocks = [whole[size * at.values["token"] :, size * k : size * k + size][:size, :] for k in tokens]
         return [(1, {"dg/domega": block, "dg/domega_0": block, "D": D[k]}) for k, block in enumerate(blocks)]
 
-    values = {**_response_values(source.draw_symmetric_matrix(size)), "alpha": abs(source.draw_number())}
+    values = {**_values_at_given_response(source.draw_symmetric_matrix(size)), "alpha": abs(source.draw_number())}
     values["Gamma"] = sum((g * h for g, h in zip(gammas, H, strict=True)), sp.zeros(size, size))
     at = ExactValues(values, {CONTEXTS: [(1, own) for own in contexts], TOKENS: responses})
     total = sp.Add(*[at(after[name]) for name in ("trace", "rows", "sentences")])
     for own in contexts:
-        here = at.with_values(own)
+        here = at.with_added_values(own)
         for variable, gap in ((own["D"], here(after["D_hat"]) - own["D_hat"]),
                               (own["D_hat"], here(after["D_prime"]) - own["D"])):  # fmt: skip
             for i in range(size):
@@ -387,8 +415,8 @@ def _check_stationary_perturbation(_before: Expressions, after: Expressions) -> 
     return True
 
 
-def _symmetric_symbols(stem: str, size: int) -> sp.Matrix:
-    """Return a symmetric matrix of symbols."""
+def _symmetric_matrix_of_symbols(stem: str, size: int) -> sp.Matrix:
+    """Return a symmetric matrix of symbols whose names start with a given stem."""
     return sp.Matrix(size, size, lambda i, j: sp.Symbol(f"{stem}_{min(i, j)}{max(i, j)}"))
 
 
@@ -401,7 +429,7 @@ def _check_message_passing_stability(
     _before: Expressions, after: Expressions, operator: RepliconMap, p: OrderParameterSymbols
 ) -> bool:
     Gamma = MatrixAverage(CONTEXTS, p.gamma * operator.D_hat)
-    prior = after["D_prime"].xreplace({composite_perturbation(p): Gamma})
+    prior = after["D_prime"].xreplace({prior_perturbation(p): Gamma})
     return bool(after["D_hat"].doit() == operator.channel) and bool(prior.doit() == operator.prior.doit())
 
 
@@ -411,16 +439,16 @@ def _check_message_passing_stability(
     ("dq", "dV", "dm", "dtheta"),
 )
 def _check_longitudinal_stability(_before: Expressions, after: Expressions) -> bool:
-    """Differentiate q = gamma R (B B^T + Q) R and so on, R = (Lambda + G)^{-1}.
+    """Return whether the derivatives of the overlaps in G, B and Q agree with those of the formulas for a ridge.
 
-    The derivative is along G + eps dG, B + eps dB, Q + eps dQ.
+    These are q = gamma R (B B^T + Q) R and so on, with the resolvent R = (Lambda + G)^{-1}.
     """
     own, source, epsilon = (
-        random_context_matrices("longitudinal"),
+        random_cluster_matrices("longitudinal"),
         RandomRationals("longitudinal"),
         sp.Symbol("epsilon"),
     )
-    values = {**own, **context_independent_values("longitudinal", [own])}
+    values = {**own, **random_common_values("longitudinal", [own])}
     moves = {
         "dG": source.draw_symmetric_matrix(2),
         "dB": source.draw_matrix(2, 1),

@@ -18,24 +18,27 @@ from ..algebra.levels import OUTER_FIELD, ReplicaAnsatz, ReplicaBreakingSymbols
 from ..algebra.objects import (
     FIELD,
     LogIntegral,
-    apply_with_traces_as_symbols,
+    apply_function_outside_traces,
     beta,
-    extract_scalars,
+    factor_out_scalars,
     is_equal_up_to_trace_cycles,
     merge_averages,
 )
 from ..algebra.step import Expressions, Step, declare_test
 from .action import PENALTY
-from .ansatz import context_independent_values, proximal_quadratic, random_context_matrices
+from .ansatz import proximal_quadratic, random_cluster_matrices, random_common_values
 
 
 def growth_exponents_in_beta(p: OrderParameterSymbols) -> dict[Any, Any]:
-    """Return the growth of every order parameter and composite with beta for which all terms of Phi / beta remain."""
+    """Return a map from each order parameter to itself times the power of beta with which it grows.
+
+    With these powers all terms of Phi / beta remain at large beta.
+    """
     broken: dict[Any, Any] = {}
     if isinstance(p, ReplicaBreakingSymbols):
         broken = {z: beta**2 * z for stem in ("Delta{}_hat", "Q_Delta") for z in p.symbols_by_breaking_step(stem)}
-        broken |= {size: rate / beta for size, rate in zip(p.sizes, p.rates, strict=True)}
-        broken |= {field: beta * field for field in p.row_fields}
+        broken |= {size: rate / beta for size, rate in zip(p.block_size_symbols, p.parisi_parameters, strict=True)}
+        broken |= {field: beta * field for field in p.row_field_symbols}
     return {
         p.V: p.V / beta,
         **{z: beta * z for z in (p.V_hat, p.m_hat, p.theta_hat)},
@@ -50,21 +53,21 @@ def growth_exponents_in_beta(p: OrderParameterSymbols) -> dict[Any, Any]:
 
 
 def zero_temperature_step(ansatz: ReplicaAnsatz, finite: sp.Expr, regulariser: Regulariser) -> Step:
-    """Return step 7: the rescaling substituted, and the terms that grow like beta.
+    """Return derivation step 7: the free entropy for large inverse temperature, with rescaled order parameters.
 
     Args:
-        ansatz: blocks of replicas.
-        finite: free entropy of step 6.
+        ansatz: grouping of the replicas into blocks.
+        finite: free entropy at a finite temperature, from step 6.
         regulariser: regulariser of the rows.
     """
     p, blocks = ansatz.symbols, ansatz.levels[1:]
-    phi = merge_averages(extract_scalars(leading_order(finite.xreplace(growth_exponents_in_beta(p)), p)))
-    after = {"Phi": phi, "M": minimised_objective(p)}
-    tests = [_check_leading_order(p), _check_laplace("M", p.loss, 1, p, what="sentences")]
+    phi = merge_averages(factor_out_scalars(leading_order_in_beta(finite.xreplace(growth_exponents_in_beta(p)), p)))
+    after = {"Phi": phi, "M": objective_minimised_by_fields(p)}
+    tests = [_check_leading_order(p), _check_laplace_limit("M", p.loss, 1, p, what="sentences")]
     if after["Phi"].has(p.envelope):
-        after["N"] = maximised_objective(p)
-        tests.append(_check_laplace("N", PENALTY, -1, p, what="rows"))
-    given = (p.V, *p.conjugates, *[level.size for level in blocks])  # composites and fields follow
+        after["N"] = objective_maximised_by_row(p)
+        tests.append(_check_laplace_limit("N", PENALTY, -1, p, what="rows"))
+    given = (p.V, *p.conjugate_order_parameters, *[level.size for level in blocks])  # composites and fields follow
     again = " of averaged powers" * (ansatz.steps - 1)
     if blocks:
         tests.append(
@@ -101,84 +104,85 @@ _BLOCKS_SHRINK = (
 )
 
 
-def minimised_objective(p: OrderParameterSymbols) -> sp.Expr:
-    """Return the objective that X minimises: loss and quadratic term."""
+def objective_minimised_by_fields(p: OrderParameterSymbols) -> sp.Expr:
+    """Return the objective that the fields X minimise: the loss and a quadratic term."""
     return p.loss + Average(TOKENS, proximal_quadratic(p))
 
 
-def maximised_objective(p: OrderParameterSymbols) -> sp.Expr:
-    """Return the objective that a row of W maximises."""
+def objective_maximised_by_row(p: OrderParameterSymbols) -> sp.Expr:
+    """Return the objective that a row of W maximises: its field's term minus penalty and quadratic term."""
     return -PENALTY - sp.Trace(p.w.T * p.G * p.w) / 2 + sp.Trace(p.w.T * p.b)
 
 
-def leading_order(expression: sp.Expr, p: OrderParameterSymbols) -> sp.Expr:
-    """Return the limit of expression / beta.
+def leading_order_in_beta(expression: sp.Expr, p: OrderParameterSymbols) -> sp.Expr:
+    """Return the limit of expression / beta for a large inverse temperature beta.
 
     Args:
         expression: scalar at the rescaled order parameters.
-        p: symbols.
+        p: symbols of the order parameters.
 
     Raises:
         TypeError: a log integral is not of Laplace's form with a known minimum.
     """
     if isinstance(expression, Average):
-        inside = leading_order(expression.summand, p)
+        inside = leading_order_in_beta(expression.summand, p)
         if expression.kind == OUTER_FIELD or (expression.kind == FIELD and inside == p.envelope):
             return inside  # the coordinate's average includes that over its field
         return sp.Integer(0) if inside == 0 else Average(expression.kind, inside)
     if isinstance(expression, sp.Add):  # single determinants grow like beta log beta, not their sum
         integrals = [term for term in expression.args if term.has(Average, LogIntegral)]
         plain = sp.Add(*[term for term in expression.args if term not in integrals])
-        return sp.Add(*[leading_order(term, p) for term in integrals]) + (
-            _limit_over_beta(extract_scalars(plain)) if plain else 0
+        return sp.Add(*[leading_order_in_beta(term, p) for term in integrals]) + (
+            _limit_of_ratio_to_beta(factor_out_scalars(plain)) if plain else 0
         )
     if isinstance(expression, sp.Mul) and expression.has(Average):
         (average,) = [a for a in expression.args if a.has(Average)]
         if isinstance(average, sp.log):
-            return expression / average / beta * _leading_log_average(average, p)
-        return expression / average * leading_order(average, p)
+            return expression / average / beta * _leading_order_of_log_average(average, p)
+        return expression / average * leading_order_in_beta(average, p)
     if isinstance(expression, LogIntegral):
         return laplace_limit(expression, p)
-    return _limit_over_beta(extract_scalars(expression))
+    return _limit_of_ratio_to_beta(factor_out_scalars(expression))
 
 
-def _leading_log_average(logarithm: sp.log, p: OrderParameterSymbols) -> sp.Expr:
-    """Return lim log E[exp(k I)], k = y / beta: only the part of I that grows like beta remains.
+def _leading_order_of_log_average(logarithm: sp.log, p: OrderParameterSymbols) -> sp.Expr:
+    """Return the limit of log E[exp(y I / beta)] for large beta and a log integral I.
 
-    With blocks of blocks such a logarithm is in the exponent, with a ratio of y as its factor.
+    Only the part of I that grows like beta remains. With blocks of blocks such a logarithm is in the exponent, with
+    a ratio of Parisi parameters y as its factor.
     """
     average = logarithm.args[0]
     exponent = average.summand.args[0]
     within = [a for a in sp.Mul.make_args(exponent) if isinstance(a, sp.log)]
     if within:
-        exponent = exponent / within[0] * _leading_log_average(within[0], p)
+        exponent = exponent / within[0] * _leading_order_of_log_average(within[0], p)
     else:
         (integral,) = exponent.atoms(LogIntegral)
-        exponent = exponent / integral * beta * leading_order(integral, p)
+        exponent = exponent / integral * beta * leading_order_in_beta(integral, p)
     return sp.log(Average(average.kind, sp.exp(exponent)))
 
 
-def _limit_over_beta(expression: sp.Expr) -> sp.Expr:
-    """Return lim expression / beta of powers and logarithms of beta, by SymPy; terms without beta are symbols."""
-    return apply_with_traces_as_symbols(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
+def _limit_of_ratio_to_beta(expression: sp.Expr) -> sp.Expr:
+    """Return the limit of expression / beta for large beta; traces and averages are taken as symbols."""
+    return apply_function_outside_traces(expression, lambda e: sp.limit(sp.expand_log(e) / beta, beta, sp.oo))
 
 
 def laplace_limit(integral: LogIntegral, p: OrderParameterSymbols) -> sp.Expr:
-    """Return lim (1/beta) log of the integral of exp(-beta f), up to vanishing terms: -min f by its name.
+    """Return the limit of (1/beta) log of the integral of exp(-beta f) for large beta: minus the minimum of f.
 
     Args:
         integral: log integral at the rescaled order parameters.
-        p: symbols.
+        p: symbols of the order parameters.
 
     Raises:
         TypeError: f is neither the loss with its quadratic term nor the penalty of a row.
     """
-    f = -leading_order(integral.exponent, p)
-    if is_equal_up_to_trace_cycles(f, minimised_objective(p), p):
+    f = -leading_order_in_beta(integral.log_integrand, p)
+    if is_equal_up_to_trace_cycles(f, objective_minimised_by_fields(p), p):
         return -p.moreau
-    if is_equal_up_to_trace_cycles(f, -maximised_objective(p), p):
+    if is_equal_up_to_trace_cycles(f, -objective_maximised_by_row(p), p):
         return p.envelope
-    raise TypeError(f"no name for the minimum of {f}")
+    raise TypeError(f"the minimum of {f} is not known: it is the objective neither of the fields nor of a row")
 
 
 @declare_test(
@@ -186,18 +190,21 @@ def laplace_limit(integral: LogIntegral, p: OrderParameterSymbols) -> sp.Expr:
     "trace, and rows of ridge, as functions of the inverse temperature at s = t = 2; its coefficient, by a limit",
 )
 def _check_leading_order(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
-    """Compare every term without an integral at explicit matrices, a polynomial in beta, 1/beta and log beta."""
-    own = random_context_matrices("leading order")
-    values = {**own, **context_independent_values("leading order", [own]), "Kappa": own["rho_star"]}
-    del values["beta"]
-    values |= {z.name: sp.Rational(k + 1, 15) for k, z in enumerate((*p.sizes, *p.rates))}
+    """Return whether all terms without an integral agree with their limit at explicit matrices.
 
-    def evaluate_terms(expression: sp.Expr, at: ExactValues) -> sp.Expr:
-        """Return the value of the terms without an integral or an extremum.
+    They are polynomials in beta, 1/beta and log beta.
+    """
+    own = random_cluster_matrices("leading order")
+    values = {**own, **random_common_values("leading order", [own]), "Kappa": own["rho_star"]}
+    del values["beta"]
+    values |= {z.name: sp.Rational(k + 1, 15) for k, z in enumerate((*p.block_size_symbols, *p.parisi_parameters))}
+
+    def evaluate_terms_without_integrals(expression: sp.Expr, at: ExactValues) -> sp.Expr:
+        """Return the value of a sum of terms, without those that contain an integral or an extremum.
 
         Args:
             expression: sum of terms.
-            at: values.
+            at: matrices and numbers by name.
         """
         return sp.Add(
             *[at(term) for term in sp.Add.make_args(expression) if not term.has(LogIntegral, p.moreau, p.envelope)]
@@ -207,9 +214,9 @@ def _check_leading_order(before: Expressions, after: Expressions, p: ReplicaBrea
     scaled = ExactValues(
         {**values, **{z.name: at(value) for z, value in growth_exponents_in_beta(p).items() if z.name in values}}
     )
-    finite = sp.expand_log(sp.simplify(evaluate_terms(before["Phi_beta"], scaled)), force=True)
+    finite = sp.expand_log(sp.simplify(evaluate_terms_without_integrals(before["Phi_beta"], scaled)), force=True)
     limit = sp.limit(sp.expand(finite) / beta, beta, sp.oo)
-    return is_exactly_zero(evaluate_terms(after["Phi"], at) - limit)
+    return is_exactly_zero(evaluate_terms_without_integrals(after["Phi"], at) - limit)
 
 
 @declare_test(
@@ -220,9 +227,10 @@ def _check_leading_order(before: Expressions, after: Expressions, p: ReplicaBrea
 def _check_limit_of_averaged_powers(
     before: Expressions, after: Expressions, kinds: Sequence[str], p: ReplicaBreakingSymbols
 ) -> bool:
-    """Compare for an integral of one of three values exp(-beta e + c), e its largest exponent; y is 1/2, 1 and 2.
+    """Return whether averaged powers of blocks have the given limit, for an integral of three possible values.
 
-    With blocks of blocks the outer one shifts e.
+    The values are exp(-beta e + c), the Parisi parameter y is 1/2, 1 and 2. With blocks of blocks the outer one
+    shifts e.
     """
     energies, shifts, probabilities = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     inner = kinds[-1]
@@ -240,13 +248,13 @@ def _check_limit_of_averaged_powers(
     sums = {kind: tuple((probability, {kind: i}) for i, probability in enumerate(probabilities)) for kind in kinds}
     outcome, temperature = sp.Symbol("outcome"), sp.Symbol("temperature", positive=True)
     for y in (sp.Rational(1, 2), sp.Integer(1), sp.Integer(2)):
-        rates = [y * (k + 1) for k in range(p.steps)]
+        parisi_parameters = [y * (k + 1) for k in range(p.steps)]
         values = {
             "outcome": lambda at, _: shifts[at.values[inner]] - beta * _outcome_energy(at),
             extremum.name: lambda at, _: -sign * _outcome_energy(at),
             "alpha": sp.Integer(3),
-            **{size.name: rate / beta for size, rate in zip(p.sizes, rates, strict=True)},
-            **{symbol.name: rate for symbol, rate in zip(p.rates, rates, strict=True)},
+            **{size.name: rate / beta for size, rate in zip(p.block_size_symbols, parisi_parameters, strict=True)},
+            **{symbol.name: rate for symbol, rate in zip(p.parisi_parameters, parisi_parameters, strict=True)},
         }
         at = ExactValues(values, sums)
         scaled = sp.powsimp(sp.expand(at(finite.xreplace({integral: outcome})) / beta).subs(beta, 1 / temperature))
@@ -261,13 +269,13 @@ def _check_limit_of_averaged_powers(
     "the log integral of a quartic at low temperature against its extremum and the next order; the error halves with "
     "the temperature",
 )
-def _check_laplace(
+def _check_laplace_limit(
     before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: OrderParameterSymbols
 ) -> bool:
-    """Compare with Laplace's expansion at L = s = 1, energy x^4/4 - x y, rescaled order parameters.
+    """Return whether Laplace's method gives the log integral of a quartic energy up to O(1/beta).
 
-    The log of the integral of exp(-beta f) is -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with its
-    normal density's norm, up to O(1/beta).
+    The log of the integral of exp(-beta f) is -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with
+    its normal density's norm; L = s = 1 and the energy is x^4/4 - x y.
     """
     source = RandomRationals("laplace")
     numbers = {name: abs(source.draw_number()) for name in ("V", "G")} | {
@@ -276,12 +284,12 @@ def _check_laplace(
     (integral,) = [a for a in before["Phi_beta"].atoms(LogIntegral) if a.has(energy)]
     x, y = sp.Symbol("z", real=True), source.draw_number()
     values: dict[str, Any] = {name: sp.Matrix([[value]]) for name, value in numbers.items()}
-    values |= {integral.variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
+    values |= {integral.integration_variable.name: sp.Matrix([[x]]), energy.name: x**4 / 4 - x * y, "s": sp.Integer(1)}
     at = ExactValues(values)
     scaled = ExactValues(
         {**values, **{z.name: at(value) for z, value in growth_exponents_in_beta(p).items() if z.name in values}}
     )
-    exponent, f = scaled(integral.exponent), at(sign * after[name])
+    exponent, f = scaled(integral.log_integrand), at(sign * after[name])
     norm = mp.log(rational_to_mpf(numbers["V"])) if integral.has(p.V) else None
     errors = []
     with mp.workdps(25):

@@ -13,13 +13,13 @@ from ...calculus.averages import CONTEXTS, Average, MatrixAverage
 from ...replicas import bayes_optimal as bayes
 from ...replicas.algebra.objects import n
 from ...replicas.algebra.step import Step
-from ..blocks import Items, Relation, Section, Table, TextWithSymbols, WithoutIndices, plain_text
+from ..blocks import Items, Relation, Section, Table, TextWithSymbols, UnindexedExpression, plain_text
 from .references import Bibliography
 from .steps import derivation_step_section
 
 TITLE = "Bayes-optimal inference of the same teacher"
 SPOKEN = {
-    name: WithoutIndices(symbol)
+    name: UnindexedExpression(symbol)
     for name, symbol in (
         ("q", bayes.q), ("q_hat", bayes.q_hat), ("Q", bayes.Q), ("b", bayes.b), ("omega", bayes.omega),
         ("pi", bayes.pi), ("f", bayes.f), ("g", bayes.g), ("Z_row", bayes.Z_row), ("Z_out", bayes.Z_out),
@@ -31,22 +31,22 @@ JACOBIAN, LIKELIHOOD = sp.Symbol("output_jacobian", real=True), sp.Symbol("outpu
 
 
 def bayes_sections(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ...]:
-    """Return the sections on Bayes-optimal inference: setting, output channel and three steps; none without a channel.
+    """Return the sections on Bayes-optimal inference of the teacher; () if the model has no output channel.
 
     Args:
-        at: the model.
-        works: bibliography that citations are added to.
+        at: the model at fixed sizes.
+        works: bibliography to which cited works are added.
     """
     if at.output is None:
         return ()
     first, second, third = bayes.bayes_optimal_derivation().steps
     parts = (
-        (first, _bayes_replica_step_items(first, at.output)),
-        (second, _bayes_limit_step_items(second)),
-        (third, _state_evolution_items(third)),
+        (first, _equations_of_bayes_replica_step(first, at.output)),
+        (second, _equations_of_bayes_limit_step(second)),
+        (third, _equations_of_state_evolution(third)),
     )
     return (
-        Section(TITLE, (*_bayes_setting_items(works), *_output_channel_items(at.output))),
+        Section(TITLE, (*_sentences_on_bayes_setting(works), *_equations_of_output_channel(at.output))),
         *[
             derivation_step_section(f"Bayes-optimal, step {step.number}: {step.name}", step, items, works, SPOKEN)
             for step, items in parts
@@ -54,7 +54,7 @@ def bayes_sections(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ..
     )
 
 
-def _bayes_setting_items(works: Bibliography) -> Items:
+def _sentences_on_bayes_setting(works: Bibliography) -> Items:
     return [
         plain_text(
             "The learner of this section is given the tokens, the labels of their clusters and, of every sentence, "
@@ -73,8 +73,8 @@ def _bayes_setting_items(works: Bibliography) -> Items:
     ]
 
 
-def _output_channel_items(output: FixedSizeOutput) -> Items:
-    """Return the teacher's fields in channel coordinates, which of these are observed, Jacobian and likelihood."""
+def _equations_of_output_channel(output: FixedSizeOutput) -> Items:
+    """Return equations of the output channel: fields in coordinates, observed coordinates, Jacobian, likelihood."""
     every = [(c, seen) for seen, group in (("yes", output.observed), ("no", output.hidden)) for c in group]
     inside = [c.symbol for c, _ in every if c.is_continuous and output.fields.has(c.symbol)]
     items: Items = [
@@ -82,7 +82,9 @@ def _output_channel_items(output: FixedSizeOutput) -> Items:
             "The teacher's fields are a function of coordinates, some observed (obs) and others hidden (hid):"
         ),
         Relation(sp.Symbol("fields_Y"), output.fields),
-        Table(("coordinate", "observed", "values"), tuple((c.symbol, seen, _coordinate_range(c)) for c, seen in every)),
+        Table(
+            ("coordinate", "observed", "values"), tuple((c.symbol, seen, _range_of_coordinate(c)) for c, seen in every)
+        ),
     ]
     if len(inside) > len(output.fields):
         items.append(
@@ -90,17 +92,17 @@ def _output_channel_items(output: FixedSizeOutput) -> Items:
                 "Where nothing depends on a coordinate it does not exist: no sum or integral is taken over it."
             )
         )
-    jacobian = _simplified_output_jacobian(output)
+    jacobian = _simplified_log_jacobian(output)
     if jacobian == 0:
         items.append(
             TextWithSymbols(
-                f"The Jacobian of the fields in {_enumerate_placeholders(inside)} is 1 in absolute value.",
+                f"The Jacobian of the fields in {_join_placeholders(inside)} is 1 in absolute value.",
                 tuple(inside),
             )
         )
     else:
         items += [
-            TextWithSymbols(f"Their Jacobian in {_enumerate_placeholders(inside)} is", tuple(inside)),
+            TextWithSymbols(f"Their Jacobian in {_join_placeholders(inside)} is", tuple(inside)),
             Relation(JACOBIAN, jacobian),
         ]
     if output.log_likelihood != 0:
@@ -114,20 +116,20 @@ def _output_channel_items(output: FixedSizeOutput) -> Items:
     return items
 
 
-def _coordinate_range(coordinate: ChannelCoordinate) -> Any:
+def _range_of_coordinate(coordinate: ChannelCoordinate) -> Any:
     if coordinate.is_continuous:
         return {REAL: "(-inf, inf)", POSITIVE: "(0, inf)", ANGLE: "(-pi, pi)"}[coordinate.kind]
-    return TextWithSymbols(_enumerate_placeholders(coordinate.values, "or"), coordinate.values)
+    return TextWithSymbols(_join_placeholders(coordinate.values, "or"), coordinate.values)
 
 
-def _enumerate_placeholders(objects: Any, last: str = "and") -> str:
-    """Return an enumeration of placeholders, one per object: {}, {} and {}."""
+def _join_placeholders(objects: Any, last: str = "and") -> str:
+    """Return a placeholder {} for each object, joined as in a sentence: "{}, {} and {}"."""
     *first, end = ["{}"] * len(objects)
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
-def _simplified_output_jacobian(output: FixedSizeOutput) -> sp.Expr:
-    """Return the log Jacobian of the output channel, simplified where discrete coordinates do not change it."""
+def _simplified_log_jacobian(output: FixedSizeOutput) -> sp.Expr:
+    """Return the log Jacobian of the output channel, without discrete coordinates if they do not change it."""
     discrete = [c for c in (*output.observed, *output.hidden) if not c.is_continuous and output.jacobian.has(c.symbol)]
     values = {
         sp.expand_log(output.jacobian.subs(dict(zip([c.symbol for c in discrete], chosen, strict=True))))
@@ -136,10 +138,10 @@ def _simplified_output_jacobian(output: FixedSizeOutput) -> sp.Expr:
     return values.pop() if len(values) == 1 else output.jacobian
 
 
-def _output_channel_weight(output: FixedSizeOutput) -> tuple[sp.Expr, TextWithSymbols]:
-    """Return the evidence Z_out of the output channel and a sentence that explains its parts."""
+def _evidence_of_output_channel(output: FixedSizeOutput) -> tuple[sp.Expr, TextWithSymbols]:
+    """Return the evidence Z_out of one sample in the output channel, and a sentence that explains its factors."""
     density = sp.Add(
-        *[JACOBIAN] * (_simplified_output_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0)
+        *[JACOBIAN] * (_simplified_log_jacobian(output) != 0), *[LIKELIHOOD] * (output.log_likelihood != 0)
     )
     normal = sp.Symbol("normal_weight", positive=True)
     weight = normal * sp.exp(density)
@@ -152,15 +154,13 @@ def _output_channel_weight(output: FixedSizeOutput) -> tuple[sp.Expr, TextWithSy
         return weight, TextWithSymbols(f"{meant}.", known)
     groups = {"a sum": [c.symbol for c in output.hidden if not c.is_continuous]}
     groups["an integral"] = [c.symbol for c in output.hidden if c.is_continuous]
-    hidden = " and ".join(
-        f"{name} over {_enumerate_placeholders(symbols)}" for name, symbols in groups.items() if symbols
-    )
+    hidden = " and ".join(f"{name} over {_join_placeholders(symbols)}" for name, symbols in groups.items() if symbols)
     meant = f"{meant}, and the sum over what is hidden is {hidden}."
     return Average("hidden", weight), TextWithSymbols(meant, (*known, *groups["a sum"], *groups["an integral"]))
 
 
-def _move_numbers_before_context_sums(expression: sp.Expr) -> sp.Expr:
-    """Return an expression with constant factors moved in front of sums over contexts."""
+def _move_constants_out_of_sums(expression: sp.Expr) -> sp.Expr:
+    """Return an expression with constant factors moved in front of sums over contexts (token, cluster)."""
     named = {}
     for average in expression.atoms(Average):
         if average.kind == CONTEXTS:
@@ -169,8 +169,8 @@ def _move_numbers_before_context_sums(expression: sp.Expr) -> sp.Expr:
     return expression.xreplace(named)
 
 
-def _bayes_replica_step_items(step: Step, output: FixedSizeOutput) -> Items:
-    observed, meant = _output_channel_weight(output)
+def _equations_of_bayes_replica_step(step: Step, output: FixedSizeOutput) -> Items:
+    observed, meant = _evidence_of_output_channel(output)
     kinds = {c.is_continuous for c in output.observed}
     over = "sums and integrates" if len(kinds) == 2 else "integrates" if kinds == {True} else "sums"
     total = sp.Add(*[step.after[name] for name in ("trace", "entropic", "energetic")])
@@ -180,9 +180,9 @@ def _bayes_replica_step_items(step: Step, output: FixedSizeOutput) -> Items:
             "of the n + 1 in context c; that of one with itself is {}. {} (t x 1) has mean zero and covariance {}, its "
             "average is written {mean_row_field}; {} has mean {m_star} and covariance {}, independently for each "
             f"token. {{mean_output}} averages over labels of clusters and {{}} and {over} over what is observed. Then",
-            (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, WithoutIndices(bayes.omega)),
+            (n, bayes.q, bayes.rho, bayes.b, bayes.Q, bayes.omega, bayes.q, UnindexedExpression(bayes.omega)),
         ),
-        Relation(sp.Symbol("evidence_power"), _move_numbers_before_context_sums(total), f"for large d, {EXTREMISED}"),
+        Relation(sp.Symbol("evidence_power"), _move_constants_out_of_sums(total), f"for large d, {EXTREMISED}"),
         Relation(bayes.Q, MatrixAverage(CONTEXTS, bayes.gamma * bayes.q_hat)),
         TextWithSymbols(
             "The integral over a row {} is an average {mean_row} over the law of the teacher's row at given "
@@ -203,16 +203,16 @@ def _bayes_replica_step_items(step: Step, output: FixedSizeOutput) -> Items:
     ]
 
 
-def _bayes_limit_step_items(step: Step) -> Items:
+def _equations_of_bayes_limit_step(step: Step) -> Items:
     return [
         TextWithSymbols("The mean logarithm of the evidence, per dimension, is for large d"),
-        Relation(sp.Symbol("Phi_bayes"), _move_numbers_before_context_sums(step.after["free entropy"]), EXTREMISED),
+        Relation(sp.Symbol("Phi_bayes"), _move_constants_out_of_sums(step.after["free entropy"]), EXTREMISED),
         TextWithSymbols("and the law of {} given the teacher's row is", (bayes.b,)),
         Relation(sp.Symbol("law_row_field"), step.after["law of b"], "up to its normalisation"),
     ]
 
 
-def _state_evolution_items(step: Step) -> Items:
+def _equations_of_state_evolution(step: Step) -> Items:
     slopes = step.after["gradient"].applyfunc(lambda entry: Average("of@", entry))
     return [
         TextWithSymbols(

@@ -14,9 +14,9 @@ from ...calculus.averages import COORDINATE, Average, MatrixAverage
 from ...replicas.algebra.levels import (
     ReplicaBreakingSymbols,
     TiltedAverage,
+    exponents_of_tilted_averages,
     parisi,
     replica_block_ansatz,
-    tilt_exponents,
     tilted_averages,
 )
 from ...replicas.algebra.objects import replica_symbol
@@ -29,52 +29,52 @@ from .references import Bibliography
 from .steps import (
     PLACES,
     assumption_section,
-    generic_context_symbols,
-    items_of_steps_to_zero_temperature,
-    replica_stability_items,
+    equations_of_replica_stability,
+    equations_up_to_zero_temperature,
+    order_parameter_symbols_of_model,
     sections_by_step_number,
 )
 from .theory import order_parameter_table
 
 
 def replica_symmetry_breaking_sections(at: FixedSizeModel, works: Bibliography, rsb: int) -> tuple[Section, ...]:
-    """Return the sections of the derivation with replica symmetry breaking, each step with its checks.
+    """Return the report sections of the derivation with replica symmetry breaking, with outcomes of checks.
 
     Args:
-        at: the model.
-        works: bibliography that citations are added to.
+        at: the model at fixed sizes.
+        works: bibliography to which cited works are added.
         rsb: number of steps of replica symmetry breaking, 1 or 2.
     """
     steps = derivation(at, rsb=rsb)
-    plain = generic_context_symbols(at)
+    plain = order_parameter_symbols_of_model(at)
     p = ReplicaBreakingSymbols(plain.s, plain.t, plain.trained, plain.loss_depends_on_q, rsb)
-    items = items_of_steps_to_zero_temperature(steps, replica_block_ansatz(p)) | {
-        8: _saddle_point_step_items(steps[8], at, p)
+    items = equations_up_to_zero_temperature(steps, replica_block_ansatz(p)) | {
+        8: _equations_of_saddle_point_step(steps[8], at, p)
     }
     if rsb == 1:
-        between, within = _perturbed_overlap_pairs(p)
+        between, within = _equations_of_perturbed_overlaps(p)
         items |= {
-            9: _abbreviate_resolvents(_complexity_step_items(steps[9]), p),
-            10: _parisi_limit_items(steps[10], p),
-            11: _abbreviate_resolvents(replica_stability_items(steps[11], p, between), p),
-            12: _abbreviate_resolvents(replica_stability_items(steps[12], p, within), p),
+            9: _replace_resolvents_by_symbols(_equations_of_complexity(steps[9]), p),
+            10: _equations_of_parisi_limits(steps[10], p),
+            11: _replace_resolvents_by_symbols(equations_of_replica_stability(steps[11], p, between), p),
+            12: _replace_resolvents_by_symbols(equations_of_replica_stability(steps[12], p, within), p),
         }
     sections = sections_by_step_number(steps, items, works)
     return (
-        _breaking_order_parameter_section(p),
+        _order_parameter_section(p),
         assumption_section(at, rsb=rsb),
         *[sections[step.number] for step in steps.steps],
         _omitted_results_section(rsb),
     )
 
 
-def _perturbed_overlap_pairs(p: ReplicaBreakingSymbols) -> list[Items]:
-    """Return the perturbed overlaps and conjugates of replicas in different blocks, then of replicas in one block."""
+def _equations_of_perturbed_overlaps(p: ReplicaBreakingSymbols) -> list[Items]:
+    """Return equations of perturbed overlaps and conjugates: of replicas in different blocks, and in one block."""
     moves = zip((p.q, p.q_hat), perturbation_matrices(p), strict=True)
     changes = {replica_symbol(z, "ab"): perturbation_strength() * move for z, move in moves}
     return [
-        [Relation(left, value + changes[left], note) for left, value in pairs.values(p).items()]
-        for pairs, note in zip(replica_block_ansatz(p).pairs, PLACES[p.steps], strict=True)
+        [Relation(left, value + changes[left], note) for left, value in pairs.symbol_replacements(p).items()]
+        for pairs, note in zip(replica_block_ansatz(p).replica_pairs, PLACES[p.steps], strict=True)
     ]
 
 
@@ -87,7 +87,7 @@ _EXCESS_TEXTS = {
 }
 
 
-def _breaking_order_parameter_section(p: ReplicaBreakingSymbols) -> Section:
+def _order_parameter_section(p: ReplicaBreakingSymbols) -> Section:
     of_two = "states" if p.steps == 1 else "states of different clusters"
     covariances = {
         p.q: f"overlap of two {of_two}: covariance of what their fields have in common",
@@ -103,7 +103,7 @@ def _breaking_order_parameter_section(p: ReplicaBreakingSymbols) -> Section:
                 "covariance and mean of the teacher's fields. {mean_coordinate} is the average over one coordinate, "
                 "{mean_context} that over a sentence and its noise restricted to context c = (l, k), where token l has "
                 "label k.",
-                (*p.rates, sp.MatAdd(p.q, *p.symbols_by_breaking_step("Delta"))),
+                (*p.parisi_parameters, sp.MatAdd(p.q, *p.symbols_by_breaking_step("Delta"))),
             ),
         ),
     )
@@ -115,22 +115,22 @@ _PARISI_TEXTS = {
 }
 
 
-def _abbreviate_resolvents(items: Items, p: ReplicaBreakingSymbols) -> Items:
-    """Return report items in which every resolvent is replaced by its symbol."""
-    short = p.resolvents()
+def _replace_resolvents_by_symbols(items: Items, p: ReplicaBreakingSymbols) -> Items:
+    """Return equations and sentences in which every resolvent (Lambda + ...)^{-1} is replaced by its symbol."""
+    short = p.resolvent_symbols()
 
-    def abbreviate_in_item(item: Any) -> Any:
+    def replace_resolvents_in_relation(item: Any) -> Any:
         if not isinstance(item, Relation):
             return item
         return replace(item, left=item.left.xreplace(short), right=item.right.xreplace(short))
 
-    return [abbreviate_in_item(item) for item in items]
+    return [replace_resolvents_in_relation(item) for item in items]
 
 
-def _saddle_point_step_items(step: Step, at: FixedSizeModel, p: ReplicaBreakingSymbols) -> Items:
+def _equations_of_saddle_point_step(step: Step, at: FixedSizeModel, p: ReplicaBreakingSymbols) -> Items:
     ridge = not step.before["Phi"].has(p.envelope)
     levels = replica_block_ansatz(p).levels[1:]
-    (sentences, rows), (exponents, row_exponents) = tilted_averages(p), tilt_exponents(p)
+    (sentences, rows), (exponents, row_exponents) = tilted_averages(p), exponents_of_tilted_averages(p)
     Deltas, hats, tildes, tilde_hats = map(
         p.symbols_by_breaking_step, ("Delta", "Delta{}_hat", "V_tilde", "V_tilde{}_hat")
     )
@@ -141,11 +141,11 @@ def _saddle_point_step_items(step: Step, at: FixedSizeModel, p: ReplicaBreakingS
     }
     named: Items = [
         TextWithSymbols("Averages with the weight of the states of a block are written in angle brackets,"),
-        *_tilted_average_items(sentences, exponents, [level.channel for level in levels]),
-        *([] if ridge else _tilted_average_items(rows, row_exponents, [level.rows for level in levels])),
+        *_definitions_of_tilted_averages(sentences, exponents, [level.channel for level in levels]),
+        *([] if ridge else _definitions_of_tilted_averages(rows, row_exponents, [level.rows for level in levels])),
         TextWithSymbols("and what answers as V and its conjugate where blocks answer as a whole is"),
-        *[Relation(short, value) for short, value in p.variances().items()],
-        *([Relation(short, value) for value, short in reversed(p.resolvents().items())] if ridge else []),
+        *[Relation(short, value) for short, value in p.block_variances().items()],
+        *([Relation(short, value) for value, short in reversed(p.resolvent_symbols().items())] if ridge else []),
     ]
     items: Items = [
         TextWithSymbols("With them the free entropy and its conditions are"),
@@ -169,11 +169,13 @@ def _saddle_point_step_items(step: Step, at: FixedSizeModel, p: ReplicaBreakingS
             ),
             Relation(held, p.Norms, "on the diagonal"),
         ]
-    return [*named, *_abbreviate_resolvents(items, p)]
+    return [*named, *_replace_resolvents_by_symbols(items, p)]
 
 
-def _tilted_average_items(tilt: TiltedAverage, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]) -> Items:
-    """Return the definitions of gradients averaged with the weight exp(y h) of states, one per breaking level."""
+def _definitions_of_tilted_averages(
+    tilt: TiltedAverage, exponents: Mapping[str, sp.Expr], kinds: Sequence[str]
+) -> Items:
+    """Return equations that define the tilted averages of a gradient, one for each level of symmetry breaking."""
     items: Items = []
     for level, (tilted, plain) in reversed([*enumerate(zip(tilt.kinds, kinds, strict=True))]):
         weight = sp.exp(exponents[tilted])
@@ -182,7 +184,7 @@ def _tilted_average_items(tilt: TiltedAverage, exponents: Mapping[str, sp.Expr],
     return items
 
 
-def _complexity_step_items(step: Step) -> Items:
+def _equations_of_complexity(step: Step) -> Items:
     notes = {
         "dPhi_dy": "at given order parameters",
         "complexity": "logarithm of the number of states, per dimension",
@@ -199,8 +201,8 @@ def _complexity_step_items(step: Step) -> Items:
     ]
 
 
-def _parisi_limit_items(step: Step, p: ReplicaBreakingSymbols) -> Items:
-    return _abbreviate_resolvents([
+def _equations_of_parisi_limits(step: Step, p: ReplicaBreakingSymbols) -> Items:
+    return _replace_resolvents_by_symbols([
         Relation(sp.Symbol("Phi_symmetric"), step.after["Phi without blocks"]),
         TextWithSymbols("For small {Delta} and {Delta_hat} the conditions for them are, whatever {},", (parisi,)),
         Relation(p.Delta_hat, step.after["small Delta_hat"]),

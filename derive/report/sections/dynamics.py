@@ -8,26 +8,26 @@ from ...authoring.model import FixedSizeModel
 from ...calculus.averages import MatrixAverage
 from ...replicas import dynamics
 from ...theory import descent
-from ..blocks import Items, Relation, Section, TextWithSymbols, WithoutIndices, plain_text
+from ..blocks import Items, Relation, Section, TextWithSymbols, UnindexedExpression, plain_text
 from .references import Bibliography
-from .steps import check_and_citation_items, generic_context_symbols
+from .steps import order_parameter_symbols_of_model, sentences_on_checks_and_citation
 
 TITLE = "Stochastic gradient descent in one pass"
 
 
 def dynamics_sections(at: FixedSizeModel, works: Bibliography) -> tuple[Section, ...]:
-    """Return the equations of one-pass descent, with the outcome of their checks.
+    """Return the report sections on one-pass stochastic gradient descent, with outcomes of checks.
 
     Args:
-        at: the model.
-        works: bibliography that citations are added to.
+        at: the model at fixed sizes.
+        works: bibliography to which cited works are added.
 
     Raises:
-        ModelError: they do not close.
+        ModelError: the equations of the moments do not close for this model.
     """
     dynamics.require_closed_equations_of_motion(at)
     step = dynamics.descent_step(len(at.trained), at.loss_depends_on_q)
-    p, after = generic_context_symbols(at), step.after
+    p, after = order_parameter_symbols_of_model(at), step.after
     rows = descent.RowMoments(p)
     update: Items = [
         plain_text(step.rule),
@@ -85,7 +85,9 @@ def dynamics_sections(at: FixedSizeModel, works: Bibliography) -> tuple[Section,
             "A sentence that is seen again, as in descent on fixed data, is correlated with the weights: no such "
             "equations hold there."
         ),
-        *check_and_citation_items(step, works, {"X": WithoutIndices(rows.X), "Y": WithoutIndices(p.Y)}),
+        *sentences_on_checks_and_citation(
+            step, works, {"X": UnindexedExpression(rows.X), "Y": UnindexedExpression(p.Y)}
+        ),
     ]
     return (
         Section(TITLE, tuple(update)),

@@ -12,7 +12,7 @@ from ...authoring.model import FixedSizeModel
 from ...replicas.model_equations import specialisation
 from ...replicas.model_equations.specialised import MOST, ModelEquations
 from ...replicas.model_equations.symmetries import (
-    count_contexts,
+    count_token_cluster_pairs,
     has_exchange_invariant_defaults,
     is_even_in_fields,
     is_invariant_under_token_exchange,
@@ -24,11 +24,11 @@ TITLE = "The equations of this model"
 
 
 def model_equation_section(at: FixedSizeModel, outcome: TextWithSymbols | None = None) -> Section:
-    """Return the section of all equations that specialised.py writes out, with its symbols explained in words.
+    """Return the section with all saddle-point equations in the model's own symbols, explained in words.
 
     Args:
-        at: the model.
-        outcome: outcome of the checks; None if they were not carried out.
+        at: the model at fixed sizes.
+        outcome: sentence on the outcome of checks of the equations; None if they were not checked.
     """
     written = ModelEquations(at)
     if written.is_too_large_to_write_out:
@@ -40,31 +40,31 @@ def model_equation_section(at: FixedSizeModel, outcome: TextWithSymbols | None =
     return Section(
         TITLE,
         (
-            *_shared_overlap_items(written),
-            *_field_law_items(written),
-            *_conjugate_equation_items(written),
-            *_weight_row_items(written),
+            *_sentences_on_shared_overlaps(written),
+            *_equations_of_field_distribution(written),
+            *_equations_of_conjugates(written),
+            *_equations_of_weight_row(written),
             TextWithSymbols("The overlaps are"),
-            *_equations_of_symbols(written, "q", "V", "theta", "m"),
+            *_equations_of_order_parameters(written, "q", "V", "theta", "m"),
             *([TextWithSymbols("The numbers trained with the weights obey"), *trained] if trained else ()),
             TextWithSymbols("Both halves are conditions for an extremum of"),
             Relation(sp.Symbol("Phi"), written.equations["Phi"]),
-            *_model_symmetry_items(at),
+            *_sentences_on_model_symmetries(at),
             *([outcome] if outcome else []),
         ),
     )
 
 
 def checked_model_equation_section(at: FixedSizeModel) -> Section:
-    """Return the equations with the model's own symbols, and the outcome of their checks."""
+    """Return the section of equations in the model's own symbols, with the outcome of their checks."""
     try:
         return model_equation_section(at, run_checks_of_step(specialisation.specialisation_step(at)))
     except ValueError:  # too many to be written out, which the section says
         return model_equation_section(at)
 
 
-def _equations_of_symbols(written: ModelEquations, *stems: str) -> Items:
-    """Return the equations of all order parameters with the given stems (q, V, ...)."""
+def _equations_of_order_parameters(written: ModelEquations, *stems: str) -> Items:
+    """Return the equations of the order parameters of given names (q, V, ...), for all their indices."""
     return [
         Relation(sp.Symbol(name, real=True) if written.has_scalar_equations else written.matrix_symbol(name), value)
         for name, value in written.equations.items()
@@ -72,11 +72,11 @@ def _equations_of_symbols(written: ModelEquations, *stems: str) -> Items:
     ]
 
 
-def _shared_overlap_items(written: ModelEquations) -> Items:
-    """Return sentences that state which contexts share their overlaps and which have mean zero."""
-    contexts, sizes = written.contexts, written.at.structure
+def _sentences_on_shared_overlaps(written: ModelEquations) -> Items:
+    """Return sentences on which contexts (token, cluster) share their overlaps, and which have mean zero."""
+    token_cluster_pairs, sizes = written.token_cluster_pairs, written.at.structure
     said = "The symbols of the model are put in for the general ones."
-    if len(contexts) > 1:
+    if len(token_cluster_pairs) > 1:
         kind = "tokens" if sizes.clusters == 1 else "clusters" if sizes.tokens == 1 else "contexts"
         index = {
             "contexts": "Two indices are those of token and cluster",
@@ -85,7 +85,8 @@ def _shared_overlap_items(written: ModelEquations) -> Items:
         }[kind]
         said += f" {index}."
         groups = [
-            [c.own for c in contexts if c.shared == shared] for shared in dict.fromkeys(c.shared for c in contexts)
+            [c.own for c in token_cluster_pairs if c.shared == shared]
+            for shared in dict.fromkeys(c.shared for c in token_cluster_pairs)
         ]
         if len(groups) == 1:
             said += f" All {kind} have one covariance, hence one q, V and theta."
@@ -93,33 +94,33 @@ def _shared_overlap_items(written: ModelEquations) -> Items:
             alike = "; ".join(" and ".join(f"({own})" for own in group) for group in groups if len(group) > 1)
             said += f" The {kind} {alike} have one covariance, hence one q, V and theta, with the index of the first."
     items: Items = [insert_symbols_into_text(said, {name: sp.Symbol(f"{name}@") for name in ("q", "V", "theta")})]
-    centred = [c for c in contexts if not written.has_nonzero_mean(c)]
+    centred = [c for c in token_cluster_pairs if not written.has_nonzero_mean(c)]
     if centred:
-        which = "" if len(centred) == len(contexts) else " of " + ", ".join(f"({c.own})" for c in centred)
+        which = "" if len(centred) == len(token_cluster_pairs) else " of " + ", ".join(f"({c.own})" for c in centred)
         symbols = sp.Symbol("m@"), sp.Symbol("m_hat@")
         items.append(TextWithSymbols(f"Mean coordinates{which} vanish, hence {{}} = 0, and {{}} drops out.", symbols))
     return items
 
 
-def _field_law_items(written: ModelEquations) -> Items:
-    """Return the Gaussian law of the fields (omega, Y) and the equation of the proximal point."""
+def _equations_of_field_distribution(written: ModelEquations) -> Items:
+    """Return equations of mean and covariance of the Gaussian fields (omega, Y), and of the proximal point."""
     at = written.at
     opening = "With" if at.structure.tokens == 1 else "Tokens are independent, and with"
     if at.structure.tokens > 1 and at.structure.clusters > 1:
         opening = "Given the labels tokens are independent, and with"
     items: Items = [TextWithSymbols(opening)]
-    for context in written.contexts:
+    for context in written.token_cluster_pairs:
         index = str(context.token + 1) if at.structure.tokens > 1 else ""
         omega, Y = written.matrix_symbol(f"omega@{index}"), sp.MatrixSymbol(f"Y@{index}", *written.matrix_shape("Y"))
         theta, q, m = (written.overlap(name, context) for name in ("theta", "q", "m"))
         means = sp.ImmutableDenseMatrix(at.law["teacher_means"][context.position])
-        rho = written.plain_teacher_covariance(context)
+        rho = written.simplified_teacher_covariance(context)
         mean: Any
         if written.has_scalar_equations:
             pair = sp.Symbol(omega.name, real=True), at.Y[context.token, 0]
-            m_, q_, theta_ = (written.written(e) for e in (m, q, theta))
+            m_, q_, theta_ = (written.to_written_form(e) for e in (m, q, theta))
             mean = sp.Matrix([m_, means[0]])
-            covariance: Any = sp.Matrix([[q_, theta_], [theta_, written.written(rho)]])
+            covariance: Any = sp.Matrix([[q_, theta_], [theta_, written.to_written_form(rho)]])
         else:
             pair = omega, Y
             mean = sp.BlockMatrix([[m], [means if any(means) else sp.ZeroMatrix(*means.shape)]])
@@ -127,15 +128,15 @@ def _field_law_items(written: ModelEquations) -> Items:
         label = f"cluster {context.cluster + 1}" if at.structure.clusters > 1 else ""
         items.append(Relation(sp.Function("mean")(*pair), mean, label))
         items.append(Relation(sp.Function("Cov")(*pair), covariance))
-    return items + _proximal_point_items(written)
+    return items + _equations_of_proximal_point(written)
 
 
-def _proximal_point_items(written: ModelEquations) -> Items:
+def _equations_of_proximal_point(written: ModelEquations) -> Items:
     at = written.at
     one = at.structure.tokens == 1
     end = "@" if one else ""
     x, g, omega = (sp.MatrixSymbol(f"{name}{end}", 1, 1) for name in ("x", "g", "omega"))
-    V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.contexts}) == 1 else "V", 1, 1)
+    V = sp.MatrixSymbol("V@" if one and len({c.shared for c in written.token_cluster_pairs}) == 1 else "V", 1, 1)
     items: Items = [
         TextWithSymbols(
             f"the proximal point solves {{}} = {{}}{'' if one else ' for every token l'}, with the field {{}} as a "
@@ -143,8 +144,8 @@ def _proximal_point_items(written: ModelEquations) -> Items:
             (x, omega + V * g, g, sp.MatrixSymbol("x@", 1, 1)),
         )
     ]
-    stars = any(s.name.startswith("psistar") for f in written.fields for s in f.features)
-    plain = any(s.name.startswith("psi_") for f in written.fields for s in f.features)
+    stars = any(s.name.startswith("psistar") for f in written.field_equations for s in f.features)
+    plain = any(s.name.startswith("psi_") for f in written.field_equations for s in f.features)
     about = ["{psi} (functions of the student's fields)"] if plain else []
     about += (
         [f"{{psi_star}} (functions of the teacher's fields{' and the noise' if at.noise else ''})"] if stars else []
@@ -152,30 +153,33 @@ def _proximal_point_items(written: ModelEquations) -> Items:
     if about:
         items.append(TextWithSymbols(f"Written for short are {' and '.join(about)}:"))
     shown: set[sp.Symbol] = set()
-    for found in written.fields:
+    for found in written.field_equations:
         if found.labels is not None:
             said = ", ".join(str(k + 1) for k in found.labels)
             items.append(TextWithSymbols(f"In cluster{'s' if len(found.labels) > 1 else ''} {said}:"))
         items += [Relation(z, definition) for z, definition in found.features.items() if z not in shown]
         shown |= set(found.features)
         items += [Relation(sp.Symbol(name), value) for name, value in found.components.items()]
-    token_weights = [token_variance_symbol(l) for l in range(at.structure.tokens)]
-    if any(weight not in written.token_weights(None) for weight in token_weights) and at.loss.has(*token_weights):
+    token_variances = [token_variance_symbol(l) for l in range(at.structure.tokens)]
+    if any(weight not in written.token_variances(None) for weight in token_variances) and at.loss.has(*token_variances):
         items.append(TextWithSymbols("{rho_token} is that of the token's cluster, given with the law of the tokens."))
     return items
 
 
-def _conjugate_equation_items(written: ModelEquations) -> Items:
+def _equations_of_conjugates(written: ModelEquations) -> Items:
     at = written.at
     said = "The conjugates are averages over the fields"
     said += " and the noise" if at.noise else ""
     if at.structure.clusters > 1:
         said += "; an index of the average says which labels the tokens have, and the factors are their probabilities"
-    return [TextWithSymbols(f"{said}:"), *_equations_of_symbols(written, "q_hat", "V_hat", "m_hat", "theta_hat")]
+    return [
+        TextWithSymbols(f"{said}:"),
+        *_equations_of_order_parameters(written, "q_hat", "V_hat", "m_hat", "theta_hat"),
+    ]
 
 
-def _weight_row_items(written: ModelEquations) -> Items:
-    """Return the equations of a row of W: G or R, second moments of its field, and its minimiser."""
+def _equations_of_weight_row(written: ModelEquations) -> Items:
+    """Return equations of a row of W: second moments of its field, and the minimiser for a general penalty."""
     at, equations = written.at, written.equations
     items: Items = []
     matrix_symbol = [name for name in equations if name.startswith("moment@")]
@@ -188,14 +192,14 @@ def _weight_row_items(written: ModelEquations) -> Items:
             ),
             *[Relation(sp.Symbol(name), equations[name]) for name in matrix_symbol],
         ]
-    several = len(written.atoms) > 1
+    several = len(written.spectral_atoms) > 1
     w, G = sp.Symbol("w"), sp.Symbol("G@")
     each = ", one for each spectral atom" if several else ""
     items += [
         TextWithSymbols(
             f"A row of the weights feels a field {{b}} whose second moment is {{}}{each}.", (sp.Symbol("Omega@"),)
         ),
-        *_equations_of_symbols(written, "R", "G", "Omega", "b_pi", "b_tau"),
+        *_equations_of_order_parameters(written, "R", "G", "Omega", "b_pi", "b_tau"),
     ]
     if at.penalty is None:
         return items
@@ -205,7 +209,7 @@ def _weight_row_items(written: ModelEquations) -> Items:
         taken = "The teacher's row takes the values {} (one a row) with the probabilities {}."
         items.append(TextWithSymbols(taken, (values, probabilities.T)))
         normal = "Given it, the field is normal, jointly with the mean coordinates, with means linear in it,"
-    elif at.averages_over_teacher:
+    elif at.has_average_over_teacher:
         normal += ", jointly with the teacher's row and the mean coordinates,"
     normal += " in each atom; {mean_field} is the average over it"
     minimised: tuple[sp.Expr, ...] = ()
@@ -219,13 +223,13 @@ def _weight_row_items(written: ModelEquations) -> Items:
     return items
 
 
-def _model_symmetry_items(at: FixedSizeModel) -> Items:
-    """Return sentences on the symmetries of loss and law, which are tested at random points."""
+def _sentences_on_model_symmetries(at: FixedSizeModel) -> Items:
+    """Return sentences on the symmetries of loss and token law, found by tests at random points."""
     items: Items = []
     m, theta, m_hat, theta_hat = (sp.Symbol(f"{name}@") for name in ("m", "theta", "m_hat", "theta_hat"))
     odd = is_even_in_fields(at, students=True)
     alone = is_even_in_fields(at, students=False)
-    count = count_contexts(at)
+    count = count_token_cluster_pairs(at)
     means = any(not e.is_zero for gram in at.law["gram"] for row in gram[:count] for e in row[:count])
     if odd:
         items.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sympy as sp
 
 from ...authoring.model import FixedSizeModel
-from ...theory.active_subspace import ActiveSubspace, AssignmentSubspace, active_subspace, metric_active_subspace
+from ...theory.active_subspace import ActiveSubspace, LabelAssignmentSubspace, active_subspace, metric_active_subspace
 from ..blocks import Items, Relation, Section, TextWithSymbols
 from ..own_symbols import active_combination_symbol, metric_field_symbols
 from ..wording import vocabulary_of_model
@@ -15,9 +15,9 @@ _MAX_ASSIGNMENTS = 27  # of labels that are written out
 
 
 def active_subspace_sections(at: FixedSizeModel) -> tuple[Section, ...]:
-    """Return the section on the active subspace of loss and metric; none where no dimension is saved.
+    """Return the section on the combinations of fields that loss and metric depend on; () if there are not fewer.
 
-    Values of discrete noise have combinations of their own where that leaves fewer dimensions.
+    Separate combinations for each value of discrete noise are shown if they leave fewer dimensions.
     """
     if at.structure.clusters**at.structure.tokens > _MAX_ASSIGNMENTS:
         return (
@@ -36,14 +36,16 @@ def active_subspace_sections(at: FixedSizeModel) -> tuple[Section, ...]:
         found, apart = find(at), find(at, drawn=True)
         if found is not None and apart is not None:
             chosen = apart if apart.active_dimension < found.active_dimension else found
-            dimension = chosen.dimension - (0 if vocabulary_of_model(at).has_teacher else len(at.Y))
-            is_shorter = chosen.is_reduced and (dimension == chosen.dimension or chosen.active_dimension < dimension)
-            items += _active_combination_items(at, chosen, name, dimension) if is_shorter else []
+            dimension = chosen.full_dimension - (0 if vocabulary_of_model(at).has_teacher else len(at.Y))
+            is_shorter = chosen.has_lower_dimension and (
+                dimension == chosen.full_dimension or chosen.active_dimension < dimension
+            )
+            items += _equations_of_active_combinations(at, chosen, name, dimension) if is_shorter else []
     return (Section(TITLE, tuple(items)),) if items else ()
 
 
-def _active_combination_items(at: FixedSizeModel, found: ActiveSubspace, name: str, dimension: int) -> Items:
-    """Return the active combinations of a loss or metric, whose average over the fields has the given dimension."""
+def _equations_of_active_combinations(at: FixedSizeModel, found: ActiveSubspace, name: str, dimension: int) -> Items:
+    """Return equations of the combinations of fields that the loss or metric `name` depends on."""
     fresh = dict(zip(at.X, metric_field_symbols(at), strict=True)) if name == "metric" else {}
     variables = [v.xreplace(fresh) for v in found.variables]
     items: Items = [
@@ -55,16 +57,21 @@ def _active_combination_items(at: FixedSizeModel, found: ActiveSubspace, name: s
     ]
     seen: dict[tuple[sp.Expr, ...], None] = {}
     for case in found.assignments:
-        symbols = [active_combination_symbol(n) for n in range(case.rows.rows)]
-        rows = [sp.Add(*[e * v for e, v in zip(case.rows.row(n), variables, strict=True)]) for n in range(len(symbols))]
-        written = case.loss.xreplace(dict(zip([*case.z, *case.y], symbols, strict=True)))
+        symbols = [active_combination_symbol(n) for n in range(case.coefficients.rows)]
+        rows = [
+            sp.Add(*[e * v for e, v in zip(case.coefficients.row(n), variables, strict=True)])
+            for n in range(len(symbols))
+        ]
+        written = case.loss.xreplace(
+            dict(zip([*case.student_combinations, *case.teacher_combinations], symbols, strict=True))
+        )
         if (key := (*rows, written)) in seen:
             continue
         seen.setdefault(key)
-        items += _assignment_items(at, found, case) if _count_distinct_assignments(found) > 1 else []
+        items += _sentence_on_equivalent_labels(at, found, case) if _count_distinct_assignments(found) > 1 else []
         items += [Relation(symbol, row) for symbol, row in zip(symbols, rows, strict=True)]
         items.append(Relation(sp.Symbol(name), written))
-        signs = [s for s, only in zip(symbols[len(case.z) :], case.by_sign, strict=True) if only]
+        signs = [s for s, only in zip(symbols[len(case.student_combinations) :], case.by_sign, strict=True) if only]
         if signs:
             listed = ", ".join(["{}"] * len(signs))
             text = f"Of {listed} the sign alone is read: given the others, its average is a closed form."
@@ -79,19 +86,21 @@ def _active_combination_items(at: FixedSizeModel, found: ActiveSubspace, name: s
 
 
 def _count_distinct_assignments(found: ActiveSubspace) -> int:
-    """Return the number of distinct pairs (active combinations, loss) over all assignments of labels."""
-    return len({(case.rows, case.loss) for case in found.assignments})
+    """Return how many different sets of combinations and loss there are over all assignments of labels."""
+    return len({(case.coefficients, case.loss) for case in found.assignments})
 
 
-def _assignment_items(at: FixedSizeModel, found: ActiveSubspace, case: AssignmentSubspace) -> Items:
-    """Return a sentence that lists the labels and noise values with the same active combinations."""
-    alike = [other for other in found.assignments if (other.rows, other.loss) == (case.rows, case.loss)]
+def _sentence_on_equivalent_labels(at: FixedSizeModel, found: ActiveSubspace, case: LabelAssignmentSubspace) -> Items:
+    """Return a sentence that lists all labels and noise values with the same combinations as the given case."""
+    alike = [other for other in found.assignments if (other.coefficients, other.loss) == (case.coefficients, case.loss)]
     given = [*(at.labels if at.structure.clusters > 1 else ()), *found.drawn]
     values = [[*(other.labels if at.structure.clusters > 1 else ()), *other.noise] for other in alike]
     listed = " or ".join(["{}"] * len(values))
-    return [TextWithSymbols(f"Where {{}} is {listed}:", tuple(_as_value_or_tuple(value) for value in [given, *values]))]
+    return [
+        TextWithSymbols(f"Where {{}} is {listed}:", tuple(_unwrap_single_value(value) for value in [given, *values]))
+    ]
 
 
-def _as_value_or_tuple(values: list[sp.Expr]) -> sp.Basic:
+def _unwrap_single_value(values: list[sp.Expr]) -> sp.Basic:
     """Return the only value of a list, or several values as a tuple."""
     return sp.sympify(values[0]) if len(values) == 1 else sp.Tuple(*values)

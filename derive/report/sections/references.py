@@ -17,12 +17,12 @@ _FULL = {
 
 @dataclass(frozen=True)
 class Bibliography:
-    """A list of works in the order in which they are first cited."""
+    """The list of works that a report cites, in the order of first citation."""
 
     works: list[str] = field(default_factory=list)
 
     def cite(self, citation: str) -> str:
-        """Return [1, Appendix C], [2] for works separated by semicolons, each added where it is new."""
+        """Return a citation such as "[1, Appendix C], [2]" for works separated by semicolons, and add new works."""
         marks = []
         for part in (part.strip() for part in citation.split(";")):
             found = re.match(r"(arXiv [\d.]+\d)(?:, (.*))?$", part)
@@ -33,10 +33,10 @@ class Bibliography:
         return ", ".join(marks)
 
     def format_works(self) -> list[str]:
-        """Return every work in full, with its number."""
+        """Return the full reference of every cited work, with its number."""
         return [f"[{n + 1}] {_FULL.get(work, work)}." for n, work in enumerate(self.works)]
 
 
 def reference_section(works: Bibliography) -> Section:
-    """Return the section of all works cited."""
+    """Return the section that lists all works cited in a report."""
     return Section("References", tuple(plain_text(text) for text in works.format_works()))

@@ -13,14 +13,14 @@ from ...calculus.functions import SoftmaxEntry
 from ...replicas.steps.partition import minimised_risk
 from ...theory.kinks import loss_kinks, metric_kinks
 from ..blocks import Items, Relation, Section, Table, TextWithSymbols, insert_symbols_into_text
-from ..own_symbols import metric_field_symbols, parameter_entry_symbol, symbols_in_prose
+from ..own_symbols import indexed_parameter_symbol, metric_field_symbols, symbols_named_in_descriptions
 from ..symbols import THEORY
 from ..wording import vocabulary_of_model
-from .steps import generic_context_symbols
+from .steps import order_parameter_symbols_of_model
 
 
-def setting_sections(model: Model, at: FixedSizeModel) -> tuple[Section, ...]:
-    """Return the sections of the model, its fields and loss, its parameters, and the law of the tokens.
+def sections_on_model_setting(model: Model, at: FixedSizeModel) -> tuple[Section, ...]:
+    """Return the report sections on the model, its fields and loss, its parameters, and the law of the tokens.
 
     Args:
         model: the model.
@@ -34,7 +34,9 @@ def _model_section(model: Model, at: FixedSizeModel) -> Section:
     return Section(
         "Model",
         (
-            insert_symbols_into_text(model.summary or "No summary was given.", symbols_in_prose(at), is_quoted=True),
+            insert_symbols_into_text(
+                model.summary or "No summary was given.", symbols_named_in_descriptions(at), is_quoted=True
+            ),
             TextWithSymbols("Source: {}.", (model.source,), is_quoted=True)
             if model.source
             else TextWithSymbols("No source was given."),
@@ -42,14 +44,14 @@ def _model_section(model: Model, at: FixedSizeModel) -> Section:
                 f"Structure: L = {sizes.tokens} (tokens), s = {sizes.student_rank} (columns of the student's weights), "
                 f"t = {sizes.teacher_rank} (columns of the teacher's), K = {sizes.clusters} (clusters a token)."
             ),
-            *_risk_items(at),
-            *_penalty_items(at),
+            *_equations_of_risk(at),
+            *_equations_of_penalty(at),
         ),
     )
 
 
-def _risk_items(at: FixedSizeModel) -> Items:
-    """Return the risk with sentences on the variables over which it is minimised."""
+def _equations_of_risk(at: FixedSizeModel) -> Items:
+    """Return the equation of the empirical risk, with sentences on the variables that minimise it."""
     held = [
         TextWithSymbols(
             "where {phi} are numbers trained with the weights, {Kappa} the diagonal matrix of their ridges."
@@ -60,7 +62,7 @@ def _risk_items(at: FixedSizeModel) -> Items:
             "The weights {W} (d x s) minimise, over a data set of {alpha_d} sentences (counted by {sample_index}) in d "
             "dimensions,"
         ),
-        Relation(sp.Symbol("risk"), minimised_risk(generic_context_symbols(at))),
+        Relation(sp.Symbol("risk"), minimised_risk(order_parameter_symbols_of_model(at))),
         *(held if at.trained else []),
         TextWithSymbols(
             "with a penalty {penalty} of each row {w} of the weights (counted by {row_index}); d is large at fixed "
@@ -70,10 +72,10 @@ def _risk_items(at: FixedSizeModel) -> Items:
     ]
 
 
-def _penalty_items(at: FixedSizeModel) -> Items:
-    """Return the penalty of a row of W."""
+def _equations_of_penalty(at: FixedSizeModel) -> Items:
+    """Return the equation of the penalty of a row of W, with sentences on its parameters and kinks."""
     if at.penalty is None:
-        p = generic_context_symbols(at)
+        p = order_parameter_symbols_of_model(at)
         strengths = (
             "with the diagonal matrix {Lambda} of Lagrange multipliers of either sign, one a column of the weights, "
             "which keep its squared norm over d at the entry of the diagonal matrix {Norms}; the training loss holds "
@@ -148,7 +150,7 @@ def _fields_and_loss_section(at: FixedSizeModel) -> Section:
 def _replace_softmax_entries_by_symbols(
     parts: dict[str, sp.Expr],
 ) -> tuple[list[tuple[int, tuple[sp.Expr, ...]]], dict[str, sp.Expr]]:
-    """Replace softmax entries, innermost first, by symbols softmax_<n>_<entry>, and return the argument vectors."""
+    """Return the numbered argument vectors of all softmax functions, and the parts with symbols for their entries."""
     rows: list[tuple[int, tuple[sp.Expr, ...]]] = []
     while any(part.has(SoftmaxEntry) for part in parts.values()):
         first: dict[tuple[sp.Expr, ...], None] = {}
@@ -174,9 +176,9 @@ def _parameter_section(at: FixedSizeModel) -> Section:
             value = value[0]
         shape = parameter.default_shape(at.structure)
         default = sp.Matrix(value) if isinstance(value, tuple) and len(shape) == 2 else sp.sympify(value)
-        meaning = insert_symbols_into_text(parameter.doc, symbols_in_prose(at), is_quoted=True)
+        meaning = insert_symbols_into_text(parameter.doc, symbols_named_in_descriptions(at), is_quoted=True)
         name = parameter.name.rstrip("_")
-        rows.append((name, parameter_entry_symbol(parameter.name), default, parameter.allowed, meaning))
+        rows.append((name, indexed_parameter_symbol(parameter.name), default, parameter.allowed, meaning))
     items: Items = [Table(("name", "symbol", "default", "allowed", "meaning"), tuple(rows))]
     shared = {entry[1] for entry in THEORY.values()} - {r"\alpha"}
     if any({name, rf"\{name}"} & shared for name, *_ in rows[1:]):

@@ -12,61 +12,69 @@ from ...authoring.model import FixedSizeModel
 from ...calculus.averages import COORDINATE, Average, MatrixAverage, OrderParameterSymbols
 from ...replicas import message_passing
 from ...replicas.algebra.levels import ReplicaAnsatz, parisi, replica_symmetric_ansatz
-from ...replicas.algebra.objects import LogDet, LogIntegral, beta, extract_scalars, n, replica_symbol
+from ...replicas.algebra.objects import LogDet, LogIntegral, beta, factor_out_scalars, n, replica_symbol
 from ...replicas.algebra.step import Derivation, Step
 from ...replicas.steps.derivation import derivation
 from ...replicas.steps.fields import TokenAndWeights
-from ...replicas.steps.second_variation import composite_perturbation, perturbation_matrices, perturbation_strength
+from ...replicas.steps.second_variation import perturbation_matrices, perturbation_strength, prior_perturbation
 from ...replicas.steps.zero_temperature import growth_exponents_in_beta
-from ..blocks import Items, Relation, Section, TextWithSymbols, WithoutIndices, insert_symbols_into_text, plain_text
+from ..blocks import (
+    Items,
+    Relation,
+    Section,
+    TextWithSymbols,
+    UnindexedExpression,
+    insert_symbols_into_text,
+    plain_text,
+)
 from ..printing import MEANS
 from .references import Bibliography
 
 # Symbols that the words of a step name, printed without the index of a context.
 SPOKEN = {
-    name: WithoutIndices(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
+    name: UnindexedExpression(sp.MatrixSymbol(name.replace("^", "_hat"), 1, 1))
     for name in ("q", "V", "m", "theta", "G", "B", "Q", "b", "Delta", "Delta^", "Delta_1", "Delta_2", "V^")
 } | {"𝔶": parisi}
 
 
 def derivation_step_sections(at: FixedSizeModel, works: Bibliography) -> dict[int, Section]:
-    """Return the sections of the derivation by step number, each with the outcome of its checks.
+    """Return the report sections of the replica-symmetric derivation by step number, with outcomes of checks.
 
     Args:
-        at: the model.
-        works: bibliography that citations are added to.
+        at: the model at fixed sizes.
+        works: bibliography to which cited works are added.
     """
-    steps, p = derivation(at), generic_context_symbols(at)
-    last = {8: _training_loss_items(steps[8]), 9: replica_stability_items(steps[9], p)}
+    steps, p = derivation(at), order_parameter_symbols_of_model(at)
+    last = {8: _equations_of_training_loss(steps[8]), 9: equations_of_replica_stability(steps[9], p)}
     return sections_by_step_number(
-        steps, items_of_steps_to_zero_temperature(steps, replica_symmetric_ansatz(p)) | last, works
+        steps, equations_up_to_zero_temperature(steps, replica_symmetric_ansatz(p)) | last, works
     )
 
 
-def items_of_steps_to_zero_temperature(steps: Derivation, ansatz: ReplicaAnsatz) -> dict[int, Items]:
-    """Return the report items of steps 1 to 7 (up to zero temperature) by step number, for any replica ansatz.
+def equations_up_to_zero_temperature(steps: Derivation, ansatz: ReplicaAnsatz) -> dict[int, Items]:
+    """Return equations and explanations of steps 1 to 7 (up to zero temperature) by step number.
 
     Args:
         steps: the derivation.
-        ansatz: the ansatz of its step 4.
+        ansatz: the replica ansatz, with or without replica symmetry breaking.
     """
     p = ansatz.symbols
     return {
-        1: _partition_function_items(steps[1], p), 2: _joint_field_law_items(steps[2], p),
-        3: _replicated_action_items(steps[3], p),
-        4: _replica_ansatz_items(steps[4], ansatz),
-        5: _replica_limit_items(steps[5], ansatz), 6: _finite_temperature_items(steps[6]),
-        7: _zero_temperature_items(steps[7], p),
+        1: _equations_of_partition_function(steps[1], p), 2: _equations_of_field_distribution(steps[2], p),
+        3: _equations_of_replicated_action(steps[3], p),
+        4: _equations_of_replica_ansatz(steps[4], ansatz),
+        5: _equations_of_replica_limit(steps[5], ansatz), 6: _equations_at_finite_temperature(steps[6]),
+        7: _equations_at_zero_temperature(steps[7], p),
     }  # fmt: skip
 
 
 def sections_by_step_number(steps: Derivation, items: Mapping[int, Items], works: Bibliography) -> dict[int, Section]:
-    """Return the sections of a derivation by step number.
+    """Return the report sections of all steps of a derivation, by step number.
 
     Args:
         steps: the derivation.
-        items: step number -> items to show.
-        works: bibliography that citations are added to.
+        items: step number -> equations and explanations of the step.
+        works: bibliography to which cited works are added.
     """
     return {
         step.number: derivation_step_section(f"Step {step.number}: {step.name}", step, items[step.number], works)
@@ -77,33 +85,34 @@ def sections_by_step_number(steps: Derivation, items: Mapping[int, Items], works
 def derivation_step_section(
     title: str, step: Step, items: Items, works: Bibliography, spoken: Mapping[str, Any] = SPOKEN
 ) -> Section:
-    """Return the section of a derivation step: rule, equations, outcome of the checks and citation.
+    """Return the report section of a derivation step: rule, equations, outcome of the checks and citation.
 
     Args:
         title: title of the section.
-        step: the step.
-        items: items between the rule and the checks.
-        works: bibliography that citations are added to.
-        spoken: symbols that the words of the step name.
+        step: the derivation step.
+        items: equations and explanations, printed between the rule and the checks.
+        works: bibliography to which cited works are added.
+        spoken: name in the texts of the step -> symbol that is printed for it.
     """
     return Section(
-        title, (insert_symbols_into_text(step.rule, spoken), *items, *check_and_citation_items(step, works, spoken))
+        title,
+        (insert_symbols_into_text(step.rule, spoken), *items, *sentences_on_checks_and_citation(step, works, spoken)),
     )
 
 
-def check_and_citation_items(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
+def sentences_on_checks_and_citation(step: Step, works: Bibliography, spoken: Mapping[str, Any]) -> Items:
     """Return a sentence with the outcome of the checks of a derivation step, and one with its citation.
 
     Args:
-        step: the step.
-        works: bibliography that citations are added to.
-        spoken: symbols that the words of the step name.
+        step: the derivation step.
+        works: bibliography to which cited works are added.
+        spoken: name in the texts of the step -> symbol that is printed for it.
     """
     return [run_checks_of_step(step, spoken), plain_text(f"See {works.cite(step.citation)}.")]
 
 
-def generic_context_symbols(at: FixedSizeModel) -> OrderParameterSymbols:
-    """Return the matrix symbols of a generic context; the sizes s and t are symbols."""
+def order_parameter_symbols_of_model(at: FixedSizeModel) -> OrderParameterSymbols:
+    """Return the matrix symbols of the order parameters for a model of this kind, with symbolic sizes s and t."""
     s, t = (sp.Symbol(name, integer=True, positive=True) for name in "st")
     return OrderParameterSymbols(s, t, len(at.trained), at.loss_depends_on_q)
 
@@ -112,8 +121,8 @@ def run_checks_of_step(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> TextWi
     """Run all checks of a derivation step and return a sentence with the outcomes.
 
     Args:
-        step: the step.
-        spoken: symbols that the words of the step name.
+        step: the derivation step.
+        spoken: name in the texts of the step -> symbol that is printed for it.
     """
     outcomes = []
     checks = step.check()
@@ -130,13 +139,13 @@ def run_checks_of_step(step: Step, spoken: Mapping[str, Any] = SPOKEN) -> TextWi
 
 
 def _join_check_names(names: list[str]) -> str:
-    """Return names of checks as one list, with their common first words once."""
+    """Return names of checks as one text, separated by commas, with common first words printed once."""
     first, *rest = names
     start = first.rpartition(" ")[0] + " "
     return ", ".join([first, *[name.removeprefix(start) for name in rest]])
 
 
-def _partition_function_items(step: Step, p: OrderParameterSymbols) -> Items:
+def _equations_of_partition_function(step: Step, p: OrderParameterSymbols) -> Items:
     weights = TokenAndWeights(p).weight_matrix("a")
     W = sp.MatrixSymbol("W", *weights.shape)
     return [
@@ -150,7 +159,7 @@ def _partition_function_items(step: Step, p: OrderParameterSymbols) -> Items:
     ]
 
 
-def _joint_field_law_items(step: Step, p: OrderParameterSymbols) -> Items:
+def _equations_of_field_distribution(step: Step, p: OrderParameterSymbols) -> Items:
     given, x = TokenAndWeights(p), sp.MatrixSymbol("x", p.s, 1)
     left = {
         "m|a": replica_symbol(p.m, "a"), "q|ab": replica_symbol(p.q, "ab"), "theta|a": replica_symbol(p.theta, "a"),
@@ -172,19 +181,19 @@ def _joint_field_law_items(step: Step, p: OrderParameterSymbols) -> Items:
 _POTENTIALS = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentences", "trained": "S_trained"}
 
 
-def _action_potential_items(step: Step, prefix: str = "") -> Items:
-    """Return the potentials of the replicated action; with the prefix `slope_` their derivatives at n = 0."""
+def _equations_of_action_terms(step: Step, prefix: str = "") -> Items:
+    """Return equations of the terms of the replicated action; with prefix "slope_", of their derivatives at n = 0."""
     items: Items = []
     for name, value in step.after.items():
         if name in _POTENTIALS:
-            short, exponents = _name_integral_exponents(value)
+            short, exponents = _replace_integral_exponents_by_symbols(value)
             items.append(Relation(sp.Symbol(f"{prefix}{_POTENTIALS[name]}"), short))
             items += [] if prefix else exponents  # those of single integrals are the same before and after the limit
-    return items + _ridge_potential_items(step, prefix)
+    return items + _equations_of_ridge_potential(step, prefix)
 
 
-def _ridge_potential_items(step: Step, prefix: str) -> Items:
-    """Return the potential of the weight rows with the integral over the weights evaluated, for a ridge penalty."""
+def _equations_of_ridge_potential(step: Step, prefix: str) -> Items:
+    """Return the action's term of the weight rows after integration over the weights; [] unless for a ridge."""
     if "entropic of ridge" not in step.after:
         return []
     done = "For the ridge penalty the integral over the weights is done, too, and the rows' part is"
@@ -194,20 +203,20 @@ def _ridge_potential_items(step: Step, prefix: str) -> Items:
     ]
 
 
-def _name_integral_exponents(expression: sp.Expr) -> tuple[sp.Expr, Items]:
-    """Return an expression with symbols for the exponents of its integrals, and the definitions of these symbols."""
+def _replace_integral_exponents_by_symbols(expression: sp.Expr) -> tuple[sp.Expr, Items]:
+    """Return an expression with symbols for the exponents in its integrals, and equations that define the symbols."""
     relations: Items = []
     for integral in expression.atoms(LogIntegral):
-        stem, _, replicas = integral.variable.name.partition("|")
+        stem, _, replicas = integral.integration_variable.name.partition("|")
         named = sp.Symbol(f"{'H' if replicas else 'h'}_{stem}")
-        expression = expression.xreplace({integral: LogIntegral(named, integral.variable)})
+        expression = expression.xreplace({integral: LogIntegral(named, integral.integration_variable)})
         # Replicas occur in sums over sums, which are split to fit on lines.
-        exponent = extract_scalars(integral.exponent) if replicas else integral.exponent
+        exponent = factor_out_scalars(integral.log_integrand) if replicas else integral.log_integrand
         relations.append(Relation(named, exponent))
     return expression, relations
 
 
-def _replicated_action_items(step: Step, p: OrderParameterSymbols) -> Items:
+def _equations_of_replicated_action(step: Step, p: OrderParameterSymbols) -> Items:
     r = sp.MatrixSymbol("r|a", p.s, p.s)
     definitions = [
         Relation(sp.MatrixSymbol(name.partition(" ")[0], *value.shape), MatrixAverage(COORDINATE, value))
@@ -228,7 +237,7 @@ def _replicated_action_items(step: Step, p: OrderParameterSymbols) -> Items:
             "row in all replicas, and one of the sentences, {S_sentences}:"
         ),
         Relation(sp.Symbol("replicated_action"), sp.Add(*total), "for large d, extremised over all of them"),
-        *_action_potential_items(step),
+        *_equations_of_action_terms(step),
     ]
 
 
@@ -236,8 +245,8 @@ def _replicated_action_items(step: Step, p: OrderParameterSymbols) -> Items:
 PLACES = (("",), ("in different blocks", "in one block"), ("in different blocks", "in one block", "in one inner block"))
 
 
-def _replica_ansatz_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
-    """Return the equations of the replica ansatz and the potentials of the action under it."""
+def _equations_of_replica_ansatz(step: Step, ansatz: ReplicaAnsatz) -> Items:
+    """Return the equations of the replica ansatz and the terms of the replicated action under it."""
     p, outermost = ansatz.symbols, ansatz.levels[0]
     trained = [] if p.trained else [replica_symbol(p.phi, "a")]
     mean = sp.BlockMatrix([[p.m], [p.m_star]])
@@ -246,8 +255,8 @@ def _replica_ansatz_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
     ]
     pairs = [
         Relation(left, right, note)
-        for kind, note in zip(ansatz.pairs, PLACES[ansatz.steps], strict=True)
-        for left, right in kind.values(p).items()
+        for kind, note in zip(ansatz.replica_pairs, PLACES[ansatz.steps], strict=True)
+        for left, right in kind.symbol_replacements(p).items()
     ]
     shared = "outer_field" if ansatz.steps else "field"
     average = sp.Symbol(f"mean_{shared}")
@@ -259,7 +268,7 @@ def _replica_ansatz_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
         *pairs,
         *single_replica_order_parameters[2:],
         TextWithSymbols("The conjugates act on a row through their sums"),
-        *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.composites.items()],
+        *[Relation(z, MatrixAverage("contexts", summand)) for z, summand in p.effective_prior_parameters.items()],
         TextWithSymbols(
             "and the field {} of a row is normal with mean {B} and covariance {Q}, its average written {}. The fields "
             "{} and {Y} of token l are jointly normal with mean and covariance",
@@ -267,14 +276,14 @@ def _replica_ansatz_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
         ),
         Relation(sp.Symbol(f"{shared}_mean"), mean),
         Relation(sp.Symbol(f"{shared}_covariance"), step.after["covariance"]),
-        *_replica_block_field_items(ansatz),
+        *_sentences_on_block_fields(ansatz),
         TextWithSymbols("In each replica, {x} is normal around the shared {omega} with covariance {V}. Then"),
-        *_action_potential_items(step),
+        *_equations_of_action_terms(step),
     ]
 
 
-def _replica_block_field_items(ansatz: ReplicaAnsatz) -> Items:
-    """Return sentences on the random fields that the replicas of one block share."""
+def _sentences_on_block_fields(ansatz: ReplicaAnsatz) -> Items:
+    """Return sentences on the random fields shared by the replicas of one block; none without symmetry breaking."""
     return [
         TextWithSymbols(
             "Within {}, {} is normal around {} with covariance {}, and {} around {} with covariance {}; their averages "
@@ -295,7 +304,7 @@ def _replica_block_field_items(ansatz: ReplicaAnsatz) -> Items:
     ]
 
 
-def _replica_limit_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
+def _equations_of_replica_limit(step: Step, ansatz: ReplicaAnsatz) -> Items:
     A, U = sp.MatrixSymbol("J", 1, 1), sp.MatrixSymbol("U", 1, 1)
     power = sp.log(Average("of@", sp.Symbol("I") ** n))
     slope = LogDet(A) + sp.Trace(A.inv() * U)
@@ -310,15 +319,15 @@ def _replica_limit_items(step: Step, ansatz: ReplicaAnsatz) -> Items:
             "to the power 1/{}. Determinants are differentiated as they stand. Hence",
             (power, sp.log(sp.Symbol("I")), ansatz.levels[1].size),
         )
-    return [used, *_action_potential_items(step, "slope_")]
+    return [used, *_equations_of_action_terms(step, "slope_")]
 
 
-def _finite_temperature_items(step: Step) -> Items:
-    value, _ = _name_integral_exponents(step.after["Phi_beta"])
+def _equations_at_finite_temperature(step: Step) -> Items:
+    value, _ = _replace_integral_exponents_by_symbols(step.after["Phi_beta"])
     return [Relation(sp.Symbol("Phi_beta"), value, "extremised over all overlaps and conjugates")]
 
 
-def _zero_temperature_items(step: Step, p: OrderParameterSymbols) -> Items:
+def _equations_at_zero_temperature(step: Step, p: OrderParameterSymbols) -> Items:
     rows: Items = []
     if "N" in step.after:
         rows = [
@@ -336,7 +345,7 @@ def _zero_temperature_items(step: Step, p: OrderParameterSymbols) -> Items:
     ]
 
 
-def _training_loss_items(step: Step) -> Items:
+def _equations_of_training_loss(step: Step) -> Items:
     return [
         TextWithSymbols("The training loss, per dimension and with loss and penalty at their minimisers, is"),
         Relation(sp.Symbol("training_loss"), step.after["training_loss"]),
@@ -345,13 +354,13 @@ def _training_loss_items(step: Step) -> Items:
     ]
 
 
-def replica_stability_items(step: Step, p: OrderParameterSymbols, pairs: Items | None = None) -> Items:
-    """Return the perturbed overlaps, the second variation of the action and its stationarity conditions.
+def equations_of_replica_stability(step: Step, p: OrderParameterSymbols, pairs: Items | None = None) -> Items:
+    """Return equations of the perturbed overlaps, of the action's second variation and where it is stationary.
 
     Args:
         step: the step on stability.
-        p: symbols of the ansatz.
-        pairs: perturbed overlaps; None for all.
+        p: matrix symbols of the order parameters.
+        pairs: equations of the perturbed overlaps; by default those of all pairs of replicas.
     """
     D, D_hat = perturbation_matrices(p)
     parts = [step.after[name] for name in ("trace", "rows", "sentences")]
@@ -366,12 +375,12 @@ def replica_stability_items(step: Step, p: OrderParameterSymbols, pairs: Items |
         ),
         *(moved if pairs is None else pairs),
         TextWithSymbols("A row of the weights feels the sum over contexts"),
-        Relation(composite_perturbation(p), MatrixAverage("contexts", p.gamma * D_hat)),
+        Relation(prior_perturbation(p), MatrixAverage("contexts", p.gamma * D_hat)),
         TextWithSymbols(
             "To second order the action changes by the sum of all {}, times {}, times",
             (perturbation_strength() ** 2, beta**2),
         ),
-        Relation(sp.Symbol("second_variation"), extract_scalars(sp.Add(*parts))),
+        Relation(sp.Symbol("second_variation"), factor_out_scalars(sp.Add(*parts))),
         TextWithSymbols("which is stationary where {D_hat} and {D} are"),
         Relation(D_hat, step.after["D_hat"]),
         Relation(D, step.after["D_prime"]),
@@ -399,10 +408,10 @@ _SYMMETRY_ASSUMPTIONS = (
 
 
 def assumption_section(at: FixedSizeModel, rsb: int = 0) -> Section:
-    """Return the section of the assumptions.
+    """Return the section that lists the assumptions of the replica calculation.
 
     Args:
-        at: the model.
+        at: the model at fixed sizes.
         rsb: number of steps of replica symmetry breaking.
     """
     assumed = [
@@ -430,13 +439,13 @@ def message_passing_section(at: FixedSizeModel, works: Bibliography) -> Section:
     """Return the section on generalised approximate message passing at finite d (docs/theory.md section 10).
 
     Args:
-        at: the model.
-        works: bibliography that citations are added to.
+        at: the model at fixed sizes.
+        works: bibliography to which cited works are added.
     """
     step = message_passing.message_passing_step(
         at.regulariser.row_regulariser.kind, len(at.trained), at.loss_depends_on_q
     )
-    p, after = generic_context_symbols(at), step.after
+    p, after = order_parameter_symbols_of_model(at), step.after
     A = message_passing.onsager_matrix_symbol(p)
     moments = [Relation(sp.Symbol(left), after[name], sign="->") for left, name in _MOMENTS if name in after]
     names = {p.omega: "omega", p.V: "V", p.g: "g", A: "A_row", p.b: "b", sp.MatrixSymbol("N_row", p.s, p.s): "N_row"}

@@ -21,14 +21,21 @@ from ...calculus.averages import (
 from ...theory.free_entropy import FreeEntropy, free_entropy
 from ...theory.norms import row_norm_condition
 from ...theory.saddle_point import SaddlePoint, saddle_point, write_V_hat_with_theta_hat
-from ...theory.stability import TOKENS, entropic_potential, field_response, longitudinal, replicon, replicon_eigenvalue
-from ..blocks import Items, Relation, Section, Table, TextWithSymbols, WithoutIndices
+from ...theory.stability import (
+    TOKENS,
+    entropic_potential,
+    field_response,
+    longitudinal_derivatives,
+    replicon_eigenvalue,
+    replicon_map,
+)
+from ..blocks import Items, Relation, Section, Table, TextWithSymbols, UnindexedExpression
 
 _THEORY_SECTIONS: dict[tuple[str, int, bool], tuple[Section, ...]] = {}
 
 
 def theory_sections(at: FixedSizeModel) -> tuple[Section, ...]:
-    """Return the sections that depend on the kind of model only, derived once for each kind."""
+    """Return the sections with equations in matrix form, common to all models of one kind and cached for it."""
     kind = at.regulariser.kind, len(at.trained), at.loss_depends_on_q
     if kind not in _THEORY_SECTIONS:
         _THEORY_SECTIONS[kind] = _sections_of_model_kind(at.regulariser, len(at.trained), at.loss_depends_on_q)
@@ -38,7 +45,7 @@ def theory_sections(at: FixedSizeModel) -> tuple[Section, ...]:
 def _sections_of_model_kind(regulariser: Regulariser, trained: int, loss_depends_on_q: bool) -> tuple[Section, ...]:
     phi = free_entropy(regulariser=regulariser, trained=trained, loss_depends_on_q=loss_depends_on_q)
     saddle = saddle_point(phi)
-    short: dict[MatrixExpr, MatrixExpr] = {replicon(phi).response: phi.symbols.R}
+    short: dict[MatrixExpr, MatrixExpr] = {replicon_map(phi).response: phi.symbols.R}
     return (
         _order_parameter_section(phi.symbols),
         _free_entropy_section(phi, regulariser, short),
@@ -49,12 +56,12 @@ def _sections_of_model_kind(regulariser: Regulariser, trained: int, loss_depends
 
 
 def order_parameter_table(p: OrderParameterSymbols, covariances: Mapping[MatrixExpr, str], variance_of: str) -> Table:
-    """Return a table of all overlaps with their shapes, conjugates and meanings.
+    """Return a table of the overlaps, with the shape, conjugate and meaning of each.
 
     Args:
-        p: the symbols of a generic context.
-        covariances: covariance overlaps -> their meaning.
-        variance_of: words for the quantity whose susceptibility V is.
+        p: matrix symbols of the order parameters.
+        covariances: symbol of an overlap that is a covariance -> its meaning.
+        variance_of: name of the quantity whose susceptibility is V.
     """
     meaning = {
         **covariances,
@@ -107,9 +114,9 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
         "Free entropy",
         (
             Relation(sp.Symbol("Phi"), phi.expression.xreplace(short), "extremised over all overlaps and conjugates"),
-            *[Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.composites.items()],
+            *[Relation(z, MatrixAverage(CONTEXTS, summand)) for z, summand in p.effective_prior_parameters.items()],
             *[Relation(named, value) for value, named in short.items()],
-            *_row_envelope_items(phi),
+            *_definition_of_row_envelope(phi),
             Relation(
                 p.moreau,
                 sp.Function("minimum")(Average(TOKENS, local) + p.loss),
@@ -124,8 +131,8 @@ def _free_entropy_section(phi: FreeEntropy, regulariser: Regulariser, short: dic
     )
 
 
-def _row_envelope_items(phi: FreeEntropy) -> Items:
-    """Return the definition of the row envelope N of a general penalty, and a sentence on ridges of trained numbers."""
+def _definition_of_row_envelope(phi: FreeEntropy) -> Items:
+    """Return the equation that defines the envelope N of a general penalty, and a sentence on trained numbers."""
     p = phi.symbols
     items: Items = []
     if entropic_potential(phi) == p.envelope:
@@ -158,7 +165,7 @@ def _saddle_point_section(
             }
         items += [Relation(equation.target, form.xreplace(short), note) for form, note in forms.items()]
     if isinstance(regulariser, Sphere):
-        norms = MatrixAverage(COORDINATE, row_norm_condition(p).at_zero_temperature + p.Norms)
+        norms = MatrixAverage(COORDINATE, row_norm_condition(p).excess_at_zero_temperature + p.Norms)
         items += [
             TextWithSymbols(
                 "The derivative of {Phi} in the multipliers {Lambda} vanishes, one equation more a column of the "
@@ -195,7 +202,7 @@ def _training_loss_and_domain_section(saddle: SaddlePoint, short: dict[MatrixExp
 def _stability_section(
     phi: FreeEntropy, saddle: SaddlePoint, regulariser: Regulariser, short: dict[MatrixExpr, MatrixExpr]
 ) -> Section:
-    field, operator = field_response(), replicon(phi)
+    field, operator = field_response(), replicon_map(phi)
     p = phi.symbols
     scalar = replicon_eigenvalue(regulariser)
     scalar = scalar.subs({sp.Symbol("G") + sp.Symbol("Lambda"): 1 / sp.Symbol("R")})
@@ -205,9 +212,9 @@ def _stability_section(
             TextWithSymbols(
                 "Response of all L s fields of a sentence, stacked; {} is block diagonal over tokens and H the Hessian "
                 "of the loss. The proximal condition is {} = 0, whose implicit derivative is",
-                (WithoutIndices(field.V), WithoutIndices(field.condition)),
+                (UnindexedExpression(field.V), UnindexedExpression(field.condition)),
             ),
-            Relation(WithoutIndices(Jacobian(p.g, p.omega)), WithoutIndices(field.jacobian)),
+            Relation(UnindexedExpression(Jacobian(p.g, p.omega)), UnindexedExpression(field.jacobian)),
             TextWithSymbols(
                 "Replicon: perturbations that keep all overlaps, {D} symmetric s x s blocks; replica symmetry is "
                 "stable only if the spectral radius of the map is below 1."
@@ -216,12 +223,14 @@ def _stability_section(
             Relation(sp.Symbol("D_prime"), operator.prior.xreplace(short)),
             TextWithSymbols("At L = s = K = 1 the map is one number:"),
             Relation(sp.Symbol("replicon"), scalar),
-            *_longitudinal_stability_items(phi, saddle, short),
+            *_equations_of_longitudinal_stability(phi, saddle, short),
         ),
     )
 
 
-def _longitudinal_stability_items(phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]) -> Items:
+def _equations_of_longitudinal_stability(
+    phi: FreeEntropy, saddle: SaddlePoint, short: dict[MatrixExpr, MatrixExpr]
+) -> Items:
     p = phi.symbols
     meaning = (
         "Longitudinal: the Jacobian of the map from the overlaps to their conjugates and back, whose eigenvalues need "
@@ -229,10 +238,10 @@ def _longitudinal_stability_items(phi: FreeEntropy, saddle: SaddlePoint, short: 
     )
     if p.trained or p.loss_depends_on_q or entropic_potential(phi) == p.envelope:
         return [TextWithSymbols(f"{meaning} For this kind of model it is taken by differences.")]
-    linear = longitudinal(saddle)
-    changes = [Relation(_matrix_change_symbol(z), e) for z, e in linear.composites.items()]
+    linear = longitudinal_derivatives(saddle)
+    changes = [Relation(_differential_symbol(z), e) for z, e in linear.composites.items()]
     changes += [
-        Relation(_matrix_change_symbol(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()
+        Relation(_differential_symbol(saddle[name].target), e.xreplace(short)) for name, e in linear.prior.items()
     ]
     multipliers = TextWithSymbols(
         "where the change of the diagonal matrix {Lambda} by which the norms stay what they are is to be added to {dG}."
@@ -254,5 +263,5 @@ def _longitudinal_stability_items(phi: FreeEntropy, saddle: SaddlePoint, short: 
     ]
 
 
-def _matrix_change_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
+def _differential_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
     return sp.MatrixSymbol(f"d{symbol.name}", *symbol.shape)

@@ -1,12 +1,13 @@
 """Averages over an output channel as matrix products, where its hidden coordinates take values from a fixed table.
 
-In suitable directions (`IndependentDirections`) the known part omega of the fields Y is independent of the unknown
-part, and the normal weight of Y around omega is a product with one factor per direction. With omega on a grid along
-them, the sums over all hidden nodes at all omega are products of matrices with one factor per direction. Hidden nodes
-are divided into blocks that are close together, and each block contributes to the omega around it.
+The posterior mean omega of the teacher's fields Y, given the overlap q, is their known part. In suitable directions
+(`DecorrelatingBasis`) it is independent of the unknown part Y - omega, and the normal weight of Y around omega is
+a product with one factor per direction. With omega on a grid along them, the sums over all nodes of the hidden
+coordinates at all omega are products of matrices with one factor per direction. Hidden nodes are divided into blocks
+that are close together, and each block contributes to the omega around it.
 
-Where an observed coordinate m shifts the fields by v m along one of the directions (`channel.FieldShift`), the sums
-depend on omega - v m and are taken on a grid of this difference. Where the shift takes two values, as for an
+Where an observed coordinate m shifts the fields by v m along one of the directions (`channel.ShiftCoordinate`), the
+sums depend on omega - v m and are taken on a grid of this difference. Where the shift takes two values, as for an
 undetermined sign, the sum over (omega, m) is one over both differences.
 """
 
@@ -32,12 +33,16 @@ LEAST_LOST_FRACTION = 5.5e-12  # of an average, in double precision: omega then 
 class MatrixProductOptions(AlgorithmOptions):
     """Options of averages over an output channel that are computed by matrix products.
 
+    omega is the known part of the teacher's fields: their posterior mean.
+
     Attributes:
         reach: range of omega, in standard deviations, that the points of an axis cover.
-        block_size: hidden nodes in a block; smaller blocks leave out more omega, but make shorter products.
+        block_size: quadrature nodes of the hidden coordinates in a block; smaller blocks leave out more omega, but make
+            shorter products.
         central_spacing: spacing of nodes at omega = 0 relative to the spacing far from it; smaller resolves signs
             better.
-        central_width: distance from omega = 0, in standard deviations of the unknown part, with the closer spacing.
+        central_width: distance from omega = 0, in standard deviations of the fields around omega, with the closer
+            spacing.
         product_size: multiplications of one matrix product, small enough that the BLAS library uses one thread.
         max_table_size: numbers in one table of sums; larger tables take more memory, and fewer passes.
         random_points: number of random coordinate values at which properties of a channel are tested.
@@ -62,11 +67,11 @@ def evaluate_output_channel(
     Args:
         problem: the problem, which fixes the parameters of the channel.
         labels: cluster label of every token.
-        observed: N values of the observed coordinates, (N, .).
-        hidden: H values of the hidden coordinates, (H, .).
+        observed: values of the observed coordinates, shape (samples, coordinates).
+        hidden: values of the hidden coordinates, shape (nodes, coordinates).
 
     Returns:
-        The fields, (N, H, L t), and both logarithms, (N, H) each.
+        The fields, shape (samples, nodes, L t), and both logarithms, shape (samples, nodes) each.
     """
     with np.errstate(all="ignore"):
         fields, jacobian, likelihood = problem.solver.bayes_functions.fields_at(
@@ -75,10 +80,12 @@ def evaluate_output_channel(
     return fields, jacobian, likelihood
 
 
-def random_coordinates(
+def random_channel_points(
     coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
 ) -> np.ndarray:
-    """Return N random values of the coordinates of an output channel, (N, number of coordinates).
+    """Return random values of the coordinates of an output channel, shape (points, coordinates).
+
+    The number of points is `MatrixProductOptions.random_points`.
 
     Args:
         coordinates: name, kind and allowed values of each coordinate.
@@ -99,7 +106,7 @@ def symmetric_matrix_sqrt(matrix: np.ndarray) -> np.ndarray:
 
 
 def covariance_factor(blocks: np.ndarray, scale: float) -> np.ndarray:
-    """Return a matrix F (L t, R) with F F^T equal to a covariance matrix of rank R.
+    """Return a factor F of a block-diagonal covariance matrix F F^T, shape (L t, rank of the matrix).
 
     Args:
         blocks: diagonal blocks of the covariance matrix, (L, t, t).
@@ -113,8 +120,11 @@ def covariance_factor(blocks: np.ndarray, scale: float) -> np.ndarray:
     return np.ascontiguousarray(block_diag(*columns))
 
 
-def packed_averages_length(fields: int, teacher: int, curved: bool) -> int:
-    """Return the length of the vector (1, log Z, g_l g_l^T[, squares of dg/domega]) of averages over a channel.
+def length_of_packed_averages(fields: int, teacher: int, curved: bool) -> int:
+    """Return the number of averages over an output channel in one vector.
+
+    The vector contains the total weight, log Z, g_l g_l^T of every token l and, if asked for, the squares of dg/domega,
+    where g is the derivative of log Z (the evidence of a sample) in the known part omega of the fields.
 
     Args:
         fields: number of fields, L t.
@@ -129,11 +139,12 @@ class ChannelAverages:
     """Averages over an output channel at given overlaps.
 
     Attributes:
-        outer: E_c[g_l g_l^T] summed over the tokens of a context, (C, t, t).
-        log_evidence: E log Z_out, nats a sample (densities of continuous observed coordinates).
-        norm: sum of all weights, 1 if the rule is fine enough.
-        response: d outer / dq, (C, t, t, C, t, t), docs/theory.md (13.9); None where it was not computed.
-        samples: replicates of a sampled rule, whose mean this is; empty for others.
+        outer: E[g_l g_l^T] summed over the tokens l of a context, shape (contexts, t, t), where g is the derivative of
+            log Z_out in the known part omega of the fields.
+        log_evidence: E log Z_out, the mean log evidence of a sample, in nats.
+        norm: sum of all quadrature weights, 1 if the rule is fine enough.
+        response: derivative of `outer` in q, docs/theory.md (13.9); None where it was not computed.
+        samples: averages of the replicates whose mean this is; empty unless the rule samples.
     """
 
     outer: np.ndarray
@@ -143,13 +154,15 @@ class ChannelAverages:
     samples: tuple[ChannelAverages, ...] = ()
 
 
-def add_averages(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
-    """Add averages over the tokens of a sample to the sums over contexts, in place.
+def add_token_averages(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
+    """Add the averages for every token of a sample to the sums for its context, in place.
+
+    Here g is the derivative of the log evidence of the sample in the known part omega of the fields.
 
     Args:
-        outer: sums of g_l g_l^T, (C, t, t).
-        response: sums of squares of dg/domega, (C, t, t, C, t, t), or None.
-        contexts: context of each token, (L,).
+        outer: sums of g_l g_l^T, shape (contexts, t, t).
+        response: sums of squares of dg/domega, shape (contexts, t, t, contexts, t, t), or None.
+        contexts: index of the context of each token, (L,).
         row: vector of averages: g_l g_l^T of all tokens, then squares of dg/domega unless `response` is None.
     """
     count, t = len(contexts), outer.shape[1]
@@ -160,24 +173,24 @@ def add_averages(outer: np.ndarray, response: np.ndarray | None, contexts: np.nd
 
 
 def relative_difference_of_averages(one: ChannelAverages, other: ChannelAverages) -> float:
-    """Return the largest difference between two averages over a channel; that of E[g g^T] is relative to its size.
+    """Return the largest difference between two results for the averages over an output channel.
 
     Args:
-        one: the first averages.
-        other: the second averages, whose E[g g^T] sets the scale.
+        one: averages by one rule.
+        other: averages by another rule; differences of `outer` are relative to its largest entry.
     """
     scale = max(np.abs(other.outer).max(), 1e-12)
     moved = np.abs(one.outer - other.outer).max() / scale
     return float(max(moved, abs(one.norm - other.norm), abs(one.log_evidence - other.log_evidence)))
 
 
-def weighted_second_moments(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
-    """Return weighted sums of g_l g_l^T and of squares of dg/domega over points, flattened to one vector.
+def sum_weighted_squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
+    """Return weighted sums over points of g_l g_l^T for every token l and of squares of dg/domega, in one vector.
 
     Args:
-        shares: weights of the points, (N,).
-        g: derivative of log Z_out with respect to omega, (N, L t).
-        curvature: dg/domega, (N, L t, L t), or (N, 0, 0) to leave out its squares.
+        shares: weights of the points, (points,).
+        g: derivative of the log evidence of a sample in the known part omega of the fields, shape (points, L t).
+        curvature: dg/domega, shape (points, L t, L t), or (points, 0, 0) to leave out its squares.
         t: number of teacher columns.
     """
     count = g.shape[1] // t
@@ -192,65 +205,70 @@ def weighted_second_moments(shares: np.ndarray, g: np.ndarray, curvature: np.nda
 
 @dataclass(frozen=True)
 class SumTruncation:
-    """A truncation of sums, given by the approximate fraction of an average that is lost."""
+    """A truncation of the sums of an average over an output channel, given by the fraction of the average that is lost.
+
+    The sums are over the known part omega of the fields and over the hidden coordinates of the channel.
+    """
 
     lost_fraction: float = LEAST_LOST_FRACTION
 
     @property
     def tenfold_stricter_truncation(self) -> SumTruncation:
-        """The truncation that loses a tenth of this fraction."""
+        """The truncation that loses a tenth of the fraction that this one loses."""
         return SumTruncation(max(self.lost_fraction / 10, LEAST_LOST_FRACTION))
 
     @property
     def omega_cutoff(self) -> float:
-        """The largest omega that is summed over, in standard deviations."""
+        """The largest known part omega of a field that is summed over, in standard deviations."""
         return float(np.sqrt(-2 * np.log(self.lost_fraction)))
 
     @property
-    def hidden_node_cutoff(self) -> float:
-        """The distance between fields and omega, in standard deviations, beyond which hidden nodes are left out."""
+    def max_node_distance(self) -> float:
+        """The distance of fields from their known part, in standard deviations, beyond which nodes are left out."""
         return float(np.sqrt(-2 * np.log(1e-3 * self.lost_fraction)))
 
     @property
-    def log_weight_range(self) -> float:
+    def max_log_ratio_of_weights(self) -> float:
         """The logarithm of the ratio between the largest and the smallest weight of the hidden nodes in use."""
         return float(-np.log(1e-3 * self.lost_fraction))
 
     @property
     def min_node_weight(self) -> float:
-        """The smallest weight of a node of omega and the observed coordinates that is used."""
+        """The smallest weight of a joint node of the observed coordinates and the fields' known part in use."""
         return 1e-9 * self.lost_fraction
 
 
 @dataclass(frozen=True)
-class IndependentDirections:
-    """Directions of the fields in which known and unknown parts are independent, the unknown part having variance 1.
+class DecorrelatingBasis:
+    """A basis of the space of fields in which the known and the unknown part of the fields are both uncorrelated.
+
+    The unknown part has variance 1 along every direction of the basis.
 
     Attributes:
-        to_fields: matrix from coordinates y along the directions to fields less their mean, (D, D).
-        known: variances of omega in the directions, (D,).
+        to_fields: matrix from coordinates along the directions to fields less their mean, (L t, L t).
+        known: variances of the known part omega along the directions, (L t,).
     """
 
     to_fields: np.ndarray
     known: np.ndarray
 
     @property
-    def matrix_from_fields(self) -> np.ndarray:
-        """The matrix from fields to coordinates along the directions, (D, D), inverse to `to_fields`."""
+    def field_to_direction_matrix(self) -> np.ndarray:
+        """The matrix from fields less their mean to coordinates along the directions, (L t, L t)."""
         return np.linalg.inv(self.to_fields)
 
     @property
     def informative_directions(self) -> list[int]:
-        """The directions in which the known part omega of the fields has a nonzero variance."""
+        """The indices of the directions in which the known part of the fields has a nonzero variance."""
         return np.flatnonzero(self.known > 0).tolist()
 
     @classmethod
-    def from_covariances(cls, known: np.ndarray, unknown: np.ndarray) -> IndependentDirections:
-        """Return the directions in which the covariances of the known and the unknown part are both diagonal.
+    def from_covariances(cls, known: np.ndarray, unknown: np.ndarray) -> DecorrelatingBasis:
+        """Return the basis in which the covariances of the known and the unknown part of the fields are diagonal.
 
         Args:
-            known: covariance of omega for every token, q, (L, t, t).
-            unknown: covariance of the fields around omega for every token, V = rho* - q, (L, t, t).
+            known: covariance of the known part of the fields of every token: the overlaps q, shape (L, t, t).
+            unknown: covariance of the unknown part of the fields of every token, shape (L, t, t).
         """
         count, t = known.shape[:2]
         to_fields, variances = np.zeros((count, t, count, t)), np.zeros((count, t))
@@ -261,23 +279,23 @@ class IndependentDirections:
             to_fields[l, :, l], variances[l] = factor @ vectors, np.where(values > 1e-15, values, 0.0)
         return cls(to_fields.reshape(count * t, count * t), variances.ravel())
 
-    def align_with_vector(self, along: np.ndarray) -> tuple[IndependentDirections, int] | None:
-        """Return the directions with one of them rotated onto a given vector of fields, and the index of that one.
+    def align_direction_with_vector(self, along: np.ndarray) -> tuple[DecorrelatingBasis, int] | None:
+        """Return the basis with one direction rotated onto a vector of fields, and the index of this direction.
 
         Returns:
-            None where the vector mixes directions whose known variances differ or are zero.
+            None where the vector mixes directions in which variances of the known part differ or are zero.
         """
-        y = self.matrix_from_fields @ along
+        y = self.field_to_direction_matrix @ along
         alike = np.flatnonzero(np.abs(self.known - self.known[np.argmax(np.abs(y))]) <= 1e-10 * self.known.max())
         if np.abs(np.delete(y, alike)).max(initial=0.0) > 1e-12 * np.abs(y).max() or not self.known[alike[0]] > 0:
             return None
         turn, _ = np.linalg.qr(np.column_stack([y[alike], np.eye(len(alike))]))
         to_fields = self.to_fields.copy()
         to_fields[:, alike] = to_fields[:, alike] @ turn
-        return IndependentDirections(to_fields, self.known), int(alike[0])
+        return DecorrelatingBasis(to_fields, self.known), int(alike[0])
 
     def directions_halved_by_symmetry(self, even: Sequence[int], t: int, along: int | None = None) -> list[int]:
-        """Return the directions of which the positive half suffices by symmetry, one per even column of the teacher.
+        """Return the directions along which a sum over the positive half of the known part suffices by symmetry.
 
         Args:
             even: columns of the teacher in each of which all averaged functions are even.
@@ -297,7 +315,7 @@ class IndependentDirections:
         return chosen or rest[-1:] * (len(even) == t)
 
     def omega_grid(self, count: float, cut: SumTruncation, halved: Sequence[int] = ()) -> OmegaGrid:
-        """Return the grid of omega for a channel whose fields are not shifted by an observed coordinate.
+        """Return the quadrature grid for the known part omega of the fields, if no observed coordinate shifts these.
 
         Args:
             count: number of points across the law of omega.
@@ -313,11 +331,11 @@ class IndependentDirections:
         self, along: int, factors: np.ndarray, reach: float, count: float, points: float, cut: SumTruncation,
         halved: Sequence[int] = (),
     ) -> OmegaGrid:  # fmt: skip
-        """Return the grid of omega for a channel whose fields are shifted along a direction by an observed coordinate.
+        """Return the quadrature grid for the known part omega of fields that an observed coordinate shifts.
 
         Args:
-            along: index of the direction.
-            factors: the one or two distinct factors of the shift, in units of the coordinate along the direction.
+            along: index of the direction of the shift.
+            factors: the one or two distinct shifts along the direction per unit of the observed coordinate.
             reach: largest absolute coordinate along this direction without the shift.
             count: number of points across the law of omega.
             points: number of points across the law of omega less the shift.
@@ -331,7 +349,7 @@ class IndependentDirections:
         )
         variance = self.known[along]
         step = 2 * MatrixProductOptions.current().reach / points * min(1.0, np.sqrt(variance))
-        reach += cut.hidden_node_cutoff
+        reach += cut.max_node_distance
         if len(factors) == 1:
             half = int(np.ceil(reach / step))
             nodes = step * (np.arange(-half, half) + 0.5)
@@ -350,7 +368,10 @@ class IndependentDirections:
 
 
 class OmegaAxis(NamedTuple):
-    """Ascending nodes of omega in one direction with the weights of its law; direction -1 stands for none."""
+    """Quadrature nodes, ascending, and weights for the known part omega of the fields along one direction.
+
+    The direction is the index in a `DecorrelatingBasis`; -1 stands for none.
+    """
 
     direction: int
     nodes: np.ndarray
@@ -358,7 +379,7 @@ class OmegaAxis(NamedTuple):
 
 
 def omega_nodes_on_axis(direction: int, variance: float, count: float, even: bool, cut: SumTruncation) -> OmegaAxis:
-    """Return quadrature nodes of omega in one direction, which are denser around zero.
+    """Return quadrature nodes of the known part omega of the fields along one direction; they are denser around zero.
 
     Where the observed coordinates do not determine a sign, the posterior mean varies as steeply as tanh for omega as
     small as the unknown part of the fields; farther out it does not.
@@ -384,12 +405,12 @@ def omega_nodes_on_axis(direction: int, variance: float, count: float, even: boo
 
 @dataclass(frozen=True)
 class OmegaGrid:
-    """A product grid of omega, and of an observed coordinate that shifts the fields if there is one.
+    """A product grid for the known part omega of the fields, and for an observed coordinate that shifts the fields.
 
     Attributes:
-        first: nodes in the first direction, along which the fields are shifted if they are.
+        first: nodes in the first direction, along which the observed coordinate shifts the fields, if there is one.
         others: nodes in all other directions.
-        weights: weights of the nodes of `first`, (N, N'): N' = 1 for one sum over hidden coordinates, N' = N for two.
+        weights: weights of the nodes of `first`, (nodes, 1), or of their pairs, (nodes, nodes), for two factors.
         factors: the one or two factors by which hidden coordinates multiply the shift; 0 without a shift.
     """
 
@@ -398,8 +419,11 @@ class OmegaGrid:
     weights: np.ndarray
     factors: tuple[float, ...] = (0.0,)
 
-    def nodes_without_first_axis(self, D: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the product grid of all axes but the first: nodes (M, D), zero elsewhere, and weights (M,)."""
+    def omega_nodes_without_first_axis(self, D: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return nodes, shape (nodes, D), and weights of the product grid of all directions but the first.
+
+        The nodes have D coordinates, which are zero along the directions that are not in the grid.
+        """
         nodes, weights = tensor_product_rule([(a.nodes, a.weights) for a in self.others])
         places = np.zeros((len(weights), D))
         places[:, [a.direction for a in self.others]] = nodes
@@ -407,21 +431,21 @@ class OmegaGrid:
 
     @property
     def omega_axes(self) -> tuple[OmegaAxis, ...]:
-        """All axes of the grid; the first direction comes last."""
+        """The nodes along every direction of the grid; the first direction comes last."""
         return (*self.others, self.first)
 
     @property
     def number_of_nodes(self) -> float:
-        """The number of nodes of omega; nodes of the first axis count once."""
+        """The number of nodes of the product grid."""
         return float(np.prod([float(len(a.nodes)) for a in self.omega_axes]))
 
     def omega_nodes_per_hidden_node(self, cut: SumTruncation) -> float:
-        """Return approximately the number of omega nodes to which one hidden node contributes."""
-        shares = [min(1.0, 2 * cut.hidden_node_cutoff / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.omega_axes]
+        """Return the approximate number of nodes of the grid to which a node of the hidden coordinates contributes."""
+        shares = [min(1.0, 2 * cut.max_node_distance / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.omega_axes]
         return self.number_of_nodes * float(np.prod(shares))
 
     def split_into_smaller_grids(self, moments: int) -> list[OmegaGrid]:
-        """Return the grid split along its last direction, so that tables of `moments` sums per node fit into memory."""
+        """Return smaller grids, parts of this one, for each of which `moments` numbers per node fit into memory."""
         if not self.others:
             return [self]
         *before, last = self.others
@@ -436,19 +460,21 @@ class OmegaGrid:
         return [replace(self, others=(*before, OmegaAxis(last.direction, *piece))) for piece in pieces]
 
 
-def average_by_matrix_products(
+def average_channel_by_matrix_products(
     fields: np.ndarray, measure: np.ndarray, log_weights: np.ndarray, law: np.ndarray, shifts: np.ndarray,
-    found: IndependentDirections, grid: OmegaGrid, blocks: tuple[int, int], cut: SumTruncation, curved: bool,
+    found: DecorrelatingBasis, grid: OmegaGrid, blocks: tuple[int, int], cut: SumTruncation, curved: bool,
 ) -> np.ndarray:  # fmt: skip
-    """Return averages over omega and the observed coordinates: (1, log Z, g_l g_l^T[, squares of dg/domega]).
+    """Return averages over an output channel, packed in one vector (see `length_of_packed_averages`).
+
+    Observed and hidden are the numbers of quadrature nodes of the observed and of the hidden coordinates.
 
     Args:
-        fields: fields less their mean, of H hidden nodes at each of N observed ones, (N, H, D).
-        measure: sum of the logarithms of Jacobian, likelihood and weights of the hidden coordinates, (N, H).
-        log_weights: logarithms of the weights of the observed nodes, (N,).
-        law: logarithms of the joint weights of observed and hidden nodes, (N, H).
-        shifts: factor by which each hidden node multiplies the shift of the fields, (H,).
-        found: directions of the fields.
+        fields: fields less their mean, shape (observed, hidden, L t).
+        measure: sum of the logarithms of Jacobian, likelihood and hidden weights, shape (observed, hidden).
+        log_weights: logarithms of the weights of the observed nodes, (observed,).
+        law: logarithms of the joint weights of observed and hidden nodes, shape (observed, hidden).
+        shifts: factor by which each hidden node multiplies the shift of the fields, (hidden,).
+        found: basis in which known and unknown parts of the fields are uncorrelated.
         grid: nodes of omega.
         blocks: number of tokens L and of teacher columns t.
         cut: truncation of the sums.
@@ -458,26 +484,26 @@ def average_by_matrix_products(
     D = fields.shape[2]
     pairs = np.array(np.triu_indices(D)).T if curved else np.zeros((0, 2), int)
     moments = 1 + D + len(pairs)
-    y = fields @ found.matrix_from_fields.T
+    y = fields @ found.field_to_direction_matrix.T
     log_norm = -np.linalg.slogdet(found.to_fields)[1] - D * np.log(2 * np.pi) / 2
-    kept = law > law.max() - cut.log_weight_range
+    kept = law > law.max() - cut.max_log_ratio_of_weights
     weights = (
         grid.weights,
         np.pad(np.cumsum(grid.weights, axis=1), ((0, 0), (1, 0))),
         np.pad(np.cumsum(grid.weights, axis=0), ((1, 0), (0, 0))),
     )
-    parts = [(part, *part.nodes_without_first_axis(D)) for part in grid.split_into_smaller_grids(moments)]
+    parts = [(part, *part.omega_nodes_without_first_axis(D)) for part in grid.split_into_smaller_grids(moments)]
     rows = [(np.zeros(2), np.zeros((D, D)), np.zeros((len(pairs), len(pairs)))) for _ in fields]
     collect = load_compiled_loops("products").add_posterior_averages_over_pairs
     counts = kept.sum(axis=1)
     # The time of the first one decides how many threads are used.
     longest_first = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
-    def add_observed_nodes(begin: int, end: int) -> None:
-        """Add the sums at a range of observed nodes to the total.
+    def add_sums_at_observed_nodes(begin: int, end: int) -> None:
+        """Add the sums at a range of quadrature nodes of the observed coordinates to the total.
 
         Args:
-            begin: first index in `longest_first`.
+            begin: first index in the list of nodes.
             end: index after the last one.
         """
         for n in longest_first[begin:end]:
@@ -486,8 +512,8 @@ def average_by_matrix_products(
             groups = [np.flatnonzero(kept[n] & (shifts == multiple)) for multiple in grid.factors]
             for part, places, others in parts:
                 sums_of_groups = [
-                    _sum_over_hidden_nodes(
-                        y[n, some], measure[n, some] - top, part, pairs, cut.hidden_node_cutoff, options
+                    _sum_moments_over_hidden_nodes(
+                        y[n, some], measure[n, some] - top, part, pairs, cut.max_node_distance, options
                     )
                     for some in groups
                 ]
@@ -500,13 +526,16 @@ def average_by_matrix_products(
                 )  # fmt: skip
             rows[n][0][1] += (top + log_norm) * rows[n][0][0]
 
-    run_loop_in_threads(add_observed_nodes, len(longest_first))
+    run_loop_in_threads(add_sums_at_observed_nodes, len(longest_first))
     sums, squares, responses = (np.sum(all_rows, axis=0) for all_rows in zip(*rows, strict=True))
     return np.concatenate([sums, *_transform_moments_to_fields(squares, responses, pairs, found, blocks)])
 
 
 def _group_nearby_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield index arrays of nodes (H, R) that are close together, by repeated bisection along the longest extent."""
+    """Yield the indices of groups of points, shape (points, dimensions), that are close together.
+
+    Groups larger than a size are bisected along their longest extent.
+    """
     waiting = [np.arange(len(y))] if len(y) else []
     while waiting:
         members = waiting.pop()
@@ -518,12 +547,14 @@ def _group_nearby_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
         waiting += [members[order[: len(order) // 2]], members[order[len(order) // 2 :]]]
 
 
-def _sum_over_hidden_nodes(
+def _sum_moments_over_hidden_nodes(
     y: np.ndarray, measure: np.ndarray, grid: OmegaGrid, pairs: np.ndarray, window: float, options: MatrixProductOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the moments of the hidden nodes at all nodes of omega, and the range of nonzero moments on the first axis.
+    """Return moments of the fields over hidden nodes, weighted by the normal law around each node of their known part.
 
-    The shapes are (nodes of the other axes, nodes of the first axis, K) and (nodes of the other axes, 2).
+    Returns:
+        The sums, shape (nodes of the other directions, nodes of the first, sums), and the range of nodes of the first
+        direction in which they are not zero, shape (nodes of the other directions, 2).
     """
     axes = grid.omega_axes
     fixed = [i for i in range(y.shape[1]) if i not in [a.direction for a in axes]]
@@ -557,11 +588,19 @@ def _sum_over_hidden_nodes(
 
 
 def _transform_moments_to_fields(
-    squares: np.ndarray, responses: np.ndarray, pairs: np.ndarray, found: IndependentDirections, blocks: tuple[int, int]
+    squares: np.ndarray, responses: np.ndarray, pairs: np.ndarray, found: DecorrelatingBasis, blocks: tuple[int, int]
 ) -> list[np.ndarray]:
-    """Return g_l g_l^T and squares of dg/domega of the fields, from their upper triangles along the directions."""
+    """Return averages of g_l g_l^T and of squares of dg/domega in the space of fields, as flat arrays.
+
+    Args:
+        squares: averages of g g^T along the directions of the basis, upper triangle.
+        responses: averages of products of entries of dg/domega along the directions, upper triangle.
+        pairs: indices of the directions of each entry of dg/domega, shape (pairs, 2); empty without derivatives.
+        found: basis of the directions.
+        blocks: number of tokens L and of teacher columns t.
+    """
     count, t = blocks
-    back, D = found.matrix_from_fields, count * t
+    back, D = found.field_to_direction_matrix, count * t
     outer = back.T @ (np.triu(squares) + np.triu(squares, 1).T) @ back
     diagonal = [outer[l * t : (l + 1) * t, l * t : (l + 1) * t].ravel() for l in range(count)]
     if not len(pairs):

@@ -1,5 +1,8 @@
 """Averages over an output channel: ranges and refinement of its coordinates, and the averages themselves.
 
+An output channel describes a sample by observed coordinates and hidden ones, of which its fields Y are functions. The
+known part of the fields, omega, is their posterior mean at overlap q.
+
 Ranges of coordinates are widened as far as tails reach. Two orders of integration are used: omega first and
 then the observed coordinates given omega; or, without continuous hidden coordinates, the fields Y first and then omega
 given Y, which remains well conditioned up to perfect recovery.
@@ -33,15 +36,15 @@ from ...problems.problem import Problem
 from .averages import (
     LEAST_LOST_FRACTION,
     ChannelAverages,
-    IndependentDirections,
+    DecorrelatingBasis,
     MatrixProductOptions,
     SumTruncation,
-    add_averages,
-    average_by_matrix_products,
+    add_token_averages,
+    average_channel_by_matrix_products,
     covariance_factor,
     evaluate_output_channel,
-    packed_averages_length,
-    random_coordinates,
+    length_of_packed_averages,
+    random_channel_points,
     relative_difference_of_averages,
 )
 from .sampling import PlantedSamplingRule, supports_planted_sampling
@@ -63,8 +66,8 @@ class OutputChannelOptions(AlgorithmOptions):
         scan_points: number of nodes of all coordinates by which ranges are located; more nodes find narrower laws.
         max_evaluations: evaluations of one average over fields, above which the average fails.
         max_nodes: nodes of all coordinates together; limits memory.
-        min_known_variance: variance of omega, relative to the unknown part, below which a shift is an ordinary
-            coordinate: nodes of omega - v m would be too many.
+        min_known_variance: variance of the known part omega of the fields, relative to their unknown part, below which
+            a coordinate that shifts the fields is treated as any other.
         max_coordinates: continuous coordinates up to which averages are sums over a product grid; above, they are
             sampled.
         max_products: multiplications of an average up to which it is a sum over a product grid.
@@ -116,7 +119,10 @@ class OutputChannelOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ChannelCoordinate:
-    """A coordinate of a channel, of kind "real", "positive", "angle", "discrete" or "halves" (real, split at 0)."""
+    """A coordinate of an output channel: its name, its kind, and its values if it is discrete.
+
+    The kind is "real", "positive", "angle", "discrete" or "halves" (real, with quadrature split at 0).
+    """
 
     name: str
     kind: str
@@ -127,11 +133,11 @@ class ChannelCoordinate:
         """Whether the coordinate is continuous, so that averages integrate over it."""
         return self.kind != "discrete"
 
-    def nodes_and_log_weights(self, box: tuple[float, float], count: int) -> tuple[np.ndarray, np.ndarray]:
+    def quadrature_nodes(self, box: tuple[float, float], count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return quadrature nodes of the coordinate and the logarithms of their weights.
 
         Args:
-            box: range of the coordinate mapped to the whole line.
+            box: lower and upper end of the variable t that parametrises the coordinate, as x = sinh t for "real".
             count: number of nodes (of each half for the kind "halves").
         """
         if not self.is_continuous:
@@ -146,42 +152,48 @@ class ChannelCoordinate:
         return (x, slope) if self.kind == "positive" else (np.append(-x[::-1], x), np.append(slope[::-1], slope))
 
     def number_of_nodes(self, count: float) -> float:
-        """Return the number of quadrature nodes of the coordinate for a given number of points."""
+        """Return the number of quadrature nodes of the coordinate for a number of points of its axis.
+
+        A discrete coordinate has one node for each of its values; "halves" has twice as many nodes as points.
+        """
         return (2 * count if self.kind == "halves" else count) if self.is_continuous else len(self.values)
 
 
 def first_labels_with_same_channel(problem: Problem) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Return, for each assignment of cluster labels, the first one with the same channel at random coordinates."""
+    """Return a mapping from each assignment of cluster labels to the first one that has the same output channel.
+
+    Channels are compared at random coordinates.
+    """
     module, random = problem.solver.bayes_functions, np.random.default_rng(0)
-    nodes = random_coordinates(module.OBSERVED, random), random_coordinates(module.HIDDEN, random)
+    nodes = random_channel_points(module.OBSERVED, random), random_channel_points(module.HIDDEN, random)
     firsts: dict[bytes, tuple[int, ...]] = {}
     return {
         labels: firsts.setdefault(
             b"".join(table.tobytes() for table in evaluate_output_channel(problem, labels, *nodes)), labels
         )
-        for labels, _ in problem.label_choices
+        for labels, _ in problem.label_probabilities
     }
 
 
 def discrete_coordinates(coordinates: Sequence[tuple[str, str, tuple[float, ...]]]) -> list[int]:
-    """Return the indices of the discrete coordinates."""
+    """Return the indices of the discrete coordinates in a list of coordinates (name, kind, values)."""
     return [i for i, (_, kind, _) in enumerate(coordinates) if kind == "discrete"]
 
 
 def find_irrelevant_coordinates(problem: Problem, labels: tuple[int, ...]) -> list[tuple[int, int, tuple[float, ...]]]:
-    """Return continuous coordinates on which the channel does not depend at some values of the discrete coordinates.
+    """Return the continuous coordinates that have no effect on the channel at some values of the discrete coordinates.
 
     Args:
         problem: the problem, which fixes the parameters of the channel.
         labels: cluster label of every token.
 
     Returns:
-        Triples: 0 for an observed coordinate or 1 for a hidden one; its index in this group; and the values of the
-        discrete coordinates: of the observed ones, or of observed and hidden ones.
+        Triples (0 for an observed or 1 for a hidden coordinate, its index among these, values of the discrete
+        coordinates). The values are those of the observed discrete coordinates, then for 1 of the hidden ones.
     """
     module, random = problem.solver.bayes_functions, np.random.default_rng(0)
     groups = module.OBSERVED, module.HIDDEN
-    nodes, others = ([random_coordinates(group, random) for group in groups] for _ in range(2))
+    nodes, others = ([random_channel_points(group, random) for group in groups] for _ in range(2))
     discrete = [discrete_coordinates(group) for group in groups]
     choices = [tuple(product(*(group[i][2] for i in places))) for group, places in zip(groups, discrete, strict=True)]
     found: list[tuple[int, int, tuple[float, ...]]] = []
@@ -207,15 +219,15 @@ def find_irrelevant_coordinates(problem: Problem, labels: tuple[int, ...]) -> li
 
 
 @dataclass(frozen=True)
-class FieldShift:
-    """An observed coordinate m whose only effect is to shift the fields by a multiple of m.
+class ShiftCoordinate:
+    """An observed coordinate whose only effect is to shift the fields, in proportion to its value.
 
     Attributes:
         axis: index of the observed coordinate.
         hidden: indices of the discrete hidden coordinates.
-        direction: vector v (L t,) by which the fields are shifted per unit of the coordinate.
+        direction: shift of the fields per unit of the coordinate, up to a factor, (L t,).
         choices: all combinations of values of the discrete hidden coordinates.
-        factors: factor of v for each combination; one or two distinct numbers.
+        factors: factor of `direction` for each combination; one or two distinct numbers.
     """
 
     axis: int
@@ -224,14 +236,16 @@ class FieldShift:
     choices: tuple[tuple[float, ...], ...]
     factors: np.ndarray
 
-    def shift_factors_at_nodes(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the factor of the shift at nodes (H, hidden) of the hidden coordinates, (H,)."""
+    def shift_factors_at_hidden_nodes(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the factor by which each node of the hidden coordinates multiplies the shift of the fields."""
         alike = [(nodes[:, self.hidden] == choice).all(axis=1) for choice in self.choices]
         return self.factors @ np.array(alike, float)
 
 
-def find_field_shift(problem: Problem, labels: tuple[int, ...]) -> FieldShift | None:
-    """Return the first observed coordinate that only shifts the fields, tested at random values of all others.
+def find_shift_coordinate(problem: Problem, labels: tuple[int, ...]) -> ShiftCoordinate | None:
+    """Return the first observed coordinate whose only effect is to shift the fields, or None if there is none.
+
+    The effect is tested at random values of all other coordinates.
 
     Args:
         problem: the problem, which fixes the parameters of the channel.
@@ -239,19 +253,19 @@ def find_field_shift(problem: Problem, labels: tuple[int, ...]) -> FieldShift | 
     """
     real = (axis for axis, (_, kind, _) in enumerate(problem.solver.bayes_functions.OBSERVED) if kind == "real")
     return next(
-        (found for axis in real if (found := _find_field_shift_by_coordinate(problem, labels, axis)) is not None), None
+        (found for axis in real if (found := _field_shift_of_coordinate(problem, labels, axis)) is not None), None
     )
 
 
-def _find_field_shift_by_coordinate(problem: Problem, labels: tuple[int, ...], axis: int) -> FieldShift | None:
+def _field_shift_of_coordinate(problem: Problem, labels: tuple[int, ...], axis: int) -> ShiftCoordinate | None:
     module, random, options = problem.solver.bayes_functions, np.random.default_rng(0), OutputChannelOptions.current()
     discrete = discrete_coordinates(module.HIDDEN)
     choices = tuple(product(*(module.HIDDEN[i][2] for i in discrete)))
-    observed, hidden = (random_coordinates(module.OBSERVED, random), random_coordinates(module.HIDDEN, random))
+    observed, hidden = (random_channel_points(module.OBSERVED, random), random_channel_points(module.HIDDEN, random))
     moves = []
     for choice in choices:
         hidden[:, discrete] = choice
-        moved = _field_shift_per_unit(problem, labels, observed, hidden, axis)
+        moved = _field_change_per_unit(problem, labels, observed, hidden, axis)
         if moved is None:
             return None
         moves.append(moved)
@@ -262,13 +276,13 @@ def _find_field_shift_by_coordinate(problem: Problem, labels: tuple[int, ...], a
     along = np.abs(np.array(moves) - factors[:, None] * longest).max() < options.shift_tolerance * np.abs(longest).max()
     if not along or (factors == 0).any() or len(np.unique(factors)) > 2:
         return None
-    return FieldShift(axis, longest, discrete, choices, factors)
+    return ShiftCoordinate(axis, longest, discrete, choices, factors)
 
 
-def _field_shift_per_unit(
+def _field_change_per_unit(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, hidden: np.ndarray, axis: int
 ) -> np.ndarray | None:
-    """Return the change of the fields per unit of a coordinate, (L t,), or None if it differs from point to point."""
+    """Return the change of the fields per unit of an observed coordinate, (L t,), or None if it is not constant."""
     found, tolerance = [], OutputChannelOptions.current().shift_tolerance
     for value in (0.0, 1.0, -1.5):
         at = observed.copy()
@@ -285,12 +299,12 @@ class OutputChannel:
     """The output channel of a Bayes-optimal problem, with an integration rule that is refined to a required accuracy.
 
     Attributes:
-        counts: points of the Gaussian fields, then of each continuous coordinate, observed before hidden.
+        counts: number of points of the Gaussian fields, then of each continuous coordinate, observed before hidden.
         cut: truncation of sums over product grids.
         planted: rule that samples fields from the teacher, used where a product grid has too many dimensions.
 
     Raises:
-        InputError: the model has no output channel, or parameters at which it is another one.
+        InputError: the model has no output channel, or its parameters are outside the range in which it is valid.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -308,22 +322,22 @@ class OutputChannel:
         options = OutputChannelOptions.current()
         few = options.expensive_start_points if self.has_expensive_averages else options.start_points
         self.counts = [few] * (1 + sum(c.is_continuous for c in self.every))
-        for labels, _ in problem.label_choices:
+        for labels, _ in problem.label_probabilities:
             if not self.module.needs_at(problem.constants(labels)) > 0:
                 raise InputError(
-                    f"the output channel declared for {problem.solver.name} does not hold at these parameter values: "
-                    f"{self.module.NEEDS} must be positive"
+                    f"the output channel of {problem.solver.name} is valid only where {self.module.NEEDS} is positive, "
+                    "which it is not at these parameters; choose other values"
                 )
 
     def _moments_of_fields(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean (L t,) and the covariance blocks (L, t, t) of the teacher's fields."""
-        contexts = self.problem.context_indices(labels)
+        contexts = self.problem.token_cluster_indices(labels)
         return self.problem.law.teacher_means[contexts].ravel(), self.problem.law.rho_star[contexts]
 
     def _log_density_of_fields(
-        self, fields: np.ndarray, labels: tuple[int, ...], shift: FieldShift | None = None
+        self, fields: np.ndarray, labels: tuple[int, ...], shift: ShiftCoordinate | None = None
     ) -> np.ndarray:
-        """Return the log density of the teacher's fields, integrated along the direction of a shift if one is given."""
+        """Return the log density of the teacher's fields, or its integral along the direction of a shift coordinate."""
         mean, covariances = self._moments_of_fields(labels)
         precision = block_diag(*np.linalg.inv(covariances))
         step = fields - mean
@@ -336,8 +350,8 @@ class OutputChannel:
 
     @cached_property
     def coordinate_ranges(self) -> dict[tuple[int, ...], list[tuple[float, float]]]:
-        """The ranges of mapped continuous coordinates outside which weights are negligible, by label assignment."""
-        return {labels: self._locate_coordinate_ranges(labels) for labels, _ in self.problem.label_choices}
+        """The integration ranges of the continuous coordinates, as ranges of t with x = sinh t, by label assignment."""
+        return {labels: self._locate_coordinate_ranges(labels) for labels, _ in self.problem.label_probabilities}
 
     def _locate_coordinate_ranges(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:
         options = OutputChannelOptions.current()
@@ -348,7 +362,7 @@ class OutputChannel:
         count = min(max(int((options.scan_points / choices) ** (1 / max(len(continuous), 1))), 8), 400)
         for _ in range(options.max_range_updates):
             counts = [count] * len(ranges)
-            weights = self._channel_at_nodes(labels, counts, ranges)[3].reshape(self._points_per_axis(counts))
+            weights = self._tabulate_channel(labels, counts, ranges)[3].reshape(self._node_counts(counts))
             for axis, coordinate in enumerate(self.every):
                 if coordinate.kind == "halves":
                     below, above = np.split(weights, 2, axis=axis)
@@ -369,34 +383,37 @@ class OutputChannel:
                 break
         return ranges
 
-    def _points_per_axis(self, counts: Sequence[int]) -> list[int]:
-        """Return the number of points of every coordinate, observed first, from those of the continuous coordinates."""
+    def _node_counts(self, counts: Sequence[int]) -> list[int]:
+        """Return the number of quadrature nodes of every coordinate, observed coordinates first.
+
+        `counts` has the number of points of the continuous coordinates only.
+        """
         left = iter(counts)
         return [int(c.number_of_nodes(next(left) if c.is_continuous else 0)) for c in self.every]
 
-    def _channel_at_nodes(
-        self, labels: tuple[int, ...], counts: Sequence[int], ranges: Any = None, shift: FieldShift | None = None
-    ) -> tuple[np.ndarray, ...]:
-        """Evaluate the channel at all nodes of its coordinates.
+    def _tabulate_channel(
+        self, labels: tuple[int, ...], counts: Sequence[int], ranges: Any = None, shift: ShiftCoordinate | None = None,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """Evaluate the channel at all quadrature nodes of its observed and its hidden coordinates.
 
         Args:
             labels: cluster label of every token.
             counts: number of points of each continuous coordinate.
             ranges: ranges of the continuous coordinates, by default `coordinate_ranges`.
-            shift: coordinate that is integrated over analytically and stays at zero.
+            shift: coordinate that only shifts the fields; its only node is zero, as it is integrated over analytically.
 
         Returns:
-            Fields (N, H, L t); Jacobian, likelihood and hidden weights (N, H); observed weights (N,); the law of Y
-            with all of them (N, H); the likelihood (N, H); the factor of the shift, (H,). The second to fifth are
-            logarithms.
+            Tables by observed and hidden node, all but the first and the last as logarithms: the fields, (observed,
+            hidden, L t); Jacobian times likelihood times hidden weights; the observed weights, (observed,); the
+            product of both with the density of the fields; the likelihood; the factor of the shift, (hidden,).
 
         Raises:
             NotConvergedError: there would be too many nodes.
         """
-        shape = [1 if shift is not None and i == shift.axis else n for i, n in enumerate(self._points_per_axis(counts))]
+        shape = [1 if shift is not None and i == shift.axis else n for i, n in enumerate(self._node_counts(counts))]
         self._check_number_of_evaluations(float(np.prod(shape, dtype=float)), OutputChannelOptions.current().max_nodes)
         divisions = zip(self.coordinate_ranges[labels] if ranges is None else ranges, counts, strict=True)
-        axes = [c.nodes_and_log_weights(*(next(divisions) if c.is_continuous else ((0.0, 0.0), 0))) for c in self.every]
+        axes = [c.quadrature_nodes(*(next(divisions) if c.is_continuous else ((0.0, 0.0), 0))) for c in self.every]
         if shift is not None:
             axes[shift.axis] = np.zeros(1), np.zeros(1)
         groups = axes[: len(self.observed)], axes[len(self.observed) :]
@@ -417,23 +434,23 @@ class OutputChannel:
                 jacobian[np.ix_(rows, columns)] -= left_out[columns]
             else:
                 seen[rows] -= left_out[rows]
-        factors = np.ones(len(unseen)) if shift is None else shift.shift_factors_at_nodes(hidden)
+        factors = np.ones(len(unseen)) if shift is None else shift.shift_factors_at_hidden_nodes(hidden)
         with np.errstate(invalid="ignore", over="ignore"):
             measure = jacobian + likelihood + unseen
             law = measure + seen[:, None] + self._log_density_of_fields(fields, labels, shift)
         return fields, measure, seen, np.where(np.isfinite(law), law, -np.inf), likelihood, factors
 
-    def relevant_weight_nodes(self, labels: tuple[int, ...], shift: FieldShift | None = None) -> tuple[np.ndarray, ...]:
-        """Return the nodes of the current rule with a relevant weight, in the order of `_channel_at_nodes`.
+    def relevant_nodes(self, labels: tuple[int, ...], shift: ShiftCoordinate | None = None) -> tuple[np.ndarray, ...]:
+        """Return the tables of `_tabulate_channel` for the current rule without nodes of negligible weight.
 
         Args:
             labels: cluster label of every token.
-            shift: coordinate that is integrated over analytically.
+            shift: coordinate that only shifts the fields, and is integrated over analytically.
         """
         key = (labels, shift is None, tuple(self.counts))
         if key not in self._tables:
             self._tables.clear()
-            fields, measure, seen, law, likelihood, shifts = self._channel_at_nodes(
+            fields, measure, seen, law, likelihood, shifts = self._tabulate_channel(
                 labels, self.counts[1:], shift=shift
             )
             rows = law.max(axis=1) > law.max() + OutputChannelOptions.current().log_cutoff
@@ -457,7 +474,7 @@ class OutputChannel:
         return nodes, weights
 
     def is_averaged_by_sampling(self, q: np.ndarray) -> bool:
-        """Return whether averages at q are sampled because a product grid has too many coordinates or nodes."""
+        """Return whether averages at overlaps q are sampled because a product grid has too many dimensions or nodes."""
         options = OutputChannelOptions.current()
         if not supports_planted_sampling(self.module):
             return False
@@ -468,13 +485,13 @@ class OutputChannel:
                 covariance_factor(q[contexts], self._covariance_scale).shape[1] + coordinates
                 > options.max_field_dimension
             )
-        return coordinates > options.max_coordinates or self._count_multiplications(q) > options.max_products
+        return coordinates > options.max_coordinates or self._multiplications_per_average(q) > options.max_products
 
-    def _count_multiplications(self, q: np.ndarray) -> float:
-        """Return the number of products of hidden nodes with nodes of omega in one average by a rough rule."""
+    def _multiplications_per_average(self, q: np.ndarray) -> float:
+        """Return the estimated number of multiplications of one average over the channel by a rough rule."""
         total, count = 0.0, OutputChannelOptions.current().expensive_start_points
         for labels in self._labels_with_distinct_averages(q):
-            found, shift = self._independent_directions(q, labels), self._field_shifts[labels]
+            found, shift = self._decorrelating_basis(q, labels), self._shift_coordinates[labels]
             halved = found.directions_halved_by_symmetry(self.sign_symmetric_teacher_columns, self.problem.teacher_rank)
             grid = found.omega_grid(count, _ROUGH, halved)
             summed = [
@@ -485,23 +502,28 @@ class OutputChannel:
             ) * grid.omega_nodes_per_hidden_node(_ROUGH)
         return total
 
-    def _independent_directions(self, q: np.ndarray, labels: tuple[int, ...]) -> IndependentDirections:
-        known = q[self.problem.context_indices(labels)]
-        return IndependentDirections.from_covariances(known, self._moments_of_fields(labels)[1] - known)
+    def _decorrelating_basis(self, q: np.ndarray, labels: tuple[int, ...]) -> DecorrelatingBasis:
+        known = q[self.problem.token_cluster_indices(labels)]
+        return DecorrelatingBasis.from_covariances(known, self._moments_of_fields(labels)[1] - known)
 
     def _labels_with_distinct_averages(self, q: np.ndarray) -> list[tuple[int, ...]]:
         """Return one assignment of cluster labels for each distinct average over the channel."""
-        return list({self._equal_averages_key(q, labels): labels for labels, _ in self.problem.label_choices}.values())
+        return list(
+            {self._key_of_equal_averages(q, labels): labels for labels, _ in self.problem.label_probabilities}.values()
+        )
 
     @cached_property
     def has_expensive_averages(self) -> bool:
-        """Whether averages at q = rho* / 2 are slow or sampled; rules are then refined only as error bars require."""
+        """Whether averages over the channel are slow or sampled; rules are then refined only as error bars require.
+
+        The cost is that at half of the full overlap.
+        """
         half = self.problem.law.rho_star / 2
         return supports_planted_sampling(self.module) and (
             self.is_averaged_by_sampling(half)
             or (
                 not self.has_no_hidden_integral
-                and self._count_multiplications(half) > OutputChannelOptions.current().cheap_products
+                and self._multiplications_per_average(half) > OutputChannelOptions.current().cheap_products
             )
         )
 
@@ -519,7 +541,7 @@ class OutputChannel:
             if (
                 even
                 and np.array_equal(turn @ law.rho_star @ turn, law.rho_star)
-                and not self._is_changed_by_rotation(turn)
+                and not self._is_channel_changed_by_rotation(turn)
             ):
                 found.append(column)
         return found
@@ -531,7 +553,7 @@ class OutputChannel:
         alike = np.abs(rho - rho[:, :1, :1] * np.eye(t)).max() < 1e-12 * np.abs(rho).max()
         if t < 2 or not self._has_centred_fields or not alike:
             return False
-        return not self._is_changed_by_rotation(np.linalg.qr(np.random.default_rng(1).normal(size=(t, t)))[0])
+        return not self._is_channel_changed_by_rotation(np.linalg.qr(np.random.default_rng(1).normal(size=(t, t)))[0])
 
     @cached_property
     def symmetric_column_permutations(self) -> list[np.ndarray]:
@@ -548,55 +570,55 @@ class OutputChannel:
             exchange = np.eye(t)[list(order)]
             alike = np.abs(exchange @ grams @ exchange.T - grams).max() < 1e-12 * np.abs(grams).max()
             signs = product((1, -1), repeat=t)
-            if alike and not all(self._is_changed_by_rotation(exchange * np.array(sign)) for sign in signs):
+            if alike and not all(self._is_channel_changed_by_rotation(exchange * np.array(sign)) for sign in signs):
                 found.append(exchange)
         return found
 
     @property
     def _has_gaussian_rows(self) -> bool:
-        """Whether teacher rows are Gaussian and the observed coordinates are a function of the fields."""
+        """Whether the rows of the teacher are Gaussian and the observed coordinates are a function of the fields."""
         return supports_planted_sampling(self.module) and self.problem.law.rows is None
 
     @property
     def _has_centred_fields(self) -> bool:
-        """Whether teacher rows are Gaussian and the observed coordinates a function of fields with mean zero."""
+        """Whether the rows of the teacher are Gaussian and the observed coordinates a function of zero-mean fields."""
         return self._has_gaussian_rows and not np.abs(self.problem.law.teacher_means).max() > 0
 
     @cached_property
     def _is_sign_invariant(self) -> bool:
         """Whether the observed coordinates remain the same when all fields change their sign."""
-        return self._has_gaussian_rows and not self._is_changed_by_rotation(-np.eye(self.problem.teacher_rank))
+        return self._has_gaussian_rows and not self._is_channel_changed_by_rotation(-np.eye(self.problem.teacher_rank))
 
-    def _is_changed_by_rotation(self, turn: np.ndarray) -> bool:
+    def _is_channel_changed_by_rotation(self, turn: np.ndarray) -> bool:
         """Return whether the observed coordinates change under an orthogonal matrix (t, t) acting on all columns."""
         fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
         turned = (fields.reshape(len(fields), -1, len(turn)) @ turn).reshape(len(fields), -1)
         return any(
             not np.abs(
-                self.planted.observed_from_fields(fields, labels) - self.planted.observed_from_fields(turned, labels)
+                self.planted.outputs_of_fields(fields, labels) - self.planted.outputs_of_fields(turned, labels)
             ).max()
             < 1e-9
-            for labels, _ in self.problem.label_choices
+            for labels, _ in self.problem.label_probabilities
         )
 
     def channel_averages(self, q: np.ndarray, curved: bool = False) -> ChannelAverages:
-        """Return averages over the channel at given overlaps.
+        """Return averages over the output channel at given overlaps.
 
         Args:
-            q: overlaps, (C, t, t), 0 <= q < rho*.
+            q: overlaps q, shape (contexts, t, t), at least 0 and below those of perfect recovery.
             curved: whether to compute the derivative with respect to q as well.
         """
         key = (q.tobytes(), tuple(self.counts), self.cut, curved)
         if key not in self._found:
             if self.is_averaged_by_sampling(q):
-                return self._zero_entries_of_odd_parity(self.planted.channel_averages(q, curved), q)
+                return self._set_odd_averages_to_zero(self.planted.channel_averages(q, curved), q)
             if len(self._found) >= OutputChannelOptions.current().cache_size:
                 self._found.pop(next(iter(self._found)))
-            self._found[key] = self._zero_entries_of_odd_parity(self._average_over_label_choices(q, curved), q)
+            self._found[key] = self._set_odd_averages_to_zero(self._average_over_label_choices(q, curved), q)
         return self._found[key]
 
-    def _zero_entries_of_odd_parity(self, found: ChannelAverages, q: np.ndarray) -> ChannelAverages:
-        """Return averages in which the entries that vanish by the sign symmetry of a column are exactly zero."""
+    def _set_odd_averages_to_zero(self, found: ChannelAverages, q: np.ndarray) -> ChannelAverages:
+        """Return the averages with those entries set to exactly zero that vanish as a column's sign is unobservable."""
         t = q.shape[1]
         odd = np.zeros((t, t), bool)
         for column in self.sign_symmetric_teacher_columns:
@@ -610,7 +632,7 @@ class OutputChannel:
             found,
             outer=np.where(odd, 0.0, found.outer),
             response=None if found.response is None else np.where(mixed[None, :, :, None], 0.0, found.response),
-            samples=tuple(self._zero_entries_of_odd_parity(sample, q) for sample in found.samples),
+            samples=tuple(self._set_odd_averages_to_zero(sample, q) for sample in found.samples),
         )
 
     def _average_over_label_choices(self, q: np.ndarray, curved: bool) -> ChannelAverages:
@@ -618,8 +640,8 @@ class OutputChannel:
         response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = norm = 0.0
         sums: dict[Any, np.ndarray] = {}
-        for labels, probability in self.problem.label_choices:
-            alike = self._equal_averages_key(q, labels)
+        for labels, probability in self.problem.label_probabilities:
+            alike = self._key_of_equal_averages(q, labels)
             if alike not in sums:
                 sums[alike] = (
                     self._sum_over_fields_then_omega
@@ -629,26 +651,26 @@ class OutputChannel:
             total = sums[alike]
             norm += probability * total[0]
             log_evidence += probability * total[1]
-            add_averages(outer, response, self.problem.context_indices(labels), probability * total[2:])
+            add_token_averages(outer, response, self.problem.token_cluster_indices(labels), probability * total[2:])
         return ChannelAverages(outer, log_evidence, norm, response)
 
-    def _equal_averages_key(self, q: np.ndarray, labels: tuple[int, ...]) -> tuple[Any, ...]:
-        """Return a key that is equal for assignments of cluster labels with the same averages."""
+    def _key_of_equal_averages(self, q: np.ndarray, labels: tuple[int, ...]) -> tuple[Any, ...]:
+        """Return a dictionary key that is the same for assignments of cluster labels that have the same averages."""
         mean, covariances = self._moments_of_fields(labels)
         if self._is_sign_invariant and mean.any() and mean[np.flatnonzero(mean)[0]] < 0:
             mean = -mean
-        known = q[self.problem.context_indices(labels)]
-        return (self._representative_labels[labels], known.tobytes(), mean.tobytes(), covariances.tobytes())
+        known = q[self.problem.token_cluster_indices(labels)]
+        return (self._first_equivalent_labels[labels], known.tobytes(), mean.tobytes(), covariances.tobytes())
 
     @cached_property
-    def _representative_labels(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The first assignment of cluster labels with the same channel, by assignment of labels."""
+    def _first_equivalent_labels(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """The mapping from each assignment of cluster labels to the first one that has the same output channel."""
         return first_labels_with_same_channel(self.problem)
 
     def _sum_over_fields_then_omega(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
-        """Sum over the fields first, then over omega, and return (1, log Z, g_l g_l^T[, squares of dg/domega])."""
-        law, contexts = self.problem.law, self.problem.context_indices(labels)
-        fields, measure, _, law_of_y, *_ = self.relevant_weight_nodes(labels)
+        """Return averages over the channel in one vector, by sums over the fields first, then over their known part."""
+        law, contexts = self.problem.law, self.problem.token_cluster_indices(labels)
+        fields, measure, _, law_of_y, *_ = self.relevant_nodes(labels)
         known, rho = q[contexts], law.rho_star[contexts]
         gain = known @ np.linalg.inv(rho)
         factor = covariance_factor(known - gain @ known, self._covariance_scale)
@@ -659,7 +681,7 @@ class OutputChannel:
         )
         precision = np.linalg.inv(rho - known)
         log_norm = -0.5 * np.linalg.slogdet(2 * np.pi * (rho - known))[1].sum()
-        rows = np.zeros((len(fields), packed_averages_length(fields.shape[2], q.shape[1], curved)))
+        rows = np.zeros((len(fields), length_of_packed_averages(fields.shape[2], q.shape[1], curved)))
         run_loop_in_threads(
             self.module.averages_by_fields, len(rows),
             fields, measure, law_of_y, law.teacher_means[contexts].ravel(), block_diag(*gain), factor, precision,
@@ -668,27 +690,27 @@ class OutputChannel:
         return rows.sum(axis=0)
 
     def _sum_over_omega_then_observed(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
-        """Sum over omega, then observed coordinates; return (1, log Z, g_l g_l^T[, squares of dg/domega])."""
+        """Return averages over the channel in one vector, by sums over the known part of the fields first."""
         mean, rho = self._moments_of_fields(labels)
         options = OutputChannelOptions.current()
-        found, along, shift = self._independent_directions(q, labels), None, self._field_shifts[labels]
-        turn = None if shift is None else found.align_with_vector(shift.direction)
+        found, along, shift = self._decorrelating_basis(q, labels), None, self._shift_coordinates[labels]
+        turn = None if shift is None else found.align_direction_with_vector(shift.direction)
         if turn and turn[0].known[turn[1]] >= options.min_known_variance:
             found, along = turn
         else:
             shift = None
-        fields, measure, seen, law_of_y, _, shifts = self.relevant_weight_nodes(labels, shift)
+        fields, measure, seen, law_of_y, _, shifts = self.relevant_nodes(labels, shift)
         fields = fields - mean
         halved = found.directions_halved_by_symmetry(self.sign_symmetric_teacher_columns, q.shape[1], along)
         if shift is None or along is None:
             grid, shifts = found.omega_grid(self.counts[0], self.cut, halved), np.zeros(len(shifts))
         else:
-            back = found.matrix_from_fields[along]
+            back = found.field_to_direction_matrix[along]
             shifts = shifts * (back @ shift.direction)  # in units of y
             reach = float(np.abs(fields[law_of_y > law_of_y.max() + options.log_cutoff] @ back).max())
             points = self.counts[1 + sum(c.is_continuous for c in self.observed[: shift.axis])]
             grid = found.shifted_omega_grid(along, np.unique(shifts), reach, self.counts[0], points, self.cut, halved)
-        return average_by_matrix_products(
+        return average_channel_by_matrix_products(
             fields, measure, seen, law_of_y, shifts, found, grid, (len(rho), q.shape[1]), self.cut, curved
         )
 
@@ -696,18 +718,20 @@ class OutputChannel:
         if size > most:
             raise NotConvergedError(
                 f"the average over the output channel of {self.problem.solver.name} needs more than {most:g} "
-                "evaluations: describe the channel by fewer continuous coordinates"
+                "evaluations; describe the channel in the model by fewer continuous coordinates"
             )
 
     @cached_property
     def _irrelevant_coordinates(self) -> dict[tuple[int, ...], list[tuple[int, int, tuple[float, ...]]]]:
-        """The coordinates on which the channel does not depend at some discrete values, by assignment of labels."""
-        return {labels: find_irrelevant_coordinates(self.problem, labels) for labels, _ in self.problem.label_choices}
+        """The results of `find_irrelevant_coordinates`, by assignment of cluster labels."""
+        return {
+            labels: find_irrelevant_coordinates(self.problem, labels) for labels, _ in self.problem.label_probabilities
+        }
 
     @cached_property
-    def _field_shifts(self) -> dict[tuple[int, ...], FieldShift | None]:
-        """The observed coordinate that only shifts the fields, or None, by assignment of labels."""
-        return {labels: find_field_shift(self.problem, labels) for labels, _ in self.problem.label_choices}
+    def _shift_coordinates(self) -> dict[tuple[int, ...], ShiftCoordinate | None]:
+        """The observed coordinate that only shifts the fields, or None, for each assignment of cluster labels."""
+        return {labels: find_shift_coordinate(self.problem, labels) for labels, _ in self.problem.label_probabilities}
 
     def truncate_sums_to_accuracy(self, accuracy: float) -> None:
         """Truncate sums over product grids so that they lose a hundredth of the required accuracy."""
@@ -724,12 +748,12 @@ class OutputChannel:
         Larger tolerances come first, so that no axis is much coarser than the others.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             tolerance: largest allowed change of averages by a finer rule.
             moved: function that returns the difference of two averages; by default relative to their size.
 
         Returns:
-            The averages and the sum of their last changes over the axes.
+            The averages, and the sum over the axes of the last change of the averages.
 
         Raises:
             NotConvergedError: the rule would grow too large.
@@ -748,7 +772,7 @@ class OutputChannel:
             start, chosen_counts = list(self.counts), list(self.counts)
             for axis, move in enumerate(moves):
                 if not move < level:
-                    chosen_counts[axis], moves[axis] = self._refine_one_axis(
+                    chosen_counts[axis], moves[axis] = self._refine_axis_to_tolerance(
                         q, start, axis, level, move, current, moved
                     )
             self.counts = chosen_counts
@@ -759,13 +783,12 @@ class OutputChannel:
         return current, sum(moves)
 
     def _refine_until_probabilities_sum_to_one(self, labels: tuple[int, ...], tolerance: float) -> None:
-        """Refine the coordinates until the probabilities of the observed coordinates add up to one.
+        """Refine the quadrature of the coordinates until the probabilities of the observed coordinates add up to one.
 
-        The sum does not depend on q. A real coordinate that would take many points is divided at zero if it then takes
-        fewer.
+        A real coordinate that would take many points is divided at zero if it then takes fewer.
 
         Raises:
-            InputError: they add up to another number, however fine the rule is.
+            InputError: probabilities add up to another number, however fine the rule is.
             NotConvergedError: the rule would grow too large.
         """
         key, options = (labels, tolerance, tuple(self.counts)), OutputChannelOptions.current()
@@ -802,14 +825,12 @@ class OutputChannel:
         self._check_mean_of_fields(labels)
 
     def _check_mean_of_fields(self, labels: tuple[int, ...]) -> None:
-        """Check that the mean of the fields over the nodes is the mean of their law.
-
-        It is wrong where coordinates reach some values of the fields more often than others.
+        """Check that the mean of the fields by quadrature over the coordinates is the mean of their Gaussian law.
 
         Raises:
-            InputError: the mean is wrong; the message has its value.
+            InputError: the means differ, as where coordinates reach some fields more often than others.
         """
-        fields, _, _, law, *_ = self._channel_at_nodes(labels, self.counts[1:])
+        fields, _, _, law, *_ = self._tabulate_channel(labels, self.counts[1:])
         mean, covariances = self._moments_of_fields(labels)
         deviations = np.sqrt(np.diagonal(covariances, axis1=1, axis2=2)).ravel()
         shares = np.exp(law)
@@ -826,20 +847,20 @@ class OutputChannel:
     def _refine_all_coordinates(
         self, labels: tuple[int, ...], counts: list[int], tolerance: float, most: float
     ) -> tuple[list[int], float, float]:
-        """Return points of every axis for which the sum of all probabilities has converged, this sum and its error.
+        """Return the number of points of every axis at which the sum of all probabilities has converged.
 
-        The sum has converged if a finer division of any axis changes it by less than a tolerance; an axis has `most`
-        points at most.
+        It has converged if a finer division of any axis changes it by less than a tolerance. No axis has more than
+        `most` points. The sum and its error are returned as well.
         """
         norm = error = 0.0
         before: Any = None
         while before != (counts, self.every):
             before, error = (counts, list(self.every)), 0.0
             for axis, place in reversed(list(enumerate(i for i, c in enumerate(self.every) if c.is_continuous))):
-                refined = self._refine_one_coordinate(labels, counts, axis, tolerance, most)
+                refined = self._refine_coordinate_to_tolerance(labels, counts, axis, tolerance, most)
                 if refined[2] >= tolerance and self.every[place].kind == "real":
                     self._set_coordinate_kind(place, "halves")
-                    halved = self._refine_one_coordinate(labels, counts, axis, tolerance, most)
+                    halved = self._refine_coordinate_to_tolerance(labels, counts, axis, tolerance, most)
                     if halved[2] < 0.1 * refined[2]:
                         refined = halved
                     else:
@@ -848,42 +869,42 @@ class OutputChannel:
                 error += moved
         return counts, norm, error
 
-    def _refine_one_coordinate(
+    def _refine_coordinate_to_tolerance(
         self, labels: tuple[int, ...], counts: list[int], axis: int, tolerance: float, most: float
     ) -> tuple[list[int], float, float]:
-        """Return points of one axis for which probabilities have converged, their sum by a finer rule and its change.
+        """Return numbers of points with which one axis has converged, the sum of all probabilities and its change.
 
         For a hidden axis every probability of the observed coordinates has to converge, else only their sum.
         """
         most_nodes = OutputChannelOptions.current().max_norm_nodes
         observed = sum(c.is_continuous for c in self.observed)
-        found = self._probabilities_of_observed_nodes(labels, counts)
+        found = self._probabilities_of_observed_values(labels, counts)
         while True:
-            finer = _refine_points_of_axis(counts, axis)
-            before, found = found, self._probabilities_of_observed_nodes(labels, finer)
+            finer = _increase_points_of_axis(counts, axis)
+            before, found = found, self._probabilities_of_observed_values(labels, finer)
             moved = float(np.abs(found - before).sum() if axis >= observed else abs(found.sum() - before.sum()))
             if moved < tolerance or finer[axis] > most or self._count_coordinate_nodes(finer) > most_nodes:
                 return counts, float(found.sum()), moved
             counts = finer
 
     def _count_coordinate_nodes(self, counts: Sequence[int]) -> float:
-        return float(np.prod(self._points_per_axis(counts), dtype=float))
+        return float(np.prod(self._node_counts(counts), dtype=float))
 
-    def probabilities_of_observed_choices(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
-        """Return the probability of each combination of values of the discrete observed coordinates."""
+    def probabilities_of_discrete_observations(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
+        """Return a mapping from each combination of values of the discrete observed coordinates to its probability."""
         options = OutputChannelOptions.current()
         counts, _, _ = self._refine_all_coordinates(
             labels, list(self.counts[1:]), options.probability_tolerance, options.smooth_points
         )
-        shape = self._points_per_axis(counts)[: len(self.observed)]
+        shape = self._node_counts(counts)[: len(self.observed)]
         summed = tuple(i for i, c in enumerate(self.observed) if c.is_continuous)
-        values = self._probabilities_of_observed_nodes(labels, counts).reshape(shape).sum(axis=summed).ravel()
+        values = self._probabilities_of_observed_values(labels, counts).reshape(shape).sum(axis=summed).ravel()
         return dict(zip(product(*(c.values for c in self.observed if not c.is_continuous)), values, strict=True))
 
-    def _probabilities_of_observed_nodes(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
-        """Return the probabilities of the quadrature nodes of the observed coordinates."""
+    def _probabilities_of_observed_values(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
+        """Return the probabilities of the observed values at all quadrature nodes of the observed coordinates."""
         with np.errstate(over="ignore"):
-            return np.exp(self._channel_at_nodes(labels, counts)[3]).sum(axis=1)
+            return np.exp(self._tabulate_channel(labels, counts)[3]).sum(axis=1)
 
     def _set_coordinate_kind(self, place: int, kind: str) -> None:
         """Change the kind of a coordinate and discard the cached nodes that depend on it."""
@@ -903,7 +924,7 @@ class OutputChannel:
         )
 
     def _refine_hidden_node_spacing(self, q: np.ndarray) -> None:
-        """Divide hidden coordinates until the spacing of their nodes resolves the unknown part of the fields.
+        """Refine the nodes of hidden coordinates until their spacing resolves the unknown part of the fields.
 
         On coarser nodes the fields seem to be known exactly, and all coarse rules agree on that.
         """
@@ -917,16 +938,17 @@ class OutputChannel:
                 spacing = self._hidden_node_spacing(q, labels)
 
     def _hidden_node_spacing(self, q: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the largest spacing of relevant nodes along each continuous hidden coordinate.
+        """Return the largest distance between neighbouring nodes along each continuous hidden coordinate.
 
-        The unit is the standard deviation of the unknown part of the fields.
+        Distances are those of the fields, in standard deviations of their unknown part; nodes of small weight are left
+        out.
         """
-        found, shift = self._independent_directions(q, labels), self._field_shifts[labels]
-        fields, _, _, law, *_ = self._channel_at_nodes(labels, self.counts[1:], shift=shift)
-        shape = [len(fields), *self._points_per_axis(self.counts[1:])[len(self.observed) :]]
+        found, shift = self._decorrelating_basis(q, labels), self._shift_coordinates[labels]
+        fields, _, _, law, *_ = self._tabulate_channel(labels, self.counts[1:], shift=shift)
+        shape = [len(fields), *self._node_counts(self.counts[1:])[len(self.observed) :]]
         counts = (law > law.max() - OutputChannelOptions.current().relevant_log_weight).reshape(shape)
         with np.errstate(over="ignore", invalid="ignore"):
-            places = (fields @ found.matrix_from_fields.T).reshape(*shape, -1)
+            places = (fields @ found.field_to_direction_matrix.T).reshape(*shape, -1)
             spacing = []
             for axis in (1 + i for i, c in enumerate(self.hidden) if c.is_continuous):
                 apart = np.linalg.norm(np.diff(places, axis=axis), axis=-1)
@@ -934,15 +956,15 @@ class OutputChannel:
                 spacing.append(float(apart[near & np.isfinite(apart)].max(initial=0.0)))
         return np.array(spacing)
 
-    def _refine_one_axis(
+    def _refine_axis_to_tolerance(
         self, q: np.ndarray, start: list[int], axis: int, level: float, move: float, current: ChannelAverages,
         moved: Callable[[ChannelAverages, ChannelAverages], float],
     ) -> tuple[int, float]:  # fmt: skip
         """Return the number of points of one axis at which averages change by less than a tolerance.
 
         Args:
-            q: overlaps, (C, t, t).
-            start: initial points of all axes.
+            q: overlaps q, shape (contexts, t, t).
+            start: initial number of points of all axes.
             axis: index of the axis.
             level: tolerance of the change of averages.
             move: change of averages by a finer division of the initial points, infinite where unknown.
@@ -954,11 +976,11 @@ class OutputChannel:
         """
         counts, before, coarser = list(start), current, start[axis]
         if move < np.inf:
-            self.counts = counts = _refine_points_of_axis(counts, axis)
+            self.counts = counts = _increase_points_of_axis(counts, axis)
             before = self.channel_averages(q)
         while True:
             count = counts[axis]
-            self.counts = counts = _refine_points_of_axis(counts, axis)
+            self.counts = counts = _increase_points_of_axis(counts, axis)
             finer = self.channel_averages(q)
             last, move = move, moved(before, finer)
             if move < level:
@@ -975,6 +997,6 @@ def _probability_sum_tolerance(tolerance: float) -> float:
     return max(1e-6, 10 * tolerance)
 
 
-def _refine_points_of_axis(counts: list[int], axis: int) -> list[int]:
+def _increase_points_of_axis(counts: list[int], axis: int) -> list[int]:
     factor = OutputChannelOptions.current().refinement_factor
     return [int(np.ceil(factor * n)) if i == axis else n for i, n in enumerate(counts)]

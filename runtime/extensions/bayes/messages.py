@@ -36,7 +36,7 @@ class BayesMessageOptions(AlgorithmOptions):
     Attributes:
         check_interval: iterations between two checks of the sum over hidden coordinates.
         sum_tolerance: accuracy of the sum over hidden coordinates; smaller costs more evaluations.
-        recovered_fraction: variance V relative to rho* below which the teacher counts as recovered.
+        recovered_fraction: posterior variance, relative to the prior one, below which the teacher counts as recovered.
         recovered_entries: the same threshold times d for rows with few values: much less than one of them is wrong.
         initial_size: size of the random posterior means at the start, in units of the teacher's rows.
     """
@@ -50,15 +50,15 @@ class BayesMessageOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class MessageRun:
-    """A run of message passing on one draw of teacher and data.
+    """A run of Bayes-optimal message passing on one random instance of teacher and data.
 
     Attributes:
         status: "converged", "max_iterations", "not_finite", or "unresolved" where the variance of the messages is so
             small in the end that the sum over hidden coordinates is too coarse.
-        overlaps: with the teacher, (1/d) sum_i gamma f pi^T, (C, t, t), up to symmetries of the model: columns of f
-            permuted and with the sign that makes their overlap positive, or all of them rotated to the teacher's;
-            known: rho* - V, the overlap that the messages predict of themselves, (C, t, t).
-        change: of f in the last iteration, relative to the teacher's size.
+        overlaps: overlaps q of the estimate with the teacher, shape (contexts, t, t), after the permutation, sign
+            change or rotation of the estimate's columns, among symmetries of the model, that aligns it best.
+        known: overlaps q that the messages predict from their own variances, shape (contexts, t, t).
+        change: change of the estimate in the last iteration, relative to the teacher's size.
     """
 
     seed: int
@@ -71,7 +71,9 @@ class MessageRun:
 
 @dataclass(frozen=True)
 class BayesMessages(PresentableResult):
-    """Results of message passing on several draws of teacher and data at one d, one run per seed (see `MessageRun`).
+    """Results of Bayes-optimal message passing on several random instances of teacher and data at one d.
+
+    There is one `MessageRun` for each seed.
 
     Example:
         >>> runs = sf.bayes_messages(sf.problem("phase_retrieval", alpha=2), d=200, seeds=2)
@@ -89,7 +91,10 @@ class BayesMessages(PresentableResult):
         return all(run.status == "converged" for run in self.runs)
 
     def estimate(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of `overlaps` or `known` over the runs and its standard error (NaN for a single run)."""
+        """Return the mean over the runs of a quantity and its standard error (NaN for a single run).
+
+        The quantity is "overlaps" or "known", an attribute of `MessageRun`.
+        """
         values = np.array([getattr(run, name) for run in self.runs])
         if len(values) < 2:
             return values[0], np.full_like(values[0], np.nan)
@@ -114,8 +119,8 @@ def bayes_messages(
         seeds: number of draws.
         first_seed: seed of the first draw.
         most: largest number of iterations.
-        tolerance: relative change of the posterior means f in an iteration at which to stop.
-        damping: weight of the previous f and g, in [0, 1).
+        tolerance: relative change of the posterior means of the teacher's rows in an iteration at which to stop.
+        damping: weight of the previous messages, in [0, 1).
 
     Raises:
         InputError: the model has no output channel, or one whose observed coordinates are not linear in the fields, or
@@ -132,29 +137,31 @@ def bayes_messages(
     module = problem.solver.bayes_functions
     if not supports_planted_sampling(module):
         raise InputError(
-            f"message passing is not available for {problem.solver.name}: its observed coordinates do not follow from "
-            "the fields by linear equations"
+            f"message passing is not available for {problem.solver.name}: the observed coordinates of its output "
+            "channel do not follow from the fields by linear equations"
         )
-    if any(group.known.any() for group in TeacherRowPrior(problem).coordinate_groups):
+    if any(group.known.any() for group in TeacherRowPrior(problem).eigenvalue_groups):
         raise InputError("message passing is implemented only for teacher rows independent of the cluster means")
     runs = []
     with progress_bar("message passing", seeds) as task:
         for seed in range(first_seed, first_seed + seeds):
             runs.append(
-                _pass_messages_on_draw(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping)
+                _pass_messages_on_instance(Instance(problem, d, seed, memory=DEFAULT_MEMORY), most, tolerance, damping)
             )
-            task.advance(f"seed {seed}: {runs[-1].status.replace('_', ' ')} after {runs[-1].iterations} iterations")
+            task.count_finished_step(
+                f"seed {seed}: {runs[-1].status.replace('_', ' ')} after {runs[-1].iterations} iterations"
+            )
     return BayesMessages(problem, d, tuple(runs))
 
 
-def _pass_messages_on_draw(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
+def _pass_messages_on_instance(instance: Instance, most: int, tolerance: float, damping: float) -> MessageRun:
     problem, known, d = instance.problem, instance.eigenbasis_coordinates, instance.d
     channel = OutputChannel(instance.problem)
     rho, t, planted = problem.law.rho_star, problem.teacher_rank, channel.planted
     fields = _fields_at_weights(instance, known.pi)
     observed = [
-        planted.observed_from_fields(fields[rows].reshape(len(rows), -1), labels)
-        for labels, rows in instance.samples_by_labels
+        planted.outputs_of_fields(fields[rows].reshape(len(rows), -1), labels)
+        for labels, rows in instance.samples_by_label_assignment
     ]
     size = np.sqrt(np.mean(known.pi**2))
     options = BayesMessageOptions.current()
@@ -208,7 +215,7 @@ def _is_hidden_sum_resolved(planted: PlantedSamplingRule, known: np.ndarray) -> 
 
 
 def _fields_at_weights(instance: Instance, weights: np.ndarray) -> np.ndarray:
-    """Return the fields of all samples at given weights (d, t), including the teacher's mean, (n, L, t)."""
+    """Return the fields of all samples at given weights of shape (d, t), plus the mean of the teacher's fields."""
     fields = instance.problem.law.teacher_means[instance.token_contexts]
     instance.add_centred_fields(fields, weights)
     return fields
@@ -218,17 +225,20 @@ def _update_channel_messages(
     instance: Instance, planted: PlantedSamplingRule, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray,
     old: np.ndarray, damping: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return sum_mu sum_l z g / sqrt(d) (d, t), the positive part of V^ (C, t, t), and g (n, L, t)."""
+    """Return messages from the samples: sums over tokens, shape (d, t), conjugates V^ and derivatives g, (n, L, t).
+
+    g is the derivative of the log evidence of each sample in its fields. V^ has shape (contexts, t, t).
+    """
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star
     omega = _fields_at_weights(instance, f) - np.einsum("nlab,nlb->nla", V[instance.token_contexts], old)
     g, V_hat = old.copy(), np.zeros_like(V)
-    for (labels, rows), seen in zip(instance.samples_by_labels, observed, strict=True):
+    for (labels, rows), seen in zip(instance.samples_by_label_assignment, observed, strict=True):
         at = omega[rows].reshape(len(rows), -1)
         _, slopes, curvature = planted.log_evidence_and_derivatives(seen, at, rho - V, labels, curved=True)
         g[rows] = damping * old[rows] + (1 - damping) * slopes.reshape(-1, L, t)
         whole = curvature.sum(axis=0).reshape(L, t, L, t)
-        for l, c in enumerate(problem.context_indices(labels)):
+        for l, c in enumerate(problem.token_cluster_indices(labels)):
             V_hat[c] -= (whole[l, :, l] + whole[l, :, l].T) / (2 * d)
     values, vectors = np.linalg.eigh(V_hat)
     V_hat = (vectors * np.maximum(values, 0.0)[:, None]) @ np.swapaxes(vectors, 1, 2)
@@ -238,9 +248,9 @@ def _update_channel_messages(
 def _update_row_posteriors(
     problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior means (d, t) and covariances (d, t, t) of the rows given their fields."""
+    """Return the posterior means (d, t) and covariances (d, t, t) of the teacher's rows, given their fields (d, t)."""
     means, spreads = np.empty_like(fields), np.empty_like(A)
-    for group in TeacherRowPrior(problem).coordinate_groups:
+    for group in TeacherRowPrior(problem).eigenvalue_groups:
         own = np.flatnonzero(np.abs(gamma - group.gamma).max(axis=1) < 1e-9 * np.abs(group.gamma).max())
         if not len(own):
             continue

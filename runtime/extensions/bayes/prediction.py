@@ -36,7 +36,7 @@ class LeastErrorOptions(AlgorithmOptions):
         kink_width: distance from a kink, in standard deviations of the unknown part, within which the least error
             changes.
         metric_points: number of random fields at which a metric is tested for being a squared distance.
-        pair_accuracy: required error bar of the error between two posterior draws, relative to rho*.
+        pair_accuracy: required error bar of the metric between two posterior draws, relative to the teacher's variance.
     """
 
     points: int = 24
@@ -50,29 +50,29 @@ class LeastErrorOptions(AlgorithmOptions):
 
 
 def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float] | None:
-    """Return the least test error of any prediction given omega and its error bar, or None where it is unknown.
+    """Return the least test error of any prediction and its error bar, or None where it is unknown.
 
-    It is E_omega min E[error | omega], known for models with a `baseline`, whose prediction is a matrix B in which the
-    error is quadratic, and for a metric of one field h, which is minimised over h.
+    The error is known for models with a `baseline`, whose prediction is a matrix in which the error is quadratic, and
+    for a metric of one field.
 
     Args:
         problem: the problem with its metric.
-        q: overlaps, (C, t, t).
-        error_bars: error bars of q, (C, t, t), which add to the error bar of integration.
+        q: overlaps q, shape (contexts, t, t).
+        error_bars: error bars of q, in its shape, which add to the error bar of integration.
     """
     options = LeastErrorOptions.current()
     metric = problem.solver.metric_functions
     one_field = problem.tokens * problem.student_rank == 1 and problem.teacher_rank == 1
     if metric.HAS_BASELINE and problem.tokens * problem.teacher_rank > options.max_product_fields:
         return _least_error_by_random_points(problem, q, error_bars)
-    if not metric.HAS_BASELINE and not (metric.HAS_METRIC and one_field and problem.is_gaussian.all()):
+    if not metric.HAS_BASELINE and not (metric.HAS_METRIC and one_field and problem.is_gaussian_noise.all()):
         return None
 
     def least_error_at_overlaps(known: np.ndarray, points: int) -> float:
-        """Return the least test error at given overlaps by a rule with a given number of points.
+        """Return the least test error at given overlaps by a quadrature rule with a given number of points.
 
         Args:
-            known: overlaps, (C, t, t).
+            known: overlaps q, shape (contexts, t, t).
             points: number of points of each field.
         """
         if metric.HAS_BASELINE:
@@ -90,7 +90,7 @@ def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) ->
 
 
 def _least_error_by_random_points(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return the least error of a matrix-valued prediction and its error bar from replicates of quasi-random points."""
+    """Return the least error of a matrix-valued prediction and its error bar, by sets of quasi-random points."""
     nodes = [_quasi_random_nodes(problem, seed) for seed in range(LeastErrorOptions.current().replicates)]
     values = np.array([_least_error_of_matrix_prediction(problem, q, *some) for some in nodes])
     moved = sum(
@@ -101,7 +101,10 @@ def _least_error_by_random_points(problem: Problem, q: np.ndarray, error_bars: n
 
 
 def _overlaps_lowered_by_error_bars(q: np.ndarray, error_bars: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield overlaps less the error bar of one entry in all contexts; smaller overlaps are always admissible."""
+    """Yield, for each entry of the overlap matrices, the overlaps with this entry lowered by its error bar.
+
+    Smaller overlaps are always admissible, larger ones need not be.
+    """
     for a, b in zip(*np.triu_indices(q.shape[1]), strict=True):
         step = np.zeros_like(q)
         step[:, a, b] = step[:, b, a] = error_bars[:, a, b]
@@ -110,27 +113,29 @@ def _overlaps_lowered_by_error_bars(q: np.ndarray, error_bars: np.ndarray) -> It
 
 
 def least_errors_by_metric(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> dict[str, tuple[float, float]]:
-    """Return the least error of any prediction and its error bar for each metric that is a squared distance, by name.
+    """Return a mapping from the name of a metric to the least error of any prediction and its error bar.
+
+    It contains the metrics of the model that are a squared distance between predicted and true fields.
 
     Args:
         problem: the problem with its metrics.
-        q: overlaps, (C, t, t).
-        error_bars: error bars of q, (C, t, t).
+        q: overlaps q, shape (contexts, t, t).
+        error_bars: error bars of q, in its shape.
     """
     if not problem.solver.metric_functions.HAS_METRIC:
         return {}
     parts = {name: problem.with_metric(name) if name else problem for name in problem.metric_names or ("",)}
     return {
-        name: _half_metric_between_draws(part, q, error_bars)
+        name: _least_error_from_posterior_draws(part, q, error_bars)
         for name, part in parts.items()
         if is_metric_squared_distance(part)
     }
 
 
 def is_metric_squared_distance(problem: Problem) -> bool:
-    """Return whether the metric of predicted and true fields is |F(h) - F(Y)|^2 for some F into a Hilbert space.
+    """Return whether the metric is the squared distance, in some Hilbert space, between predicted and true fields.
 
-    This holds if the metric is symmetric, zero at h = Y and of negative type (I. J. Schoenberg, Trans. AMS 44 (1938)
+    This holds if it is symmetric, zero for equal fields and of negative type (I. J. Schoenberg, Trans. AMS 44 (1938)
     522), which is tested at random fields of samples of all labels.
     """
     count = LeastErrorOptions.current().metric_points
@@ -141,7 +146,7 @@ def is_metric_squared_distance(problem: Problem) -> bool:
     points, noise = 1.5 * random.normal(size=(count, size)), random.normal(size=len(problem.noise_scale))
     function = problem.solver.metric_functions.metric
     centre = np.eye(count) - 1 / count
-    for labels, _ in problem.label_choices:
+    for labels, _ in problem.label_probabilities:
         constants = problem.constants(labels)
         distances = np.array([[function(*h, *y, *noise, constants) for y in points] for h in points])
         scale = np.abs(distances).max()
@@ -152,8 +157,11 @@ def is_metric_squared_distance(problem: Problem) -> bool:
     return True
 
 
-def _half_metric_between_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return half of the mean metric between two posterior draws and its error bar, including that due to q."""
+def _least_error_from_posterior_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
+    """Return the least error for a metric that is a squared distance, and its error bar.
+
+    It is half of the mean metric between two draws from the posterior.
+    """
     law = problem.law
     if not np.linalg.eigvalsh(law.rho_star - q).max() > 0:
         return 0.0, 0.0
@@ -166,16 +174,16 @@ def _half_metric_between_draws(problem: Problem, q: np.ndarray, error_bars: np.n
     value, error, rule = observables.test_error(problem, overlaps_of_posterior_draws(q), accuracy)
     if rule is None:
         return np.nan, np.nan
-    at = observables.average_metric_by_rule(problem, overlaps_of_posterior_draws(q), rule)
+    at = observables.average_metric_by_quadrature(problem, overlaps_of_posterior_draws(q), rule)
     moved = sum(
-        abs(observables.average_metric_by_rule(problem, overlaps_of_posterior_draws(less), rule) - at)
+        abs(observables.average_metric_by_quadrature(problem, overlaps_of_posterior_draws(less), rule) - at)
         for less in _overlaps_lowered_by_error_bars(q, error_bars)
     )
     return value / 2, (error + moved) / 2
 
 
 def _gauss_hermite_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
-    """Return standard normal product-rule nodes and weights for omega, and for fields and noise given omega."""
+    """Return Gauss-Hermite nodes and weights for the known part of the fields, then for fields and noise given it."""
     axes = [gauss_hermite(points)] * (problem.tokens * problem.teacher_rank)
     outer, shares = tensor_product_rule(axes)
     inner, weights = tensor_product_rule([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
@@ -184,7 +192,7 @@ def _gauss_hermite_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...
 
 
 def _quasi_random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
-    """Return quasi-random normal nodes and equal weights for omega, and for fields and noise given omega."""
+    """Return quasi-random nodes and weights for the known part of the fields, then for fields and noise given it."""
     options = LeastErrorOptions.current()
     size = problem.tokens * problem.teacher_rank
     found: list[np.ndarray] = []
@@ -199,11 +207,14 @@ def _quasi_random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
 def _least_error_of_matrix_prediction(
     problem: Problem, q: np.ndarray, outer: np.ndarray, shares: np.ndarray, inner: np.ndarray, weights: np.ndarray
 ) -> float:
-    """Return the mean over omega of the quadratic error, minimised over the predicted matrix B at each omega."""
+    """Return the least mean of an error that is quadratic in a predicted matrix.
+
+    The prediction is chosen for each value of the known part omega of the fields.
+    """
     metric = problem.solver.metric_functions
     total = 0.0
-    for labels, probability in problem.label_choices:
-        contexts = problem.context_indices(labels)
+    for labels, probability in problem.label_probabilities:
+        contexts = problem.token_cluster_indices(labels)
         constants = problem.constants(labels)
         spread = symmetric_matrix_sqrt(q[contexts])
         width = symmetric_matrix_sqrt(problem.law.rho_star[contexts] - q[contexts])
@@ -220,8 +231,11 @@ def _least_error_of_matrix_prediction(
 
 
 def _least_error_of_one_field(problem: Problem, q: np.ndarray, points: int) -> float:
-    """Return E_omega min_h E[metric(h, Y, u) | omega] for one field, by grid search refined around the minimum."""
-    (labels, _), *others = problem.label_choices
+    """Return the least mean of a metric over predictions of a single field, by refined grid search.
+
+    The prediction is chosen for each value of the known part omega of the field.
+    """
+    (labels, _), *others = problem.label_probabilities
     if others or len(problem.noise_scale) > 1:
         return np.nan
     module, constants = problem.solver.bayes_functions, problem.constants(labels)
@@ -255,7 +269,7 @@ def _least_error_of_one_field(problem: Problem, q: np.ndarray, points: int) -> f
 def _normal_nodes_between_kinks(
     mean: float, width: float, kinks: list[float], points: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a normal law, with panels between kinks of the integrand."""
+    """Return quadrature nodes and weights for a normal law and an integrand with kinks, by panels between the kinks."""
     if width == 0:
         return np.array([mean]), np.ones(1)
     nodes, weights = normal_rule_on_panels([(value - mean) / width for value in kinks], points)

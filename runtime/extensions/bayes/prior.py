@@ -1,4 +1,4 @@
-"""Averages over a row of the teacher: the posterior mean given its field, and log Z_w (derive/theory/bayes.py).
+"""Averages over a row of the teacher: its posterior mean given its field, and the log evidence of the field.
 
 The learner knows the covariance eigenvalues gamma and the cluster means tau of every input dimension: spectral atoms
 with equal gamma form one mixture, and atoms with different gamma are distinguished.
@@ -40,16 +40,18 @@ class PriorOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class _CoordinateGroup:
-    """Input dimensions with equal covariance eigenvalues, which the learner cannot distinguish.
+class _EigenvalueGroup:
+    """A group of input dimensions with equal covariance eigenvalues, which the learner cannot distinguish.
+
+    The teacher's row in such a dimension, given the cluster means, is a mixture of Gaussian components.
 
     Attributes:
         weight: fraction of all input dimensions.
-        gamma: covariance eigenvalues in each context, (C,).
-        shares: probabilities of the components of the law of a row given the means, (K,).
-        means: means of the components, (K, t).
-        factors: square roots of the covariances of the components, (K, t, t).
-        known: factor of the part of the row that the means determine, (t, t); zero unless one Gaussian component.
+        gamma: covariance eigenvalue in each context, (contexts,).
+        shares: probabilities of the components, (components,).
+        means: means of the components, (components, t).
+        factors: square roots of the covariances of the components, (components, t, t).
+        known: factor of the part of the row that the cluster means determine, (t, t); zero for several components.
     """
 
     weight: float
@@ -63,8 +65,11 @@ class _CoordinateGroup:
     def is_gaussian(self) -> bool:
         return len(self.shares) == 1
 
-    def field_precision(self, hats: np.ndarray) -> np.ndarray:
-        """Return the precision matrix of the field of a row, (t, t), from the conjugates q^, (C, t, t)."""
+    def precision_of_row_field(self, hats: np.ndarray) -> np.ndarray:
+        """Return the precision matrix of the field of a teacher row, (t, t).
+
+        `hats` are the conjugates of the overlaps q, shape (contexts, t, t).
+        """
         return np.einsum("c,cij->ij", self.gamma, hats)
 
 
@@ -76,11 +81,11 @@ class TeacherRowPrior:
         self.count = PriorOptions.current().start_points
 
     @cached_property
-    def coordinate_groups(self) -> list[_CoordinateGroup]:
+    def eigenvalue_groups(self) -> list[_EigenvalueGroup]:
         """The groups of input dimensions, one for each distinct set of covariance eigenvalues.
 
         Raises:
-            InputError: a mixture of rows that depends on the means.
+            InputError: the teacher's rows are not Gaussian and depend on the cluster means.
         """
         law = self.problem.law
         contexts, t = law.gamma.shape[1], self.problem.teacher_rank
@@ -115,12 +120,16 @@ class TeacherRowPrior:
                     "Bayes-optimal inference with teacher rows that are not Gaussian is implemented only for rows "
                     "independent of the cluster means"
                 )
-            groups.append(_CoordinateGroup(float(weights.sum()), gamma, shares, means, factors, known))
+            groups.append(_EigenvalueGroup(float(weights.sum()), gamma, shares, means, factors, known))
         return groups
 
-    def _posterior_moments(self, group: _CoordinateGroup, hats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return weights (N,), log Z_w (N,), posterior means (N, t) and covariances (N, t, t) of a row at N fields."""
-        Q, t = group.field_precision(hats), hats.shape[1]
+    def _posterior_moments_of_row(self, group: _EigenvalueGroup, hats: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the posterior of a teacher row at the quadrature nodes of its field.
+
+        Returns:
+            Weights and log evidences, (nodes,), posterior means, (nodes, t), and covariances, (nodes, t, t).
+        """
+        Q, t = group.precision_of_row_field(hats), hats.shape[1]
         if group.is_gaussian:  # quadratic in the fields: three nodes an axis are exact
             nodes, weights = tensor_product_rule([gauss_hermite(3)] * (2 * t))
             means = nodes[:, :t] @ group.known.T
@@ -137,51 +146,52 @@ class TeacherRowPrior:
         )
 
     def overlaps_and_log_partition(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the overlaps q = E_nu[gamma_c f f^T], (C, t, t), and E_nu log Z_w at conjugates q^, (C, t, t)."""
+        """Return the overlaps q and the mean log evidence of a teacher row.
+
+        `hats` are the conjugates of q, in its shape (contexts, t, t).
+        """
         overlaps, log_integral = np.zeros_like(hats), 0.0
-        for group in self.coordinate_groups:
-            weights, values, moments, _ = self._posterior_moments(group, hats)
+        for group in self.eigenvalue_groups:
+            weights, values, moments, _ = self._posterior_moments_of_row(group, hats)
             outer = np.einsum("n,ni,nj->ij", weights, moments, moments)
             overlaps += group.weight * group.gamma[:, None, None] * outer
             log_integral += group.weight * float(weights @ values)
         return overlaps, log_integral
 
     def posterior_overlaps(self, hats: np.ndarray) -> np.ndarray:
-        """Return the overlaps q of the posterior mean with the teacher, (C, t, t), at conjugates q^, (C, t, t)."""
+        """Return the overlaps q of the posterior mean with the teacher at given conjugates of q, (contexts, t, t)."""
         return self.overlaps_and_log_partition(hats)[0]
 
-    def overlap_changes_by_conjugates(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """Return the first-order changes of the overlaps due to changes of the conjugates q^.
-
-        They are E[gamma_c S (sum gamma dq^) S] with S = Cov(pi | b), see docs/theory.md (13.10).
+    def overlap_changes_from_conjugates(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
+        """Return the first-order changes of the overlaps q due to changes of their conjugates, docs/theory.md (13.10).
 
         Args:
-            hats: conjugates q^, (C, t, t).
-            changes: K changes of the conjugates, (K, C, t, t).
+            hats: conjugates of q, shape (contexts, t, t).
+            changes: changes of the conjugates, shape (changes, contexts, t, t).
         """
         out = np.zeros_like(changes)
-        for group in self.coordinate_groups:
-            weights, _, _, spreads = self._posterior_moments(group, hats)
+        for group in self.eigenvalue_groups:
+            weights, _, _, spreads = self._posterior_moments_of_row(group, hats)
             moved = np.einsum("c,kcij->kij", group.gamma, changes)
             squares = np.einsum("n,nai,nbj->abij", weights, spreads, spreads, optimize=True)
             out += group.weight * group.gamma[:, None, None] * np.einsum("abij,kij->kab", squares, moved)[:, None]
         return out
 
     def refine_quadrature(self, hats: np.ndarray, tolerance: float) -> float:
-        """Refine the rule until overlaps and log Z_w change by less than a tolerance, and return the last change.
+        """Refine the quadrature over the field of a teacher row until averages converge; return the last change.
 
         Args:
-            hats: conjugates q^, (C, t, t).
-            tolerance: largest allowed change by a finer rule, of overlaps relative to rho*.
+            hats: conjugates of the overlaps q, shape (contexts, t, t).
+            tolerance: largest allowed change by a finer rule of the log evidence, and of q relative to full overlap.
 
         Raises:
             NotConvergedError: the rule would need too many points.
         """
         options = PriorOptions.current()
-        if all(group.is_gaussian for group in self.coordinate_groups):
+        if all(group.is_gaussian for group in self.eigenvalue_groups):
             return 0.0
         scale = np.abs(self.problem.law.rho_star).max()
-        self._refine_for_wide_components(hats)
+        self._refine_nodes_of_wide_components(hats)
         before = self.overlaps_and_log_partition(hats)
         while True:
             count, self.count = self.count, int(self.count * options.refinement_factor)
@@ -197,14 +207,14 @@ class TeacherRowPrior:
                 )
             before = after
 
-    def _refine_for_wide_components(self, hats: np.ndarray) -> None:
-        """Refine the nodes of wide components until their spacing resolves the noise of a field.
+    def _refine_nodes_of_wide_components(self, hats: np.ndarray) -> None:
+        """Refine the nodes of wide components of a teacher row until their spacing resolves the noise of its field.
 
         On coarser nodes the component of a row seems to be known everywhere, and all coarse rules agree.
         """
         options = PriorOptions.current()
-        for group in self.coordinate_groups:
-            Q = group.field_precision(hats)
+        for group in self.eigenvalue_groups:
+            Q = group.precision_of_row_field(hats)
             widest = max(float(np.linalg.eigvalsh(factor.T @ Q @ factor).max()) for factor in group.factors)
             if not group.is_gaussian:
                 span = 2 * options.reach * np.sqrt(1 + max(widest, 0.0))
@@ -212,14 +222,14 @@ class TeacherRowPrior:
 
     @cached_property
     def information_dimension(self) -> float:
-        """The information dimension of the prior: the mean rank of the continuous part of a row's law."""
+        """The information dimension of the prior: the mean number of continuous dimensions of a teacher row."""
         return sum(
             group.weight * share * np.linalg.matrix_rank(factor, tol=1e-10)
-            for group in self.coordinate_groups
+            for group in self.eigenvalue_groups
             for share, factor in zip(group.shares, group.factors, strict=True)
         )
 
     @cached_property
     def row_entropy(self) -> float:
         """The entropy of a teacher row that takes few values, in nats."""
-        return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.coordinate_groups)
+        return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.eigenvalue_groups)

@@ -6,7 +6,7 @@ on a grid (`PlantedSamplingRule`). Draws are scrambled Sobol points, whose repli
 Observed coordinates have to follow from the fields by linear equations (hidden coordinates being fields or known), or
 by functions of the model.
 
-Two posteriors need no such sum. Where only lengths are hidden, fields are on half lines (`FieldHalfLines`): a label
+Two posteriors need no such sum. Where only lengths are hidden, fields are on half lines (`HalfLinePosterior`): a label
 that is the sign of a field implies Y >= 0 or Y < 0. The normal law of Y around omega, with standard deviation v,
 restricted to the half line from a on in the direction s = 1 or -1, has (docs/theory.md (13.20))
 
@@ -14,10 +14,10 @@ restricted to the half line from a on in the direction s = 1 or -1, has (docs/th
 
 All other fields are observed, and the posterior is a sum over the choices of discrete hidden coordinates.
 
-Where all columns of the teacher but one are known exactly (`PreimageRule`), the observed coordinates allow finitely
-many values of the fields of the last column (docs/theory.md (13.16)): there are as many of these fields as observed
-numbers, and the posterior is a sum over the points that the channel maps to the observed ones (their preimages).
-They are found by Newton's method from a lattice of starts.
+Where all columns of the teacher but one are known exactly (`UnknownColumnRule`), the observed coordinates allow
+finitely many values of the fields of the last column (docs/theory.md (13.16)): there are as many of these fields as
+observed numbers, and the posterior is a sum over the values that lead to the observed numbers. They are found by
+Newton's method from a lattice of starts.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from ...channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_
 from ...problems.problem import Problem
 from .averages import (
     ChannelAverages,
-    add_averages,
+    add_token_averages,
     covariance_factor,
     evaluate_output_channel,
-    random_coordinates,
+    random_channel_points,
     relative_difference_of_averages,
+    sum_weighted_squares,
     symmetric_matrix_sqrt,
-    weighted_second_moments,
 )
 
 REPLICATES = 8  # independent sets of draws, whose spread is the error bar
@@ -61,9 +61,12 @@ _PLACES = (-1.0, 0.4, 1.2)  # steps from the place between, at which the density
 class PlantedSamplingOptions(AlgorithmOptions):
     """Options of averages over an output channel by sampling from the teacher.
 
+    For each sample its posterior is summed over a lattice of the fields that are hidden, and a grid of other hidden
+    coordinates.
+
     Attributes:
         reach: range of hidden fields, in standard deviations, over which a posterior is summed.
-        angle_spacing: spacing of an angle relative to that of the lattice in standard deviations.
+        angle_spacing: spacing of nodes of an angle, in radians, relative to that of the lattice.
         box_reach: standard deviations of a normal law that correspond to the range of a coordinate and set its spacing.
         min_spacing: smallest spacing of the lattice, in standard deviations; below it, an average fails.
         batch_size: draws that are evaluated together; larger batches take more memory.
@@ -87,8 +90,10 @@ class PlantedSamplingOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class PreimageOptions(AlgorithmOptions):
-    """Options of Newton's method for fields that give the observed coordinates of a sample (preimages).
+class UnknownColumnOptions(AlgorithmOptions):
+    """Options of averages over samples of which all columns of the teacher but one are known exactly.
+
+    Newton's method finds the values of the fields of this column that lead to the observed coordinates of a sample.
 
     Attributes:
         start_reach: range of the starts for the fields of the column, in standard deviations.
@@ -129,13 +134,15 @@ def supports_planted_sampling(module: Any) -> bool:
 
 @dataclass
 class PlantedSamplingRule:
-    """A rule that averages over fields sampled from the teacher, with a sum over hidden coordinates for each sample.
+    """A rule that averages over an output channel by sampling from the teacher.
+
+    Fields are sampled, and the posterior of each sample is a sum over hidden coordinates.
 
     Attributes:
-        boxes: function that returns, by label assignment, the ranges of the continuous coordinates as arcsinh of their
-            ends.
+        boxes: function that returns, by assignment of cluster labels, the ranges of the continuous coordinates, as
+            arcsinh of their ends.
         log2: binary logarithm of the number of draws in a replicate.
-        inner: spacing of the lattice of hidden coordinates, in standard deviations.
+        inner: spacing of the lattice of hidden fields, in standard deviations.
         seeds: seeds of the replicates.
     """
 
@@ -146,26 +153,26 @@ class PlantedSamplingRule:
     seeds: tuple[int, ...] = tuple(range(REPLICATES))
 
     def channel_averages(self, q: np.ndarray, curved: bool = False) -> ChannelAverages:
-        """Return averages over the channel at given overlaps, as a mean over replicates.
+        """Return averages over the output channel at given overlaps, as a mean over replicates of sampled fields.
 
         Args:
-            q: overlaps, (C, t, t), 0 <= q < rho*.
+            q: overlaps q, shape (contexts, t, t), at least 0 and below those of perfect recovery.
             curved: whether to compute the derivative with respect to q as well.
         """
-        samples = [self._average_over_replicate(q, curved, seed) for seed in self.seeds]
+        samples = [self._channel_averages_of_replicate(q, curved, seed) for seed in self.seeds]
         mean = {
             name: np.mean([getattr(sample, name) for sample in samples], axis=0)
             for name in ("outer", "log_evidence", "norm", *(["response"] if curved else []))
         }
         return ChannelAverages(**mean, samples=tuple(samples))
 
-    def _average_over_replicate(self, q: np.ndarray, curved: bool, seed: int) -> ChannelAverages:
+    def _channel_averages_of_replicate(self, q: np.ndarray, curved: bool, seed: int) -> ChannelAverages:
         law, batch = self.problem.law, PlantedSamplingOptions.current().batch_size
         outer = np.zeros_like(q)
         response = np.zeros((*q.shape, *q.shape)) if curved else None
         log_evidence = 0.0
-        for labels, probability in self.problem.label_choices:
-            contexts = self.problem.context_indices(labels)
+        for labels, probability in self.problem.label_probabilities:
+            contexts = self.problem.token_cluster_indices(labels)
             rho, mean = law.rho_star[contexts], law.teacher_means[contexts].ravel()
             factor = covariance_factor(q[contexts], float(np.abs(law.rho_star).max()))
             width = block_diag(*symmetric_matrix_sqrt(rho - q[contexts]))
@@ -174,19 +181,18 @@ class PlantedSamplingRule:
                 part = nodes[begin : begin + batch]
                 weights = np.full(len(part), 1 / len(nodes))
                 omega = mean + part[:, : factor.shape[1]] @ factor.T
-                observed = self.observed_from_fields(omega + part[:, factor.shape[1] :] @ width.T, labels)
+                observed = self.outputs_of_fields(omega + part[:, factor.shape[1] :] @ width.T, labels)
                 values, g, curvature = self.log_evidence_and_derivatives(observed, omega, q, labels, curved)
                 log_evidence += probability * float(weights @ values)
-                add_averages(
-                    outer, response, contexts, probability * weighted_second_moments(weights, g, curvature, q.shape[1])
-                )
+                row = probability * sum_weighted_squares(weights, g, curvature, q.shape[1])
+                add_token_averages(outer, response, contexts, row)
         return ChannelAverages(outer, log_evidence, 1.0, response)
 
     def refine_quadrature(self, q: np.ndarray, tolerance: float) -> None:
         """Refine the sum over hidden coordinates until averages over a few draws change by less than a tolerance.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             tolerance: largest allowed change of averages by a finer sum.
 
         Raises:
@@ -195,15 +201,15 @@ class PlantedSamplingRule:
         if not self.has_sum_over_hidden_nodes:
             return
         few = PlantedSamplingRule(self.problem, self.boxes, 6, self.inner)
-        current = few._average_over_replicate(q, False, 0)
+        current = few._channel_averages_of_replicate(q, False, 0)
         while True:
             few.inner = self.inner / 1.3
             if few.inner < PlantedSamplingOptions.current().min_spacing:
                 raise NotConvergedError(
-                    f"the posterior of the hidden coordinates of {self.problem.solver.name} is too narrow at q = "
-                    f"{np.array2string(q[0], precision=4)} for a sum around the known part of the fields"
+                    f"the posterior of the hidden coordinates of {self.problem.solver.name} is too narrow to be summed "
+                    f"on a lattice: overlap q = {np.array2string(q[0], precision=4)} is too close to perfect recovery"
                 )
-            finer = few._average_over_replicate(q, False, 0)
+            finer = few._channel_averages_of_replicate(q, False, 0)
             if relative_difference_of_averages(current, finer) < tolerance:
                 return
             current, self.inner = finer, few.inner
@@ -211,18 +217,20 @@ class PlantedSamplingRule:
     def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, q: np.ndarray, labels: tuple[int, ...], curved: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return log Z_out (N,) and its first two derivatives in omega, g (N, L t) and dg/domega, at N points.
+        """Return the log evidence of samples, and its first and second derivatives in the known part of the fields.
+
+        The shapes are (samples,), (samples, L t) and (samples, L t, L t).
 
         Args:
-            observed: observed coordinates, (N, .).
-            omega: known part of the fields, (N, L t).
-            q: overlaps, (C, t, t).
+            observed: observed coordinates, shape (samples, coordinates).
+            omega: known part of the fields, their posterior mean, shape (samples, L t).
+            q: overlaps q, shape (contexts, t, t).
             labels: cluster label of every token.
-            curved: whether to compute dg/domega, (N, L t, L t).
+            curved: whether to compute second derivatives.
         """
-        contexts = self.problem.context_indices(labels)
+        contexts = self.problem.token_cluster_indices(labels)
         variance = self.problem.law.rho_star[contexts] - q[contexts]
-        if (half_lines := self._half_lines_by_labels[labels]) is not None and half_lines.has_independent_fields(
+        if (half_lines := self._half_line_posteriors[labels]) is not None and half_lines.has_independent_fields(
             variance
         ):
             return half_lines.log_evidence_and_derivatives(observed, omega, variance)
@@ -249,9 +257,12 @@ class PlantedSamplingRule:
 
     @property
     def max_log2_draws_per_replicate(self) -> int:
-        """The binary logarithm of the largest number of draws in a replicate; more for short sums over hidden nodes."""
+        """The binary logarithm of the largest number of draws in a replicate.
+
+        More draws are allowed where the sum over hidden coordinates for each of them is short.
+        """
         options = PlantedSamplingOptions.current()
-        nodes = len(self._hidden_coordinate_nodes(self.problem.label_choices[0][0])[0])
+        nodes = len(self._hidden_coordinate_nodes(self.problem.label_probabilities[0][0])[0])
         if self._hidden_field_indices:
             nodes *= len(
                 lattice_points_in_ball(
@@ -267,23 +278,28 @@ class PlantedSamplingRule:
 
     @property
     def has_sum_over_hidden_nodes(self) -> bool:
-        """Whether a hidden coordinate is summed over numerically instead of in closed form on a half line."""
-        contexts = self.problem.context_indices
+        """Whether posteriors are summed numerically over a hidden coordinate, as there is no closed form."""
+        contexts = self.problem.token_cluster_indices
         return self.has_continuous_hidden_coordinates and not all(
             lines is not None and lines.has_independent_fields(self.problem.law.rho_star[contexts(labels)])
-            for labels, lines in self._half_lines_by_labels.items()
+            for labels, lines in self._half_line_posteriors.items()
         )
 
     @cached_property
-    def _half_lines_by_labels(self) -> dict[tuple[int, ...], FieldHalfLines | None]:
-        return {labels: find_field_half_lines(self.problem, labels) for labels, _ in self.problem.label_choices}
+    def _half_line_posteriors(self) -> dict[tuple[int, ...], HalfLinePosterior | None]:
+        return {
+            labels: find_half_line_posterior(self.problem, labels) for labels, _ in self.problem.label_probabilities
+        }
 
     @cached_property
     def _hidden_field_indices(self) -> list[int]:
         return [i for i, place in enumerate(self.problem.solver.bayes_functions.FREE) if place >= 0]
 
     def _hidden_coordinate_nodes(self, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
-        """Return nodes (K, hidden) of the hidden coordinates, zero for those that are fields, and their log weight."""
+        """Return nodes of the hidden coordinates, shape (nodes, coordinates), and the logarithm of their common weight.
+
+        Coordinates that are fields are zero: they have a lattice of their own.
+        """
         options = PlantedSamplingOptions.current()
         module = self.problem.solver.bayes_functions
         axes, log_step = [], 0.0
@@ -305,14 +321,14 @@ class PlantedSamplingRule:
             log_step += np.log(step)
         return np.array(list(product(*axes))), log_step
 
-    def observed_from_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the observed coordinates, (N, .), of samples with given fields.
+    def outputs_of_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
+        """Return the observed coordinates of samples with given fields, shape (samples, coordinates).
 
         They follow from functions of the model, or from linear equations for each choice of discrete hidden
         coordinates.
 
         Args:
-            fields: fields of N samples, (N, L t).
+            fields: fields of the samples, shape (samples, L t).
             labels: cluster label of every token.
         """
         module, constants = self.problem.solver.bayes_functions, self.problem.constants(labels)
@@ -335,13 +351,16 @@ class PlantedSamplingRule:
 
 
 @dataclass(frozen=True)
-class FieldHalfLines:
-    """Half lines in the space of fields along which the continuous hidden coordinates vary, for one label assignment.
+class HalfLinePosterior:
+    """The posterior of fields that are restricted to half lines, as where a label is the sign of a field.
+
+    Each continuous hidden coordinate moves one field along a half line. It is summed over in closed form.
 
     Attributes:
-        hidden: indices of the hidden coordinates that vary along a half line.
-        choices: one node of all hidden coordinates for each choice of the discrete ones, (K, .).
-        fields: index of the field that each of these coordinates changes.
+        labels: cluster label of every token.
+        hidden: indices of the continuous hidden coordinates.
+        fields: index of the field that each of these coordinates moves.
+        choices: values of all hidden coordinates for each choice of the discrete ones, shape (choices, coordinates).
     """
 
     problem: Problem
@@ -351,9 +370,9 @@ class FieldHalfLines:
     choices: np.ndarray
 
     def has_independent_fields(self, variance: np.ndarray) -> bool:
-        """Return whether the unknown parts of the half-line fields are independent of all other fields.
+        """Return whether the unknown parts of the fields on half lines are independent of all other fields.
 
-        `variance` has the covariance blocks of the unknown part, (L, t, t).
+        `variance` is the covariance of the unknown part of the fields of each token, shape (L, t, t).
         """
         own = block_diag(*variance)[list(self.fields)]
         own[range(len(own)), list(self.fields)] = 0.0
@@ -362,12 +381,14 @@ class FieldHalfLines:
     def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, variance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return log Z_out (N,) and its first two derivatives in omega, g (N, D) and dg/domega (N, D, D), at N points.
+        """Return the log evidence of samples, and its first and second derivatives in the known part of the fields.
+
+        The shapes are (samples,), (samples, L t) and (samples, L t, L t).
 
         Args:
-            observed: observed coordinates, (N, .).
-            omega: known part of the fields, (N, D).
-            variance: covariance blocks of the fields around omega, (L, t, t).
+            observed: observed coordinates, shape (samples, coordinates).
+            omega: known part of the fields, their posterior mean, shape (samples, L t).
+            variance: covariance of the unknown part of the fields of each token, shape (L, t, t).
         """
         own, V = list(self.fields), block_diag(*variance)
         rest = [i for i in range(omega.shape[1]) if i not in own]
@@ -394,7 +415,10 @@ class FieldHalfLines:
         return values, g, second - g[:, :, None] * g[:, None]
 
     def _half_line_ends(self, observed: np.ndarray, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return half-line ends (N, D), derivatives of fields in hidden coordinates (N, H) and log densities (N,)."""
+        """Return where the half lines of samples end, with the slopes along them and the log density of the samples.
+
+        The shapes are (samples, L t), (samples, half lines) and (samples,).
+        """
         step = PlantedSamplingOptions.current().line_step
         low = choice.copy()
         for i in self.hidden:
@@ -408,7 +432,7 @@ class FieldHalfLines:
         log_density = jacobian[:, 1] + likelihood[:, 1] - np.log(np.abs(slopes)).sum(axis=1)
         return fields[:, 0], slopes, log_density
 
-    def is_density_uniform(self, observed: np.ndarray) -> bool:
+    def is_density_uniform_on_lines(self, observed: np.ndarray) -> bool:
         """Return whether the density of the observed coordinates is constant along the half lines."""
         tolerance = PlantedSamplingOptions.current().density_tolerance
         for choice in self.choices:
@@ -423,8 +447,8 @@ class FieldHalfLines:
         return True
 
 
-def find_field_half_lines(problem: Problem, labels: tuple[int, ...]) -> FieldHalfLines | None:
-    """Return the half lines of fields along which the continuous hidden coordinates vary, or None.
+def find_half_line_posterior(problem: Problem, labels: tuple[int, ...]) -> HalfLinePosterior | None:
+    """Return the posterior on half lines of a channel, or None if its fields are not restricted to half lines.
 
     The channel is tested at random observed coordinates.
 
@@ -433,7 +457,8 @@ def find_field_half_lines(problem: Problem, labels: tuple[int, ...]) -> FieldHal
         labels: cluster label of every token.
 
     Returns:
-        None where there are no such coordinates, or where they have any other effect.
+        None unless every continuous hidden coordinate moves one field of its own from a finite end to infinity, with
+        uniform density.
     """
     module = problem.solver.bayes_functions
     kinds = [kind for _, kind, _ in module.HIDDEN]
@@ -442,17 +467,17 @@ def find_field_half_lines(problem: Problem, labels: tuple[int, ...]) -> FieldHal
         return None
     axes = [values if kind == "discrete" else (_ENDS[kind][1],) for _, kind, values in module.HIDDEN]
     choices = np.array(list(product(*axes)), float)
-    observed = random_coordinates(module.OBSERVED, np.random.default_rng(0))
-    fields = [_find_field_moved_to_infinity(problem, labels, observed, choices, i) for i in hidden]
+    observed = random_channel_points(module.OBSERVED, np.random.default_rng(0))
+    fields = [_find_field_of_hidden_coordinate(problem, labels, observed, choices, i) for i in hidden]
     if None in fields or len(set(fields)) < len(hidden):
         return None
-    found = FieldHalfLines(
+    found = HalfLinePosterior(
         problem, labels, tuple(hidden), tuple(field for field in fields if field is not None), choices
     )
-    return found if found.is_density_uniform(observed) else None
+    return found if found.is_density_uniform_on_lines(observed) else None
 
 
-def _find_field_moved_to_infinity(
+def _find_field_of_hidden_coordinate(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, choices: np.ndarray, i: int
 ) -> int | None:
     """Return the only field that a hidden coordinate changes, if that field goes to infinity; else None."""
@@ -470,18 +495,18 @@ def _find_field_moved_to_infinity(
 
 
 @dataclass
-class PreimageRule:
+class UnknownColumnRule:
     """A rule that averages over samples for which all columns of the teacher but one are known exactly.
 
     Attributes:
         of: index of the unknown column.
         even: whether the observed coordinates are independent of the sign of every column.
-        points: number of points for every field, an even number.
-        starts: number of points across the lattice of starts.
+        points: number of quadrature points for every field, an even number.
+        starts: number of starts of Newton's method along every axis of their lattice.
 
     Raises:
-        InputError: a channel whose hidden coordinates are not fields, or with another number of observed coordinates
-            than the column has fields.
+        InputError: the hidden coordinates of the channel are not fields, or it has another number of observed
+            coordinates than the column has fields.
     """
 
     problem: Problem
@@ -502,17 +527,18 @@ class PreimageRule:
             )
 
     def averages_of_unknown_column(self) -> ChannelAverages:
-        """Return averages of the unknown column at zero overlap: E[g_l g_l^T] and its derivative in the overlaps.
+        """Return averages over the channel for the unknown column at zero overlap, with their derivative in q.
 
         Raises:
             NotConvergedError: there would be too many samples.
         """
-        batch = PreimageOptions.current().batch_size
+        batch = UnknownColumnOptions.current().batch_size
         law, t, of = self.problem.law, self.problem.teacher_rank, self.of
         outer, response = np.zeros_like(law.rho_star), np.zeros((*law.rho_star.shape, *law.rho_star.shape))
         nodes, shares = self._gaussian_field_nodes()
-        for labels, probability in self.problem.label_choices:
-            contexts, (mean, own) = self.problem.context_indices(labels), self._mean_and_variance_of_column(labels)
+        for labels, probability in self.problem.label_probabilities:
+            contexts = self.problem.token_cluster_indices(labels)
+            mean, own = self._field_moments_of_unknown_column(labels)
             factor = np.linalg.cholesky(law.rho_star[contexts])
             fields = np.einsum("lab,nlb->nla", factor, nodes.reshape(len(nodes), -1, t)).reshape(len(nodes), -1)
             fields += law.teacher_means[contexts].ravel()
@@ -520,7 +546,7 @@ class PreimageRule:
             for begin in range(0, len(fields), batch):
                 budget.check_time_limit()
                 part, weights = fields[begin : begin + batch], shares[begin : begin + batch]
-                rows, values, probabilities = self.compatible_field_values(part, labels)
+                rows, values, probabilities = self.field_values_given_outputs(part, labels)
                 centre = np.zeros((len(part), len(own)))
                 np.add.at(centre, rows, probabilities[:, None] * values)
                 covariance = np.zeros((len(part), len(own), len(own)))
@@ -529,21 +555,21 @@ class PreimageRule:
                 first[:, of, of] += weights @ ((centre - mean) / own) ** 2
                 curvature = (covariance - np.diag(own)) / np.outer(own, own)
                 second[:, of, of, :, of, of] += np.einsum("n,nlk->lk", weights, curvature**2)
-            add_averages(outer, response, contexts, probability * np.concatenate([first.ravel(), second.ravel()]))
+            add_token_averages(outer, response, contexts, probability * np.concatenate([first.ravel(), second.ravel()]))
         return ChannelAverages(outer, np.nan, float(shares.sum()), response)
 
-    def _mean_and_variance_of_column(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and variances of the fields of the unknown column, (L,)."""
-        contexts, law = self.problem.context_indices(labels), self.problem.law
+    def _field_moments_of_unknown_column(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the means and the variances of the fields of the unknown column, (L,) each."""
+        contexts, law = self.problem.token_cluster_indices(labels), self.problem.law
         return law.teacher_means[contexts][:, self.of], law.rho_star[contexts][:, self.of, self.of]
 
     @property
-    def start_spacing(self) -> float:
-        """The spacing of the lattice of Newton starts, in standard deviations."""
-        return 2 * PreimageOptions.current().start_reach / self.starts
+    def newton_start_spacing(self) -> float:
+        """The spacing of the lattice of starts of Newton's method, in standard deviations of a field."""
+        return 2 * UnknownColumnOptions.current().start_reach / self.starts
 
     def _gaussian_field_nodes(self) -> tuple[np.ndarray, np.ndarray]:
-        size, most = self.problem.tokens * self.problem.teacher_rank, PreimageOptions.current().max_samples
+        size, most = self.problem.tokens * self.problem.teacher_rank, UnknownColumnOptions.current().max_samples
         kept = None
         if self.points**size <= 4 * most:
             nodes, shares = tensor_product_rule([gauss_hermite(self.points)] * size)
@@ -552,27 +578,28 @@ class PreimageRule:
             kept = shares > 1e-14
         if kept is None or kept.sum() > most:
             raise NotConvergedError(
-                f"a rule of {self.points} points for each of {size} fields is too large; ask for a larger --accuracy"
+                f"{self.points} quadrature points for each of {size} fields are too many; ask for a larger --accuracy"
             )
         # Turned, so that no two fields are equal where a channel is singular; as exact for polynomials of total degree.
         turn = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
         return nodes[kept] @ turn, shares[kept]
 
-    def compatible_field_values(
+    def field_values_given_outputs(
         self, fields: np.ndarray, labels: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return all values of the unknown column's fields that give the observed coordinates of the samples.
 
         Args:
-            fields: true fields of N samples, (N, L t), of which all other columns are known.
+            fields: true fields of the samples, shape (samples, L t), of which all other columns are known.
             labels: cluster label of every token.
 
         Returns:
-            Sample indices (K,), values (K, L), and probabilities (K,), which add up to one for each sample.
+            Sample indices, (values,), values, shape (values, L), and their probabilities, which add up to one for each
+            sample.
         """
-        mean, variance = self._mean_and_variance_of_column(labels)
-        rows, values = self._find_preimages_of_observed(fields, labels)
-        slope = self._observed_with_jacobian(rows, values, fields, labels)[1]
+        mean, variance = self._field_moments_of_unknown_column(labels)
+        rows, values = self._solve_for_column_fields(fields, labels)
+        slope = self._outputs_and_jacobian(rows, values, fields, labels)[1]
         with np.errstate(divide="ignore"):
             logs = -np.maximum(np.linalg.slogdet(slope)[1], -700.0) - ((values - mean) ** 2 / variance).sum(axis=1) / 2
         top = np.full(len(fields), -np.inf)
@@ -580,40 +607,46 @@ class PreimageRule:
         weights = np.exp(logs - top[rows])
         return rows, values, weights / np.bincount(rows, weights, len(fields))[rows]
 
-    def _observed_with_jacobian(
+    def _outputs_and_jacobian(
         self, rows: np.ndarray, values: np.ndarray, fields: np.ndarray, labels: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return observed coordinates (K, L) and their Jacobian (K, L, L) at given values of the unknown column."""
-        (count, size), difference = values.shape, PreimageOptions.current().difference_step
+        """Return the observed coordinates and their Jacobian at given values of the fields of the unknown column.
+
+        The shapes are (values, L) and (values, L, L).
+        """
+        (count, size), difference = values.shape, UnknownColumnOptions.current().difference_step
         moves = difference * np.concatenate([np.zeros((1, size)), *(k * np.eye(size) for k in (1, -1, 2, -2))])
         every = np.tile(fields[rows], (len(moves), 1))
         every[:, self.of :: self.problem.teacher_rank] = (values + moves[:, None]).reshape(-1, size)
-        seen = self.planted.observed_from_fields(every, labels).reshape(len(moves), count, size)
+        seen = self.planted.outputs_of_fields(every, labels).reshape(len(moves), count, size)
         right, left, far_right, far_left = seen[1:].reshape(4, size, count, size)
         return seen[0], np.moveaxis((8 * (right - left) - far_right + far_left) / (12 * difference), 0, 2)
 
-    def _find_preimages_of_observed(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return sample indices (K,) and values (K, L) of the unknown column that give its observed coordinates."""
-        options = PreimageOptions.current()
+    def _solve_for_column_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return all fields of the unknown column that lead to the observed coordinates, by Newton's method.
+
+        The result is the sample index of each solution and its fields, shape (solutions, L).
+        """
+        options = UnknownColumnOptions.current()
         truth, (mean, variance) = (
             fields[:, self.of :: self.problem.teacher_rank],
-            self._mean_and_variance_of_column(labels),
+            self._field_moments_of_unknown_column(labels),
         )
-        wanted = self.planted.observed_from_fields(fields, labels)
+        wanted = self.planted.outputs_of_fields(fields, labels)
         every = np.arange(len(fields))
         # Where the channel is flat rounding hides all solutions but the true one and, by symmetry, its mirror image.
         mirrored = (
-            np.abs(self._observed_with_jacobian(every, -truth, fields, labels)[0] - wanted).max(axis=1)
+            np.abs(self._outputs_and_jacobian(every, -truth, fields, labels)[0] - wanted).max(axis=1)
             < options.mirror_tolerance
         )
         found = [(every, truth), (every[mirrored], -truth[mirrored])]
-        starts = mean + np.sqrt(variance) * self.start_spacing * lattice_points_in_ball(
-            sampling_lattice_basis(truth.shape[1]), options.start_reach / self.start_spacing
+        starts = mean + np.sqrt(variance) * self.newton_start_spacing * lattice_points_in_ball(
+            sampling_lattice_basis(truth.shape[1]), options.start_reach / self.newton_start_spacing
         )
         rows, values = np.repeat(every, len(starts)), np.tile(starts, (len(fields), 1))
         moved = np.full(len(values), np.inf)
         for _ in range(options.max_iterations):
-            seen, slope = self._observed_with_jacobian(rows, values, fields, labels)
+            seen, slope = self._outputs_and_jacobian(rows, values, fields, labels)
             gap = seen - wanted[rows]
             good = np.isfinite(gap).all(axis=1) & np.isfinite(slope).all(axis=(1, 2))
             # A singular slope gives no step; other steps are limited to the spacing of starts.
@@ -626,13 +659,14 @@ class PreimageRule:
                 break
             step = np.linalg.solve(slope[left], gap[left][:, :, None])[:, :, 0]
             moved, rows = np.abs(step).max(axis=1), rows[left]
-            values = values[left] - step * np.minimum(1.0, self.start_spacing / np.maximum(moved, 1e-300))[:, None]
-        return _drop_duplicate_preimages(*(np.concatenate(part) for part in zip(*found, strict=True)))
+            limit = np.minimum(1.0, self.newton_start_spacing / np.maximum(moved, 1e-300))
+            values = values[left] - step * limit[:, None]
+        return _drop_duplicate_solutions(*(np.concatenate(part) for part in zip(*found, strict=True)))
 
 
-def _drop_duplicate_preimages(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the solutions without duplicates, which are closer to each other than Newton's method resolves."""
-    least = PreimageOptions.current().duplicate_distance
+def _drop_duplicate_solutions(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sample indices and fields without solutions of the same sample that nearly coincide with another."""
+    least = UnknownColumnOptions.current().duplicate_distance
     order = np.argsort(rows, kind="stable")
     kept: list[int] = []
     first = 0

@@ -23,7 +23,7 @@ from .state_evolution import (
     StateEvolutionMap,
     free_entropy_of_perfect_recovery,
     is_perfect_recovery_stable,
-    leading_growth_at_zero_overlap,
+    leading_growth_mode_at_zero_overlap,
     overlaps_near_perfect_recovery,
     spectral_radius,
 )
@@ -68,14 +68,18 @@ class BayesSolution(PresentableResult):
     Attributes:
         start: "uninformed", from the overlap due to the means (the solution that an algorithm finds), or "informed",
             from the teacher.
-        status: "converged", "perfect_recovery" (q converges to rho*, and that is a stable solution), "not_converged"
-            or "time_limit".
-        q, q_hat, error_bars: overlaps, conjugates and error bars of q, from a finer rule and the residual, (C, t, t).
-        free_entropy, free_entropy_error: Phi, the log-evidence of the samples per d (nats).
-        residual: undamped, relative to rho*; steps: of state evolution.
+        status: "converged", "perfect_recovery" (perfect recovery is a stable solution, and is approached),
+            "not_converged" or "time_limit".
+        q: overlaps of the learner with the teacher, shape (contexts, t, t).
+        q_hat: conjugates of q, in its shape.
+        error_bars: error bars of q, from finer integration rules and the residual, in its shape.
+        free_entropy: log-evidence of the samples per d, in nats.
+        free_entropy_error: error bar of the free entropy.
+        residual: residual of the fixed-point equations in q, relative to perfect recovery.
+        steps: number of steps of state evolution.
         columns: the columns of the teacher, from 0 on, that were learned; the others have overlap zero.
         growth: largest factor by which a small change of q, also of columns with overlap zero, grows in a step of state
-            evolution: stable below 1; NaN where there is none, as at perfect recovery.
+            evolution: stable below 1; NaN at perfect recovery.
 
     Example:
         >>> best = sf.bayes_optimal(sf.problem("phase_retrieval", alpha=0.4))
@@ -100,12 +104,12 @@ class BayesSolution(PresentableResult):
 
     @property
     def success(self) -> bool:
-        """Whether state evolution reached a solution: it converged, or the teacher is recovered perfectly."""
+        """Whether state evolution reached a fixed point, which may be perfect recovery of the teacher."""
         return self.status not in ("not_converged", "time_limit")
 
     @property
     def advice(self) -> str:
-        """The reason of a failure and what to try, in one sentence; empty for a solution."""
+        """The reason why no fixed point was reached and what to try, in one sentence; empty if one was reached."""
         if self.success:
             return ""
         return (
@@ -125,26 +129,29 @@ class BayesSolution(PresentableResult):
 
     @cached_property
     def _least_test_error(self) -> tuple[float, float]:
-        """The least value of the model's error, or of its first metric that is a squared distance, and an error bar."""
+        """The least test error of any learner and its error bar.
+
+        If it is unknown for the model's error, that of the first metric that is a squared distance.
+        """
         found = least_test_error(self.problem, self.q, self.error_bars) if self.success else None
         return found or next(iter(self.errors.values()), (float("nan"), float("nan")))
 
     @cached_property
     def errors(self) -> dict[str, tuple[float, float]]:
-        """The least error of any prediction and its error bar, for each metric of the model.
+        """The least error of any prediction and its error bar, by name of the metric.
 
-        Empty where no metric of the model is the square of a distance.
+        Only metrics that are the square of a distance are contained.
         """
         return least_errors_by_metric(self.problem, self.q, self.error_bars) if self.success else {}
 
     @cached_property
     def errors_unlearned(self) -> dict[str, tuple[float, float]]:
-        """The least errors of a learner that has no samples and knows only the laws of the model, for each metric."""
+        """The least error of any prediction without training samples and its error bar, by name of the metric."""
         zero = np.zeros_like(self.q)
         return least_errors_by_metric(self.problem, zero, zero) if self.success else {}
 
     def cosine(self, context: int = 0, column: int = 0) -> float:
-        """Return sqrt(q / rho*): the cosine of the angle between the posterior mean and a teacher column.
+        """Return the cosine of the angle between the posterior mean of a teacher column and this column.
 
         Args:
             context: index of the context, from 0.
@@ -154,12 +161,12 @@ class BayesSolution(PresentableResult):
         return float(np.sqrt(max(known, 0.0)))
 
     def table(self, erm: Solution | None = None) -> str:
-        """Return the result as a text table, compared with an empirical risk minimiser if one is given."""
+        """Return the solution as a text table, compared with an empirical risk minimiser if one is given."""
         return presenting.table(self, erm)
 
 
 def student_teacher_cosine(erm: Solution, context: int = 0, column: int = 0) -> float:
-    """Return theta / sqrt(q rho*): the cosine of the angle between a student column and a teacher column.
+    """Return the cosine of the angle between a column of the student's weights and a column of the teacher's.
 
     Args:
         erm: replica symmetric solution of empirical risk minimisation.
@@ -183,11 +190,12 @@ def bayes_optimal(
     Args:
         problem: the problem with its alpha.
         start: "uninformed" or "informed".
-        accuracy: required error bar of q, relative to rho*, or to rho* - q where averages are cheap to compute.
+        accuracy: required error bar of q, relative to its value at perfect recovery, or to the distance from it where
+            averages are cheap to compute.
         columns: columns of the teacher, from 1, that are learned while the others keep overlap zero; None for all.
 
     Raises:
-        InputError: the model has no output channel, or an unknown start, or columns that cannot keep overlap zero.
+        InputError: the model has no output channel, the start is unknown, or columns cannot keep overlap zero.
         NotConvergedError: the averages cannot be taken to the accuracy.
 
     Example:
@@ -209,7 +217,7 @@ def bayes_optimal(
 
 
 class _StateEvolutionRun:
-    """A run of state evolution from a start: current overlaps, their last change, and the number of steps."""
+    """A run of Bayes-optimal state evolution from a start to a fixed point, with its current overlaps."""
 
     def __init__(self, state: StateEvolutionMap, start: str, accuracy: float) -> None:
         self.state, self.start, self.accuracy, self.alpha = state, start, accuracy, state.problem.alpha
@@ -223,7 +231,7 @@ class _StateEvolutionRun:
         self.gap, self.steps = np.inf, 0
 
     def run_to_fixed_point(self) -> BayesSolution:
-        """Iterate state evolution and return the fixed point to which it converges.
+        """Iterate state evolution from its start and return the fixed point to which it converges.
 
         Raises:
             TimeLimitError: the time limit is reached.
@@ -232,7 +240,7 @@ class _StateEvolutionRun:
         reach = 2e-2 if self.has_expensive_averages else 1e-3  # largest change of the solution by a refined rule
         options = BayesSolverOptions.current()
         if self.start == "uninformed" and state.has_zero_overlap_solution:
-            factor, direction = leading_growth_at_zero_overlap(state)
+            factor, direction = leading_growth_mode_at_zero_overlap(state)
             if alpha * factor <= 1:
                 return self._zero_overlap_solution()
             self._restart_from_perturbed_overlaps(self.q, direction)
@@ -256,7 +264,7 @@ class _StateEvolutionRun:
                     return self._almost_perfect_recovery_solution()
             last_ratio, ratio, last = ratio, gap / max(last, 1e-300), gap
             falling = (self.steps > 2 and ratio < 1) or gap < 1e-13
-            scale_fraction = self._accuracy_scale(image)
+            scale_fraction = self._unit_of_overlap_accuracy(image)
             ratio_is_constant = (
                 abs(ratio - last_ratio) < 0.02 and self.steps > 4 and gap < 0.05 * (1 - ratio) * scale_fraction
             )
@@ -266,15 +274,15 @@ class _StateEvolutionRun:
                 averages = (
                     state.channel.channel_averages(image, curved=True) if self._has_admissible_overlaps(image) else None
                 )
-                polished = self._newton_fixed_point(image, gap / max(1 - ratio, 1e-6) * self.scale, averages)
+                polished = self._find_fixed_point_by_newton(image, gap / max(1 - ratio, 1e-6) * self.scale, averages)
                 # From no information the overlap only grows: Newton may not fall back to an unstable q = 0.
                 kept = self.start == "informed"
                 if polished is not None and (
                     kept or state.recovered_overlap_fraction(polished) > 0.999 * state.recovered_overlap_fraction(image)
                 ):
-                    scale_fraction = self._accuracy_scale(polished)
+                    scale_fraction = self._unit_of_overlap_accuracy(polished)
                     state.refine_quadrature(polished, alpha, max(self.tolerance * scale_fraction, _ROUNDING), averages)
-                    again = self._newton_fixed_point(polished, reach * scale_fraction * self.scale, averages)
+                    again = self._find_fixed_point_by_newton(polished, reach * scale_fraction * self.scale, averages)
                     if again is not None:
                         averages = state.channel.channel_averages(again, curved=True)
                         away = None if kept else self._unstable_direction(averages)
@@ -292,17 +300,17 @@ class _StateEvolutionRun:
         return self.build_bayes_solution("not_converged", self.q, self.gap)
 
     def _restart_from_perturbed_overlaps(self, q: np.ndarray, direction: np.ndarray) -> None:
-        """Set the current overlaps to q plus a small step in a direction, from which the iteration continues."""
+        """Continue the iteration of state evolution from overlaps q plus a small step in a direction."""
         sizes = np.abs(np.diagonal(self.state.perfect_recovery_overlaps, axis1=1, axis2=2))
         self.q = q + 1e-3 * direction / np.abs(direction).max() * sizes[sizes > 0].min()
         if self.has_expensive_averages:
             self.state.channel.counts = list(self.counts)  # at zero overlap a rule may be finer than needed
 
     def _unstable_direction(self, averages: ChannelAverages) -> np.ndarray | None:
-        """Return the unstable direction of a fixed point, (C, t, t), with positive trace; None if it is stable.
+        """Return the direction of overlaps q in which a fixed point is unstable; None if it is stable.
 
-        Where a column has overlap zero by symmetry, the fixed point lies on an invariant set of the map, on which
-        Newton's method converges to it even if it is unstable.
+        The direction has shape (contexts, t, t) and positive trace. Newton's method can converge to an unstable fixed
+        point where a column has overlap zero by symmetry.
 
         Args:
             averages: averages over the channel at the fixed point, with their derivative in q.
@@ -315,33 +323,36 @@ class _StateEvolutionRun:
         return direction * (-1.0 if np.trace(direction.sum(axis=0)) < 0 else 1.0)
 
     def _overlaps_of_learned_columns(self, q: np.ndarray) -> np.ndarray:
-        """Return the block of an overlap matrix that belongs to the learned columns."""
+        """Return the entries of the overlaps q that belong to the learned columns, (contexts, columns, columns)."""
         return q[np.ix_(range(len(q)), self.state.columns, self.state.columns)]
 
     def _unknown_teacher_fraction(self, q: np.ndarray) -> float:
-        """Return the largest unknown fraction of the teacher: the spectral radius of rho*^{-1} (rho* - q)."""
+        """Return the largest fraction of the teacher, over directions, that is still unknown at overlaps q."""
         rho = self._overlaps_of_learned_columns(self.state.rho)
         return spectral_radius(np.linalg.solve(rho, rho - self._overlaps_of_learned_columns(q)))
 
-    def _accuracy_scale(self, q: np.ndarray) -> float:
-        """Return the fraction of rho* that accuracies refer to: the unknown one where averages are cheap, else 1."""
+    def _unit_of_overlap_accuracy(self, q: np.ndarray) -> float:
+        """Return the unit of the accuracy of q, relative to full overlap.
+
+        It is the unknown fraction of the teacher where averages are cheap to compute, else 1.
+        """
         return 1.0 if self.has_expensive_averages else min(self._unknown_teacher_fraction(q), 1.0)
 
     def _has_admissible_overlaps(self, q: np.ndarray) -> bool:
-        """Return whether 0 <= q < rho* holds up to rounding for the learned columns."""
+        """Return whether overlaps q of the learned columns lie, up to rounding, between zero and perfect recovery."""
         least = np.linalg.eigvalsh(self._overlaps_of_learned_columns(q)).min()
         above = np.linalg.eigvalsh(self._overlaps_of_learned_columns(self.state.rho - q)).min()
         return bool(least > -1e-4 * np.abs(self.state.rho).max() and above > 0)
 
-    def _newton_fixed_point(
+    def _find_fixed_point_by_newton(
         self, q: np.ndarray, reach: float, near: ChannelAverages | None = None
     ) -> np.ndarray | None:
-        """Return the fixed point close to q by Newton's and then Broyden's method, or None if there is none.
+        """Return the fixed point close to overlaps q by Newton's and then Broyden's method, or None if there is none.
 
-        A fixed point with less than half of the unknown fraction of q is rejected, as q may be converging to rho*.
+        A fixed point with less than half of the unknown fraction of q is rejected: q may approach perfect recovery.
 
         Args:
-            q: initial overlaps, (C, t, t).
+            q: initial overlaps, shape (contexts, t, t).
             reach: largest allowed distance between the fixed point and q.
             near: averages with their derivative at q or close to it, for the first Jacobian.
         """
@@ -385,12 +396,12 @@ class _StateEvolutionRun:
         return float(np.abs(gap).max()) / float(np.abs(self.state.rho).max())
 
     def _solution_with_error_bars(self, q: np.ndarray, averages: ChannelAverages) -> BayesSolution:
-        """Return a solution with error bars, whose rules are refined until the error bars are below the accuracy.
+        """Return the solution at a fixed point with error bars, refining rules until these are below the accuracy.
 
-        Error bars come from finer rules on every axis, or from replicates.
+        Error bars come from finer integration rules, or from replicates of a sampled one.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps at the fixed point, shape (contexts, t, t).
             averages: averages over the channel at q, with their derivative.
         """
         state, scale, tolerance = self.state, float(np.abs(self.state.rho).max()), self.tolerance
@@ -400,8 +411,8 @@ class _StateEvolutionRun:
         for refined in range(most):
             try:
                 # Twice the change of the solution and of Phi by finer rules.
-                gap, moved = self._map_changes_by_finer_rules(q, averages)
-                widths = 2 * state.largest_solution_change(gap, self.alpha, averages) + np.where(
+                gap, moved = self._changes_by_finer_rules(q, averages)
+                widths = 2 * state.bound_on_solution_change(gap, self.alpha, averages) + np.where(
                     q == 0, 0.0, _ROUNDING * scale
                 )
             except (NotConvergedError, np.linalg.LinAlgError):
@@ -409,7 +420,7 @@ class _StateEvolutionRun:
             best = self.build_bayes_solution(
                 "converged", q, self._fixed_point_residual(q, averages), widths, 2 * moved, averages
             )
-            scale_fraction = self._accuracy_scale(q)
+            scale_fraction = self._unit_of_overlap_accuracy(q)
             asked = max(self.accuracy * scale_fraction, 2 * _ROUNDING)
             if (worst := float(widths.max()) / scale) <= asked or refined == most - 1:
                 break
@@ -417,7 +428,7 @@ class _StateEvolutionRun:
             report_remaining_work(f"error bar {worst:.1g}, goal {asked:.1g}")
             try:
                 state.refine_quadrature(q, self.alpha, max(tolerance * scale_fraction, _ROUNDING), averages)
-                finer = self._newton_fixed_point(q, scale, averages)
+                finer = self._find_fixed_point_by_newton(q, scale, averages)
             except NotConvergedError:
                 break
             if finer is None:
@@ -425,26 +436,30 @@ class _StateEvolutionRun:
             q, averages = finer, state.channel.channel_averages(finer, curved=True)
         return best or self.build_bayes_solution("not_converged", q, np.nan)
 
-    def _map_changes_by_finer_rules(
+    def _changes_by_finer_rules(
         self, q: np.ndarray, averages: ChannelAverages, image: np.ndarray | None = None
     ) -> tuple[np.ndarray, float]:
-        """Return the largest changes of the image of q, relative to a given image or q, and of Phi by finer rules."""
+        """Return the largest changes by finer integration rules of the next overlaps and of the free entropy.
+
+        The next overlaps are those after a step of state evolution from q; `image` are those by the current rules, by
+        default q itself, as at a fixed point.
+        """
         state, alpha = self.state, self.alpha
 
-        def image_and_free_entropy() -> tuple[np.ndarray, float]:
+        def mapped_overlaps_and_free_entropy() -> tuple[np.ndarray, float]:
             finer = state.channel.channel_averages(q)
             return state.overlaps_from_averages(finer, alpha), state.free_entropy(q, alpha, finer)
 
         phi = state.free_entropy(q, alpha, averages)
-        images, values = zip(*state.evaluate_with_finer_rules(image_and_free_entropy), strict=True)
+        images, values = zip(*state.evaluate_with_finer_rules(mapped_overlaps_and_free_entropy), strict=True)
         gap = np.abs(np.array(images) - (q if image is None else image)).max(axis=0)
         return gap, max(abs(value - phi) for value in values)
 
     def _solution_with_sampling_errors(self, q: np.ndarray, averages: ChannelAverages) -> BayesSolution:
-        """Return a solution with as many samples as required to bring the error bars of q below the accuracy.
+        """Return the solution at a fixed point, with as many samples as bring the error bars of q below the accuracy.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps at the fixed point, shape (contexts, t, t).
             averages: averages over the channel at q, with their derivative.
 
         Raises:
@@ -472,21 +487,21 @@ class _StateEvolutionRun:
             drawn = f"2^{planted.log2} draws per replicate"
             report_remaining_work(f"error bar {worst:.1g} from {drawn}, goal {self.accuracy:g}")
             planted.log2 += min(further, 3, most - planted.log2)
-            finer = self._newton_fixed_point(q, scale)
+            finer = self._find_fixed_point_by_newton(q, scale)
             if finer is None:
                 return self.build_bayes_solution("not_converged", q, np.nan)
             q, averages = finer, state.channel.channel_averages(finer, curved=True)
 
     def _zero_overlap_solution(self) -> BayesSolution:
-        """Return the stable solution q = 0, at which nothing is learned."""
+        """Return the stable fixed point q = 0 as a solution; nothing is learned there."""
         zero = np.zeros_like(self.state.rho)
         self.state.refine_quadrature(zero, self.alpha, self.tolerance)
         averages = self.state.channel.channel_averages(zero, curved=True)
-        phi_error = 2 * self._map_changes_by_finer_rules(zero, averages)[1]
+        phi_error = 2 * self._changes_by_finer_rules(zero, averages)[1]
         return self.build_bayes_solution("converged", zero, 0.0, zero, phi_error, averages)
 
     def _perfect_recovery_solution(self) -> BayesSolution:
-        """Return the solution q = rho*, with its distance from the last step of state evolution as error bar."""
+        """Return perfect recovery as the solution, with its distance from the last overlaps as error bar."""
         whole, phi = self.state.perfect_recovery_overlaps, free_entropy_of_perfect_recovery(self.state)
         return BayesSolution(
             self.state.problem, self.start, "perfect_recovery", whole, np.full_like(whole, np.inf),
@@ -494,9 +509,9 @@ class _StateEvolutionRun:
         )  # fmt: skip
 
     def _almost_perfect_recovery_solution(self) -> BayesSolution:
-        """Return the solution for rows with few values, of which a fraction like exp(-q^ / 2) remains unknown.
+        """Return the solution close to perfect recovery of teacher rows with few values.
 
-        The conjugate q^ is its limit at q = rho*.
+        The remaining errors are exponentially rare in the conjugate of q, which is extrapolated to perfect recovery.
         """
         state, alpha, found = self.state, self.alpha, []
         for farther in (2.0, 1.0):
@@ -509,7 +524,7 @@ class _StateEvolutionRun:
         limit = replace(averages, outer=2 * averages.outer - before.outer)
         q, image = state.overlaps_from_averages(limit, alpha), state.overlaps_from_averages(averages, alpha)
         scale = np.abs(state.rho).max()
-        by_rules, phi_moved = self._map_changes_by_finer_rules(near, averages, image)
+        by_rules, phi_moved = self._changes_by_finer_rules(near, averages, image)
         moved = np.abs(q - image) + by_rules
         beyond = abs(float(np.einsum("cij,cij->", limit.outer - averages.outer, state.rho - near))) * alpha
         widths = 2 * moved + _ROUNDING * scale
@@ -527,10 +542,10 @@ class _StateEvolutionRun:
 
         Args:
             status: one of the values of `BayesSolution.status`.
-            q: overlaps, (C, t, t).
-            residual: residual of the fixed-point equations, relative to rho*.
+            q: overlaps q, shape (contexts, t, t).
+            residual: residual of the fixed-point equations, relative to full overlap.
             widths: error bars of q, or None.
-            phi_error: error bar of Phi due to numerical integration.
+            phi_error: error bar of the free entropy due to numerical integration.
             averages: averages over the channel at q; computed if not given.
         """
         state, alpha, found = self.state, self.alpha, status == "converged"

@@ -28,7 +28,7 @@ from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
 from ...integration.estimates import replicate_error_bar
 from ...problems.problem import Problem
-from .averages import ChannelAverages, evaluate_output_channel, random_coordinates, relative_difference_of_averages
+from .averages import ChannelAverages, evaluate_output_channel, random_channel_points, relative_difference_of_averages
 from .channel import OutputChannel
 from .prior import TeacherRowPrior
 
@@ -45,8 +45,8 @@ class StateEvolutionOptions(AlgorithmOptions):
         expensive_closeness: unknown fraction at which the limit is taken where averages are expensive, in place of
             `CLOSE`.
         distance_ratio: ratio of two unknown fractions at which the information of samples is compared.
-        growth_threshold: growth of E g g^T between them above which it is unbounded: it is 4 at the edge of a sign, 1
-            without one.
+        growth_threshold: growth of the information of samples between them above which it counts as unbounded: it is 4
+            where a label is the sign of a field, and 1 for smooth outputs.
     """
 
     difference_step: float = 1e-5
@@ -66,14 +66,16 @@ class FixedPoint:
 
 
 class StateEvolutionMap:
-    """The map of state evolution of a problem, with integration rules that are refined to a required tolerance.
+    """The map of state evolution of a Bayes-optimal problem, by integration rules that are refined to a tolerance.
+
+    One step maps the overlaps q of the posterior mean with the teacher to those after one iteration.
 
     Args:
         problem: the problem; its alpha is not used.
         columns: indices of the teacher columns, from 0, that are learned; None for all.
 
     Raises:
-        InputError: the model has no output channel, or rows that cannot be treated, or no such columns.
+        InputError: the model has no output channel, its teacher rows are not supported, or columns do not exist.
     """
 
     def __init__(self, problem: Problem, columns: Sequence[int] | None = None) -> None:
@@ -96,11 +98,11 @@ class StateEvolutionMap:
         self.outside = rows[~inside], columns_[~inside]
 
     def pack_overlaps(self, q: np.ndarray) -> np.ndarray:
-        """Return the overlaps of learned columns as a vector: the upper triangles of the distinct contexts."""
+        """Return the overlaps q of the learned columns as a vector: the upper triangles of the distinct contexts."""
         return self._pack_overlap_entries(q, self.triangle)
 
     def unpack_overlaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the overlaps, (C, t, t), of a vector in the order of `pack_overlaps`."""
+        """Return the overlaps q, shape (contexts, t, t), from a vector in the order of `pack_overlaps`."""
         return self._unpack_symmetric_overlaps(x, self.triangle)
 
     def _pack_overlap_entries(self, q: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -115,21 +117,21 @@ class StateEvolutionMap:
 
     @property
     def perfect_recovery_overlaps(self) -> np.ndarray:
-        """The overlaps of perfect recovery: rho* for the learned columns and zero for all others, (C, t, t)."""
+        """The overlaps q of perfect recovery: the teacher's with itself, and zero for columns that are not learned."""
         return self.unpack_overlaps(self.pack_overlaps(self.rho))
 
     def apply_state_evolution(self, q: np.ndarray, alpha: float) -> np.ndarray:
         """Return the overlaps after one step of state evolution.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             alpha: sample complexity.
         """
         budget.check_time_limit()
         return self.overlaps_from_averages(self.channel.channel_averages(q), alpha)
 
     def overlaps_from_averages(self, averages: ChannelAverages, alpha: float) -> np.ndarray:
-        """Return the overlaps of the learned columns that follow from averages over the channel.
+        """Return the overlaps q of the learned columns that follow from averages over the output channel.
 
         Args:
             averages: averages over the channel.
@@ -138,10 +140,10 @@ class StateEvolutionMap:
         return self.unpack_overlaps(self.pack_overlaps(self.prior.posterior_overlaps(alpha * averages.outer)))
 
     def check_excluded_columns_stay_zero(self, q: np.ndarray, alpha: float) -> None:
-        """Check that columns with overlap zero keep it under state evolution.
+        """Check that the columns that are not to be learned keep overlap zero under state evolution.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             alpha: sample complexity.
 
         Raises:
@@ -156,12 +158,14 @@ class StateEvolutionMap:
             )
 
     def jacobian(self, averages: ChannelAverages, alpha: float, outside: bool = False) -> np.ndarray:
-        """Return the Jacobian of state evolution with respect to the overlaps in the order of `pack_overlaps`.
+        """Return the Jacobian of a step of state evolution in the overlaps of the learned columns.
+
+        Its rows and columns are in the order of `pack_overlaps`.
 
         Args:
             averages: averages over the channel with their derivative in q.
             alpha: sample complexity.
-            outside: whether to differentiate with respect to all other overlaps instead.
+            outside: whether to differentiate the overlaps of all other columns, in these, instead.
         """
         places = self.outside if outside else self.triangle
         size = len(self.first) * len(places[0])
@@ -170,14 +174,14 @@ class StateEvolutionMap:
         assert averages.response is not None
         moved = np.stack([self._unpack_symmetric_overlaps(unit, places) for unit in np.eye(size)])
         answers = alpha * np.einsum("cabdij,kdij->kcab", averages.response, moved)
-        images = self.prior.overlap_changes_by_conjugates(alpha * averages.outer, answers)
+        images = self.prior.overlap_changes_from_conjugates(alpha * averages.outer, answers)
         return np.stack([self._pack_overlap_entries(image, places) for image in images], axis=1)
 
     def sampling_error_bars(self, q: np.ndarray, averages: ChannelAverages, alpha: float) -> np.ndarray:
-        """Return two standard errors of a sampled solution, (C, t, t), from its replicates and (1 - J)^{-1}.
+        """Return the sampling errors of a solution: two standard errors of q over its replicates, by linear response.
 
         Args:
-            q: the solution, (C, t, t).
+            q: overlaps q at the solution, shape (contexts, t, t).
             averages: averages at the solution, with their derivative in q.
             alpha: sample complexity.
         """
@@ -190,19 +194,21 @@ class StateEvolutionMap:
     def refine_quadrature(
         self, q: np.ndarray, alpha: float, tolerance: float, curved: ChannelAverages | None = None
     ) -> float:
-        """Refine the rules of channel and prior at given overlaps and return the sum of their last relative changes.
+        """Refine the integration rules of channel and prior at given overlaps until averages converge.
+
+        The result is the sum of the last relative changes of the averages.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             alpha: sample complexity.
             tolerance: largest allowed change of averages by a finer rule.
-            curved: averages with their derivative close to a solution; the rule is then refined until the solution
-                changes by less than the tolerance, relative to rho*.
+            curved: averages with their derivative close to a solution; the rules are then refined until the solution
+                changes by less than the tolerance, relative to full overlap.
         """
         scale = np.abs(self.pack_overlaps(self.rho)).max()
 
-        def difference_of_averages(one: ChannelAverages, other: ChannelAverages) -> float:
-            """Return the difference of two averages, expressed as a change of the solution if one is close.
+        def solution_change_between_averages(one: ChannelAverages, other: ChannelAverages) -> float:
+            """Return the relative difference of two averages, as a change of the solution if its derivatives are given.
 
             Args:
                 one: averages by a rule.
@@ -212,28 +218,28 @@ class StateEvolutionMap:
                 return relative_difference_of_averages(one, other)
             gap = self.overlaps_from_averages(other, alpha) - self.overlaps_from_averages(one, alpha)
             return float(
-                max(self.largest_solution_change(gap, alpha, curved).max() / scale, abs(other.norm - one.norm))
+                max(self.bound_on_solution_change(gap, alpha, curved).max() / scale, abs(other.norm - one.norm))
             )
 
-        averages, total = self.channel.refine_quadrature(q, tolerance, difference_of_averages)
+        averages, total = self.channel.refine_quadrature(q, tolerance, solution_change_between_averages)
         return total + self.prior.refine_quadrature(alpha * averages.outer, tolerance)
 
-    def largest_solution_change(self, gap: np.ndarray, alpha: float, curved: ChannelAverages) -> np.ndarray:
-        """Return the largest change of a solution due to a change of the map, |(1 - J)^{-1}| |gap|, (C, t, t).
+    def bound_on_solution_change(self, gap: np.ndarray, alpha: float, curved: ChannelAverages) -> np.ndarray:
+        """Return a bound on the change of a fixed point q due to a small change of the map, by linear response.
 
         Args:
-            gap: change of the image of q, (C, t, t).
+            gap: change of the overlaps to which q is mapped, shape (contexts, t, t).
             alpha: sample complexity.
-            curved: averages at the solution, with their derivative in q.
+            curved: averages at the fixed point, with their derivative in q.
         """
         inverse = np.linalg.inv(np.eye(len(self.pack_overlaps(gap))) - self.jacobian(curved, alpha))
         return self.unpack_overlaps(np.abs(inverse) @ np.abs(self.pack_overlaps(gap)))
 
     def evaluate_with_finer_rules(self, evaluate: Callable[[], T]) -> list[T]:
-        """Return the values of a function with finer rules of channel and prior, and with a tenth of the truncation.
+        """Return the values of a function for finer integration rules of channel and prior, as a check of accuracy.
 
-        Where averages are cheap several factors of refinement are used, as two rules may agree by chance where the
-        outputs have edges between nodes.
+        Where averages are cheap two factors of refinement are used, as rules may agree by chance where outputs jump
+        between nodes.
         """
         channel, prior, found = self.channel, self.prior, []
         before = channel.counts, channel.cut, prior.count
@@ -248,12 +254,12 @@ class StateEvolutionMap:
 
     @cached_property
     def overlaps_without_samples(self) -> np.ndarray:
-        """The overlaps of a learner without samples, which are due to the cluster means, (C, t, t)."""
+        """The overlaps q of a learner without samples, which are due to the cluster means, shape (contexts, t, t)."""
         return self.unpack_overlaps(self.pack_overlaps(self.prior.posterior_overlaps(np.zeros_like(self.rho))))
 
     @cached_property
     def has_zero_overlap_solution(self) -> bool:
-        """Whether q = 0 is a solution at every alpha, because samples carry no information to first order."""
+        """Whether overlap q = 0 is a fixed point at every alpha, as samples carry no information to first order."""
         if np.abs(self.overlaps_without_samples).max() > 1e-12 * np.abs(self.rho).max():
             return False
         # The average is quadratic in the posterior mean of Y, so that a rough rule distinguishes zero from small.
@@ -264,15 +270,15 @@ class StateEvolutionMap:
         return bool(np.abs(averages.outer).max() < 1e-9 * scale)
 
     def recovered_overlap_fraction(self, q: np.ndarray) -> float:
-        """Return Tr q / Tr rho* of the learned columns, a mean over distinct contexts; it is 1 at perfect recovery."""
+        """Return the trace of the overlaps q relative to that at perfect recovery, a mean over distinct contexts."""
         whole = self.perfect_recovery_overlaps
         return float(np.mean([np.trace(q[c]) / np.trace(whole[c]) for c in self.first]))
 
     def free_entropy(self, q: np.ndarray, alpha: float, averages: ChannelAverages) -> float:
-        """Return the free entropy Phi at overlaps q and their conjugates: the log-evidence per d, in nats.
+        """Return the free entropy at overlaps q and their conjugates: the log-evidence per d, in nats.
 
         Args:
-            q: overlaps, (C, t, t).
+            q: overlaps q, shape (contexts, t, t).
             alpha: sample complexity.
             averages: averages over the channel at q.
         """
@@ -281,12 +287,12 @@ class StateEvolutionMap:
         return -trace / 2 + self.prior.overlaps_and_log_partition(hats)[1] + alpha * averages.log_evidence
 
     def solve_at_overlap(self, fraction: float, guess: FixedPoint | None = None, curved: bool = False) -> FixedPoint:
-        """Return the fixed point whose overlaps are a given fraction of the full overlaps, and its alpha.
+        """Return the fixed point at which a given fraction of the full overlap is recovered, with its alpha.
 
-        For a single overlap this is alpha(q); otherwise Newton's method solves for the overlaps and log alpha.
+        For a single overlap alpha follows directly; otherwise Newton's method solves for the overlaps and log alpha.
 
         Args:
-            fraction: the fraction Tr q / Tr rho*.
+            fraction: trace of q relative to that at perfect recovery.
             guess: a fixed point nearby.
             curved: whether to compute the derivative of the averages as well.
 
@@ -309,43 +315,48 @@ class StateEvolutionMap:
                 return FixedPoint(fraction, alpha, q, averages)
             x = x - np.linalg.solve(self._jacobian_at_overlap_fraction(alpha, averages), value)
         raise NotConvergedError(
-            f"Newton's method found no state-evolution solution with {fraction:.6g} of the full overlap"
+            f"Newton's method found no fixed point of the state evolution of {self.problem.solver.name} with "
+            f"{fraction:.6g} of the full overlap"
         )
 
     def _jacobian_at_overlap_fraction(self, alpha: float, averages: ChannelAverages) -> np.ndarray:
-        """Return the Jacobian of the equations of `solve_at_overlap` in overlaps and log alpha."""
+        """Return the Jacobian, in q and log alpha, of the equations for a fixed point of given total overlap."""
         hats, full = alpha * averages.outer, self.pack_overlaps(self.rho)
         scale, size = np.abs(full).max(), full.size
         by_overlaps = (self.jacobian(averages, alpha) - np.eye(size)) / scale
-        by_alpha = self.pack_overlaps(self.prior.overlap_changes_by_conjugates(hats, hats[None])[0]) / scale
+        by_alpha = self.pack_overlaps(self.prior.overlap_changes_from_conjugates(hats, hats[None])[0]) / scale
         shares = [self.recovered_overlap_fraction(self.unpack_overlaps(unit)) for unit in np.eye(size)]
         return np.block([[by_overlaps, by_alpha[:, None]], [np.array(shares), 0.0]])
 
     def _sample_complexity_of_overlap(self, q: np.ndarray, averages: ChannelAverages) -> float:
-        """Return the alpha at which a single overlap is a fixed point of state evolution."""
+        """Return the alpha at which an overlap q is a fixed point of state evolution, for a model with one overlap."""
         target = float(self.pack_overlaps(q)[0])
 
-        def overlap_excess(log_alpha: float) -> float:
+        def excess_over_target_overlap(log_alpha: float) -> float:
             return (
                 float(self.pack_overlaps(self.prior.posterior_overlaps(np.exp(log_alpha) * averages.outer))[0]) - target
             )
 
         low = high = 0.0
-        while overlap_excess(low) > 0:
+        while excess_over_target_overlap(low) > 0:
             low -= 2.0
             if low < -40:
-                raise NotConvergedError("the learner has more than the required overlap without any samples")
-        while overlap_excess(high) < 0:
+                raise NotConvergedError(
+                    f"no alpha leads to the overlap q = {target:.4g}: the learner has more without any samples"
+                )
+        while excess_over_target_overlap(high) < 0:
             high += 2.0
             if high > 40:
-                raise NotConvergedError("no sample complexity alpha reaches the required overlap")
-        return float(np.exp(brentq(overlap_excess, low, high, xtol=1e-15, rtol=4 * np.finfo(float).eps)))
+                raise NotConvergedError(
+                    f"no alpha up to {np.exp(high):.1e} leads to an overlap as large as q = {target:.4g}"
+                )
+        return float(np.exp(brentq(excess_over_target_overlap, low, high, xtol=1e-15, rtol=4 * np.finfo(float).eps)))
 
 
-def leading_growth_at_zero_overlap(state: StateEvolutionMap) -> tuple[float, np.ndarray]:
-    """Return the largest growth factor of a small overlap per step at alpha = 1, and the overlap that grows by it.
+def leading_growth_mode_at_zero_overlap(state: StateEvolutionMap) -> tuple[float, np.ndarray]:
+    """Return the largest factor by which a small overlap grows in a step of state evolution at alpha = 1, and its mode.
 
-    The map is positive, so that it is iterated from rho* until its direction has converged.
+    The mode is the overlap q that grows by this factor, shape (contexts, t, t), found by power iteration.
     """
     averages = state.channel.channel_averages(np.zeros_like(state.rho), curved=True)
     matrix, direction = state.jacobian(averages, 1.0), state.pack_overlaps(state.perfect_recovery_overlaps)
@@ -363,31 +374,33 @@ def spectral_radius(matrix: np.ndarray) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(matrix)))) if matrix.size else 0.0
 
 
-def noiseless_observed_dimension(state: StateEvolutionMap) -> float:
+def count_noiseless_numbers_per_sample(state: StateEvolutionMap) -> float:
     """Return the number of continuous quantities that a sample reveals without noise about the learned columns.
 
-    The other columns are unknown. If the number depends on the observed labels the mean is returned. Coordinates that
-    are no functions of the fields are noisy: they have a density given the fields.
+    The other columns of the teacher are unknown. If the number depends on the observed labels, the mean is returned.
     """
     channel = state.channel
-    (labels, _), *_ = state.problem.label_choices
+    (labels, _), *_ = state.problem.label_probabilities
     places = [i for i, c in enumerate(channel.observed) if not c.is_continuous]
     choices = product(*(channel.observed[i].values for i in places))
-    found = {choice: _noiseless_dimension_at_observed_choice(state, labels, places, choice) for choice in choices}
+    found = {choice: _count_noiseless_numbers_given_labels(state, labels, places, choice) for choice in choices}
     if len(set(found.values())) == 1:
         return float(next(iter(found.values())))
-    probabilities = channel.probabilities_of_observed_choices(labels)
+    probabilities = channel.probabilities_of_discrete_observations(labels)
     return sum(probability * found[choice] for choice, probability in probabilities.items())
 
 
-def _noiseless_dimension_at_observed_choice(
+def _count_noiseless_numbers_given_labels(
     state: StateEvolutionMap, labels: tuple[int, ...], places: list[int], choice: tuple[float, ...]
 ) -> int:
-    """Return `noiseless_observed_dimension` for given values of the discrete observed coordinates at these indices."""
+    """Return the number of continuous quantities that a sample with given labels reveals without noise.
+
+    The labels are the values `choice` of the discrete observed coordinates, whose indices are `places`.
+    """
     step_size = StateEvolutionOptions.current().difference_step
     channel = state.channel
     random = np.random.default_rng(0)
-    at = [random_coordinates(group, random)[:1] for group in (channel.module.OBSERVED, channel.module.HIDDEN)]
+    at = [random_channel_points(group, random)[:1] for group in (channel.module.OBSERVED, channel.module.HIDDEN)]
     at[0][:, places] = choice
     slopes, seen = [], []
     for group, coordinates in enumerate((channel.observed, channel.hidden)):
@@ -408,25 +421,25 @@ def _noiseless_dimension_at_observed_choice(
 
 def is_perfect_recovery_stable(state: StateEvolutionMap) -> bool:
     """Return whether perfect recovery is a stable solution of state evolution at the problem's alpha."""
-    unknown, known = state.prior.information_dimension, noiseless_observed_dimension(state)
+    unknown, known = state.prior.information_dimension, count_noiseless_numbers_per_sample(state)
     if unknown or known:
         return bool(state.problem.alpha * known > unknown)
-    return is_information_unbounded(state)
+    return is_information_unbounded_at_recovery(state)
 
 
 def overlaps_near_perfect_recovery(state: StateEvolutionMap, farther: float = 1.0) -> np.ndarray:
-    """Return overlaps close to perfect recovery, (C, t, t).
+    """Return overlaps q close to perfect recovery, at which its limit is taken, shape (contexts, t, t).
 
     Args:
         state: the map of state evolution.
-        farther: factor of the fraction of the teacher that remains unknown.
+        farther: factor by which a larger fraction of the teacher than by default remains unknown.
     """
     close = StateEvolutionOptions.current().expensive_closeness if state.channel.has_expensive_averages else CLOSE
     return (1 - farther * close) * state.perfect_recovery_overlaps
 
 
-def is_information_unbounded(state: StateEvolutionMap) -> bool:
-    """Return whether E[g g^T] of the learned columns grows without bound as q approaches rho*."""
+def is_information_unbounded_at_recovery(state: StateEvolutionMap) -> bool:
+    """Return whether the information in a sample on small errors diverges as overlaps approach perfect recovery."""
     sizes, counts, options = [], state.channel.counts, StateEvolutionOptions.current()
     for farther in (options.distance_ratio, 1.0):
         averages, _ = state.channel.refine_quadrature(overlaps_near_perfect_recovery(state, farther), 1e-2)
@@ -436,24 +449,24 @@ def is_information_unbounded(state: StateEvolutionMap) -> bool:
 
 
 def free_entropy_of_perfect_recovery(state: StateEvolutionMap) -> float:
-    """Return the free entropy Phi at q = rho*: -H(row) + alpha E log P(observed | Y) for rows that take few values.
+    """Return the free entropy of perfect recovery: alpha times the mean log-likelihood minus the entropy of a row.
 
-    For other rows it is plus or minus infinity, by the number of continuous quantities; it is NaN if a column is not
-    learned.
+    It is plus or minus infinity where the teacher's rows are continuous or samples reveal continuous numbers without
+    noise, and NaN if a column is not learned.
     """
     if len(state.columns) < state.problem.teacher_rank:
         return float("nan")
-    unknown, known = state.prior.information_dimension, noiseless_observed_dimension(state)
+    unknown, known = state.prior.information_dimension, count_noiseless_numbers_per_sample(state)
     if unknown or known:
         return float(np.inf if state.problem.alpha * known > unknown else -np.inf)
-    return state.problem.alpha * log_evidence_given_fields(state) - state.prior.row_entropy
+    return state.problem.alpha * mean_log_likelihood_given_fields(state) - state.prior.row_entropy
 
 
-def log_evidence_given_fields(state: StateEvolutionMap) -> float:
-    """Return the mean log-likelihood E log P(observed | Y) of a sample given its fields; zero for noiseless labels."""
+def mean_log_likelihood_given_fields(state: StateEvolutionMap) -> float:
+    """Return the mean log-likelihood of a sample given the teacher's fields, in nats; zero for noiseless labels."""
     total = 0.0
-    for labels, probability in state.problem.label_choices:
-        *_, law, likelihood, _ = state.channel.relevant_weight_nodes(labels)
+    for labels, probability in state.problem.label_probabilities:
+        *_, law, likelihood, _ = state.channel.relevant_nodes(labels)
         weights = np.exp(law)
         total += probability * float(np.sum(weights * np.where(weights > 0, likelihood, 0.0)))
     return total

@@ -28,15 +28,15 @@ from ...base.progress import progress_bar, progress_step, report_remaining_work
 from ...integration.estimates import replicate_error_bar
 from ...problems.problem import Problem
 from .averages import ChannelAverages
-from .sampling import REPLICATES, PreimageRule
+from .sampling import REPLICATES, UnknownColumnRule
 from .state_evolution import (
     CLOSE,
     FixedPoint,
     StateEvolutionMap,
-    is_information_unbounded,
-    leading_growth_at_zero_overlap,
-    log_evidence_given_fields,
-    noiseless_observed_dimension,
+    count_noiseless_numbers_per_sample,
+    is_information_unbounded_at_recovery,
+    leading_growth_mode_at_zero_overlap,
+    mean_log_likelihood_given_fields,
     spectral_radius,
 )
 
@@ -92,8 +92,9 @@ class BayesThreshold(PresentableResult):
 
     Attributes:
         kind: "weak_recovery", "algorithmic" or "information_theoretic".
-        value, error: alpha and its error bar, of integration and root-finding.
-        evidence: numbers that support the threshold.
+        value: alpha at the threshold.
+        error: error bar of alpha, of integration and root-finding.
+        evidence: numbers that support the threshold, by name.
 
     Example:
         >>> found = sf.bayes_threshold(sf.problem("phase_retrieval"), "weak_recovery")
@@ -115,12 +116,12 @@ class BayesLine(PresentableResult, DatasetResult):
     Attributes:
         kind: kind of the threshold, see `BayesThreshold`.
         over: name of the second parameter.
-        over_values: values of the second parameter, (N,).
-        values: alpha at each value, (N,); NaN where there is no threshold or the accuracy was not reached.
-        errors: error bars of alpha, (N,).
+        over_values: values of the second parameter.
+        values: alpha at each value of it; NaN where there is no threshold or the accuracy was not reached.
+        errors: error bars of alpha at each value.
         evidence: numbers that support each value, or the key `reason` with the reason why there is none.
         of: column of the teacher whose threshold it is, from 1, or None for all.
-        given: known overlaps of other columns, as for `bayes_threshold`.
+        given: known overlaps of other columns: column -> fraction of the teacher's overlap, or "branch".
         ending: reason why the line ends before the last value; empty if it does not.
         interrupted: whether the user interrupted it; finished values are kept.
 
@@ -149,7 +150,7 @@ class BayesLine(PresentableResult, DatasetResult):
 
     @property
     def title(self) -> str:
-        """The kind of threshold, its column and the known columns, in words."""
+        """The title of figures and tables: the kind of threshold, its column and the columns that are known."""
         words = f"{self.kind.replace('_', ' ')}"
         if self.of is not None:
             words += f" of column {self.of}"
@@ -223,18 +224,18 @@ def bayes_line(
     of: int | None = None,
     given: Mapping[int, float | str] | None = None,
 ) -> BayesLine:
-    """Return a threshold in alpha of Bayes-optimal inference for several values of a second parameter.
+    """Return a threshold in alpha of Bayes-optimal inference at each of several values of a second parameter.
 
     Args:
         problem: the problem.
-        kind: kind of the threshold, as for `bayes_threshold`.
+        kind: "weak_recovery", "algorithmic" or "information_theoretic".
         over: name of the second parameter with its first value, last value and number of values; or name and values.
-        accuracy: required error bar, as for `bayes_threshold`.
-        of: column of the teacher, as for `bayes_threshold`.
-        given: known overlaps of other columns, as for `bayes_threshold`.
+        accuracy: required error bar, relative to the threshold.
+        of: column of the teacher, from 1, whose weak recovery is located; None for all columns together.
+        given: known overlaps of other columns: column -> fraction of the teacher's overlap, or "branch".
 
     Raises:
-        InputError: as `bayes_threshold`, or an unknown parameter, or alpha.
+        InputError: the second parameter is unknown or is alpha, or the kind has no meaning for the model.
 
     Example:
         >>> line = sf.bayes_line(sf.problem("tempered_attention"), "weak_recovery", over=("beta", 0.5, 1, 2))
@@ -244,7 +245,7 @@ def bayes_line(
     name, *points = over
     if name == "alpha":
         raise InputError("over = alpha: the threshold is itself a value of alpha; choose another parameter")
-    problem.value_of(name)
+    problem.value_of_parameter(name)
     where = np.asarray(points[0], float) if len(points) == 1 else np.linspace(*points)
     problems = [problem.with_(**{name: float(value)}) for value in where]
     rows: list[tuple[float, float, dict[str, Any]]] = []
@@ -253,10 +254,12 @@ def bayes_line(
             try:
                 found = bayes_threshold(at, kind, accuracy=accuracy, of=of, given=given)
                 rows.append((found.value, found.error, found.evidence))
-                task.advance(f"{name} = {value:.4g}: alpha = {format_value_with_error(found.value, found.error)}")
+                task.count_finished_step(
+                    f"{name} = {value:.4g}: alpha = {format_value_with_error(found.value, found.error)}"
+                )
             except NotConvergedError as error:
                 rows.append((np.nan, np.nan, {"reason": str(error)}))
-                task.advance(f"{name} = {value:.4g}: {error}")
+                task.count_finished_step(f"{name} = {value:.4g}: {error}")
     values, errors = (np.array([row[i] for row in rows]) for i in (0, 1))
     evidence, reached = tuple(row[2] for row in rows), where[: len(rows)]
     return BayesLine(
@@ -267,13 +270,13 @@ def bayes_line(
 def weak_recovery_threshold(
     problem: Problem, accuracy: float = 1e-9, of: int | None = None, given: Mapping[int, float | str] | None = None
 ) -> BayesThreshold:
-    """Return the alpha at which q = 0 becomes unstable, in all directions or for one column of the teacher.
+    """Return the weak-recovery threshold: the alpha at which overlap zero with the teacher becomes unstable.
 
     Args:
         problem: the problem.
         accuracy: required error bar, relative to the threshold.
-        of: column of the teacher, from 1, or None for all.
-        given: known overlaps of the other columns, as for `bayes_threshold`.
+        of: column of the teacher, from 1, whose overlap is tested; None for all.
+        given: known overlaps of other columns: column -> fraction of the teacher's overlap, or "branch".
 
     Raises:
         InputError: q = 0 is not a solution because outputs or means carry information at any alpha.
@@ -296,11 +299,11 @@ def weak_recovery_threshold(
 
 
 def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """Return the largest alpha at which state evolution from zero information stops below perfect recovery.
+    """Return the largest alpha at which state evolution without initial information stops below perfect recovery.
 
-    Every solution is a point of the curve alpha(s), s = Tr q / Tr rho*; state evolution from s = 0 stops at the first
-    s where alpha(s) reaches alpha, so that the threshold is the largest maximum of the curve inside (0, 1), or weak
-    recovery where the curve falls from s = 0 on.
+    Every fixed point is a point of the curve alpha(s), s the recovered fraction of the full overlap. State evolution
+    from s = 0 stops at the first s where alpha(s) reaches alpha. The threshold is therefore the largest maximum of the
+    curve inside (0, 1), or weak recovery where the curve falls from s = 0 on.
 
     Args:
         problem: the problem.
@@ -312,8 +315,10 @@ def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThre
     state = StateEvolutionMap(problem)
     points = _scan_alpha_of_overlap(state)
     if state.has_zero_overlap_solution and _has_jump_at_weak_recovery(state, points):
-        onset = weak_recovery_threshold(problem, accuracy)
-        return replace(onset, kind="algorithmic", evidence={**onset.evidence, "jump": "from q = 0, at weak recovery"})
+        threshold = weak_recovery_threshold(problem, accuracy)
+        return replace(
+            threshold, kind="algorithmic", evidence={**threshold.evidence, "jump": "from q = 0, at weak recovery"}
+        )
     found, change = _locate_last_fold(state, points, accuracy)
     return BayesThreshold(
         problem,
@@ -325,24 +330,24 @@ def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThre
 
 
 def _has_jump_at_weak_recovery(state: StateEvolutionMap, points: list[FixedPoint]) -> bool:
-    """Return whether alpha(s) falls from s = 0 on without a higher fold, so that the overlap jumps at weak recovery."""
+    """Return whether the overlap jumps at weak recovery: alpha falls along the fixed points from zero overlap on."""
     alphas = np.array([point.alpha for point in points])
     tops, _ = find_peaks(alphas)
-    least = alphas.min() * (1 + 10 * _logits_and_tolerance_of_scan(state)[1])
+    least = alphas.min() * (1 + 10 * _overlap_logits_and_tolerance(state)[1])
     return bool(alphas[0] > max(least, alphas[1], *alphas[tops]))
 
 
-def _logits_and_tolerance_of_scan(state: StateEvolutionMap) -> tuple[np.ndarray, float]:
+def _overlap_logits_and_tolerance(state: StateEvolutionMap) -> tuple[np.ndarray, float]:
     return _FINE_SCAN if state.channel.module.FIELDS == 1 else _COARSE_SCAN
 
 
 def _scan_alpha_of_overlap(state: StateEvolutionMap, farther: bool = False) -> list[FixedPoint]:
-    """Return approximate points of alpha(s), from the overlap due to the means to a large overlap.
+    """Return approximate fixed points of state evolution at increasing fractions of the full overlap.
 
-    With `farther` the points extend almost to perfect recovery.
+    The first has slightly more than the overlap without samples; with `farther` they extend almost to perfect recovery.
     """
     points: list[FixedPoint] = []
-    logits, rough = _logits_and_tolerance_of_scan(state)
+    logits, rough = _overlap_logits_and_tolerance(state)
     least = state.recovered_overlap_fraction(state.overlaps_without_samples)
     before = state.channel.counts, state.prior.count
     for logit in [*logits, *(_FARTHER if farther and logits is _FINE_SCAN[0] else ())]:
@@ -363,7 +368,9 @@ def _scan_alpha_of_overlap(state: StateEvolutionMap, farther: bool = False) -> l
 
 
 def _locate_last_fold(state: StateEvolutionMap, points: list[FixedPoint], accuracy: float) -> tuple[FixedPoint, float]:
-    """Return the fold of alpha(s) at the largest alpha and the relative error bar of this alpha.
+    """Return the fixed point at which alpha, as a function of the overlap, has its largest maximum (a fold).
+
+    The second result is the relative error bar of this alpha.
 
     Raises:
         NotConvergedError: there is no fold, or its error bar exceeds the accuracy.
@@ -371,7 +378,7 @@ def _locate_last_fold(state: StateEvolutionMap, points: list[FixedPoint], accura
     problem = state.problem
     alphas = np.array([p.alpha for p in points])
     inner = [i for i in range(1, len(points) - 1) if alphas[i] >= alphas[i - 1] and alphas[i] >= alphas[i + 1]]
-    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 10 * _logits_and_tolerance_of_scan(state)[1])]
+    inner = [i for i in inner if alphas[i] > alphas[i:].min() * (1 + 10 * _overlap_logits_and_tolerance(state)[1])]
     if not inner:
         raise NotConvergedError(
             f"{problem.solver.name} has no algorithmic threshold: from zero information the overlap grows continuously "
@@ -398,7 +405,7 @@ def _locate_last_fold(state: StateEvolutionMap, points: list[FixedPoint], accura
 def _refine_alpha_to_accuracy(
     state: StateEvolutionMap, locate_threshold: Callable[[float], tuple[float, Callable[[], float]]], accuracy: float
 ) -> tuple[float, float]:
-    """Refine the rules until alpha is known to the required accuracy; return alpha and its relative error bar.
+    """Return a threshold alpha and its relative error bar, refining the integration rules to the required accuracy.
 
     The error bar is twice the change by finer rules.
 
@@ -424,7 +431,7 @@ def _refine_alpha_to_accuracy(
 
 
 def _locate_alpha_extremum(state: StateEvolutionMap, points: list[FixedPoint], place: int, sign: float) -> FixedPoint:
-    """Return the minimum (sign 1) or maximum (sign -1) of alpha(s) between the neighbours of a point."""
+    """Return the fixed point with least (sign 1) or largest alpha (sign -1) between the neighbours of a point."""
     bounds = points[place - 1].fraction, points[place + 1].fraction
     best = minimize_scalar(
         lambda fraction: sign * state.solve_at_overlap(fraction, points[place]).alpha,
@@ -436,9 +443,9 @@ def _locate_alpha_extremum(state: StateEvolutionMap, points: list[FixedPoint], p
 def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
     """Return the largest alpha at which the solution with the largest free entropy changes.
 
-    All solutions that coexist are compared: no information where that is one, the rising parts of alpha(s), and perfect
-    recovery of rows that take few values, -H(row) + alpha E log P(observed | Y). Where continuous numbers are seen
-    without noise the free entropy of perfect recovery is infinite, and changes sign where they outnumber the unknowns.
+    All fixed points of state evolution that coexist are compared: overlap zero, those on which alpha rises with the
+    overlap, and perfect recovery of teacher rows with few values. Where samples reveal continuous numbers without
+    noise, the threshold is the alpha at which these are as many as the unknowns.
 
     Args:
         problem: the problem.
@@ -448,22 +455,22 @@ def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) ->
         NotConvergedError: there is no such alpha, for instance because no solutions coexist.
     """
     state = StateEvolutionMap(problem)
-    unknown, known = state.prior.information_dimension, noiseless_observed_dimension(state)
+    unknown, known = state.prior.information_dimension, count_noiseless_numbers_per_sample(state)
     if known > 0:
         counted = f"{unknown:g} unknown continuous numbers a row, {known:g} seen in a sample"
         error = 0.0 if float(known).is_integer() else _ROUNDING * unknown / known
         return BayesThreshold(problem, "information_theoretic", unknown / known, error, {"counted": counted})
     transitions = _find_first_order_transitions(state, _coexisting_solution_branches(state))
     if not transitions:
-        message = (
-            f"{problem.solver.name} has no information-theoretic threshold: state evolution has no fold in the range "
-            "of alpha that was searched, so that the solution of largest free entropy never jumps"
-        )
-        never = (
+        never_perfect = (
             ". Teacher rows are continuous and all observed numbers are noisy, so that perfect recovery is never "
             "reached at finite alpha"
         )
-        raise NotConvergedError(message + never if unknown > 0 else message)
+        raise NotConvergedError(
+            f"{problem.solver.name} has no information-theoretic threshold: state evolution has no fold in the range "
+            "of alpha that was searched, so that the solution of largest free entropy never "
+            f"jumps{never_perfect if unknown > 0 else ''}"
+        )
     alpha, less, more = transitions[-1]
 
     def locate_threshold(tolerance: float) -> tuple[float, Callable[[], float]]:
@@ -491,13 +498,13 @@ def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) ->
 
 @dataclass(frozen=True)
 class _SolutionBranch:
-    """A branch of solutions in ascending alpha that may coexist with other branches.
+    """A branch of fixed points of state evolution in ascending alpha, which may coexist with other branches.
 
     Attributes:
         low: smallest alpha of the branch.
         high: largest alpha of the branch.
-        points: points of a rising part of alpha(s), ascending; empty at perfect recovery. Beyond the first and last
-            point the overlaps are constant.
+        points: fixed points in ascending alpha and overlap, beyond which overlaps are constant; empty for perfect
+            recovery.
     """
 
     state: StateEvolutionMap
@@ -506,17 +513,17 @@ class _SolutionBranch:
     points: tuple[FixedPoint, ...] = ()
 
     def overlaps_and_free_entropy(self, alpha: float) -> tuple[np.ndarray, float, float]:
-        """Return the overlaps, the free entropy and its derivative in alpha, E log Z_out."""
+        """Return the overlaps q, the free entropy and its derivative in alpha at a point of the branch."""
         state = self.state
         if not self.points:
-            evidence = log_evidence_given_fields(state)
+            evidence = mean_log_likelihood_given_fields(state)
             return state.rho, alpha * evidence - state.prior.row_entropy, evidence
         q = self._overlaps_at_alpha(alpha)
         averages = state.channel.channel_averages(q)
         return q, state.free_entropy(q, alpha, averages), averages.log_evidence
 
     def nearest_point_in_alpha(self, alpha: float) -> FixedPoint:
-        """Return the point of the branch whose alpha is nearest to a given alpha."""
+        """Return the fixed point of the branch whose alpha is nearest to a given alpha."""
         return min(self.points, key=lambda point: abs(point.alpha - alpha))
 
     def _overlaps_at_alpha(self, alpha: float) -> np.ndarray:
@@ -525,22 +532,22 @@ class _SolutionBranch:
             return self.points[min(after, len(self.points) - 1)].q
         guess = self.nearest_point_in_alpha(alpha)
 
-        def log_alpha_excess(fraction: float) -> float:
+        def log_alpha_ratio(fraction: float) -> float:
             return float(np.log(self.state.solve_at_overlap(fraction, guess).alpha / alpha))
 
         # One point more on both sides, as these are by a rough rule.
         ends = [self.points[i].fraction for i in (max(after - 2, 0), min(after + 1, len(self.points) - 1))]
-        if not log_alpha_excess(ends[0]) < 0 < log_alpha_excess(ends[1]):
+        if not log_alpha_ratio(ends[0]) < 0 < log_alpha_ratio(ends[1]):
             raise NotConvergedError(
                 f"a finer integration rule does not find the solution of {self.state.problem.solver.name} at alpha = "
                 f"{alpha:.6g} again; ask for a smaller --accuracy"
             )
         # The free entropy is stationary in the overlaps.
-        return self.state.solve_at_overlap(float(brentq(log_alpha_excess, *ends, xtol=1e-10, rtol=1e-10)), guess).q
+        return self.state.solve_at_overlap(float(brentq(log_alpha_ratio, *ends, xtol=1e-10, rtol=1e-10)), guess).q
 
     @cached_property
-    def _free_entropy_knots(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The values of alpha, the free entropy and its derivative in alpha at the points of the branch."""
+    def _free_entropy_at_points(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The values of alpha, the free entropy and its derivative in alpha at all fixed points of the branch."""
         if not self.points:
             _, free_entropy, slope = self.overlaps_and_free_entropy(1.0)
             return np.ones(1), np.array([free_entropy]), np.array([slope])
@@ -551,8 +558,8 @@ class _SolutionBranch:
         )  # fmt: skip
 
     def interpolate_free_entropy(self, alpha: float) -> float:
-        """Return the free entropy at an alpha by interpolation between the points of the branch."""
-        alphas, values, slopes = self._free_entropy_knots
+        """Return the free entropy at an alpha by interpolation between the fixed points of the branch."""
+        alphas, values, slopes = self._free_entropy_at_points
         if alphas[0] < alpha < alphas[-1]:
             return float(CubicHermiteSpline(alphas, values, slopes)(alpha))
         end = 0 if alpha <= alphas[0] else -1
@@ -560,11 +567,11 @@ class _SolutionBranch:
 
 
 def _coexisting_solution_branches(state: StateEvolutionMap) -> list[_SolutionBranch]:
-    """Return the branches of solutions that may have the largest free entropy, in ascending order of overlap."""
+    """Return the branches of fixed points that may have the largest free entropy, in ascending order of overlap."""
     discrete = not state.prior.information_dimension
-    unbounded = discrete and is_information_unbounded(state)
+    unbounded = discrete and is_information_unbounded_at_recovery(state)
     points = _scan_alpha_of_overlap(state, not unbounded)
-    alphas, rough = np.log([point.alpha for point in points]), _logits_and_tolerance_of_scan(state)[1]
+    alphas, rough = np.log([point.alpha for point in points]), _overlap_logits_and_tolerance(state)[1]
     folds = {}
     for sign in (1.0, -1.0):
         for place in find_peaks(-sign * alphas, prominence=10 * rough)[0]:
@@ -602,7 +609,10 @@ def _coexisting_solution_branches(state: StateEvolutionMap) -> list[_SolutionBra
 def _find_first_order_transitions(
     state: StateEvolutionMap, found: list[_SolutionBranch]
 ) -> list[tuple[float, _SolutionBranch, _SolutionBranch]]:
-    """Return approximate alpha, ascending, at which the branch of largest free entropy changes, with both branches."""
+    """Return the approximate first-order transitions: values of alpha, ascending, each with the two branches.
+
+    There the branch with the largest free entropy changes from the first of them to the second.
+    """
     transitions = []
     for less, more in combinations(found, 2):
         low, high = max(less.low, more.low), min(less.high, more.high)
@@ -623,7 +633,7 @@ def _find_first_order_transitions(
             continue
         alpha = float(brentq(free_entropy_difference, low, high))
         others = [one.interpolate_free_entropy(alpha) for one in found if one.low < alpha < one.high]
-        if max(others) <= more.interpolate_free_entropy(alpha) + 10 * _logits_and_tolerance_of_scan(state)[1] * alpha:
+        if max(others) <= more.interpolate_free_entropy(alpha) + 10 * _overlap_logits_and_tolerance(state)[1] * alpha:
             transitions.append((alpha, less, more))
     return sorted(transitions, key=lambda transition: transition[0])
 
@@ -646,20 +656,21 @@ def _locate_free_entropy_crossing(less: _SolutionBranch, more: _SolutionBranch, 
         if abs(step) < 1e-13 * alpha:
             return alpha
     raise NotConvergedError(
-        f"the free entropies of two solutions of {less.state.problem.solver.name} do not cross where both exist"
+        f"the free entropies of two branches of {less.state.problem.solver.name} do not cross where both exist; ask "
+        "for a smaller --accuracy"
     )
 
 
 @dataclass(frozen=True)
 class WeakRecoveryThreshold:
-    """A weak-recovery threshold of one column or of all columns, with the growth factor of the overlap.
+    """A weak-recovery threshold of one column of the teacher or of all columns.
 
     Attributes:
-        alpha: the threshold.
-        error: error bar of the threshold.
-        growth: growth factor of the overlap in a step of state evolution, per alpha.
-        q: overlaps of the other columns at the threshold, (C, t, t).
-        points: points of the integration rule.
+        alpha: alpha at the threshold.
+        error: error bar of alpha.
+        growth: growth factor of a small overlap in a step of state evolution, divided by alpha.
+        q: overlaps q of the other columns at the threshold, shape (contexts, t, t).
+        points: numbers of points of the integration rule, by axis.
     """
 
     alpha: float
@@ -670,15 +681,15 @@ class WeakRecoveryThreshold:
 
 
 @dataclass
-class _GrowthFactorSearch:
-    """A search for the threshold in alpha at which the growth factor of a small overlap is one.
+class _GrowthThresholdSearch:
+    """A search for the alpha at which a small overlap neither grows nor decays in a step of state evolution.
 
     Attributes:
-        locate_threshold: function that returns alpha, the growth factor per alpha, and the overlaps at the threshold.
-        counts: points of the integration rule, refined in place.
-        near: overlaps at which rules are chosen; None where nothing is sampled.
-        first: axis of the rule that is refined first; 1 where omega is zero.
-        is_cheap: whether averages are cheap.
+        locate_threshold: function that returns alpha, the growth factor divided by alpha, and the overlaps q.
+        counts: numbers of points of the integration rule, by axis; refined in place.
+        near: overlaps q at which rules are chosen; None where nothing is sampled.
+        first: index of the first axis that is refined: 1 at zero overlap, where the known part of the fields is zero.
+        is_cheap: whether averages are cheap to compute.
     """
 
     state: StateEvolutionMap
@@ -692,7 +703,7 @@ class _GrowthFactorSearch:
 def column_recovery_threshold(
     problem: Problem, of: int, given: Mapping[int, float | str], accuracy: float
 ) -> WeakRecoveryThreshold:
-    """Return the alpha at which the overlap of one column with the teacher begins to grow.
+    """Return the weak-recovery threshold of one teacher column: the alpha from which on its overlap grows.
 
     Args:
         problem: the problem.
@@ -702,7 +713,7 @@ def column_recovery_threshold(
         accuracy: required error bar, relative to the threshold.
 
     Raises:
-        InputError: unknown columns, fractions out of range, or a column with information at any alpha.
+        InputError: columns are unknown, fractions are out of range, or samples inform on the column at any alpha.
         NotConvergedError: the column is not learned on the branch, or the rule would become too large.
     """
     t, rho = problem.teacher_rank, problem.law.rho_star
@@ -726,7 +737,8 @@ def column_recovery_threshold(
     if 1 in shares.values():
         if [shares.get(column) for column in others] != [1] * len(others):
             raise InputError(
-                "given: one column is known exactly (fraction 1), so all others except `of` must be known exactly"
+                "given: one column is known exactly (fraction 1), so that all others except `of` must be, too; give "
+                "each of them the fraction 1"
             )
         return _refine_growth_threshold(_growth_search_with_exact_columns(problem, of - 1, others), accuracy)
     if len(shares) == len(given):
@@ -738,12 +750,13 @@ def column_recovery_threshold(
         problem, of - 1, sorted(column - 1 for column in given if column - 1 not in shares), accuracy
     )
     return _refine_growth_threshold(
-        _GrowthFactorSearch(branch.state, branch.locate_threshold, branch.state.channel.counts, branch.near), accuracy
+        _GrowthThresholdSearch(branch.state, branch.locate_threshold, branch.state.channel.counts, branch.near),
+        accuracy,
     )
 
 
 def instability_threshold_of_zero_overlap(state: StateEvolutionMap, accuracy: float) -> WeakRecoveryThreshold:
-    """Return the alpha at which q = 0 becomes unstable: one over the largest eigenvalue of linear state evolution.
+    """Return the alpha at which overlap zero becomes unstable under state evolution.
 
     Args:
         state: the map of state evolution.
@@ -755,7 +768,7 @@ def instability_threshold_of_zero_overlap(state: StateEvolutionMap, accuracy: fl
 
     def locate_threshold() -> tuple[float, float, np.ndarray]:
         budget.check_time_limit()
-        factor, direction = leading_growth_at_zero_overlap(state)
+        factor, direction = leading_growth_mode_at_zero_overlap(state)
         if factor < 1e-12:
             raise NotConvergedError(
                 f"{state.problem.solver.name} has no weak-recovery threshold: q = 0 is stable at every alpha"
@@ -764,12 +777,12 @@ def instability_threshold_of_zero_overlap(state: StateEvolutionMap, accuracy: fl
 
     nothing = np.zeros_like(state.rho)
     return _refine_growth_threshold(
-        _GrowthFactorSearch(state, locate_threshold, state.channel.counts, nothing, 1, is_cheap=True), accuracy
+        _GrowthThresholdSearch(state, locate_threshold, state.channel.counts, nothing, 1, is_cheap=True), accuracy
     )
 
 
-def _column_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAverages, alpha: float) -> float:
-    """Return the largest growth factor per step of the overlaps of one column with itself."""
+def _column_overlap_growth(state: StateEvolutionMap, of: int, averages: ChannelAverages, alpha: float) -> float:
+    """Return the largest factor by which a small overlap of one column with itself grows in a step."""
     matrix = state.jacobian(averages, alpha, outside=True)
     own = [i for i, (a, b) in enumerate(zip(*state.outside, strict=True)) if a == b == of]
     size = len(state.outside[0])
@@ -778,9 +791,9 @@ def _column_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAv
 
 
 def _threshold_from_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> tuple[float, float]:
-    """Return the alpha at which the growth factor of one column is one, and its growth factor at alpha = 1."""
+    """Return the weak-recovery alpha of one column, and the growth factor of its small overlap at alpha = 1."""
     # At zero overlap the posterior covariance of a column is its prior one, whatever the overlaps of independent ones.
-    factor = _column_growth_factor(state, of, replace(averages, outer=np.zeros_like(averages.outer)), 1.0)
+    factor = _column_overlap_growth(state, of, replace(averages, outer=np.zeros_like(averages.outer)), 1.0)
     if factor < 1e-12:
         raise NotConvergedError(
             f"column {of + 1} of the teacher has no weak-recovery threshold: nothing is learned of it at any alpha"
@@ -789,7 +802,7 @@ def _threshold_from_growth_factor(state: StateEvolutionMap, of: int, averages: C
 
 
 def _check_zero_overlap_is_solution(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> None:
-    """Check that zero overlap of a column is a solution of state evolution.
+    """Check that overlap zero of one column is a fixed point of state evolution.
 
     Raises:
         InputError: samples carry information on the column at any alpha.
@@ -804,24 +817,25 @@ def _check_zero_overlap_is_solution(state: StateEvolutionMap, of: int, averages:
 
 def _growth_search_with_known_overlaps(
     problem: Problem, of: int, others: list[int], q: np.ndarray
-) -> _GrowthFactorSearch:
-    """Return the search with fixed overlaps of the other columns, which takes one evaluation per rule."""
+) -> _GrowthThresholdSearch:
+    """Return the search for the weak-recovery threshold of one column at fixed overlaps q of the other columns."""
     state = StateEvolutionMap(problem, others or None)
     if not others:
-        raise InputError("the teacher has a single column: omit `of` and `given`")
+        raise InputError(f"the teacher of {problem.solver.name} has a single column; omit `of` and `given`")
     _check_zero_overlap_is_solution(state, of, state.channel.channel_averages(np.zeros_like(q)))
 
     def locate_threshold() -> tuple[float, float, np.ndarray]:
         budget.check_time_limit()
         return *_threshold_from_growth_factor(state, of, state.channel.channel_averages(q, curved=True)), q
 
-    return _GrowthFactorSearch(state, locate_threshold, state.channel.counts, q)
+    return _GrowthThresholdSearch(state, locate_threshold, state.channel.counts, q)
 
 
-def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[int]) -> _GrowthFactorSearch:
-    """Return the search with all other columns known exactly, which is refined in field points and Newton starts."""
+def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[int]) -> _GrowthThresholdSearch:
+    """Return the search for the weak-recovery threshold of one column where all other columns are known exactly."""
     state = StateEvolutionMap(problem, others)
-    rule = PreimageRule(problem, of, even=len(state.channel.sign_symmetric_teacher_columns) == problem.teacher_rank)
+    even = len(state.channel.sign_symmetric_teacher_columns) == problem.teacher_rank
+    rule = UnknownColumnRule(problem, of, even)
     options = BayesThresholdOptions.current()
     counts = [options.field_points, options.lattice_starts]
 
@@ -831,11 +845,11 @@ def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[in
         _check_zero_overlap_is_solution(state, of, averages)
         return *_threshold_from_growth_factor(state, of, averages), state.perfect_recovery_overlaps
 
-    return _GrowthFactorSearch(state, locate_threshold, counts, None)
+    return _GrowthThresholdSearch(state, locate_threshold, counts, None)
 
 
 class _LearnedColumnsBranch:
-    """A branch on which other columns are learned from the same samples, with the growth factor of one column."""
+    """A branch of fixed points on which other columns are learned, searched for weak recovery of one more column."""
 
     def __init__(self, problem: Problem, of: int, known: list[int], accuracy: float) -> None:
         options = BayesThresholdOptions.current()
@@ -848,14 +862,17 @@ class _LearnedColumnsBranch:
         self.state.channel.truncate_sums_to_accuracy(accuracy)
 
     def _evaluate_growth_factor(self, logit: float) -> np.ndarray:
-        """Return the log growth factor, alpha and all overlaps on the branch at a given logit of the overlap."""
+        """Return log growth factor of the column's overlap, alpha and q at a point of the branch, in one vector.
+
+        The point has the given logit of the recovered fraction of the learned columns.
+        """
         budget.check_time_limit()
         self.guess = point = self.state.solve_at_overlap(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
-        factor = _column_growth_factor(self.state, self.of, point.averages, point.alpha)
+        factor = _column_overlap_growth(self.state, self.of, point.averages, point.alpha)
         return np.array([np.log(factor), point.alpha, *point.q.ravel()])
 
     def locate_threshold(self) -> tuple[float, float, np.ndarray]:
-        """Return alpha, growth factor and overlaps at the threshold by the secant method.
+        """Return alpha, growth factor divided by alpha, and overlaps q at the threshold, by the secant method.
 
         It starts from a sign change along the branch, or from the last threshold if the rule was refined.
         """
@@ -877,7 +894,8 @@ class _LearnedColumnsBranch:
             if abs(high - low) > BayesThresholdOptions.current().min_secant_step:
                 slopes = (above - below) / (high - low)
         raise NotConvergedError(
-            f"the secant method found no threshold of column {self.of + 1} on the branch of the other columns"
+            f"the secant method found no weak-recovery threshold of column {self.of + 1} of "
+            f"{self.state.problem.solver.name} on the branch of the other columns; give their overlaps as fractions"
         )
 
     def _bracket_growth_threshold(self) -> tuple[float, float]:
@@ -886,16 +904,16 @@ class _LearnedColumnsBranch:
             if self._evaluate_growth_factor(logit)[0] > 0:
                 return logit - (_LOGITS[1] - _LOGITS[0]), logit
         raise NotConvergedError(
-            f"column {self.of + 1} of {self.state.problem.solver.name} is not learned on the branch of the other "
-            "columns in the range of overlaps that was searched"
+            f"column {self.of + 1} of {self.state.problem.solver.name} has no weak-recovery threshold on the branch of "
+            "the other columns: its overlap grows nowhere in the range of their overlaps that was searched"
         )
 
 
-def _refine_growth_threshold(place: _GrowthFactorSearch, accuracy: float) -> WeakRecoveryThreshold:
-    """Refine the axes of the rule in turn until the threshold has converged to the required accuracy."""
+def _refine_growth_threshold(place: _GrowthThresholdSearch, accuracy: float) -> WeakRecoveryThreshold:
+    """Return a weak-recovery threshold, refining each axis of the integration rule until it has converged."""
     channel, counts, options = place.state.channel, place.counts, BayesThresholdOptions.current()
     if place.near is not None and channel.is_averaged_by_sampling(place.near):
-        return _threshold_by_replicates(place, place.near, accuracy)
+        return _mean_replicate_threshold(place, place.near, accuracy)
     if place.first:  # averages are cheap
         accuracy /= 4
     factor = options.cheap_refinement_factor if place.is_cheap else options.refinement_factor
@@ -922,8 +940,13 @@ def _refine_growth_threshold(place: _GrowthFactorSearch, accuracy: float) -> Wea
     )
 
 
-def _threshold_by_replicates(place: _GrowthFactorSearch, near: np.ndarray, accuracy: float) -> WeakRecoveryThreshold:
-    """Return the mean threshold of the replicates, with as many draws as the required accuracy needs."""
+def _mean_replicate_threshold(
+    place: _GrowthThresholdSearch, near: np.ndarray, accuracy: float
+) -> WeakRecoveryThreshold:
+    """Return the mean of the weak-recovery thresholds of independent replicates of a sampled rule.
+
+    Draws are added until its error bar is below the required accuracy.
+    """
     planted = place.state.channel.planted
     planted.refine_quadrature(near, max(accuracy, 1e-4))
     while True:

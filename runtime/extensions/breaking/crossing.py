@@ -14,10 +14,10 @@ from ...saddle_point.iteration import Status
 from ...thresholds.crossing import replica_symmetric_crossing
 from ...thresholds.root import DifferenceEvaluation
 from ...thresholds.threshold import Threshold
-from .curve import BrokenBranch
+from .curve import BrokenSymmetryBranch
 from .second_step import add_second_step
 from .solution import BrokenSolution
-from .solve import check_breaking_steps
+from .solve import check_number_of_breaking_steps
 
 
 @dataclass(frozen=True)
@@ -79,24 +79,28 @@ def crossing(
     """
     require_problem(problem)
     if rsb != 0:
-        check_breaking_steps(rsb, problem, along=True)
+        check_number_of_breaking_steps(rsb, problem, along=True)
         if verify:
             raise InputError(
-                "verify = True goes with rsb = 0: with replica symmetry breaking there is no second family of "
-                "quadrature rules to compare with"
+                "verify = True is available for rsb = 0 only: with replica symmetry breaking there is no second family "
+                "of quadrature rules to compare with. Leave out verify"
             )
     one, other = branches or (Branch(problem, parameter, name, seed=seed) for name in between)
     symmetric = replica_symmetric_crossing(problem, parameter, between, bracket, accuracy, seed, (one, other), verify)
     if rsb == 0:
         return symmetric
     coarse = BrokenCrossingOptions.current().first_accuracy
-    followers = [BrokenBranch(problem, parameter, f.name, f.solution_at, coarse, seed) for f in (one, other)]
+    followers = [
+        BrokenSymmetryBranch(problem, parameter, f.name, f.solution_at_parameter, coarse, seed) for f in (one, other)
+    ]
     once = _locate_crossing_by_secants(symmetric, followers, accuracy)
     return once if rsb == 1 else _crossing_with_second_steps(once, accuracy)
 
 
 def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
-    """Return the crossing with two steps of breaking, from the energy changes of the second step at one step.
+    """Return the crossing of two branches with two steps of breaking, from the one with one step.
+
+    The second step changes the energies of both branches, and the slope of their difference gives the new crossing.
 
     Raises:
         NotConvergedError: the search for a second step failed.
@@ -105,7 +109,7 @@ def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
     slope, pair = float(once.evidence["slope"]), []
     with progress_bar("crossing, two steps of breaking", len(once.broken)) as task:
         for solution in once.broken:
-            task.describe(f"crossing, two steps of breaking, {solution.branch}")
+            task.set_description(f"crossing, two steps of breaking, {solution.branch}")
             found = add_second_step(solution, BrokenCrossingOptions.current().first_accuracy)
             if found.status is Status.TIME_LIMIT:
                 raise TimeLimitError("the time limit ended the search for a second step of breaking; allow more time")
@@ -113,7 +117,7 @@ def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
                 why = found.found or f"one step of breaking {found.status.words}"
                 raise NotConvergedError(f"crossing with two steps of breaking, {solution.branch} branch: {why}")
             pair.append(found)
-            task.advance()
+            task.count_finished_step()
     # An energy does not change without a second step.
     moves = [found.energy_moved_further if found.steps == 2 else (0.0, 0.0) for found in pair]
     moved = -(moves[0][0] - moves[1][0]) / slope
@@ -138,11 +142,13 @@ def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
     )
 
 
-def _locate_crossing_by_secants(symmetric: Threshold, followers: Sequence[BrokenBranch], accuracy: float) -> Threshold:
-    """Return the crossing of one-step energies, located by secants from the replica symmetric crossing.
+def _locate_crossing_by_secants(
+    symmetric: Threshold, followers: Sequence[BrokenSymmetryBranch], accuracy: float
+) -> Threshold:
+    """Return the value at which two branches with one step of breaking have equal energy, by the secant method.
 
     Raises:
-        NotConvergedError: a branch is lost, or the steps do not converge.
+        NotConvergedError: a branch is not found, or the secant method does not converge.
         TimeLimitError: the time limit ended the search.
     """
     options = BrokenCrossingOptions.current()
@@ -158,7 +164,7 @@ def _locate_crossing_by_secants(symmetric: Threshold, followers: Sequence[Broken
             first, second = pair
             error = first.energy_error + second.energy_error
             here = DifferenceEvaluation(value, first.energy - second.energy, error, 0.0, None, pair)
-            task.advance(f"crossing, one step of breaking, {symmetric.parameter} = {value:.4g}")
+            task.count_finished_step(f"crossing, one step of breaking, {symmetric.parameter} = {value:.4g}")
             secant = _secant_slope(seen[-1], here) if seen else None
             if secant is not None:
                 # Noise of both differences is an error of the slope as much as its change.
@@ -206,17 +212,21 @@ def _locate_crossing_by_secants(symmetric: Threshold, followers: Sequence[Broken
 
 
 def _secant_slope(before: DifferenceEvaluation, here: DifferenceEvaluation) -> float | None:
-    """Return the secant slope between two evaluations, or None where their difference is within its error bars."""
+    """Return the slope of the secant through two evaluations; None if their values agree within the error bars."""
     change = here.difference - before.difference
     if here.value == before.value or abs(change) <= here.error + before.error:
         return None
     return change / (here.value - before.value)
 
 
-def _solve_branch_to_energy_tolerance(follower: BrokenBranch, value: float, tolerance: float) -> BrokenSolution:
-    """Return the solution of a branch at a value, refined until the error bar of its energy is below a tolerance."""
+def _solve_branch_to_energy_tolerance(follower: BrokenSymmetryBranch, value: float, tolerance: float) -> BrokenSolution:
+    """Return the solution of a branch at a parameter value, with an error bar of the energy below a tolerance.
+
+    Raises:
+        NotConvergedError: the branch is not found at this value.
+    """
     options = BrokenCrossingOptions.current()
-    found = follower.solution_at(value)
+    found = follower.solution_at_parameter(value)
     while found is not None and found.energy_error > tolerance and follower.accuracy > options.min_accuracy:
         follower.accuracy /= options.accuracy_factor
         found = follower.refine_to_accuracy(found)

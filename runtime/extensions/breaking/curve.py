@@ -19,20 +19,20 @@ from ...branches.grid import check_parameter_grid
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, require_problem
 from ...saddle_point.iteration import Status
-from ...saddle_point.starts import find_start
+from ...saddle_point.starts import find_start_name
 from ...solving.solution import Solution, has_lost_overlap_of_start
 from ...solving.solve import solve as solve_symmetric
 from .solution import BrokenSolution
-from .solve import break_replica_symmetry, check_breaking_steps, solve_from_neighbour
-from .state import BrokenState
+from .solve import break_replica_symmetry, check_number_of_breaking_steps, solve_from_neighbour
+from .state import BrokenSymmetryState
 
 
 @dataclass(frozen=True)
 class BrokenCurveOptions(AlgorithmOptions):
-    """Options of branches with one step of breaking.
+    """Options of branches with one step of replica symmetry breaking.
 
     Attributes:
-        max_halvings: largest number of halvings of a parameter step at which states are lost; more cost more solutions.
+        max_halvings: largest number of halvings of a parameter step at which the branch is lost; each costs a solution.
     """
 
     max_halvings: int = 2
@@ -103,16 +103,16 @@ def curve(
         5
     """
     require_problem(problem)
-    start = find_start(problem, start)
+    start = find_start_name(problem, start)
     chosen: dict[str, Any] = {"start": start, "accuracy": accuracy, "seed": seed, "refine_end": refine_end,
                               "reached": reached, "seeds": seeds}  # fmt: skip
     if rsb == 0:
         return symmetric_curve(problem, over=over, values=values, on_point=on_point, **chosen, **ranges)
-    check_breaking_steps(rsb, problem, most=1, along=True)
+    check_number_of_breaking_steps(rsb, problem, most=1, along=True)
     problem, over, grid = check_parameter_grid(problem, over, values, ranges)
     replica_symmetric = symmetric_curve(problem, over=over, values=grid, **chosen)
     symmetric = dict(zip(replica_symmetric.values.tolist(), replica_symmetric.solutions, strict=True))
-    branch = BrokenBranch(problem, over, start, symmetric.get, accuracy, seed)
+    branch = BrokenSymmetryBranch(problem, over, start, symmetric.get, accuracy, seed)
     if replica_symmetric.out_of_time or not replica_symmetric.solutions:
         return BrokenCurve(over, start, (), replica_symmetric.ends, replica_symmetric.out_of_time)
     words = f"{start} branch, one step of breaking"
@@ -123,11 +123,14 @@ def curve(
 
 
 @dataclass
-class BrokenBranch:
-    """A branch with one step of breaking that is solved at one parameter value after another.
+class BrokenSymmetryBranch:
+    """A branch with one step of replica symmetry breaking, solved at one parameter value after another.
 
     Attributes:
+        problem, parameter: the problem and the name of its parameter that varies.
+        start: named start of the branch.
         symmetric: function that returns the replica symmetric solution of the branch at a value, or None.
+        accuracy, seed: as for `solve`.
         known: solutions found so far, by parameter value.
     """
 
@@ -139,10 +142,10 @@ class BrokenBranch:
     seed: int
     known: dict[float, BrokenSolution] = field(default_factory=dict)
 
-    def solution_at(self, value: float, halvings: int | None = None) -> BrokenSolution | None:
-        """Return the solution of the branch at a parameter value, or None where there is none.
+    def solution_at_parameter(self, value: float, halvings: int | None = None) -> BrokenSolution | None:
+        """Return the solution of the branch at a parameter value, or None where the branch does not exist.
 
-        It is solved from its neighbour, from replica symmetry, or by intermediate values.
+        The start is the neighbouring solution, the replica symmetric one, or one at an intermediate value.
 
         Args:
             value: value of the parameter.
@@ -159,7 +162,9 @@ class BrokenBranch:
         found = None
         if guess is not None:
             found = solve_from_neighbour(
-                replica_symmetric or self._symmetric_solution_nearby(value, guess[0]), *guess, accuracy=self.accuracy
+                replica_symmetric or self._replica_symmetric_solution_nearby(value, guess[0]),
+                *guess,
+                accuracy=self.accuracy,
             )
         if found is not None and has_lost_overlap_of_start(found.problem, self.start, found):
             found = None
@@ -169,12 +174,12 @@ class BrokenBranch:
             return self._store_solution(value, found)
         if guess is not None and halvings:
             nearest = min(self.known, key=lambda known: abs(known - value))
-            if self.solution_at((nearest + value) / 2, halvings - 1) is not None:
-                return self.solution_at(value, 0)
+            if self.solution_at_parameter((nearest + value) / 2, halvings - 1) is not None:
+                return self.solution_at_parameter(value, 0)
         return None
 
     def refine_to_accuracy(self, solution: BrokenSolution) -> BrokenSolution | None:
-        """Return the solution refined to the current accuracy of the branch, or None if it is lost.
+        """Return a solution of the branch, refined to the accuracy of the branch; None if it is not found again.
 
         Raises:
             TimeLimitError: the time limit ended the search.
@@ -189,11 +194,13 @@ class BrokenBranch:
             )
         else:
             found = solve_from_neighbour(solution.symmetric, solution.state, solution.rates, accuracy=self.accuracy)
-        return None if found is None else self._store_solution(solution.problem.value_of(self.parameter), found)
+        return (
+            None if found is None else self._store_solution(solution.problem.value_of_parameter(self.parameter), found)
+        )
 
     def _store_solution(self, value: float, found: BrokenSolution) -> BrokenSolution:
         if found.status is Status.TIME_LIMIT:
-            raise TimeLimitError("the time limit ended the search for a branch with breaking; allow more time")
+            raise TimeLimitError("the time limit ended the search for the branch with breaking; allow more time")
         self.known[value] = found
         return found
 
@@ -201,13 +208,16 @@ class BrokenBranch:
         """Return the interval of the parameter in which the branch ends, by bisection.
 
         Args:
-            missing: value at which the branch was not found; the other end is the nearest value at which it was.
+            missing: value at which the branch was not found; bisection begins between it and the nearest solution.
             bisections: number of bisections.
         """
-        return bisect_existence_limit(self.known, partial(self.solution_at, halvings=0), missing, bisections)
+        return bisect_existence_limit(self.known, partial(self.solution_at_parameter, halvings=0), missing, bisections)
 
-    def _extrapolate_states(self, value: float) -> tuple[BrokenState, tuple[float, ...]] | None:
-        """Return state and Parisi parameters extrapolated from the two nearest broken solutions; None without any."""
+    def _extrapolate_states(self, value: float) -> tuple[BrokenSymmetryState, tuple[float, ...]] | None:
+        """Return a state and Parisi parameters extrapolated linearly from the two nearest solutions with breaking.
+
+        None is returned if there is no such solution.
+        """
         broken_at = [known for known, solution in self.known.items() if solution.state is not None]
         if not broken_at:
             return None
@@ -220,15 +230,15 @@ class BrokenBranch:
         step = (value - nearest) / (nearest - others[0])
         assert other.state is not None
         packed = one.state.pack()
-        state = BrokenState.unpack(packed + step * (packed - other.state.pack()), one.state.overlap_sizes)
-        smallest, nearest_smallest = (np.linalg.eigvalsh(at.total_distance).min() for at in (state, one.state))
+        state = BrokenSymmetryState.unpack(packed + step * (packed - other.state.pack()), one.state.overlap_sizes)
+        smallest, nearest_smallest = (np.linalg.eigvalsh(at.overlap_difference).min() for at in (state, one.state))
         turned = np.any(state.between.pack() * one.state.between.pack() < 0)
         if abs(step) > 2 or turned or smallest <= 0.5 * nearest_smallest:
             return one.state, one.rates
         return state, tuple(y * (y / there) ** step for y, there in zip(one.rates, other.rates, strict=True))
 
-    def _symmetric_solution_nearby(self, value: float, near: BrokenState) -> Solution:
-        """Return a replica symmetric solution at a value beyond the end of its branch, started from nearby states."""
+    def _replica_symmetric_solution_nearby(self, value: float, near: BrokenSymmetryState) -> Solution:
+        """Return a replica symmetric solution at a value where its branch is missing, started from a nearby state."""
         problem = self.problem.with_(**{self.parameter: value})
         found = solve_symmetric(problem, near.minimiser_overlaps, accuracy=self.accuracy, seed=self.seed)
         return replace(found, start=self.start)

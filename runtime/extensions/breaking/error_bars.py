@@ -14,45 +14,47 @@ import numpy as np
 
 from ...base import progress
 from ...base.errors import DomainError
-from ...integration.estimates import convergence_rate_factors, replicate_error_bar
+from ...integration.estimates import error_bar_factors_from_rate, replicate_error_bar
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...integration.tilted_samples import NestedSobolRule
 from ...integration.tilted_sums import TiltedRule
 from ...solving.error_bars import ObservableEstimate, estimate_observables
 from ...solving.solution import Solution
 from ...stability.assess import perron_root_of_replicon_map
-from .newton import BreakingEquations, NewtonResult
-from .rules import energy_errors_of_rules
+from .newton import BrokenSymmetryEquations, NewtonResult
+from .rules import energy_errors_of_quadrature_rules
 from .solution import BreakingStability, BrokenSolution, status_of_states
-from .state import BrokenState
-from .state_map import BreakingMap, MapEvaluation
+from .state import BrokenSymmetryState
+from .state_map import BrokenSymmetryMap, MapEvaluation
 
 ROUNDING = 1024 * np.finfo(float).eps
 
 
 @progress.progress_step("error bars of broken replica symmetry")
 def build_broken_solution(
-    symmetric: Solution, breaking_map: BreakingMap, found: NewtonResult, given: bool, accuracy: float,
+    symmetric: Solution, breaking_map: BrokenSymmetryMap, found: NewtonResult, given: bool, accuracy: float,
     once: BrokenSolution | None = None,
 ) -> BrokenSolution:  # fmt: skip
-    """Return the solution object for converged states with broken replica symmetry, with error bars and observables.
+    """Return a solution with broken replica symmetry, with error bars and observables, from a converged state.
 
     Args:
         symmetric: the replica symmetric solution.
-        breaking_map: the map of states with its rule of integration.
-        found: result of Newton's method with the states.
-        given: whether the Parisi parameter y is fixed by the user.
+        breaking_map: the saddle-point map with its quadrature rule.
+        found: result of Newton's method that contains the state.
+        given: whether the Parisi parameter is fixed by the user.
         accuracy: required error bar of overlaps, relative to their blocks.
-        once: solution with one step, if the states have two.
+        once: solution with one step of breaking, if the state has two.
 
     Raises:
-        DomainError: the states of another rule or node set are outside the domain.
+        DomainError: the state by another quadrature rule is outside the domain of the overlaps.
     """
     problem, state, rates, answer = symmetric.problem, found.state, found.rates, found.answer
     if isinstance(breaking_map.rule, NestedSobolRule):
-        numbers, observable_error_bar = _error_bars_from_node_sets(symmetric, breaking_map, found, given)
+        numbers, observable_error_bar = _error_bars_from_sobol_scramblings(symmetric, breaking_map, found, given)
     else:
-        numbers, observable_error_bar = _error_bars_from_other_rules(symmetric, breaking_map, found, given, once)
+        numbers, observable_error_bar = _error_bars_by_comparing_quadratures(
+            symmetric, breaking_map, found, given, once
+        )
     errors, within_errors, residual = numbers["errors"], numbers["within_errors"], found.residual
     return BrokenSolution(
         symmetric=symmetric, state=state, rates=tuple(map(float, rates)), given=given, residual=residual,
@@ -68,24 +70,24 @@ Numbers = tuple[dict[str, Any], Callable[[ObservableEstimate], float]]
 """Fields of a solution, and a function that returns the error bar of an observable."""
 
 
-def _error_bars_from_other_rules(
-    symmetric: Solution, breaking_map: BreakingMap, found: NewtonResult, given: bool, once: BrokenSolution | None
+def _error_bars_by_comparing_quadratures(
+    symmetric: Solution, breaking_map: BrokenSymmetryMap, found: NewtonResult, given: bool, once: BrokenSolution | None
 ) -> Numbers:
-    """Return energies and error bars of states from the comparison with a finer and a coarser rule.
+    """Return energies and error bars of a state by comparing a finer and a coarser quadrature rule.
 
     Raises:
-        DomainError: the states of another rule are outside the domain.
+        DomainError: the state by another quadrature rule is outside the domain of the overlaps.
     """
     problem, rule, answer = symmetric.problem, breaking_map.rule, found.answer
     state, rates, y = found.state, found.rates, found.outermost_parisi_parameter
-    equations = BreakingEquations.with_fixed_rule(breaking_map, state, rates, not given)
+    equations = BrokenSymmetryEquations.fix_quadrature_grids(breaking_map, state, rates, not given)
     scales, units = equations.unknown_and_equation_scales(state, answer)
     assert found.matrix is not None
     scaled = found.matrix / units[:, None] * scales
     shifts, others, moved = [], [], []
     used = [equations.breaking_map]
     for other in (rule.finer_rule(), rule.coarser_rule()):
-        its = BreakingEquations.with_fixed_rule(replace(breaking_map, rule=other), state, rates, not given)
+        its = BrokenSymmetryEquations.fix_quadrature_grids(replace(breaking_map, rule=other), state, rates, not given)
         gap, there = its.evaluate_residuals(state, rates)
         others.append(there)
         shifts.append(np.linalg.solve(scaled, -gap / units))
@@ -99,13 +101,13 @@ def _error_bars_from_other_rules(
     known = [0.0] * len(used)
     if rule.errors_cancel:
         known = (
-            _two_step_energy_offsets(once, used, state)
+            _energy_errors_of_two_step_maps(once, used, state)
             if once
-            else energy_errors_of_rules(symmetric, [one.rule for one in used], state, y)
+            else energy_errors_of_quadrature_rules(symmetric, [one.rule for one in used], state, y)
         )
-    counts = convergence_rate_factors(*shifts, max_rate=rule.max_rate)
+    counts = error_bar_factors_from_rate(*shifts, max_rate=rule.max_rate)
     moves = [equations.packed_state_from_coordinates(shift * scales) for shift in shifts]
-    within_moves = [BrokenState.unpack(move, state.overlap_sizes).minimiser_overlaps.pack() for move in moves]
+    within_moves = [BrokenSymmetryState.unpack(move, state.overlap_sizes).minimiser_overlaps.pack() for move in moves]
     rest = found.residual + abs(answer.averages.mass - 1)
     widths = np.max([count * np.abs(shift) for count, shift in zip(counts, shifts, strict=True)], axis=0) + rest
     errors = (widths * scales)[: len(equations.directions)] @ np.abs(equations.directions)
@@ -114,7 +116,7 @@ def _error_bars_from_other_rules(
     rate_errors = 0.0 * rates if given else rates * widths[len(equations.directions) :]
 
     def error_bar_of_values(values: Sequence[float]) -> float:
-        """Return the error bar of a number from its values by the rule and by the two other rules."""
+        """Return the error bar of a number from its values by the quadrature rule, a finer and a coarser one."""
         sizes = (count * abs(value - values[0]) for count, value in zip(counts, values[1:], strict=True))
         return max(sizes) + rest**2 * abs(values[0])
 
@@ -126,7 +128,9 @@ def _error_bars_from_other_rules(
     complexities = [_complexity_of_states(one, y) for one in (answer, *moved)]
 
     def observable_error_bar(estimate: ObservableEstimate) -> float:
-        changes = np.array(counts) * np.abs(estimate.changes_by_shifts(state.minimiser_overlaps.pack(), within_moves))
+        changes = np.array(counts) * np.abs(
+            estimate.changes_of_observable_by_shifts(state.minimiser_overlaps.pack(), within_moves)
+        )
         return float(np.nanmax([0.0, *changes])) + estimate.own
 
     return {
@@ -134,21 +138,23 @@ def _error_bars_from_other_rules(
         "energy": energies[0], "own_error": error_bar_of_values(energies) + rounding,
         "complexity": complexities[0] if given else 0.0,
         "complexity_error": error_bar_of_values(complexities) + abs(y) * rounding if given else 0.0,
-        "multipliers_error": _multiplier_errors_from_other_rules(
+        "multipliers_error": _multiplier_errors_by_comparing_quadratures(
             equations, found, [shift * scales for shift in shifts], others, counts
         ),
     }, observable_error_bar  # fmt: skip
 
 
-def _two_step_energy_offsets(once: BrokenSolution, used: Sequence[BreakingMap], state: BrokenState) -> list[float]:
-    """Return the errors of two-step maps for the energy of the one-step solution, as in `energy_errors_of_rules`.
+def _energy_errors_of_two_step_maps(
+    once: BrokenSolution, used: Sequence[BrokenSymmetryMap], state: BrokenSymmetryState
+) -> list[float]:
+    """Return the error that the equations of two steps make in the known energy of a one-step solution, for each map.
 
-    Both steps have the same y, and Delta is divided between them as in a state of two steps.
+    Both steps then have the same Parisi parameter, and Delta is divided between them as in a given state of two steps.
     """
     assert once.state is not None
     traces = np.trace(state.distances, axis1=2, axis2=3).sum(axis=1)
     shares = (traces / traces.sum())[:, None, None, None]
-    shared = BrokenState(once.state.between, shares * once.state.distances)
+    shared = BrokenSymmetryState(once.state.between, shares * once.state.distances)
     rates = np.full(len(shares), once.rates[0])
     return [-one(shared, rates).free_entropy - once.energy for one in used]
 
@@ -161,23 +167,24 @@ def _energy_of_states(answer: MapEvaluation, y: float) -> float:
     return -answer.free_entropy - y * float(answer.slopes[0])
 
 
-def _multiplier_errors_from_other_rules(
-    equations: BreakingEquations,
+def _multiplier_errors_by_comparing_quadratures(
+    equations: BrokenSymmetryEquations,
     found: NewtonResult,
     shifts: Sequence[np.ndarray],
     others: Sequence[MapEvaluation],
     counts: Sequence[float],
 ) -> np.ndarray | None:
-    """Return the error bars of the multipliers of fixed norms, (s,), from other rules; None if no norms are fixed.
+    """Return error bars of the Lagrange multipliers of fixed column norms, (s,), by comparing quadrature rules.
 
-    Changes due to the averages and due to the state are added, so that they cannot compensate each other.
+    Changes due to the averages and due to the state are added, so that they cannot compensate each other. Without fixed
+    norms None is returned.
 
     Args:
-        equations: equations of the state.
+        equations: equations that the state solves.
         found: result of Newton's method.
-        shifts: changes of the unknowns by other rules.
-        others: map evaluated at the state by other rules.
-        counts: factors by which differences are multiplied in error bars.
+        shifts: changes of the unknowns by other quadrature rules.
+        others: saddle-point map evaluated at the state by other quadrature rules.
+        counts: factors by which the differences from each other rule are multiplied.
     """
     if not equations.breaking_map.problem.regulariser.keeps_norms:
         return None
@@ -195,21 +202,23 @@ def _multiplier_errors_from_other_rules(
     return widths + (ROUNDING + found.residual + abs(found.answer.averages.mass - 1)) * softening
 
 
-def _error_bars_from_node_sets(
-    symmetric: Solution, breaking_map: BreakingMap, found: NewtonResult, given: bool
+def _error_bars_from_sobol_scramblings(
+    symmetric: Solution, breaking_map: BrokenSymmetryMap, found: NewtonResult, given: bool
 ) -> Numbers:
-    """Return energies and error bars of states by a sampled rule, from the residuals of each of its node sets.
+    """Return energies and error bars of a state by a sampled rule, from the spread over its Sobol scramblings.
 
     Derivatives, and the effect of twice as many samples per node, are computed with a quarter of the outer nodes.
 
     Raises:
-        DomainError: the states of a node set are outside the domain.
+        DomainError: the state by one of the scramblings is outside the domain of the overlaps.
     """
     problem, rule = symmetric.problem, breaking_map.rule
     assert isinstance(rule, NestedSobolRule)
     state, rates, answer, y = found.state, found.rates, found.answer, found.outermost_parisi_parameter
     smaller = rule.with_fewer_points()
-    equations = BreakingEquations.with_fixed_rule(replace(breaking_map, rule=smaller), state, rates, with_y=True)
+    equations = BrokenSymmetryEquations.fix_quadrature_grids(
+        replace(breaking_map, rule=smaller), state, rates, with_y=True
+    )
     z, n = equations.unknowns_from_state(state, rates), len(equations.directions)
     gap, few = equations.evaluate_residuals(state, rates)
     matrix = equations.jacobian(z, state, rates, gap, few)
@@ -217,15 +226,15 @@ def _error_bars_from_node_sets(
     solved = n if given else n + 1
     inverse = np.linalg.inv(matrix[:solved, :solved])
 
-    def evaluate_map_with_rule(other: NestedSobolRule) -> tuple[np.ndarray, MapEvaluation]:
-        return BreakingEquations.with_fixed_rule(
+    def evaluate_map_with_quadrature_rule(other: NestedSobolRule) -> tuple[np.ndarray, MapEvaluation]:
+        return BrokenSymmetryEquations.fix_quadrature_grids(
             replace(breaking_map, rule=other), state, rates, with_y=True
         ).evaluate_residuals(state, rates)
 
-    sets = [evaluate_map_with_rule(one) for one in rule.replicates]
+    sets = [evaluate_map_with_quadrature_rule(one) for one in rule.replicates]
     # Rows are nonlinear in the conjugates: the residuals of all sets together are not the mean of those of each.
     whole = equations.equation_residuals(answer, state, rates)
-    deeper_gap, deeper = evaluate_map_with_rule(smaller.with_more_samples())
+    deeper_gap, deeper = evaluate_map_with_quadrature_rule(smaller.with_more_samples())
     shifts = np.array([-inverse @ each[:solved] for each, _ in sets])
     deep = -inverse @ (deeper_gap - gap)[:solved]
     rest = abs(answer.averages.mass - 1)
@@ -236,7 +245,7 @@ def _error_bars_from_node_sets(
     moves = shifts[:, :n] @ equations.directions
     deep_move = deep[:n] @ equations.directions
     withins, further = (
-        np.array([BrokenState.unpack(move, state.overlap_sizes).minimiser_overlaps.pack() for move in each])
+        np.array([BrokenSymmetryState.unpack(move, state.overlap_sizes).minimiser_overlaps.pack() for move in each])
         for each in (moves, others[:, :n] @ equations.directions)
     )
     within_errors = (
@@ -251,7 +260,7 @@ def _error_bars_from_node_sets(
         slopes = np.array([each[n] for each, _ in sets]) + shifts @ matrix[n, :n]
         slope = float(whole[n] + matrix[n, :n] @ left)
         deep_slope = float((deeper_gap - gap)[n] + deep @ matrix[n, :n])
-    known = _energy_offsets_of_node_sets(symmetric, rule)
+    known = _energy_errors_of_sobol_scramblings(symmetric, rule)
     energy = -answer.free_entropy - slope - float(known.mean())
     energies = -problem.alpha * np.array([each.averages.free[0] for _, each in sets]) - slopes - known
     energy_error = float(replicate_error_bar(energies[:, None])[0])
@@ -259,11 +268,11 @@ def _error_bars_from_node_sets(
     complexity_error = float(y * (replicate_error_bar(slopes[:, None])[0] + DIFFERENCE_SAFETY * abs(deep_slope)))
     of_one = [
         *(withins / rule.scramblings),
-        BrokenState.unpack(deep_move, state.overlap_sizes).minimiser_overlaps.pack(),
+        BrokenSymmetryState.unpack(deep_move, state.overlap_sizes).minimiser_overlaps.pack(),
     ]
 
     def observable_error_bar(estimate: ObservableEstimate) -> float:
-        *changes, add_second_step = estimate.changes_by_shifts(state.minimiser_overlaps.pack(), of_one)
+        *changes, add_second_step = estimate.changes_of_observable_by_shifts(state.minimiser_overlaps.pack(), of_one)
         width = float(replicate_error_bar(np.array(changes)[:, None] * rule.scramblings)[0])
         width += DIFFERENCE_SAFETY * abs(float(add_second_step))
         return estimate.own + (width if np.isfinite(width) else np.inf)  # where a set leaves the domain
@@ -272,28 +281,31 @@ def _error_bars_from_node_sets(
         "errors": errors, "within_errors": within_errors, "rate_errors": tuple(map(float, rate_errors)),
         "energy": energy, "own_error": energy_error, "complexity": -y * slope if given else 0.0,
         "complexity_error": complexity_error if given else 0.0,
-        "multipliers_error": _multiplier_errors_from_node_sets(equations, found, few, sets, shifts),
+        "multipliers_error": _multiplier_errors_from_sobol_scramblings(equations, found, few, sets, shifts),
     }, observable_error_bar  # fmt: skip
 
 
-def _energy_offsets_of_node_sets(symmetric: Solution, rule: NestedSobolRule) -> np.ndarray:
-    """Return the error of the replica symmetric training loss for every node set of a sampled rule, (R,).
+def _energy_errors_of_sobol_scramblings(symmetric: Solution, rule: NestedSobolRule) -> np.ndarray:
+    """Return the error in the replica symmetric training loss of every Sobol scrambling of a sampled rule.
 
-    The energy of states with breaking, which is close to that loss, has nearly the same error.
+    The error in the energy with broken replica symmetry, which is close to that loss, is nearly the same.
     """
     problem, overlaps = symmetric.problem, symmetric.overlaps
     own = rule.replica_symmetric_rule().averages(problem, overlaps).moreau
     return np.asarray(problem.alpha * (own - symmetric.rule.averages(problem, overlaps).moreau.mean()))
 
 
-def _multiplier_errors_from_node_sets(
-    equations: BreakingEquations,
+def _multiplier_errors_from_sobol_scramblings(
+    equations: BrokenSymmetryEquations,
     found: NewtonResult,
     few: MapEvaluation,
     sets: list[tuple[np.ndarray, MapEvaluation]],
     shifts: np.ndarray,
 ) -> np.ndarray | None:
-    """Return the error bars of the multipliers of fixed norms, (s,), from node sets; None if no norms are fixed."""
+    """Return error bars of the Lagrange multipliers of fixed column norms, (s,), from the spread over scramblings.
+
+    Without fixed norms None is returned.
+    """
     if not equations.breaking_map.problem.regulariser.keeps_norms:
         return None
     z, here = equations.unknowns_from_state(found.state, found.rates), found.answer.rows.strengths
@@ -311,11 +323,11 @@ def _multiplier_errors_from_node_sets(
 
 
 def _assess_further_breaking(
-    breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, answer: MapEvaluation
+    breaking_map: BrokenSymmetryMap, state: BrokenSymmetryState, rates: np.ndarray, answer: MapEvaluation
 ) -> BreakingStability:
-    """Return the stability against further breaking, with error bars from two coarser rules or from node sets.
+    """Return the stability of a state against further replica symmetry breaking, with error bars.
 
-    Errors of grids oscillate as their nodes pass points where second minima appear: one other rule may agree by chance.
+    They are from two coarser grids, as one may agree by chance, or from the Sobol scramblings of a sampled rule.
     """
     problem, rule, responses = breaking_map.problem, breaking_map.rule, answer.rows.squares()
     if isinstance(rule, NestedSobolRule):

@@ -1,4 +1,7 @@
-"""Newton's method for the saddle point with broken replica symmetry, at fixed y or with dPhi/dy = 0."""
+"""Newton's method for the saddle point with broken replica symmetry.
+
+The Parisi parameters y are fixed, or found from dPhi/dy = 0, with Phi the free entropy.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from ...base.errors import DomainError
 from ...base.options import AlgorithmOptions
 from ...base.progress import report_remaining_work
 from ...saddle_point.difference_jacobian import jacobian_by_differences
-from .state import BrokenState
-from .state_map import BreakingMap, MapEvaluation
+from .state import BrokenSymmetryState
+from .state_map import BrokenSymmetryMap, MapEvaluation
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,9 @@ class BreakingNewtonOptions(AlgorithmOptions):
     """Options of Newton's method for states with broken replica symmetry.
 
     Attributes:
-        max_step: largest step of an unknown, in block scales; smaller is safer, and slower.
-        min_update_step: smallest step after which the Jacobian is updated (Broyden); kinks dominate shorter
-            differences.
+        max_step: largest step of an unknown, relative to its block; smaller is safer, and slower.
+        min_update_step: smallest step after which the Jacobian is updated (Broyden); kinks of the loss dominate the
+            residual changes of shorter steps.
         max_halvings: largest number of halvings of a step that leaves the domain.
         damping: weight of the new iterate in a damped step.
         min_distance: size of Delta relative to q below which replica symmetry counts as unbroken.
@@ -40,14 +43,15 @@ class NewtonResult:
 
     Attributes:
         state: last state.
-        rates: Parisi parameter y of every level, (K,).
-        answer: map evaluated at the last state.
-        residual: max |G(u) - u| over block scales, and of y dPhi/dy over |Phi| where y is an unknown.
-        matrix: Jacobian of the equations in (u, log y); None where it was not computed.
-        evaluations: number of evaluations of the map.
+        rates: Parisi parameter of every level, (levels,).
+        answer: saddle-point map evaluated at the last state.
+        residual: largest change of the state under the saddle-point map, relative to the sizes of its blocks; where
+            Parisi parameters are unknowns, also the derivative of the free entropy in their logarithms, relative to it.
+        matrix: Jacobian of the equations in the unknowns; None where it was not computed.
+        evaluations: number of evaluations of the saddle-point map.
     """
 
-    state: BrokenState
+    state: BrokenSymmetryState
     rates: np.ndarray
     answer: MapEvaluation
     residual: float
@@ -56,100 +60,103 @@ class NewtonResult:
 
     @property
     def outermost_parisi_parameter(self) -> float:
-        """The Parisi parameter of the outermost level."""
+        """The Parisi parameter of the outermost level of broken replica symmetry."""
         return float(self.rates[0])
 
     @property
-    def outermost_derivative_in_y(self) -> float:
-        """The derivative dPhi/dy of the free entropy for the outermost level."""
+    def outermost_free_entropy_derivative(self) -> float:
+        """The derivative of the free entropy in the Parisi parameter of the outermost level."""
         return float(self.answer.slopes[0])
 
 
 @dataclass
-class BreakingEquations:
-    """The equations G(u) - u = 0 for states with the symmetry of the problem, and y dPhi/dy = 0 if y is an unknown.
+class BrokenSymmetryEquations:
+    """The saddle-point equations with broken replica symmetry, for states with the symmetry of the problem.
 
-    The unknowns are coordinates along symmetric directions, then log y.
+    The state equals its image under the saddle-point map. The unknowns are coordinates of the state along symmetric
+    directions and, if asked for, the logarithms of the Parisi parameters, at which the free entropy is stationary.
     """
 
-    breaking_map: BreakingMap
+    breaking_map: BrokenSymmetryMap
     with_y: bool
     directions: np.ndarray
     evaluations: int = 0
 
     @classmethod
-    def with_fixed_rule(
-        cls, breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, with_y: bool
-    ) -> BreakingEquations:
-        """Return the equations at a state, with a quadrature rule whose grids no longer change with the state.
+    def fix_quadrature_grids(
+        cls, breaking_map: BrokenSymmetryMap, state: BrokenSymmetryState, rates: np.ndarray, with_y: bool
+    ) -> BrokenSymmetryEquations:
+        """Return the equations with a quadrature rule whose grids are adapted to one state and then kept fixed.
 
         Args:
-            breaking_map: the map of states.
-            state: the state.
-            rates: y of every level, (K,).
-            with_y: whether y is an unknown.
+            breaking_map: the saddle-point map.
+            state: state to which the grids are adapted.
+            rates: Parisi parameter of every level, (levels,).
+            with_y: whether the Parisi parameters are unknowns.
         """
-        return cls(breaking_map.with_fixed_rule_at(state, rates), with_y, breaking_map.symmetric_directions(state))
+        return cls(breaking_map.fix_quadrature_at_state(state, rates), with_y, breaking_map.symmetric_directions(state))
 
     def symmetric_coordinates(self, packed: np.ndarray) -> np.ndarray:
-        """Return the coordinates of a packed state along the symmetric directions, (k,)."""
+        """Return the coordinates of a packed state along the directions with the symmetry of the problem."""
         return self.directions @ packed / np.abs(self.directions).sum(axis=1)
 
     def packed_state_from_coordinates(self, coordinates: np.ndarray) -> np.ndarray:
-        """Return the packed state with given coordinates along the symmetric directions."""
+        """Return the packed state from its coordinates along the directions with the symmetry of the problem."""
         return coordinates[: len(self.directions)] @ self.directions
 
-    def unknowns_from_state(self, state: BrokenState, rates: np.ndarray) -> np.ndarray:
-        """Return the unknowns of the equations: coordinates of a state, and log y if y is an unknown.
+    def unknowns_from_state(self, state: BrokenSymmetryState, rates: np.ndarray) -> np.ndarray:
+        """Return the vector of unknowns: coordinates of the state, then logarithms of unknown Parisi parameters.
 
         Args:
             state: the state.
-            rates: y of every level, (K,).
+            rates: Parisi parameter of every level, (levels,).
         """
         z = self.symmetric_coordinates(state.pack())
         return np.append(z, np.log(rates)) if self.with_y else z
 
     def state_from_unknowns(
-        self, z: np.ndarray, like: BrokenState, rates: np.ndarray
-    ) -> tuple[BrokenState, np.ndarray]:
-        """Return the state and the Parisi parameters y that belong to given unknowns.
+        self, z: np.ndarray, like: BrokenSymmetryState, rates: np.ndarray
+    ) -> tuple[BrokenSymmetryState, np.ndarray]:
+        """Return the state and the Parisi parameters from the vector of unknowns.
 
         Args:
-            z: unknowns of the equations.
-            like: state with the same sizes.
-            rates: y of every level, (K,), used where y is not an unknown.
+            z: vector of unknowns.
+            like: state with the same numbers of contexts and columns.
+            rates: Parisi parameters, (levels,), used where they are not unknowns.
         """
         own = np.exp(z[len(self.directions) :]) if self.with_y else rates
-        return BrokenState.unpack(self.packed_state_from_coordinates(z), like.overlap_sizes), own
+        return BrokenSymmetryState.unpack(self.packed_state_from_coordinates(z), like.overlap_sizes), own
 
-    def evaluate_residuals(self, state: BrokenState, rates: np.ndarray) -> tuple[np.ndarray, MapEvaluation]:
-        """Evaluate the map at a state and return the residuals of the equations with the evaluated map.
+    def evaluate_residuals(self, state: BrokenSymmetryState, rates: np.ndarray) -> tuple[np.ndarray, MapEvaluation]:
+        """Evaluate the saddle-point map at a state, and return the residuals of the equations and the evaluation.
 
         Args:
             state: the state.
-            rates: y of every level, (K,).
+            rates: Parisi parameter of every level, (levels,).
         """
         self.evaluations += 1
         answer = self.breaking_map(state, rates)
         return self.equation_residuals(answer, state, rates), answer
 
-    def equation_residuals(self, answer: MapEvaluation, state: BrokenState, rates: np.ndarray) -> np.ndarray:
-        """Return the residuals of the equations from the map evaluated at a state.
+    def equation_residuals(self, answer: MapEvaluation, state: BrokenSymmetryState, rates: np.ndarray) -> np.ndarray:
+        """Return the residuals of the equations from the saddle-point map evaluated at a state.
 
         Args:
-            answer: map evaluated at the state.
+            answer: saddle-point map evaluated at the state.
             state: the state.
-            rates: y of every level, (K,).
+            rates: Parisi parameter of every level, (levels,).
         """
         gap = self.symmetric_coordinates(answer.image.pack() - state.pack())
         return np.append(gap, rates * answer.slopes) if self.with_y else gap
 
-    def unknown_and_equation_scales(self, state: BrokenState, answer: MapEvaluation) -> tuple[np.ndarray, np.ndarray]:
-        """Return the typical sizes of the unknowns and of the equations.
+    def unknown_and_equation_scales(
+        self, state: BrokenSymmetryState, answer: MapEvaluation
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return two vectors: the scales by which unknowns, and those by which residuals, are divided.
 
         Args:
             state: the state.
-            answer: map evaluated at the state.
+            answer: saddle-point map evaluated at the state.
         """
         scales = np.max(np.abs(self.directions) * state.block_scales, axis=1)
         if not self.with_y:
@@ -158,19 +165,24 @@ class BreakingEquations:
         return np.append(scales, ones), np.append(scales, abs(answer.free_entropy) * ones)
 
     def jacobian(
-        self, z: np.ndarray, like: BrokenState, rates: np.ndarray, base: np.ndarray, answer: MapEvaluation
+        self,
+        z: np.ndarray,
+        like: BrokenSymmetryState,
+        rates: np.ndarray,
+        base: np.ndarray,
+        answer: MapEvaluation,
     ) -> np.ndarray:
         """Return the Jacobian of the equations by one-sided finite differences.
 
         Args:
-            z: unknowns of the equations.
-            like: state with the same sizes.
-            rates: y of every level, (K,), used where y is not an unknown.
-            base: residuals at the unknowns.
-            answer: map evaluated at the unknowns.
+            z: vector of unknowns.
+            like: state with the same numbers of contexts and columns.
+            rates: Parisi parameters, (levels,), used where they are not unknowns.
+            base: residuals at these unknowns.
+            answer: saddle-point map evaluated at these unknowns.
 
         Raises:
-            DomainError: the differences in both directions leave the domain.
+            DomainError: steps of the differences leave the domain of the overlaps in both directions.
         """
         scales, _ = self.unknown_and_equation_scales(self.state_from_unknowns(z, like, rates)[0], answer)
 
@@ -180,55 +192,59 @@ class BreakingEquations:
         return jacobian_by_differences(residuals_at_unknowns, z, self.breaking_map.rule.step * scales, base)
 
 
-def iterate_damped_map(breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, steps: int) -> BrokenState:
-    """Return the state after damped steps of V and Delta at given y; q of one minimiser, m and theta are fixed.
+def iterate_damped_map(
+    breaking_map: BrokenSymmetryMap, state: BrokenSymmetryState, rates: np.ndarray, steps: int
+) -> BrokenSymmetryState:
+    """Iterate the saddle-point map with damping in V and Delta only, and return the last state.
+
+    The overlaps q, m and theta of one minimiser are fixed.
 
     Args:
-        breaking_map: the map of states.
+        breaking_map: the saddle-point map.
         state: initial state.
-        rates: y of every level, (K,).
-        steps: number of steps.
+        rates: Parisi parameter of every level, (levels,).
+        steps: number of iterations.
 
     Raises:
-        DomainError: a step leaves the domain.
+        DomainError: an iteration leaves the domain of the overlaps.
     """
     held, weight = state.minimiser_overlaps, BreakingNewtonOptions.current().damping
     for _ in range(steps):
         image = breaking_map(state, rates).image
         V = (1 - weight) * state.between.V + weight * image.between.V
         distances = (1 - weight) * state.distances + weight * image.distances
-        state = BrokenState(replace(held, q=held.q - distances.sum(axis=0), V=V), distances)
+        state = BrokenSymmetryState(replace(held, q=held.q - distances.sum(axis=0), V=V), distances)
     return state
 
 
 def solve_states_by_newton(
-    breaking_map: BreakingMap,
-    state: BrokenState,
+    breaking_map: BrokenSymmetryMap,
+    state: BrokenSymmetryState,
     rates: np.ndarray,
     tolerance: float,
     with_y: bool = False,
     matrix: np.ndarray | None = None,
     most: int = 40,
 ) -> NewtonResult:
-    """Solve for a state with broken replica symmetry by Newton's method with a limited step.
+    """Solve the saddle point with broken replica symmetry by Newton's method with a limited step.
 
     The residual of the result may be above the tolerance. The Jacobian is updated (Broyden), and recomputed where a
     step reduces the residual too little.
 
     Args:
-        breaking_map: the map of states.
+        breaking_map: the saddle-point map.
         state: initial state.
-        rates: y of every level, (K,); initial values if y is an unknown.
+        rates: Parisi parameter of every level, (levels,); initial values if they are unknowns.
         tolerance: required residual.
-        with_y: whether to solve for y as well, by dPhi/dy = 0.
-        matrix: Jacobian of the same equations nearby.
+        with_y: whether the Parisi parameters are unknowns, at which the free entropy is stationary.
+        matrix: Jacobian of the same equations nearby; None to compute it.
         most: largest number of iterations.
 
     Raises:
-        DomainError: no step stays inside the domain.
+        DomainError: no step stays inside the domain of the overlaps.
     """
     options = BreakingNewtonOptions.current()
-    equations = BreakingEquations.with_fixed_rule(breaking_map, state, rates, with_y)
+    equations = BrokenSymmetryEquations.fix_quadrature_grids(breaking_map, state, rates, with_y)
     z = equations.unknowns_from_state(state, rates)
     gap, answer = equations.evaluate_residuals(*equations.state_from_unknowns(z, state, rates))
     best, before = np.inf, np.inf
@@ -262,7 +278,7 @@ def solve_states_by_newton(
             except DomainError:
                 length /= 2
         else:
-            raise DomainError(f"no Newton step remains in the domain of states with broken replica symmetry, {shown}")
+            raise DomainError(f"every Newton step leaves the domain of states with broken replica symmetry at {shown}")
         step = (tried - z) / scales
         if np.abs(step).max() > options.min_update_step:
             matrix = matrix + np.outer(gap_there - gap - matrix @ (tried - z), step / scales) / float(step @ step)

@@ -14,42 +14,42 @@ from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from .error_bars import ROUNDING, build_broken_solution
 from .newton import BreakingNewtonOptions, NewtonResult, solve_states_by_newton
-from .rules import integration_rules_for
+from .rules import quadrature_rules_for_breaking
 from .solution import BrokenSolution
-from .state import BrokenState
-from .state_map import BreakingMap
+from .state import BrokenSymmetryState
+from .state_map import BrokenSymmetryMap
 
 
-def breaking_map_of_solution(symmetric: Solution, rule: TiltedRule) -> BreakingMap:
-    """Return the saddle-point map for states with the symmetry of a given replica symmetric solution.
+def breaking_map_of_solution(symmetric: Solution, rule: TiltedRule) -> BrokenSymmetryMap:
+    """Return the saddle-point map with broken replica symmetry, for states with the symmetry of a given solution.
 
     Args:
         symmetric: the replica symmetric solution.
         rule: quadrature rule for averages over the channel.
     """
-    return BreakingMap(symmetric.problem, rule, symmetric.symmetry or NO_SYMMETRY)
+    return BrokenSymmetryMap(symmetric.problem, rule, symmetric.symmetry or NO_SYMMETRY)
 
 
-def is_symmetry_broken(state: BrokenState) -> bool:
-    """Return whether replica symmetry is broken at every level of a state: no Delta is zero."""
+def is_symmetry_broken(state: BrokenSymmetryState) -> bool:
+    """Return whether replica symmetry is broken at every level of a state: no overlap difference Delta is zero."""
     sizes = np.trace(state.distances, axis1=2, axis2=3) / np.trace(state.minimiser_overlaps.q, axis1=1, axis2=2)
     return bool(sizes.max(axis=1).min() > BreakingNewtonOptions.current().min_distance)
 
 
 def find_broken_states(
-    breaking_map: BreakingMap, state: BrokenState, rates: np.ndarray, tolerance: float, accepted: float = 0.0,
-    with_y: bool = False, matrix: np.ndarray | None = None,
+    breaking_map: BrokenSymmetryMap, state: BrokenSymmetryState, rates: np.ndarray, tolerance: float,
+    accepted: float = 0.0, with_y: bool = False, matrix: np.ndarray | None = None,
 ) -> NewtonResult | None:  # fmt: skip
-    """Return states with broken replica symmetry to which Newton's method converges, or None if there are none.
+    """Return a solution with broken replica symmetry to which Newton's method converges, or None.
 
     Args:
-        breaking_map: the map of states.
+        breaking_map: the saddle-point map.
         state: initial state.
-        rates: y of every level, (K,).
+        rates: Parisi parameter of every level, (levels,).
         tolerance: required residual.
         accepted: residual that is accepted although it is above the tolerance.
-        with_y: whether y is solved for as well.
-        matrix: Jacobian of the same equations nearby.
+        with_y: whether the Parisi parameters are unknowns as well.
+        matrix: Jacobian of the same equations nearby; None to compute it.
     """
     try:
         found = solve_states_by_newton(breaking_map, state, rates, tolerance, with_y, matrix)
@@ -58,13 +58,13 @@ def find_broken_states(
     return found if found.residual < max(tolerance, accepted) and is_symmetry_broken(found.state) else None
 
 
-def result_without_breaking(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
-    """Return a result without breaking: the replica symmetric solution with a status and a reason.
+def replica_symmetric_result(symmetric: Solution, status: Status, words: str) -> BrokenSolution:
+    """Return the result of a search that found no replica symmetry breaking: the replica symmetric solution.
 
     Args:
         symmetric: the replica symmetric solution.
         status: status of the result.
-        words: reason why no breaking was found, in words.
+        words: reason why no replica symmetry breaking was found, in words.
     """
     losses = symmetric.losses
     return BrokenSolution(
@@ -79,25 +79,27 @@ def refine_broken_solution(
     symmetric: Solution, found: NewtonResult, given: bool, accuracy: float, rules: Sequence[TiltedRule] = (),
     once: BrokenSolution | None = None,
 ) -> BrokenSolution | None:  # fmt: skip
-    """Return the solution near given states, refined by finer rules until its error bars are below the accuracy.
+    """Return the solution with broken replica symmetry, refined until its error bars are below the accuracy.
+
+    The saddle point is solved again by finer and finer quadrature rules.
 
     Args:
         symmetric: the replica symmetric solution.
-        found: result of Newton's method with the initial states.
-        given: whether the Parisi parameter y is fixed by the user.
+        found: result of Newton's method to start from.
+        given: whether the Parisi parameter is fixed by the user.
         accuracy: required error bar of overlaps, relative to their blocks.
         rules: quadrature rules from coarse to fine; by default those of the problem.
-        once: solution with one step, if the states have two.
+        once: solution with one step of breaking, if two steps are solved for.
 
     Returns:
-        The solution, or None where the states leave the domain.
+        The solution, or None where Newton's method leaves the domain of the overlaps.
 
     Raises:
-        TimeLimitError: the time limit is reached before the first rule has finished.
+        TimeLimitError: the time limit is reached before the first quadrature rule has finished.
     """
     solution: BrokenSolution | None = None
     matrix: np.ndarray | None = None
-    for rule in rules or integration_rules_for(symmetric.problem):
+    for rule in rules or quadrature_rules_for_breaking(symmetric.problem):
         finer = breaking_map_of_solution(symmetric, rule)
         try:
             tolerance = rule.residual_for_accuracy(accuracy)
@@ -113,7 +115,7 @@ def refine_broken_solution(
         if (
             solution is None
             or reached.relative_error < solution.relative_error
-            or _is_outside_error_bars(solution, reached)
+            or _is_state_outside_error_bars(solution, reached)
         ):
             solution = reached
         if solution.relative_error <= accuracy:
@@ -121,7 +123,10 @@ def refine_broken_solution(
     return solution
 
 
-def _is_outside_error_bars(solution: BrokenSolution, finer: BrokenSolution) -> bool:
-    """Return whether the states by a finer rule are outside the error bars of a solution, small by chance."""
+def _is_state_outside_error_bars(solution: BrokenSolution, finer: BrokenSolution) -> bool:
+    """Return whether the state by a finer quadrature rule lies outside the error bars of a solution.
+
+    These error bars are then small by chance.
+    """
     assert solution.state is not None and finer.state is not None
     return bool(np.any(np.abs(finer.state.pack() - solution.state.pack()) > solution.errors + ROUNDING))

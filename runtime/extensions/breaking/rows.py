@@ -1,6 +1,7 @@
-"""Averages over rows of W with broken replica symmetry (docs/theory.md (18.10), (18.16), (18.17)).
+"""Averages over rows of the weights W with broken replica symmetry (docs/theory.md (18.10), (18.16), (18.17)).
 
-For a ridge: the replica symmetric formulas from V~^ inwards to V^. For another penalty: averages tilted by exp(y N).
+A ridge has closed formulas. For another penalty, averages are weighted by exp(y N), with N the negative minimum of the
+row's objective and y the Parisi parameter.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from ...problems.compiled import load_compiled_loops
 from ...problems.overlaps import Conjugates, Overlaps
 from ...problems.problem import Problem
 
-_NOT_CONVEX = "the objective of a weight row, r(w) + w^T G w / 2 with G = sum_c gamma_c V^_c, is not strictly convex"
+_ROW_OBJECTIVE_NOT_CONVEX = (
+    "the objective of a weight row, r(w) + w^T G w / 2 with G = sum_c gamma_c V^_c, is not strictly convex"
+)
 _NORM_ROUNDING = 1e-11  # of log squared norms: root finding in double precision keeps norms to it
 
 
 @dataclass(frozen=True)
 class WeightRowAverages:
-    """Averages over rows of W at given conjugates and Parisi parameters of all levels.
+    """Averages over the rows of the weights W, with K levels of broken replica symmetry.
 
     Attributes:
-        between: q_0, V of one state, m and theta.
-        distances: Delta of every level, (K, C, s, s).
-        strengths: strengths of the penalty, or multipliers of fixed norms, (s,).
-        free: free entropy Phi_rows of the rows, with the term of fixed norms.
-        slopes: derivatives of Phi_rows in y at fixed conjugates, (K,).
+        between: the overlap q_0 between states, and V, m and theta of one state.
+        distances: overlap difference Delta of every level, shape (K levels, contexts, s, s).
+        strengths: strengths of the penalty, or multipliers of fixed column norms, (s,).
+        free: contribution of the rows to the free entropy, with the term of fixed norms.
+        slopes: derivatives of `free` in the Parisi parameters at fixed conjugates, (K levels,).
         penalty: function that returns the penalty of one minimiser per d.
-        squares: function that returns the mean squared responses of <w> to b^0 (type I) and of w to b (type II),
-            (2, A, s, s, s, s).
+        squares: function that returns the mean squared responses of a row to its field, averaged over states (type I)
+            and within one state (type II), shape (2, spectral atoms, s, s, s, s).
     """
 
     between: Overlaps
@@ -52,47 +55,47 @@ class WeightRowAverages:
 def weight_row_averages(
     problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Rule
 ) -> WeightRowAverages:
-    """Return averages over rows of W with broken replica symmetry.
+    """Return averages over the rows of the weights W with K levels of broken replica symmetry.
 
     Args:
         problem: the problem with its penalty.
-        hats: conjugates of all levels, K + 1 from the outermost to the innermost level.
-        rates: y of every level, (K,).
-        rule: rule for averages over the field b of a row.
+        hats: conjugate order parameters of the K + 1 levels, from the outermost to the innermost.
+        rates: Parisi parameter of every level, (K levels,).
+        rule: quadrature rule for averages over the Gaussian field of a row.
 
     Raises:
         DomainError: the averages do not exist at these conjugates.
     """
     if problem.regulariser.is_quadratic:
-        return _RidgeRowAverages(problem, hats, rates).closed_form_averages
-    return _averages_with_penalty(problem, hats, rates, rule)
+        return _RidgeRowAverages(problem, hats, rates).row_averages_in_closed_form
+    return _row_averages_with_penalty(problem, hats, rates, rule)
 
 
 @dataclass(frozen=True)
 class _RidgeRowAverages:
-    """Averages over rows of W with a ridge penalty, in closed form."""
+    """Averages over the rows of the weights W with a ridge penalty, in closed form."""
 
     problem: Problem
     hats: Sequence[Conjugates]
     rates: np.ndarray
 
     @property
-    def closed_form_averages(self) -> WeightRowAverages:
-        """All averages over rows of W, see `WeightRowAverages`."""
+    def row_averages_in_closed_form(self) -> WeightRowAverages:
+        """The averages over the rows of the weights W with a ridge, in closed form."""
         across, *within = map(self._replica_symmetric_overlaps, self.hats)
         free, slopes = self._row_free_entropy_and_derivatives()
         variances = np.stack([across.V, *(own.V for own in within)])
         distances = -np.diff(variances, axis=0) / self.rates[:, None, None, None]
         return WeightRowAverages(
             replace(across, V=variances[-1]), distances, self.ridge_strengths, free, slopes, self._penalty_of_minimiser,
-            self._squared_responses,
+            self._squared_responses_of_row,
         )  # fmt: skip
 
     def _replica_symmetric_overlaps(self, hats: Conjugates) -> Overlaps:
-        """Return the replica symmetric overlaps of rows with a ridge at conjugates of one level."""
+        """Return the replica symmetric overlaps of rows with a ridge, at the conjugates of one level."""
         out = Overlaps(*map(np.empty_like, hats.blocks))
         if not self.problem.regulariser.prior_map_of_ridge("overlaps", self.ridge_strengths)(*hats.blocks, *out.blocks):
-            raise DomainError(_NOT_CONVEX)
+            raise DomainError(_ROW_OBJECTIVE_NOT_CONVEX)
         return out
 
     @cached_property
@@ -108,82 +111,88 @@ class _RidgeRowAverages:
         from scipy.optimize import root  # slow to load
 
         norms = regulariser.fixed_column_norms
-        softest = -float(min(np.linalg.eigvalsh(self._quadratic_form_of_atoms(hats)).min() for hats in self.hats))
+        softest = -float(min(np.linalg.eigvalsh(self._quadratic_form_of_rows(hats)).min() for hats in self.hats))
 
-        def log_norm_excess(logs: np.ndarray) -> np.ndarray:
+        def log_ratio_of_squared_norms(logs: np.ndarray) -> np.ndarray:
             squares = self._second_moments_of_row(softest + np.exp(logs))
             return np.log(np.einsum("a,aii->i", law.weights, squares) / norms**2)
 
         size = np.sqrt(np.einsum("a,aii->i", law.weights, self._second_moments_of_fields())) / norms
-        found = root(log_norm_excess, np.log(size + 1e-3 * size.max()), tol=1e-15)
+        found = root(log_ratio_of_squared_norms, np.log(size + 1e-3 * size.max()), tol=1e-15)
         if np.abs(found.fun).max() > _NORM_ROUNDING:
             raise DomainError("no Lagrange multipliers give the columns of W their fixed norms at these conjugates")
         return softest + np.exp(found.x)
 
     def _second_moments_of_fields(self) -> np.ndarray:
-        """Return the second moments of the fields of a row, B B^T + Q_0, for every spectral atom, (A, s, s)."""
+        """Return the second moments of the Gaussian field of a row, shape (spectral atoms, s, s)."""
         law, hats = self.problem.law, self.hats[0]
         means = np.broadcast_to(hats.m.T, (len(law.weights), *hats.m.T.shape))
         along = np.concatenate([means, np.einsum("ac,cij->aij", law.gamma, hats.theta)], axis=2)
         return along @ law.gram @ along.transpose(0, 2, 1) + np.einsum("ac,cij->aij", law.gamma, hats.q)
 
     def _second_moments_of_row(self, strengths: np.ndarray) -> np.ndarray:
-        """Return the second moments E[w w^T] of a row of one minimiser for every spectral atom, (A, s, s)."""
+        """Return the second moments E[w w^T] of a row w of one minimiser, shape (spectral atoms, s, s)."""
         ridge = np.diag(strengths)
-        inverses = np.stack([np.linalg.inv(ridge + self._quadratic_form_of_atoms(hats)) for hats in self.hats])
+        inverses = np.stack([np.linalg.inv(ridge + self._quadratic_form_of_rows(hats)) for hats in self.hats])
         within = -np.diff(inverses, axis=0) / self.rates[:, None, None, None]
         return inverses[0] @ self._second_moments_of_fields() @ inverses[0] + within.sum(axis=0)
 
-    def _quadratic_form_of_atoms(self, hats: Conjugates) -> np.ndarray:
-        """Return the quadratic form sum_c gamma_c V^_c of a row for every spectral atom, (A, s, s)."""
+    def _quadratic_form_of_rows(self, hats: Conjugates) -> np.ndarray:
+        """Return the matrix of the quadratic form in the objective of a row, shape (spectral atoms, s, s)."""
         return np.einsum("ac,cij->aij", self.problem.law.gamma, hats.V)
 
     def _row_free_entropy_and_derivatives(self) -> tuple[float, np.ndarray]:
-        """Return the free entropy Phi_rows of (18.10) and its derivatives in the Parisi parameters y."""
+        """Return the free entropy of the rows (docs/theory.md (18.10)) and its derivatives in the Parisi parameters."""
         problem, regulariser, outer = self.problem, self.problem.regulariser, self.hats[0]
         nothing = map(np.zeros_like, outer.blocks)  # without the trace
         _, entropic, _ = regulariser.prior_map_of_ridge("free_entropy", self.ridge_strengths)(*nothing, *outer.blocks)
         if regulariser.keeps_norms:
             entropic += 0.5 * float(np.sum(self.ridge_strengths * regulariser.fixed_column_norms**2))
         logs = [
-            np.linalg.slogdet(np.diag(self.ridge_strengths) + self._quadratic_form_of_atoms(hats))[1]
+            np.linalg.slogdet(np.diag(self.ridge_strengths) + self._quadratic_form_of_rows(hats))[1]
             for hats in self.hats
         ]
         steps = np.diff(logs, axis=0) @ problem.law.weights / (2 * self.rates)
         return entropic + float(steps.sum()), -steps / self.rates
 
     def _penalty_of_minimiser(self) -> float:
-        """Return the penalty of one minimiser per d: E_nu Tr[Lambda E[w w^T]] / 2."""
+        """Return the ridge penalty of one minimiser divided by d: half the mean of sum_i strength_i w_i^2 over rows."""
         squares = self._second_moments_of_row(self.ridge_strengths)
         return 0.5 * float(np.einsum("a,aii,i->", self.problem.law.weights, squares, self.ridge_strengths))
 
-    def _squared_responses(self) -> np.ndarray:
-        """Return the squared responses of a row, R~ (x) R~ and R (x) R, with axes a, b, e, f of J_ab J_ef."""
+    def _squared_responses_of_row(self) -> np.ndarray:
+        """Return products J_ab J_ef of two entries of the Jacobian J of a row's minimiser in its field.
+
+        The first is of the outermost level, the second of the innermost: shape (2, spectral atoms, s, s, s, s).
+        """
         ends = self.hats[0], self.hats[-1]
-        inverses = [np.linalg.inv(np.diag(self.ridge_strengths) + self._quadratic_form_of_atoms(hats)) for hats in ends]
+        inverses = [np.linalg.inv(np.diag(self.ridge_strengths) + self._quadratic_form_of_rows(hats)) for hats in ends]
         return np.stack([np.einsum("nab,nef->nabef", inverse, inverse) for inverse in inverses])
 
 
-def _averages_with_penalty(
+def _row_averages_with_penalty(
     problem: Problem, hats: Sequence[Conjugates], rates: np.ndarray, rule: Rule
 ) -> WeightRowAverages:
-    """Return averages over rows of W with a penalty other than a ridge, for one or two columns."""
+    """Return averages over the rows of the weights W of one or two columns, with a penalty other than a ridge."""
     law = problem.law
     atoms = [
         _averages_of_spectral_atom(problem, gamma, gram, hats, rates, rule)
         for gamma, gram in zip(law.gamma, law.gram, strict=True)
     ]
 
-    def average_over_atoms(values: list[np.ndarray]) -> np.ndarray:
-        """Return the average of gamma_c times values over the spectral atoms, (..., C, s, s)."""
+    def average_over_spectral_atoms(values: list[np.ndarray]) -> np.ndarray:
+        """Return the mean of `values` over the spectral atoms, weighted by the eigenvalues of every context.
+
+        The shape is (..., contexts, s, s).
+        """
         found = np.einsum("a,ac,a...->...c", law.weights, law.gamma, np.stack(values))
         return np.asarray(np.moveaxis(found, -1, -3))
 
     contexts = law.gamma.shape[1]
     along = np.stack([atom.with_fields for atom in atoms])
-    q = average_over_atoms([atom.overlaps for atom in atoms])
+    q = average_over_spectral_atoms([atom.overlaps for atom in atoms])
     distances, softness = np.diff(q, axis=0), rates[:, None, None, None]
-    dressed = average_over_atoms([atom.slope for atom in atoms]) - np.cumsum(
+    dressed = average_over_spectral_atoms([atom.slope for atom in atoms]) - np.cumsum(
         softness * distances, axis=0
     )  # V within a level
     between = Overlaps(
@@ -207,12 +216,12 @@ def _averages_of_spectral_atom(
     problem: Problem, gamma: np.ndarray, gram: np.ndarray, hats: Sequence[Conjugates], rates: np.ndarray,
     rule: Rule,
 ) -> SpectralAtomAverages:  # fmt: skip
-    """Return averages over the rows of W that belong to one spectral atom.
+    """Return averages over the rows of the weights W that belong to one atom of the spectral distribution.
 
     Raises:
-        DomainError: the averages do not exist.
+        DomainError: the averages do not exist, as the objective of a row is not strictly convex.
     """
-    student, known, outer = problem.student_rank, problem.regulariser.averaged_teacher_columns, hats[0]
+    student, known, outer = problem.student_rank, problem.regulariser.averaged_teacher_column_count, hats[0]
     stiffness, spread = (np.einsum("c,cij->ij", gamma, block) for block in (hats[-1].V, outer.q))
     apart = np.diff([np.einsum("c,cij->ij", gamma, level.q) for level in hats], axis=0)
     field = np.concatenate([outer.m.T, np.einsum("c,cij->ij", gamma, outer.theta)], axis=1)
@@ -230,15 +239,17 @@ def _averages_of_spectral_atom(
 def _minimise_penalised_rows(
     problem: Problem, stiffness: np.ndarray, b: np.ndarray, known: np.ndarray
 ) -> WeightRowMinimum:
-    """Return the minimiser w and the value of r(w) + w^T G w / 2 - b^T w for N fields b of a row.
+    """Return the minimisers and the minima of the penalised objective of a row w, one for each of its fields b.
+
+    The objective is penalty(w) + w^T stiffness w / 2 - b^T w.
 
     Raises:
-        DomainError: r(w) + w^T G w / 2 is not strictly convex.
+        DomainError: the objective is not strictly convex in w.
     """
     regulariser = problem.regulariser
-    known = np.ascontiguousarray(known[:, : regulariser.teacher_columns_in_penalty])
+    known = np.ascontiguousarray(known[:, : regulariser.teacher_column_count_in_penalty])
     w, responses = regulariser.minimisers_and_derivatives(b, np.tile(stiffness, (len(b), 1, 1)), known)
     if np.isnan(w).any():
-        raise DomainError(_NOT_CONVEX)
+        raise DomainError(_ROW_OBJECTIVE_NOT_CONVEX)
     r = regulariser.penalties_and_gradients(w, known)[0]
     return WeightRowMinimum(w, r, responses, (w * b).sum(axis=1) - np.einsum("ni,ij,nj->n", w, stiffness, w) / 2 - r)

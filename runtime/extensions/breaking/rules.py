@@ -19,13 +19,13 @@ from ...integration.tilted_samples import SAMPLES
 from ...integration.tilted_sums import TiltedRule
 from ...problems.problem import Problem
 from ...solving.solution import Solution
-from .state import BrokenState
+from .state import BrokenSymmetryState
 
 _SMALL_RATE = 1e-3  # relative to y: small enough for first order in it, where all copies have nearly equal weights
 
 
-def integration_rules_for(problem: Problem) -> Sequence[TiltedRule]:
-    """Return the quadrature rules that apply to a problem with broken replica symmetry, from coarse to fine.
+def quadrature_rules_for_breaking(problem: Problem) -> Sequence[TiltedRule]:
+    """Return the quadrature rules, from coarse to fine, for channel averages with broken replica symmetry.
 
     Raises:
         InputError: the loss has kinks in more than one student field.
@@ -39,22 +39,23 @@ def integration_rules_for(problem: Problem) -> Sequence[TiltedRule]:
     )
 
 
-def energy_errors_of_rules(
-    symmetric: Solution, rules: Sequence[TiltedRule], state: BrokenState, y: float
+def energy_errors_of_quadrature_rules(
+    symmetric: Solution, rules: Sequence[TiltedRule], state: BrokenSymmetryState, y: float
 ) -> list[float]:
-    """Return the error of each rule for the replica symmetric training loss, nearly that of the energy with breaking.
+    """Return the error that each quadrature rule makes in the replica symmetric training loss.
 
-    For copies of equal weight f_1 is -E_z M, and q_0 + Delta the replica symmetric q: its average is E M.
+    It is nearly the rule's error in the energy with broken replica symmetry. The training loss is obtained from the
+    same formulas, with a y so small that all states have equal weight.
 
     Args:
         symmetric: the replica symmetric solution.
         rules: quadrature rules.
-        state: state with broken replica symmetry.
+        state: state with broken replica symmetry, whose Delta is used.
         y: Parisi parameter of the state.
     """
     problem, overlaps = symmetric.problem, symmetric.overlaps
     exact = float(symmetric.rule.averages(problem, overlaps).moreau.mean())
-    copies = replace(state, between=replace(overlaps, q=overlaps.q - state.total_distance))
+    copies = replace(state, between=replace(overlaps, q=overlaps.q - state.overlap_difference))
     soft = np.array([_SMALL_RATE * y])
     found = [rule.tilted_averages(problem, copies.between, copies.distances, soft) for rule in rules]
     # f_1 = -E M + y Var M / 2 and <M> = E M - y Var M, to first order.
@@ -62,7 +63,9 @@ def energy_errors_of_rules(
 
 
 def expected_breaking_seconds(solution: Solution) -> float:
-    """Return the expected time in seconds for one step of breaking, within a factor of about three.
+    """Return the expected time in seconds of a solution with one step of replica symmetry breaking.
+
+    The estimate is accurate to a factor of about three.
 
     Raises:
         InputError: breaking is not implemented for this loss.
@@ -73,4 +76,6 @@ def expected_breaking_seconds(solution: Solution) -> float:
         started = perf_counter()
         rule.averages(problem, solution.overlaps)
         seconds = perf_counter() - started
-    return seconds * integration_rules_for(problem)[0].breaking_search_effort(rule.evaluation_cost(problem))
+    return seconds * quadrature_rules_for_breaking(problem)[0].cost_of_symmetry_breaking_search(
+        rule.evaluation_cost(problem)
+    )

@@ -1,4 +1,7 @@
-"""A second step of breaking from one step: states with two y around the first one, then the maximum of the energy."""
+"""Two steps of replica symmetry breaking, found from a solution with one step.
+
+The two Parisi parameters begin around the one of the first step, and end at the maximum of the energy.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ import numpy as np
 from ...base.errors import DomainError, TimeLimitError
 from ...base.options import AlgorithmOptions
 from ...saddle_point.iteration import Status
-from .newton import BreakingEquations, NewtonResult, iterate_damped_map
+from .newton import BrokenSymmetryEquations, NewtonResult, iterate_damped_map
 from .refinement import breaking_map_of_solution, find_broken_states, refine_broken_solution
-from .rules import integration_rules_for
+from .rules import quadrature_rules_for_breaking
 from .solution import BrokenSolution
-from .state import BrokenState
-from .state_map import BreakingMap
+from .state import BrokenSymmetryState
+from .state_map import BrokenSymmetryMap
 
 _APART = (1.3, 1.15)  # factors by which the first two y are smaller and larger than that of one step, in turn
 
@@ -25,10 +28,10 @@ class SecondStepOptions(AlgorithmOptions):
     """Options of the search for a second step of replica symmetry breaking.
 
     Attributes:
-        damped_steps: damped steps before Newton's method at the first pair of y.
+        damped_steps: damped iterations before Newton's method at the first pair of Parisi parameters y.
         max_iterations: largest number of Newton steps in both y.
         max_step: largest Newton step in log y.
-        min_step: smallest Newton step in log y, relative to the residual tolerance, before the states count as lost.
+        min_step: smallest Newton step in log y, relative to the residual tolerance, before the solution counts as lost.
     """
 
     damped_steps: int = 12
@@ -38,7 +41,7 @@ class SecondStepOptions(AlgorithmOptions):
 
 
 def add_second_step(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolution:
-    """Return the solution with two steps of breaking that starts from one with one step.
+    """Return a solution with two steps of replica symmetry breaking, found from one with one step.
 
     Args:
         once: the solution with one step.
@@ -52,7 +55,7 @@ def add_second_step(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolut
     """
     if once.state is None or not once.success:
         return once
-    breaking_map = breaking_map_of_solution(once.symmetric, integration_rules_for(once.problem)[0])
+    breaking_map = breaking_map_of_solution(once.symmetric, quadrature_rules_for_breaking(once.problem)[0])
     try:
         initial = _find_initial_two_step_states(breaking_map, once.state, once.rates[0])
         if initial is None:
@@ -68,12 +71,14 @@ def add_second_step(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolut
     return twice
 
 
-def _find_initial_two_step_states(breaking_map: BreakingMap, once: BrokenState, y: float) -> NewtonResult | None:
-    """Return states of two steps whose y are below and above the y of one step, or None if there are none.
+def _find_initial_two_step_states(
+    breaking_map: BrokenSymmetryMap, once: BrokenSymmetryState, y: float
+) -> NewtonResult | None:
+    """Return a first solution with two steps, of Parisi parameters below and above the one of one step; or None.
 
-    With equal y for both steps Delta may be divided between them arbitrarily; with different y it is determined.
+    With equal Parisi parameters for both steps Delta may be divided between them arbitrarily, with different ones not.
     """
-    both = BrokenState(once.between, np.concatenate([once.distances / 2] * 2))
+    both = BrokenSymmetryState(once.between, np.concatenate([once.distances / 2] * 2))
     for factor in _APART:
         rates = y * np.array([1 / factor, factor])
         with suppress(DomainError, np.linalg.LinAlgError):
@@ -83,20 +88,20 @@ def _find_initial_two_step_states(breaking_map: BreakingMap, once: BrokenState, 
     return None
 
 
-def _search_residual_tolerance(breaking_map: BreakingMap) -> float:
-    """Return the residual tolerance for the search; it is small because the second step changes little."""
+def _search_residual_tolerance(breaking_map: BrokenSymmetryMap) -> float:
+    """Return the residual tolerance of the search for a second step, which is small, as this step changes little."""
     return breaking_map.rule.final_residual
 
 
-def _maximise_energy_in_parisi_parameters(breaking_map: BreakingMap, found: NewtonResult) -> NewtonResult | str:
-    """Return the states at the maximum of the energy -Phi in both y, or a message if the states were lost.
+def _maximise_energy_in_parisi_parameters(breaking_map: BrokenSymmetryMap, found: NewtonResult) -> NewtonResult | str:
+    """Return the solution with two steps at the maximum of the energy in both Parisi parameters y.
 
-    Newton's method runs in log y, with the states solved for at every y: solving for all unknowns at once may converge
-    to states of one step.
+    Newton's method runs in log y, and the state is solved for at every y: solving for all unknowns at once may converge
+    to a solution with one step. If the solution is lost a message is returned.
     """
     tolerance, options = _search_residual_tolerance(breaking_map), SecondStepOptions.current()
     for _ in range(options.max_iterations):
-        equations = BreakingEquations.with_fixed_rule(breaking_map, found.state, found.rates, True)
+        equations = BrokenSymmetryEquations.fix_quadrature_grids(breaking_map, found.state, found.rates, True)
         z = equations.unknowns_from_state(found.state, found.rates)
         gap, answer = equations.evaluate_residuals(found.state, found.rates)
         _, units = equations.unknown_and_equation_scales(found.state, answer)

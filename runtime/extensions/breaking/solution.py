@@ -16,7 +16,7 @@ from ...saddle_point.iteration import Status
 from ...saddle_point.starts import name_branch
 from ...solving.solution import SaddlePoint, Solution
 from ...stability.assess import MARGINAL, UNSTABLE, stability_verdict
-from .state import BrokenState
+from .state import BrokenSymmetryState
 
 NEGLIGIBLE_JUMPS = 1e-6  # tilted probability of two minima below which jumps of the proximal map do not count
 _CLUSTERS = {1: "states form clusters", 2: "clusters of states form clusters"}
@@ -24,13 +24,13 @@ _CLUSTERS = {1: "states form clusters", 2: "clusters of states form clusters"}
 
 @dataclass(frozen=True)
 class BreakingStability:
-    """The stability of a solution against further breaking of replica symmetry.
+    """The stability of a solution against one more step of replica symmetry breaking.
 
     Attributes:
-        clustering: largest eigenvalue for a splitting of q_0 into clusters (type I); stable below 1.
+        clustering: largest eigenvalue of the instability in which states form clusters (type I); stable below 1.
         clustering_error: error bar of `clustering`.
-        splitting: largest eigenvalue for a splitting of the q of one minimiser (type II), from the smooth part of the
-            proximal map only; jumps of this map make it infinite.
+        splitting: largest eigenvalue of the instability in which each state splits (type II), without the jumps of the
+            proximal map, which make it infinite; stable below 1.
         splitting_error: error bar of `splitting`.
         bistable: tilted probability that the Moreau objective has a second minimum, so that the proximal map jumps.
         steps: number of steps of breaking of the solution.
@@ -45,7 +45,7 @@ class BreakingStability:
 
     @property
     def verdict(self) -> str:
-        """The verdict on both types of instability in words."""
+        """A sentence that says whether the solution is stable against both types of further breaking."""
         words = []
         for name, value, error, meaning in (
             ("type I", self.clustering, self.clustering_error, _CLUSTERS[self.steps]),
@@ -63,8 +63,8 @@ class BreakingStability:
         return "; ".join(words)
 
 
-def _relative_error_of_state(state: BrokenState, errors: np.ndarray, within_errors: np.ndarray) -> float:
-    """Return the largest error bar of an overlap of a state, relative to the size of its block."""
+def _relative_error_of_state(state: BrokenSymmetryState, errors: np.ndarray, within_errors: np.ndarray) -> float:
+    """Return the largest error bar of an overlap of a broken-symmetry state, relative to the size of its block."""
     count = len(within_errors)
     between = errors[:count] / state.block_scales[:count]
     return float(max(between.max(), np.max(within_errors / state.minimiser_overlaps.block_scales)))
@@ -74,17 +74,17 @@ def status_of_states(
     symmetric: Solution,
     rule: TiltedRule,
     residual: float,
-    state: BrokenState,
+    state: BrokenSymmetryState,
     errors: np.ndarray,
     within_errors: np.ndarray,
     accuracy: float,
 ) -> Status:
-    """Return the status of states with broken replica symmetry from their residual and error bars.
+    """Return the status of a solution with broken replica symmetry from its residual and error bars.
 
     Args:
         symmetric: the replica symmetric solution.
         rule: quadrature rule.
-        residual: residual of the equations.
+        residual: residual of the saddle-point equations.
         state: state with broken replica symmetry.
         errors: error bars of the packed state.
         within_errors: error bars of the packed overlaps of one minimiser.
@@ -108,12 +108,12 @@ class BrokenSolution(SaddlePoint):
 
     Attributes:
         symmetric: the replica symmetric solution.
-        state: q_0, V, m, theta and Delta of every step (docs/theory.md (18.1), (18.16)); None where no breaking was
-            found, or none converged.
-        rates: Parisi parameters y of all steps from q_0 inwards.
+        state: overlap q_0 between states, V, m and theta of one state, and the overlap difference Delta of every step;
+            None where no breaking was found, or Newton's method did not converge.
+        rates: Parisi parameters y of all steps, from the outermost to the innermost.
         errors: error bars of the packed state.
-        rate_errors: error bars of y, 0 where it is fixed.
-        energy: energy per d, -Phi - y dPhi/dy: the training loss of the states that y selects.
+        rate_errors: error bars of the Parisi parameters, 0 where they are fixed.
+        energy: training loss per d of the states that y selects: -Phi - y dPhi/dy, with Phi the free entropy.
         own_error: error bar of the energy; on grids and with samples, of its difference from the energy with one step
             less.
         complexity: logarithm of the number of states per d, -y^2 dPhi/dy, 0 for the states of lowest energy.
@@ -128,7 +128,7 @@ class BrokenSolution(SaddlePoint):
 
     Example:
         >>> broken = sf.solve(sf.problem("perceptron", alpha=4), rsb=1, accuracy=1e-2)
-        >>> moved, half_width = broken.energy_moved
+        >>> moved, error_bar = broken.energy_moved
         >>> broken.steps, round(broken.symmetric.training_loss, 4), round(broken.energy, 4), round(moved, 4)
         (1, 1.1066, 1.2263, 0.1197)
     """
@@ -143,7 +143,7 @@ class BrokenSolution(SaddlePoint):
     parts: tuple[float, float]
     observed: Mapping[str, tuple[float, float]]
     multipliers: np.ndarray | None
-    state: BrokenState | None = None
+    state: BrokenSymmetryState | None = None
     rates: tuple[float, ...] = ()
     given: bool = False
     evaluations: int = 0
@@ -163,49 +163,49 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def start(self) -> str:
-        """The name of the start of the replica symmetric solution."""
+        """The name of the start from which the replica symmetric solution was solved."""
         return self.symmetric.start
 
     @property
     def steps(self) -> int:
-        """The number of steps of breaking; 0 where none was found."""
+        """The number of steps of replica symmetry breaking; 0 where none was found."""
         return len(self.rates)
 
     @property
     def distances(self) -> np.ndarray:
-        """The differences Delta of every step, (K, C, s, s)."""
+        """The overlap difference Delta of every step of breaking, shape (steps, contexts, s, s)."""
         return np.zeros((0, *self.overlaps.q.shape)) if self.state is None else self.state.distances
 
     @property
     def parisi(self) -> float:
-        """The Parisi parameter y of the outermost step; NaN without breaking."""
+        """The Parisi parameter of the outermost step of replica symmetry breaking; NaN without breaking."""
         return self.rates[0] if self.rates else np.nan
 
     @property
     def parisi_error(self) -> float:
-        """The error bar of the Parisi parameter."""
+        """The error bar of the Parisi parameter of the outermost step; NaN without breaking."""
         return self.rate_errors[0] if self.rates else np.nan
 
     @property
     def branch(self) -> str:
-        """The name of the branch, see `name_branch`."""
+        """The name of the branch of solutions to which this solution belongs, such as informed."""
         if self.state is None:
             return self.symmetric.branch
         return name_branch(self.problem, self.overlaps, self.within_errors)
 
     @property
     def alone(self) -> bool:
-        """Whether no replica symmetric solution is on this branch, so that `symmetric` is on another branch."""
+        """Whether this branch has no replica symmetric solution, so that `symmetric` is on another branch."""
         return self.branch != self.symmetric.branch
 
     @property
     def advice(self) -> str:
-        """The reason of a failure and what to try, in one sentence; empty after convergence."""
+        """A sentence with the reason of a failure and what to try; empty after convergence."""
         return self.found or (self.symmetric.advice if self.status is self.symmetric.status else self.status.advice)
 
     @property
     def overlaps(self) -> Overlaps:
-        """The overlaps of one minimiser."""
+        """The overlaps of one minimiser of the training loss."""
         return self.symmetric.overlaps if self.state is None else self.state.minimiser_overlaps
 
     @property
@@ -217,15 +217,15 @@ class BrokenSolution(SaddlePoint):
         return self.within_errors
 
     @property
-    def state_error_bars(self) -> BrokenState | None:
-        """The error bars of q_0, V, m, theta and Delta in the shape of the state; None if there is no state."""
-        return None if self.state is None else BrokenState.unpack(self.errors, self.state.overlap_sizes)
+    def state_error_bars(self) -> BrokenSymmetryState | None:
+        """The error bars of the state, in the same shape; None if there is no state with broken symmetry."""
+        return None if self.state is None else BrokenSymmetryState.unpack(self.errors, self.state.overlap_sizes)
 
     @property
     def relative_error(self) -> float:
-        """The largest error bar of an overlap, q_0 and q of one minimiser included, relative to the size of its block.
+        """The largest error bar of an overlap, relative to the size of its block, over q between and within states.
 
-        The error bars of y, in which the energy is flat, and of Delta are excluded.
+        The error bars of the Parisi parameters, in which the energy is flat, and of Delta are not included.
         """
         if self.state is None:
             return self.symmetric.relative_error
@@ -242,7 +242,10 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_error(self) -> float:
-        """The error bar of the energy, including that of the reference energy if it was computed from a difference."""
+        """The error bar of the energy.
+
+        Where only the difference from another solution's energy was computed, it includes the error bar of that energy.
+        """
         reference = (self.shallower or self.symmetric).training_loss_error if self._has_cancelling_errors else 0.0
         return self.own_error + reference
 
@@ -253,10 +256,9 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_moved(self) -> tuple[float, float]:
-        """The change of the training loss by replica symmetry breaking, and an error bar; NaN if `alone`.
+        """The change of the training loss by replica symmetry breaking, and its error bar.
 
-        Energies that were computed relative to the replica symmetric one change with it: an error of its overlaps
-        enters in second order.
+        Both are NaN if the branch has no replica symmetric solution.
         """
         if self.alone:
             return np.nan, np.nan
@@ -271,7 +273,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def energy_moved_further(self) -> tuple[float, float]:
-        """The change of the energy by the second step, and an error bar; NaN without a second step."""
+        """The change of the energy by a second step of breaking, and its error bar; NaN without a second step."""
         if self.shallower is None:
             return np.nan, np.nan
         reference = 0.0 if self._has_cancelling_errors else self.shallower.own_error

@@ -21,12 +21,17 @@ from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...solving.solve import solve as solve_symmetric
 from .newton import BreakingNewtonOptions, NewtonResult, iterate_damped_map, solve_states_by_newton
-from .refinement import breaking_map_of_solution, find_broken_states, refine_broken_solution, result_without_breaking
-from .rules import integration_rules_for
+from .refinement import (
+    breaking_map_of_solution,
+    find_broken_states,
+    refine_broken_solution,
+    replica_symmetric_result,
+)
+from .rules import quadrature_rules_for_breaking
 from .second_step import add_second_step
 from .solution import BrokenSolution
-from .state import BrokenState
-from .state_map import BreakingMap, require_breaking_supported
+from .state import BrokenSymmetryState
+from .state_map import BrokenSymmetryMap, require_breaking_supported
 from .zero_complexity import find_zero_complexity_by_samples
 
 
@@ -44,7 +49,7 @@ class BreakingOptions(AlgorithmOptions):
         min_step_fraction: shortest step in log y relative to the first one, used where states change fast.
         step_growth: ratio of a step to the previous one if that led to the expected states.
         residual_floor: residual that is accepted during the continuation, where kinks of a coarse grid limit it.
-        max_deviation: distance from extrapolated states, in block scales, above which states count as others.
+        max_deviation: distance from the extrapolated state, relative to its blocks, above which a state is rejected.
         symmetric_accuracy: accuracy of the replica symmetric solution to which sampled energies are compared: its
             square enters.
     """
@@ -142,18 +147,18 @@ def solve(
     options: dict[str, Any] = {"accuracy": accuracy, "integrator": integrator, "points": points, "seed": seed,
                                "effort": effort}  # fmt: skip
     if rsb != 1 and parisi is not None:
-        raise InputError("parisi is the Parisi parameter y of one step of breaking: it goes with rsb=1")
+        raise InputError("parisi is the Parisi parameter of one step of replica symmetry breaking; give it with rsb=1")
     if rsb == 0:
         return solve_symmetric(problem, start, time_limit=time_limit, **options)
-    check_breaking_steps(rsb, problem)
+    check_number_of_breaking_steps(rsb, problem)
     if parisi is not None:
         require_in_interval("parisi", parisi, "(0, inf)")
     with budget.time_limit(time_limit):
         return break_replica_symmetry(solve_symmetric(problem, start, **options), parisi, accuracy, rsb)
 
 
-def check_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
-    """Check that a number of steps of replica symmetry breaking is implemented for a problem.
+def check_number_of_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool = False) -> None:
+    """Raise InputError if a number of steps of replica symmetry breaking is not implemented for a problem.
 
     Args:
         rsb: number of steps.
@@ -162,7 +167,7 @@ def check_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool 
         along: whether a branch along a parameter is required.
 
     Raises:
-        InputError: it is not implemented; the message has the reason.
+        InputError: the number of steps is not implemented; the message says why.
     """
     require_whole_number("rsb", rsb, 0, most)
     require_breaking_supported(problem)
@@ -171,12 +176,12 @@ def check_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool 
             "two steps of breaking are implemented for ridges and fixed norms, and for other penalties of one column; "
             f"{problem.solver.name} has {problem.student_rank} columns"
         )
-    if (rsb > 1 or along) and integration_rules_for(problem)[0].replicated:
+    if (rsb > 1 or along) and quadrature_rules_for_breaking(problem)[0].replicated:
         # Samples do not resolve the Parisi parameter of the greatest energy.
-        what = "branches and crossings with breaking" if along else "two steps of breaking"
+        feature = "branches and crossings with replica symmetry breaking" if along else "two steps of breaking"
         raise InputError(
-            f"{what} are implemented for losses of one or two student fields; that of {problem.solver.name} depends on "
-            f"{reduce_to_fields_of_loss(problem).solver.channel.FIELDS}"
+            f"{feature} are implemented only for losses of one or two student fields; the loss of "
+            f"{problem.solver.name} depends on {reduce_to_fields_of_loss(problem).solver.channel.FIELDS} fields"
         )
 
 
@@ -184,24 +189,24 @@ def check_breaking_steps(rsb: int, problem: Problem, most: int = 2, along: bool 
 def break_replica_symmetry(
     symmetric: Solution, parisi: float | None = None, accuracy: float = 1e-4, steps: int = 1
 ) -> BrokenSolution:
-    """Return the solution with broken replica symmetry that starts from a given replica symmetric solution.
+    """Return the solution with broken replica symmetry that is found from a replica symmetric solution.
 
     Args:
         symmetric: the replica symmetric solution.
-        parisi: Parisi parameter y of one step, or None for the y at which dPhi/dy = 0.
+        parisi: Parisi parameter of one step of breaking; None for the one at which the complexity is zero.
         accuracy: required error bar of overlaps, relative to their blocks.
-        steps: 1 or 2.
+        steps: number of steps of breaking, 1 or 2.
 
     Raises:
         InputError: breaking is not implemented for the model.
     """
     require_breaking_supported(symmetric.problem)
     if symmetric.losses is None:
-        return result_without_breaking(symmetric, symmetric.status, "the replica symmetric solution did not converge")
+        return replica_symmetric_result(symmetric, symmetric.status, "the replica symmetric solution did not converge")
     try:
         once = _solve_one_step_breaking(symmetric, parisi, accuracy)
     except TimeLimitError:
-        return result_without_breaking(
+        return replica_symmetric_result(
             symmetric, Status.TIME_LIMIT, "the time limit ended the search: this solution is replica symmetric"
         )
     return once if steps == 1 else add_second_step(once, accuracy)
@@ -209,15 +214,15 @@ def break_replica_symmetry(
 
 def _solve_one_step_breaking(symmetric: Solution, parisi: float | None, accuracy: float) -> BrokenSolution:
     """Return the solution with one step of breaking from a converged replica symmetric solution."""
-    rules = integration_rules_for(symmetric.problem)
+    rules = quadrature_rules_for_breaking(symmetric.problem)
     coarse = breaking_map_of_solution(symmetric, rules[0])
     initial = _find_initial_one_step_states(coarse, symmetric)
     if initial is None:
         words = "no breaking found: states that start at a distance become replica symmetric at every y that was tried"
-        return result_without_breaking(symmetric, symmetric.status, words)
+        return replica_symmetric_result(symmetric, symmetric.status, words)
     if coarse.rule.replicated:
         symmetric = _refine_replica_symmetric(symmetric, accuracy)
-    left = result_without_breaking(
+    left = replica_symmetric_result(
         symmetric, Status.LEFT_DOMAIN, "one step of breaking left the domain of the equations"
     )
     if parisi is None and coarse.rule.replicated:
@@ -227,12 +232,12 @@ def _solve_one_step_breaking(symmetric: Solution, parisi: float | None, accuracy
     else:
         found = _continue_to_parisi_parameter(coarse, initial, parisi)
     if isinstance(found, str):
-        return result_without_breaking(symmetric, Status.MAX_ITERATIONS, found)
+        return replica_symmetric_result(symmetric, Status.MAX_ITERATIONS, found)
     return refine_broken_solution(symmetric, found, parisi is not None, accuracy) or left
 
 
 def _refine_replica_symmetric(symmetric: Solution, accuracy: float) -> Solution:
-    """Return the replica symmetric solution, refined so that energies with breaking can be compared with its own."""
+    """Return the replica symmetric solution, refined until energies with broken symmetry can be compared with it."""
     finer = BreakingOptions.current().symmetric_accuracy
     if symmetric.relative_error <= finer:
         return symmetric
@@ -244,20 +249,20 @@ def _refine_replica_symmetric(symmetric: Solution, accuracy: float) -> Solution:
 
 
 def solve_from_neighbour(
-    symmetric: Solution, state: BrokenState, rates: tuple[float, ...], accuracy: float = 1e-4
+    symmetric: Solution, state: BrokenSymmetryState, rates: tuple[float, ...], accuracy: float = 1e-4
 ) -> BrokenSolution | None:
-    """Return the solution with breaking whose states are close to those of a neighbouring problem, or None.
+    """Return the solution with broken replica symmetry close to the one of a neighbouring problem, or None.
 
     Args:
         symmetric: replica symmetric solution of the problem itself, with which the result is compared.
-        state: states of the neighbouring problem.
-        rates: Parisi parameters of these states.
+        state: state with broken replica symmetry of the neighbouring problem.
+        rates: Parisi parameters of this state.
         accuracy: required error bar of overlaps, relative to their blocks.
 
     Raises:
-        TimeLimitError: the time limit ended the search before any states were found.
+        TimeLimitError: the time limit ended the search before any solution was found.
     """
-    rule = integration_rules_for(symmetric.problem)[0]
+    rule = quadrature_rules_for_breaking(symmetric.problem)[0]
     breaking_map = breaking_map_of_solution(symmetric, rule)
     found = find_broken_states(breaking_map, state, np.array(rates), rule.search_residual, with_y=True)
     if found is None:
@@ -268,11 +273,11 @@ def solve_from_neighbour(
     return refine_broken_solution(symmetric, found, False, accuracy)
 
 
-def _find_initial_one_step_states(breaking_map: BreakingMap, symmetric: Solution) -> NewtonResult | None:
-    """Return states with one step of breaking at a large y, or at another y if there are none, else None.
+def _find_initial_one_step_states(breaking_map: BrokenSymmetryMap, symmetric: Solution) -> NewtonResult | None:
+    """Return a first solution with one step of breaking, at a large Parisi parameter y if there is one; else None.
 
-    At large y the states are close to each other. At small y solutions even in W split into W and -W, whose q_0 is
-    zero: the states that continue replica symmetry are found from above (docs/theory.md section 18).
+    At large y the states are close to each other and continue the replica symmetric solution. At small y solutions even
+    in W split into W and -W, with zero overlap between them (docs/theory.md section 18).
     """
     options = BreakingOptions.current()
     left = conditional_covariance(symmetric.problem, symmetric.overlaps)
@@ -292,28 +297,30 @@ def _find_initial_one_step_states(breaking_map: BreakingMap, symmetric: Solution
     return None
 
 
-def _initial_broken_states(symmetric: Solution, y: float) -> BrokenState:
-    """Return initial states whose Delta is a fraction of V / y, at most half of the q not due to the teacher."""
+def _initial_broken_states(symmetric: Solution, y: float) -> BrokenSymmetryState:
+    """Return an initial state with one step of breaking, whose overlap difference Delta is a fraction of V / y.
+
+    Delta is at most half of q - theta rho*^(-1) theta^T, the part of q that is not due to the teacher.
+    """
     overlaps = symmetric.overlaps
     distance = BreakingOptions.current().distance_fraction / y * overlaps.V
     pairs = zip(conditional_covariance(symmetric.problem, overlaps), distance, strict=True)
     share = float(max(np.linalg.eigvals(np.linalg.solve(room, d)).real.max() for room, d in pairs))
     distance = distance * min(1.0, 0.5 / share)
-    return BrokenState(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
+    return BrokenSymmetryState(replace(overlaps, q=overlaps.q - distance, V=overlaps.V - y * distance), distance[None])
 
 
 def _is_converging_to_symmetry(
-    breaking_map: BreakingMap, earlier: BrokenState, state: BrokenState, rates: np.ndarray
+    breaking_map: BrokenSymmetryMap, earlier: BrokenSymmetryState, state: BrokenSymmetryState, rates: np.ndarray
 ) -> bool:
-    """Return whether Delta converges to zero under the map, so that the states become replica symmetric.
+    """Return whether the overlap difference Delta converges to zero, so that the state becomes replica symmetric.
 
-    A small Delta is mapped to a Delta + b Delta^(1/2), b > 0 with jumps; a and b from two iterates give the limit,
-    which Newton's method would approach by halves.
+    The saddle-point map takes a small Delta to a Delta + b sqrt(Delta). Two iterates give a and b, and these the limit.
     """
     sizes, factors = [], []
     for at in (earlier, state):
         both = at, breaking_map(at, rates).image
-        now, image = (float(np.trace(one.total_distance, axis1=1, axis2=2).max()) for one in both)
+        now, image = (float(np.trace(one.overlap_difference, axis1=1, axis2=2).max()) for one in both)
         sizes.append(now)
         factors.append(image / now)
     if not (sizes[1] < sizes[0] and factors[1] < 1):
@@ -327,12 +334,11 @@ def _is_converging_to_symmetry(
 
 
 def _continue_in_parisi_parameter(
-    breaking_map: BreakingMap, found: NewtonResult, factor: float
+    breaking_map: BrokenSymmetryMap, found: NewtonResult, factor: float
 ) -> Iterator[NewtonResult]:
-    """Yield the continuation of states to successive y, with shorter steps where they change fast, until they are lost.
+    """Yield solutions at successive Parisi parameters y, with shorter steps where they change fast, until one is lost.
 
-    Every start is extrapolated from the last two states in q_0, V, m, theta and y Delta, because other states, for
-    instance with q_0 = 0, may be close.
+    Every start is extrapolated from the last two solutions, because other solutions may be close.
     """
     options = BreakingOptions.current()
     longest = stride = float(np.log(factor))
@@ -340,33 +346,33 @@ def _continue_in_parisi_parameter(
     rough = breaking_map.rule.search_residual
     while abs(stride) > options.min_step_fraction * abs(longest):
         rates = found.rates * float(np.exp(stride))
-        expected = _pack_with_scaled_distances(found) + stride * slope
-        initial = BrokenState.unpack(expected, found.state.overlap_sizes)
+        expected = _pack_state_with_y_times_delta(found) + stride * slope
+        initial = BrokenSymmetryState.unpack(expected, found.state.overlap_sizes)
         initial = replace(initial, distances=initial.distances / rates[:, None, None, None])
         following = find_broken_states(breaking_map, initial, rates, rough, options.residual_floor, matrix=found.matrix)
         if following is None or _is_far_from_expected_state(following, expected):
             stride /= 2
             continue
-        slope = (_pack_with_scaled_distances(following) - _pack_with_scaled_distances(found)) / stride
+        slope = (_pack_state_with_y_times_delta(following) - _pack_state_with_y_times_delta(found)) / stride
         found = following
         stride = float(np.sign(longest)) * min(abs(longest), options.step_growth * abs(stride))
         yield found
 
 
 def _is_far_from_expected_state(found: NewtonResult, expected: np.ndarray) -> bool:
-    """Return whether q_0, V, m or theta of states differ too much from those of the expected states."""
+    """Return whether the overlaps of a solution differ too much from those of the expected packed state."""
     count = len(found.state.between.pack())
     off = np.abs(found.state.pack() - expected)[:count] / found.state.block_scales[:count]
     return bool(off.max() > BreakingOptions.current().max_deviation)
 
 
-def _pack_with_scaled_distances(found: NewtonResult) -> np.ndarray:
-    """Return the packed state with y Delta in place of Delta."""
+def _pack_state_with_y_times_delta(found: NewtonResult) -> np.ndarray:
+    """Return the packed state with y Delta, the Parisi parameter times the overlap difference, in place of Delta."""
     return replace(found.state, distances=found.rates[:, None, None, None] * found.state.distances).pack()
 
 
-def _continue_to_parisi_parameter(breaking_map: BreakingMap, found: NewtonResult, y: float) -> NewtonResult | str:
-    """Return the states continued to another y in steps, or a message if they were lost."""
+def _continue_to_parisi_parameter(breaking_map: BrokenSymmetryMap, found: NewtonResult, y: float) -> NewtonResult | str:
+    """Return the solution with one step, continued to another Parisi parameter y, or a message if it was lost."""
     factor = BreakingOptions.current().rate_factor
     if abs(np.log(y / found.outermost_parisi_parameter)) > np.log(factor):
         path = _continue_in_parisi_parameter(
@@ -381,9 +387,12 @@ def _continue_to_parisi_parameter(breaking_map: BreakingMap, found: NewtonResult
     return solve_states_by_newton(breaking_map, found.state, np.array([y]), breaking_map.rule.search_residual)
 
 
-def _find_zero_of_complexity(breaking_map: BreakingMap, found: NewtonResult) -> NewtonResult | str:
-    """Return the states at the y where y dPhi/dy, which increases, is zero, or a message if it was not found."""
-    upward, options = found.outermost_derivative_in_y < 0, BreakingOptions.current()
+def _find_zero_of_complexity(breaking_map: BrokenSymmetryMap, found: NewtonResult) -> NewtonResult | str:
+    """Return the solution with one step at the Parisi parameter of zero complexity, or a message if it was not found.
+
+    The search goes up or down in y, as y times the derivative of the free entropy in y increases with y.
+    """
+    upward, options = found.outermost_free_entropy_derivative < 0, BreakingOptions.current()
     path = _continue_in_parisi_parameter(
         breaking_map, found, options.rate_factor if upward else 1 / options.rate_factor
     )
@@ -392,10 +401,10 @@ def _find_zero_of_complexity(breaking_map: BreakingMap, found: NewtonResult) -> 
         if following is None:
             lost_at = found.outermost_parisi_parameter
             return f"states with breaking were lost near y = {lost_at:.4g}, before the complexity was zero"
-        if (following.outermost_derivative_in_y < 0) != upward:
+        if (following.outermost_free_entropy_derivative < 0) != upward:
             ends = sorted(
                 (
-                    one.outermost_parisi_parameter * one.outermost_derivative_in_y,
+                    one.outermost_parisi_parameter * one.outermost_free_entropy_derivative,
                     float(np.log(one.outermost_parisi_parameter)),
                 )
                 for one in (found, following)

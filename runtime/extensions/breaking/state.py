@@ -10,11 +10,12 @@ from ...problems.overlaps import Overlaps, Sizes, packed_vector_length, upper_tr
 
 
 @dataclass(frozen=True)
-class BrokenState:
-    """A state with broken replica symmetry: q_0, V, m, theta as overlaps, and Delta_k = q_k - q_(k-1).
+class BrokenSymmetryState:
+    """Order parameters with K levels of broken replica symmetry.
 
     Attributes:
-        between: q_0 in the place of q, V of one state, m and theta; distances: Delta of K levels inwards, (K, C, s, s).
+        between: overlaps between states: q_0 in the place of q, and V, m and theta of one state.
+        distances: differences Delta_k = q_k - q_(k-1) of successive levels, shape (K levels, contexts, s, s).
     """
 
     between: Overlaps
@@ -22,36 +23,39 @@ class BrokenState:
 
     @property
     def minimiser_overlaps(self) -> Overlaps:
-        """The overlaps of one minimiser, with q_K as q."""
-        return replace(self.between, q=self.between.q + self.total_distance)
+        """The overlaps of one minimiser of the training loss, with the innermost overlap as q."""
+        return replace(self.between, q=self.between.q + self.overlap_difference)
 
     @property
-    def total_distance(self) -> np.ndarray:
-        """The difference q_K - q_0 between the innermost and the outermost overlap, (C, s, s)."""
+    def overlap_difference(self) -> np.ndarray:
+        """The innermost overlap q minus the outermost one, shape (contexts, s, s)."""
         return self.distances.sum(axis=0)
 
-    def level_variances(self, rates: np.ndarray) -> np.ndarray:
-        """Return the variances V_k of all levels, (K + 1, C, s, s), from V_k = V_(k+1) + y_k Delta_k."""
+    def variances_of_breaking_levels(self, rates: np.ndarray) -> np.ndarray:
+        """Return the variance V of every level, outermost first, shape (levels + 1, contexts, s, s).
+
+        Each is that of the next inner level plus Parisi parameter times Delta.
+        """
         grown = rates[:, None, None, None] * self.distances
         return self.between.V + np.concatenate([np.cumsum(grown[::-1], axis=0)[::-1], np.zeros_like(grown[:1])])
 
     @property
     def overlap_sizes(self) -> Sizes:
-        """The sizes of the overlaps: numbers of contexts, student columns, teacher columns and trained numbers."""
+        """The numbers of contexts, student columns, teacher columns and trained numbers that the overlaps have."""
         return self.between.sizes
 
     def pack(self) -> np.ndarray:
-        """Return the state as a vector: components of the overlaps, then upper triangles of Delta, level by level."""
+        """Return one vector of the state: its independent overlap entries, then the upper triangle of every Delta."""
         rows, columns = upper_triangle_indices(self.overlap_sizes[1])
         return np.concatenate([self.between.pack(), self.distances[:, :, rows, columns].ravel()])
 
     @classmethod
-    def unpack(cls, vector: np.ndarray, sizes: Sizes) -> BrokenState:
-        """Return the state of a vector whose components are in the order of `pack`.
+    def unpack(cls, vector: np.ndarray, sizes: Sizes) -> BrokenSymmetryState:
+        """Return the state from a vector of its independent entries.
 
         Args:
-            vector: vector of components.
-            sizes: sizes of the overlaps.
+            vector: vector that `pack` returned.
+            sizes: numbers of contexts, student columns, teacher columns and trained numbers.
         """
         count = packed_vector_length(sizes)
         rows, columns = upper_triangle_indices(sizes[1])
@@ -62,7 +66,7 @@ class BrokenState:
 
     @property
     def block_scales(self) -> np.ndarray:
-        """The size of the block to which each packed component belongs."""
+        """The scale of every entry of the packed state: the largest entry of its block (q, V, m, theta or Delta)."""
         own = self.minimiser_overlaps.block_scales  # q_0 may vanish
         count = (len(self.pack()) - len(own)) // len(self.distances)
         return np.concatenate([own, np.repeat(np.abs(self.distances).max(axis=(1, 2, 3)), count)])

@@ -1,7 +1,7 @@
-"""The zero of the complexity in the Parisi parameter y by sampled quadrature, from solutions at fixed y.
+"""Search for the Parisi parameter y at which the complexity is zero, by sampled quadrature.
 
-y dPhi/dy is of the order of the change of the energy by breaking, and little more than its error bar: its sign is known
-from solutions with error bars only, and its derivative in log y from two that are far apart.
+The complexity is -y times the derivative of the free entropy Phi in log y. This derivative is little larger than its
+error bar: its sign is known from solutions with error bars only, and its own slope from two that are far apart in y.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .solution import BrokenSolution, status_of_states
 
 @dataclass(frozen=True)
 class SampledBreakingOptions(AlgorithmOptions):
-    """Options of the search for the zero of the complexity by samples.
+    """Options of the search for the Parisi parameter y of zero complexity by sampled quadrature.
 
     Attributes:
         max_rate_factor: largest ratio of successive y.
-        min_separation: smallest distance in log y of two solutions from which the derivative of y dPhi/dy is estimated.
-        max_solutions: largest number of solutions with one size of node sets.
-        significance: number of error bars by which a derivative must exceed zero to be used.
+        min_separation: smallest distance in log y of two solutions from which a second derivative is estimated.
+        max_solutions: largest number of solutions with one quadrature rule.
+        significance: number of error bars by which a second derivative must exceed zero to be used.
     """
 
     max_rate_factor: float = 2.0
@@ -44,16 +44,19 @@ class SampledBreakingOptions(AlgorithmOptions):
 def find_zero_complexity_by_samples(
     symmetric: Solution, initial: NewtonResult, rules: Sequence[TiltedRule], accuracy: float
 ) -> BrokenSolution | None:
-    """Return the states at which the complexity is zero, with error bars that include the uncertainty of y.
+    """Return the solution with one step of breaking at the Parisi parameter where the complexity is zero.
+
+    The error bars include the uncertainty of the Parisi parameter.
 
     Args:
         symmetric: the replica symmetric solution.
-        initial: states at any y.
+        initial: result of Newton's method at any Parisi parameter, to start from.
         rules: quadrature rules, from coarse to fine.
         accuracy: required error bar of overlaps, relative to their blocks.
 
     Returns:
-        States at a fixed y, with a message, if the zero is not resolved; None if the first states leave the domain.
+        The solution; one at a fixed Parisi parameter, with a message, if samples do not resolve the zero; None if
+        the first solution leaves the domain of the overlaps.
 
     Raises:
         TimeLimitError: the time limit is reached before the first solution.
@@ -62,7 +65,7 @@ def find_zero_complexity_by_samples(
     best: BrokenSolution | None = None
     try:
         for rule in rules:
-            if not _append_solutions_by_rule(
+            if not _append_solutions_near_zero_complexity(
                 symmetric,
                 rule,
                 initial if not known else _move_states_to_parisi_parameter(initial, known),
@@ -70,7 +73,7 @@ def find_zero_complexity_by_samples(
                 accuracy,
             ):
                 break
-            rate = _estimate_derivative_in_log_y(known)
+            rate = _estimate_free_entropy_curvature(known)
             if rate is None:
                 continue
             found = _extrapolate_to_zero_complexity(known[-1], rate, accuracy)
@@ -81,14 +84,17 @@ def find_zero_complexity_by_samples(
     except TimeLimitError:
         if not known:
             raise
-        return replace(best or _solution_without_resolved_zero(known), status=Status.TIME_LIMIT)
-    return best or (_solution_without_resolved_zero(known) if known else None)
+        return replace(best or _solution_with_unresolved_complexity_zero(known), status=Status.TIME_LIMIT)
+    return best or (_solution_with_unresolved_complexity_zero(known) if known else None)
 
 
-def _append_solutions_by_rule(
+def _append_solutions_near_zero_complexity(
     symmetric: Solution, rule: TiltedRule, initial: NewtonResult, known: list[BrokenSolution], accuracy: float
 ) -> bool:
-    """Append solutions by one rule up to one with y dPhi/dy = 0 within its error bar; return whether there are any."""
+    """Append solutions at successive Parisi parameters, until the complexity is zero within its error bar.
+
+    All are by one quadrature rule. Return whether any solution was found.
+    """
     before = len(known)
     for _ in range(SampledBreakingOptions.current().max_solutions):
         with progress_step(f"states at y = {initial.outermost_parisi_parameter:.4g}"):
@@ -101,31 +107,34 @@ def _append_solutions_by_rule(
         ):
             break
         known.append(found)
-        rate = _estimate_derivative_in_log_y(known)
-        slope, width = _scaled_free_entropy_derivative(found)
+        rate = _estimate_free_entropy_curvature(known)
+        slope, width = _free_entropy_derivative_in_log_y(found)
         if abs(slope) <= width and (rate is not None or len(known) > before + 1):
             break  # located, or not resolved by sets of this size
         initial = _move_states_to_parisi_parameter(initial, known, _next_parisi_parameter(known[before:], slope, rate))
     return len(known) > before
 
 
-def _next_parisi_parameter(known: list[BrokenSolution], slope: float, rate: _DerivativeInLogY | None) -> float:
-    """Return the Parisi parameter y of the next solution."""
+def _next_parisi_parameter(known: list[BrokenSolution], slope: float, rate: _FreeEntropyCurvature | None) -> float:
+    """Return the Parisi parameter of the next solution in the search for zero complexity."""
     direction, longest = -float(np.sign(slope)), float(np.log(SampledBreakingOptions.current().max_rate_factor))
     if rate is None:
         return max((one.parisi for one in known), key=lambda y: direction * y) * float(np.exp(direction * longest))
     return known[-1].parisi * float(np.exp(direction * min(longest, abs(slope) / rate.value)))
 
 
-def _scaled_free_entropy_derivative(found: BrokenSolution) -> tuple[float, float]:
-    """Return y dPhi/dy of a solution at fixed y, and its error bar."""
+def _free_entropy_derivative_in_log_y(found: BrokenSolution) -> tuple[float, float]:
+    """Return the derivative of the free entropy in the logarithm of the Parisi parameter, and its error bar."""
     return -found.complexity / found.parisi, found.complexity_error / found.parisi
 
 
 def _move_states_to_parisi_parameter(
     initial: NewtonResult, known: list[BrokenSolution], y: float | None = None
 ) -> NewtonResult:
-    """Return the known states nearest in y, moved to another y at fixed y Delta; by default to the last y."""
+    """Return the nearest of the solutions found so far as a start at another Parisi parameter y.
+
+    The product y Delta is kept. By default y is that of the last solution.
+    """
     y = known[-1].parisi if y is None else y
     nearest = min(reversed(known), key=lambda one: abs(np.log(one.parisi / y)))
     assert nearest.state is not None
@@ -133,36 +142,47 @@ def _move_states_to_parisi_parameter(
     return replace(initial, state=state, rates=np.array([y]), matrix=None)
 
 
-class _DerivativeInLogY(NamedTuple):
-    """The derivative of y dPhi/dy in log y, its lower bound within error bars, and the other solution it uses."""
+class _FreeEntropyCurvature(NamedTuple):
+    """The second derivative of the free entropy in log y, with y the Parisi parameter.
+
+    Attributes:
+        value: estimate from two solutions.
+        least: lower bound of the estimate within its error bar.
+        other: the earlier of the two solutions.
+    """
 
     value: float
     least: float
     other: BrokenSolution
 
 
-def _estimate_derivative_in_log_y(known: list[BrokenSolution]) -> _DerivativeInLogY | None:
-    """Return the derivative of y dPhi/dy in log y near the last solution; None if it is zero within its error bar."""
+def _estimate_free_entropy_curvature(known: list[BrokenSolution]) -> _FreeEntropyCurvature | None:
+    """Return the second derivative of the free entropy in log y near the last solution, y the Parisi parameter.
+
+    None is returned if it is not positive beyond its error bar.
+    """
     last, options = known[-1], SampledBreakingOptions.current()
-    here, width = _scaled_free_entropy_derivative(last)
+    here, width = _free_entropy_derivative_in_log_y(last)
     rates = []
     for other in known[:-1]:
         apart = float(np.log(other.parisi / last.parisi))
         if abs(apart) < options.min_separation:
             continue
-        there, width_there = _scaled_free_entropy_derivative(other)
+        there, width_there = _free_entropy_derivative_in_log_y(other)
         value, error = (there - here) / apart, float(np.hypot(width, width_there)) / abs(apart)
         if value > options.significance * error:
-            rates.append(_DerivativeInLogY(value, value - error, other))
+            rates.append(_FreeEntropyCurvature(value, value - error, other))
     return max(rates, key=lambda one: one.least / one.value, default=None)
 
 
-def _extrapolate_to_zero_complexity(found: BrokenSolution, rate: _DerivativeInLogY, accuracy: float) -> BrokenSolution:
-    """Return the states at which y dPhi/dy is zero, extrapolated from a solution at fixed y.
+def _extrapolate_to_zero_complexity(
+    found: BrokenSolution, rate: _FreeEntropyCurvature, accuracy: float
+) -> BrokenSolution:
+    """Return the solution at zero complexity, extrapolated from one at a Parisi parameter nearby.
 
-    The uncertainty of the zero is part of all error bars.
+    The uncertainty of the Parisi parameter of zero complexity is part of all error bars.
     """
-    other, (slope, width) = rate.other, _scaled_free_entropy_derivative(found)
+    other, (slope, width) = rate.other, _free_entropy_derivative_in_log_y(found)
     assert found.state is not None and other.state is not None and found.stability is not None
     open_ = (abs(slope) + width) / rate.least
     fraction = open_ / abs(float(np.log(other.parisi / found.parisi)))
@@ -187,11 +207,11 @@ def _extrapolate_to_zero_complexity(found: BrokenSolution, rate: _DerivativeInLo
     )  # fmt: skip
 
 
-def _solution_without_resolved_zero(known: list[BrokenSolution]) -> BrokenSolution:
-    """Return states at a fixed y with a message that samples do not resolve the zero of the complexity."""
+def _solution_with_unresolved_complexity_zero(known: list[BrokenSolution]) -> BrokenSolution:
+    """Return a solution at a fixed Parisi parameter, with a message that samples do not resolve zero complexity."""
     nearest = min(known, key=lambda one: one.relative_error)
     low, high = (end(one.parisi for one in known) for end in (min, max))
-    slope = format_value_with_error(*_scaled_free_entropy_derivative(nearest))
+    slope = format_value_with_error(*_free_entropy_derivative_in_log_y(nearest))
     status = Status.ACCURACY_NOT_REACHED if nearest.success else nearest.status
     words = (
         f"samples do not resolve where in y = [{low:.4g}, {high:.4g}] the complexity is zero: y dPhi/dy is {slope} at "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base import presenting
+from ...base.deprecation import DeprecatedName, deprecated_attribute
 from ...base.errors import InputError, require_whole_number
 from ...base.options import AlgorithmOptions
 from ...base.presenting import TextResult
@@ -37,10 +38,11 @@ class ComparisonOptions(AlgorithmOptions):
     """Options of the comparison of simulations with theory.
 
     Attributes:
-        chi2_margin: decrease of chi^2 for which a 1/sqrt(d) correction is preferred to 1/d.
-        branch_deviations: standard deviations of an overlap within which a run is on the branch.
-        outlier_factor: distance from theory, relative to the median of such runs, beyond which a run is not on it.
-        least_noise: smallest such median, as a fraction of the noise.
+        chi2_margin: decrease of chi^2 from which a correction 1/sqrt(d) is preferred to 1/d.
+        branch_deviations: deviation from theory, in standard deviations of an overlap, up to which a run is counted as
+            on the branch.
+        outlier_factor: deviation from theory, relative to the median over these runs, above which a run is left out.
+        least_noise: smallest median that is used, as a fraction of the noise of simulations.
     """
 
     chi2_margin: float = 4.0
@@ -54,38 +56,42 @@ class TheoryWithMeasurement:
     """An observable's theoretical value with its measured value.
 
     Attributes:
-        theory, half_width: value and error bar of the saddle point (about two standard errors).
-        mean, standard_error: mean and standard error over seeds.
+        theory, theory_error: theoretical value and its error bar (about two standard errors).
+        mean, standard_error: mean of the measurements and its standard error.
     """
 
     theory: float
-    half_width: float
+    theory_error: float
     mean: float
     standard_error: float
 
     @classmethod
-    def from_estimate(cls, theory: float, half_width: float, estimate: MeanEstimate) -> TheoryWithMeasurement:
-        """Return an observable's theoretical value with the mean that simulations give.
+    def from_simulation_estimate(
+        cls, theory: float, theory_error: float, estimate: MeanEstimate
+    ) -> TheoryWithMeasurement:
+        """Return the theoretical value of an observable with its mean over simulations.
 
         Args:
             theory: the theoretical value.
-            half_width: error bar of the theoretical value.
+            theory_error: error bar of the theoretical value.
             estimate: mean over seeds with its standard error.
         """
-        return cls(float(theory), float(half_width), float(estimate.mean), float(estimate.standard_error))
+        return cls(float(theory), float(theory_error), float(estimate.mean), float(estimate.standard_error))
+
+    half_width = deprecated_attribute("half_width", DeprecatedName("theory_error", "0.1.0", "0.3.0"))
 
     @property
     def deviation(self) -> float:
-        """The deviation (simulation - theory) in combined standard errors, including rounding; nan if both are zero."""
-        error = np.hypot(np.hypot(self.standard_error, self.half_width / 2), _ROUNDING * abs(self.theory))
+        """The difference between measurement and theory, divided by its standard error; NaN if that is zero."""
+        error = np.hypot(np.hypot(self.standard_error, self.theory_error / 2), _ROUNDING * abs(self.theory))
         return float((self.mean - self.theory) / error) if error > 0 else np.nan
 
 
 def compare_observables(solution: Solution, simulation: Simulation) -> dict[str, TheoryWithMeasurement]:
     """Return every observable that theory and simulation have in common, by name.
 
-    These are entries of q, m, theta (named as columns of tables), trained numbers, multiplier_1, ... of given norms,
-    training loss and test error. Simulated values are nan if no run converged.
+    These are entries of q, m and theta (named as columns of tables), trained numbers, multipliers of fixed column norms
+    (multiplier_1, ...), training loss and test error. Simulated values are NaN if no run converged.
 
     Args:
         solution: saddle-point solution.
@@ -98,7 +104,7 @@ def compare_observables(solution: Solution, simulation: Simulation) -> dict[str,
     for name, value in theory.items():
         if runs and not any(run[name] for run in runs):
             continue  # exactly zero: a law without means, say
-        measured[name] = TheoryWithMeasurement.from_estimate(
+        measured[name] = TheoryWithMeasurement.from_simulation_estimate(
             value, widths[name], simulation.average([run[name] for run in runs])
         )
     strengths, error_bars, simulated = solution.multipliers, solution.multipliers_error, simulation.multipliers
@@ -109,14 +115,14 @@ def compare_observables(solution: Solution, simulation: Simulation) -> dict[str,
         }
     for name in LOSSES:
         if np.isfinite(value := getattr(solution, name)):
-            measured[name] = TheoryWithMeasurement.from_estimate(
+            measured[name] = TheoryWithMeasurement.from_simulation_estimate(
                 value, getattr(solution, f"{name}_error"), simulation.estimate(name)
             )
     return measured
 
 
 def _overlaps_by_name(problem: Problem, overlaps: Overlaps) -> dict[str, float]:
-    """Return the independent overlaps of a minimum by name, without V and the lower triangle of q."""
+    """Return the independent entries of q, m, theta and trained numbers by name, as in columns of tables."""
     columns = {}
     for name, value in overlap_entries_by_column(problem, overlaps).items():
         index = name.rpartition("_")[2]
@@ -132,9 +138,10 @@ class SimulationComparison(TextResult):
     """A comparison of a branch of solutions with simulations at some of its points.
 
     Attributes:
-        solutions, simulations: theory and simulation at the same values, in ascending order. Simulations contain the
-            runs that ended on the branch, each in the mirror image nearest to theory.
-        reached: numbers of runs that ended on the branch, and of all runs, for every simulation.
+        curve: the branch of solutions.
+        solutions: compared solutions, in ascending order of the parameter.
+        simulations: simulations of the same problems, with only those runs that ended on the branch.
+        reached: for every simulation, the number of runs that ended on the branch and the number of all runs.
     """
 
     curve: Curve
@@ -144,20 +151,20 @@ class SimulationComparison(TextResult):
 
     @property
     def values(self) -> np.ndarray:
-        """The values of the curve's parameter, (N,), in ascending order."""
-        return np.array([s.problem.value_of(self.curve.parameter) for s in self.solutions])
+        """The values of the parameter at the compared points, in ascending order."""
+        return np.array([s.problem.value_of_parameter(self.curve.parameter) for s in self.solutions])
 
     def measurements(self) -> list[dict[str, TheoryWithMeasurement]]:
-        """Return the theoretical and simulated observables by name, one dict per point."""
+        """Return theoretical and simulated values of all observables, in one dictionary by name for every point."""
         pairs = zip(self.solutions, self.simulations, strict=True)
         return [compare_observables(solution, simulation) for solution, simulation in pairs]
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a frame with a row for every point and observable: theory, simulation, deviation and verdict."""
+        """Return a pandas data frame with a row for every point and observable: theory, simulation and deviation."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw theory as lines and simulations as points with error bars, and save the figure if a path is given."""
+        """Draw theory as curves and simulations as points with error bars, and save the figure if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -219,7 +226,7 @@ def compare(
 def compare_runs_on_branch(
     curve: Curve, solutions: Sequence[Solution], simulations: Sequence[Simulation]
 ) -> SimulationComparison:
-    """Compare solutions with those runs of simulations that ended on the same branch.
+    """Compare solutions with those runs of their simulations that ended on the same branch.
 
     Args:
         curve: the branch of solutions.
@@ -232,11 +239,10 @@ def compare_runs_on_branch(
 
 
 def runs_on_branch(solution: Solution, simulation: Simulation) -> Simulation:
-    """Return the converged runs that ended near a solution, each in the mirror image nearest to it.
+    """Return a simulation with only those converged runs that ended close to a solution.
 
-    A run is near if every overlap is within six standard deviations of theory, from the noise of uninformed weights
-    (`overlap_fluctuations`) and half the error bar, and if no overlap, trained number or loss deviates ten times more
-    than the median of such runs.
+    A run is close if every overlap is within six standard deviations of theory, and if no overlap, trained number or
+    loss deviates ten times more than the median of such runs. A run is replaced by its mirror image if that is closer.
 
     Args:
         solution: saddle-point solution.
@@ -245,13 +251,13 @@ def runs_on_branch(solution: Solution, simulation: Simulation) -> Simulation:
     options = ComparisonOptions.current()
     problem, theory = solution.problem, solution.overlaps
     aligned = replace(simulation, runs=simulation.converged).aligned(theory)
-    values = _comparable_overlaps_and_loss(theory, solution.training_loss)
+    values = _vector_of_overlaps_and_loss(theory, solution.training_loss)
     away = np.array(
-        [np.abs(_comparable_overlaps_and_loss(run.overlaps, run.training_loss) - values) for run in aligned.runs]
+        [np.abs(_vector_of_overlaps_and_loss(run.overlaps, run.training_loss) - values) for run in aligned.runs]
     )
     away = away.reshape(len(aligned.runs), len(values))
-    error_bars = np.nan_to_num(_comparable_overlaps_and_loss(solution.error_bars, solution.training_loss_error)) / 2
-    noise = _comparable_overlaps_and_loss(overlap_fluctuations(problem, theory, simulation.plan.d), 0.0)
+    error_bars = np.nan_to_num(_vector_of_overlaps_and_loss(solution.error_bars, solution.training_loss_error)) / 2
+    noise = _vector_of_overlaps_and_loss(overlap_fluctuations(problem, theory, simulation.plan.d), 0.0)
     known = np.arange(len(values)) < len(values) - 1 - len(theory.phi)  # entries with a known noise
     usual = np.hypot(noise, error_bars)
     near = ~np.any(away[:, known] > options.branch_deviations * usual[known] + _ROUNDING, axis=1)
@@ -262,18 +268,20 @@ def runs_on_branch(solution: Solution, simulation: Simulation) -> Simulation:
     return replace(aligned, runs=tuple(run for run, is_near in zip(aligned.runs, near, strict=True) if is_near))
 
 
-def _comparable_overlaps_and_loss(overlaps: Overlaps, training_loss: float) -> np.ndarray:
-    """Return one vector of the overlaps q, m and theta, the trained numbers and the training loss."""
+def _vector_of_overlaps_and_loss(overlaps: Overlaps, training_loss: float) -> np.ndarray:
+    """Return one vector of the overlaps q, m and theta, the trained numbers and the training loss, in this order."""
     blocks = (overlaps.q, overlaps.m, overlaps.theta, overlaps.phi)
     return np.concatenate([*map(np.ravel, blocks), [training_loss]])
 
 
 @dataclass(frozen=True)
 class FiniteSizeExtrapolation:
-    """An extrapolation y(d) = value + slope / d^power to infinite dimension d, by a weighted fit.
+    """An extrapolation of an observable to infinite dimension d, by a weighted fit of value + slope / d^power.
 
     Attributes:
-        error: standard error of the value; chi2: chi^2 of the fit; freedom: its degrees of freedom.
+        value, error: value at infinite d and its standard error.
+        slope, power: coefficient and power of 1/d.
+        chi2, freedom: chi^2 of the fit and its number of degrees of freedom.
     """
 
     value: float
@@ -298,7 +306,7 @@ def extrapolate_to_infinite_dimension(
         InputError: fewer than two dimensions.
     """
     if len(set(dims)) < 2:
-        raise InputError("an extrapolation to infinite d needs simulations at two dimensions d or more")
+        raise InputError("an extrapolation to infinite d needs simulations at two or more dimensions d; give more")
     found = _fit_finite_size_correction(np.asarray(dims, float), estimates, power or _POWERS[0])
     other = _fit_finite_size_correction(np.asarray(dims, float), estimates, _POWERS[1])
     return other if power is None and other.chi2 < found.chi2 - ComparisonOptions.current().chi2_margin else found
@@ -324,17 +332,17 @@ class FiniteSizeScaling(TextResult):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The dimension d of every simulation."""
+        """The dimensions d of the simulations, in order."""
         return tuple(simulation.plan.d for simulation in self.simulations)
 
     def measurements(self) -> list[dict[str, TheoryWithMeasurement]]:
-        """Return the theoretical and simulated observables by name, one dict per dimension."""
+        """Return theoretical and simulated values of all observables, in one dictionary by name for every dimension."""
         return [compare_observables(self.solution, simulation) for simulation in self.simulations]
 
     def limits(self) -> dict[str, tuple[TheoryWithMeasurement, FiniteSizeExtrapolation]]:
-        """Return the observables extrapolated to d -> infinity, next to theory, with their fits, by name.
+        """Return simulated observables extrapolated to infinite d, next to theory, and their fits, by name.
 
-        Dimensions with fewer than two runs on the branch are left out. The result is empty if fewer than two remain.
+        Dimensions with fewer than two runs on the branch are left out; fewer than two dimensions give an empty result.
         """
         known = [(d, one) for d, one in zip(self.dims, self.measurements(), strict=True) if _has_standard_errors(one)]
         if len(known) < 2:
@@ -355,7 +363,7 @@ class FiniteSizeScaling(TextResult):
 
 
 def _has_standard_errors(measured: dict[str, TheoryWithMeasurement]) -> bool:
-    """Return whether any measured observable has a standard error, which takes two runs."""
+    """Return whether any observable has a finite standard error, which needs two runs of the simulation."""
     return any(np.isfinite(item.standard_error) for item in measured.values())
 
 
@@ -369,7 +377,7 @@ def scaling(
     threads: int | None = None,
     **options: Any,
 ) -> FiniteSizeScaling:
-    """Simulate a solution's problem at several dimensions d, from the start that led to the solution.
+    """Compare a solution with simulations at several dimensions d, from the start that led to the solution.
 
     Args:
         solution: saddle-point solution from a named start.

@@ -17,7 +17,7 @@ from ...base.progress import progress_bar
 from ...branches.curve import curve
 from ...branches.curve_results import Curve
 from ...problems.problem import Problem
-from ...saddle_point.starts import find_start
+from ...saddle_point.starts import find_start_name
 from .compare import LOSSES, TheoryWithMeasurement
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearningCurve(AttributeErrorHints):
-    """A learning curve: errors of a learner on test samples, by the number of training samples.
+    """A learning curve: the test error of a learner at several numbers of training samples.
 
     Attributes:
-        alphas: values of n / d, ascending.
+        alphas: numbers of training samples divided by the dimension d, ascending.
         means, standard_errors: mean test error, and its standard error, over random draws of the training samples.
         draws: number of random draws.
 
@@ -55,19 +55,22 @@ def learning_curve(
     seed: int = 0,
     error: Callable[[np.ndarray, np.ndarray], float] | None = None,
 ) -> LearningCurve:
-    """Train on n = alpha d randomly drawn samples of an array, several times, and test on all other samples.
+    """Measure the learning curve of a learner on the user's data, from random draws of the training samples.
+
+    The test error is computed on all samples that are not drawn.
 
     Args:
-        x: samples (n, d).
-        y: labels (n,).
-        learner: function of the training samples x, y that returns a predictor, itself a function (m, d) -> (m,).
-        alphas: numbers of training samples over d.
+        x: samples, shape (samples, d).
+        y: labels, shape (samples,).
+        learner: function of the training samples x and labels y that returns a predictor: a function from an array of
+            samples to their predicted labels.
+        alphas: numbers of training samples divided by d.
         draws: number of draws of the training samples, at least 2.
         seed: seed of the draws.
         error: function (labels, predictions) -> test error; the mean square error by default.
 
     Raises:
-        InputError: shapes that do not fit, or an alpha that leaves no test samples.
+        InputError: the shapes of x and y do not fit, or an alpha leaves no test samples.
 
     Example:
         >>> rng = np.random.default_rng(1)
@@ -93,8 +96,8 @@ def learning_curve(
     for count in counts:
         if not 1 <= count < pool:
             raise InputError(
-                f"alpha = {count / d:g} needs {count} training samples, but of {pool} samples 1 to {pool - 1} can be "
-                "drawn, so that some are left for testing: choose another alpha"
+                f"alpha = {count / d:g} needs {count} training samples; with {pool} samples, of which some are for "
+                f"testing, there can be 1 to {pool - 1}: choose another alpha"
             )
     error_of = error or (lambda truth, guess: float(np.mean((truth - guess) ** 2)))
     found = np.empty((len(counts), draws))
@@ -104,19 +107,20 @@ def learning_curve(
                 order = np.random.default_rng([seed, i, draw]).permutation(pool)
                 train, test = order[:count], order[count:]
                 found[i, draw] = error_of(y[test], learner(x[train], y[train])(x[test]))
-                task.advance(f"learning curve, alpha = {count / d:.4g}")
+                task.count_finished_step(f"learning curve, alpha = {count / d:.4g}")
     widths = found.std(axis=1, ddof=1) / np.sqrt(draws)
     return LearningCurve(np.array(counts) / d, found.mean(axis=1), widths, draws)
 
 
 @dataclass(frozen=True, repr=False)
 class MeasurementComparison(TextResult):
-    """A comparison of measured points with a branch of theory.
+    """A comparison of measurements with a branch of theoretical solutions along a parameter.
 
     Attributes:
-        over: name of the parameter; values: values of the parameter, ascending.
-        observable: training_loss or test_error; measured: theory and measurement at every value.
-        curve: the branch of theory between the first value and the last.
+        over, values: name of the parameter and its values, ascending.
+        observable: training_loss or test_error.
+        measured: theory and measurement at every value.
+        curve: the branch of theoretical solutions between the first and the last value.
 
     Example:
         >>> problem = sf.problem("ridge_regression")
@@ -133,20 +137,20 @@ class MeasurementComparison(TextResult):
 
     @property
     def deviations(self) -> np.ndarray:
-        """The deviations (measurement - theory) in combined standard errors, (N,)."""
+        """The differences between measurement and theory, divided by their combined standard errors."""
         return np.array([each.deviation for each in self.measured])
 
     @property
     def relative(self) -> np.ndarray:
-        """The relative deviations (measurement - theory) / theory, (N,)."""
+        """The relative deviations of the measurements from theory: (measurement - theory) / theory."""
         return np.array([each.mean / each.theory - 1 for each in self.measured])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per measured point, and columns for theory and measurement."""
+        """Return a pandas data frame with one row per measured point, and columns for theory and measurement."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw the branch and the measured points with standard errors, and save the figure if a path is given."""
+        """Draw the theoretical branch and the measurements with error bars, and save the figure if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -166,9 +170,9 @@ def compare_measurements(
 
     Args:
         problem: the problem.
-        values: values of the parameter, (N,), or a `LearningCurve`, which contains means and standard errors.
-        means: measured means, (N,).
-        standard_errors: standard errors of the means, (N,).
+        values: values of the parameter, or a `LearningCurve`, which contains means and standard errors.
+        means: measured mean at every value.
+        standard_errors: standard error of every mean.
         over: name of the parameter.
         observable: test_error or training_loss.
         start: named start that leads to the branch; by default informed; semantic with several tokens.
@@ -191,7 +195,7 @@ def compare_measurements(
     arrays = [np.asarray(each, float) if each is not None else np.zeros(0) for each in given]
     if not len({each.shape for each in arrays}) == 1 or arrays[0].ndim != 1 or not len(arrays[0]):
         raise InputError(
-            "values, means and standard_errors must be arrays of one length, not of shapes "
+            "values, means and standard_errors must be one-dimensional arrays of the same length, not of shapes "
             + ", ".join(str(each.shape) for each in arrays)
         )
     if not all(np.isfinite(each).all() for each in arrays) or np.any(arrays[2] < 0):
@@ -199,7 +203,7 @@ def compare_measurements(
     require_known_name("observable", observable, LOSSES)
     order = np.argsort(arrays[0])
     places, means, widths = (each[order] for each in arrays)
-    start = find_start(problem, start)
+    start = find_start_name(problem, start)
     spread = np.geomspace if places[0] > 0 else np.linspace
     line = {float(value) for value in spread(places[0], places[-1], points)} if len(places) > 1 else set()
     branch = curve(problem, start=start, over=over, values=sorted(line | set(places.tolist())), accuracy=accuracy)
@@ -207,7 +211,8 @@ def compare_measurements(
     missing = [value for value in places.tolist() if value not in at]
     if missing:
         raise NotConvergedError(
-            f"theory has no {start} solution at {over} = {missing[0]:g}, which was measured: {branch.end_text()}"
+            f"theory has no {start} solution at the measured {over} = {missing[0]:g}: {branch.end_text()}; leave out "
+            "this value"
         )
     measured = tuple(
         TheoryWithMeasurement(

@@ -1,7 +1,7 @@
-"""Averages over samples of the gradient D of the loss, at the fields of the weights themselves.
+"""Averages of the loss gradient over samples, at the fields X of the current weights.
 
-They are the channel averages of the saddle point with g replaced by -D at X = omega, the limit of the proximal map for
-V to 0 (docs/theory.md (19.4)): the same moments over the same nodes, and no proximal map to solve.
+They are the channel averages of the saddle point in the limit V = 0, in which the proximal map is the identity
+(docs/theory.md (19.4)).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ...base.errors import DomainError, InputError
 from ...base.options import AlgorithmOptions
 from ...channel.exchange import SymmetryReduction
 from ...channel.fields import FieldLaw
-from ...channel.points import noise_values
+from ...channel.points import noise_value_indices
 from ...integration.lattice import LatticeRule
-from ...integration.rule import moments_by_context, moments_of_full_problem
+from ...integration.rule import moments_by_token_and_cluster, moments_of_full_problem
 from ...integration.sampled import MAX_PRODUCT_DIMENSION, MAX_PRODUCT_NODES, NodeBasedRule, Sobol
 from ...integration.splitting import HyperplaneSplit
 from ...problems.overlaps import Overlaps
@@ -33,15 +33,15 @@ _SETS = tuple(Sobol(log2) for log2 in range(8, 17))
 
 @dataclass(frozen=True)
 class LossGradientAverageOptions(AlgorithmOptions):
-    """Options of averages of the gradient of the loss.
+    """Options of averages of the loss gradient over samples.
 
     Attributes:
-        max_negative: negative eigenvalue of the covariance of X given Y, relative to that of X, that is accepted: trial
-            steps in time may need it.
-        max_split_dimension: dimensions up to which product rules are split at the kinks of the loss.
-        max_cached_nodes: nodes of a product rule up to which they are cached; more take memory.
-        array_size: numbers of an array that is allocated at every average, small enough for the allocator to reuse it.
-        many_lattices: sizes of a lattice above which every second one is used.
+        max_negative: largest negative eigenvalue that is accepted of the covariance of the student fields given the
+            teacher fields, relative to their variance; trial steps in time may need it.
+        max_split_dimension: largest dimension in which product rules are split at the kinks of the loss.
+        max_cached_nodes: largest number of nodes of a product rule that are kept in memory.
+        array_size: entries of an array that is allocated at every average, few enough for the memory to be reused.
+        many_lattices: number of lattice sizes above which only every second one is used.
     """
 
     max_negative: float = 1e-2
@@ -53,12 +53,16 @@ class LossGradientAverageOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class LossGradientAverages:
-    """The averages of the gradient D_l = dloss/dX_l, restricted to each of C contexts (docs/theory.md (19.3)).
+    """Averages over samples of the loss gradient D = dloss/dX in the student fields X, for every context.
 
     Attributes:
-        mean: E_c[D], (C, s). square: E_c[D D^T], (C, s, s).
-        with_fields, with_teacher: E_c[D (X - m)^T] and E_c[D (Y - m*)^T], (C, s, s) and (C, s, t).
-        loss: E[loss]. in_q, in_phi: E_c[dloss/dq], symmetrised, and E[dloss/dphi]: (C, s, s), (P,).
+        mean: mean of D, shape (contexts, s).
+        square: mean of D D^T, shape (contexts, s, s).
+        with_fields: mean of D (X - m)^T, with m the mean of X, shape (contexts, s, s).
+        with_teacher: mean of D (Y - m*)^T, with Y the teacher fields and m* their mean, shape (contexts, s, t).
+        loss: mean loss.
+        in_q: mean derivative of the loss in the overlap q, shape (contexts, s, s).
+        in_phi: mean derivatives of the loss in the trained numbers phi.
     """
 
     mean: np.ndarray
@@ -72,12 +76,14 @@ class LossGradientAverages:
 
 @dataclass(frozen=True)
 class _QuadratureNodeSet:
-    """A set of quadrature nodes for one assignment of labels and one value of discrete noise, whatever the weights.
+    """N quadrature nodes for one assignment of labels and one value of discrete noise; they serve for all weights W.
 
     Attributes:
-        z, z_teacher: standard normal coordinates of omega and Y, (L, s, N), (L, t, N).
-        dY: teacher fields Y less their mean, (L, t, N).
-        known: features of teacher fields and noise, (N, FEATURES); weights: quadrature weights, (N,).
+        z: standard normal coordinates of the student fields, shape (L, s, N nodes).
+        z_teacher: standard normal coordinates of the teacher fields, shape (L, t, N nodes).
+        dY: teacher fields minus their mean, shape (L, t, N nodes).
+        known: features of teacher fields and noise on which the loss depends, shape (N nodes, features).
+        weights: quadrature weights, shape (N nodes,).
     """
 
     z: np.ndarray
@@ -87,13 +93,15 @@ class _QuadratureNodeSet:
     weights: np.ndarray
 
 
-class _TeacherFieldLaw(NamedTuple):
-    """The law of the teacher's fields for one assignment of labels.
+class _TeacherFieldDistribution(NamedTuple):
+    """The Gaussian distribution of the teacher fields of all tokens, for one assignment of labels.
 
     Attributes:
-        contexts: context of every token, (L,).
-        mean, factor: means and Cholesky factors of the teacher fields Y, (L, t), (L, t, t).
-        inverse: transposed inverses of the Cholesky factors; identity: identity matrices, (L, s, s).
+        contexts: index of the context of every token, (L,).
+        mean: means of the teacher fields, (L, t).
+        factor: Cholesky factors of their covariance, (L, t, t).
+        inverse: transposed inverses of these factors, (L, t, t).
+        identity: identity matrices of the size of the student fields, (L, s, s).
     """
 
     contexts: np.ndarray
@@ -115,39 +123,39 @@ class GradientAverageRule:
         self.problem, self.rule = problem, rule
         self.part = reduce_to_fields_of_loss(problem)
         self._cached_nodes: dict[Any, list[_QuadratureNodeSet]] = {}
-        self._teacher_laws: dict[tuple[int, ...], _TeacherFieldLaw] = {}
+        self._teacher_laws: dict[tuple[int, ...], _TeacherFieldDistribution] = {}
         self.evaluations = 0
 
-    def describe_rule(self) -> dict[str, Any]:
+    def describe_quadrature_rule(self) -> dict[str, Any]:
         """Return the name of the quadrature rule, its number of points and its seed, for JSON."""
         if isinstance(self.rule, NodeBasedRule):
             return self.rule.rule_description()
         return {"rule": "product", "points": self.rule, "seed": None}
 
     def __call__(self, overlaps: Overlaps) -> LossGradientAverages:
-        """Return the averages of the loss gradient at some overlaps, whose V is not used.
+        """Return averages of the loss gradient over samples, for weights with given overlaps q, m and theta.
 
         Raises:
-            DomainError: no Gaussian law of the fields has these overlaps.
+            DomainError: no weights have these overlaps.
         """
         self.evaluations += 1
         problem, part = self.problem, self.part
         there = (
-            part.maps_of_overlaps_to_combinations.combination_overlaps_at(overlaps.pack())
+            part.maps_of_overlaps_to_combinations.map_overlaps_to_combinations(overlaps.pack())
             if isinstance(part, ReducedProblem)
             else overlaps
         )
         if not np.isfinite(overlaps.q.sum() + overlaps.m.sum() + overlaps.theta.sum() + overlaps.phi.sum()):
             raise DomainError("an overlap is infinite or not a number: the dynamics have diverged")
         channel, rows, loss = part.solver.channel, [], 0.0
-        for labels, probability in part.label_choices:
+        for labels, probability in part.label_probabilities:
             if labels not in self._teacher_laws:
-                self._teacher_laws[labels] = _teacher_field_law(part, labels)
-            fields = gaussian_law_of_fields(part, there, labels, self._teacher_laws[labels])
+                self._teacher_laws[labels] = _teacher_field_distribution(part, labels)
+            fields = gaussian_distribution_of_fields(part, there, labels, self._teacher_laws[labels])
             total, value = self._sum_loss_gradient_moments(fields, labels)
             rows.append(total)
             loss += probability * value
-        moments = moments_by_context(part, rows, channel.ROW)
+        moments = moments_by_token_and_cluster(part, rows, channel.ROW)
         if isinstance(part, ReducedProblem):
             try:
                 moments = moments_of_full_problem(part, overlaps, moments)
@@ -158,7 +166,7 @@ class GradientAverageRule:
         return _loss_gradient_averages(problem, moments, loss)
 
     def _sum_loss_gradient_moments(self, fields: FieldLaw, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
-        """Return the moments of the loss gradient for every token, (L ROW,), and the mean loss."""
+        """Return the moments of the loss gradient for every token, as one vector, and the mean loss."""
         part, channel = self.part, self.part.solver.channel
         total, loss = np.zeros(part.tokens * channel.ROW), 0.0
         sets: Iterable[_QuadratureNodeSet]
@@ -175,7 +183,7 @@ class GradientAverageRule:
     def _sobol_or_lattice_nodes(
         self, rule: NodeBasedRule, fields: FieldLaw, labels: tuple[int, ...]
     ) -> tuple[SymmetryReduction, list[_QuadratureNodeSet]]:
-        """Return Sobol or lattice nodes, fixed in standard normal coordinates, with the teacher's fields cached."""
+        """Return Sobol or lattice nodes with their symmetry reduction; they are computed once and cached."""
         reduction = rule.symmetry_reduction(self.part, fields, labels)
         key = reduction, labels
         if key not in self._cached_nodes:
@@ -191,7 +199,7 @@ class GradientAverageRule:
     def _product_rule_nodes(
         self, fields: FieldLaw, labels: tuple[int, ...], points: int
     ) -> Iterable[_QuadratureNodeSet]:
-        """Return nodes of a product rule that is split at the kink planes of the loss, which move with the weights."""
+        """Return nodes of a product rule that is split at the hyperplanes on which the loss has kinks."""
         part = self.part
         planes = part.kink_planes("loss", fields.constants)
         if len(planes):
@@ -207,7 +215,7 @@ class GradientAverageRule:
     def _split_product_rule_nodes(
         self, planes: np.ndarray, fields: FieldLaw, points: int
     ) -> Iterator[_QuadratureNodeSet]:
-        """Yield sets of nodes of a product rule that is split at planes."""
+        """Yield sets of nodes of a product rule that is split at given hyperplanes."""
         for nodes, weights in HyperplaneSplit.split_on_planes(planes, self.part.dimension).node_batches(points):
             yield from _make_quadrature_node_sets(self.part, fields, nodes, weights)
 
@@ -241,15 +249,15 @@ def gradient_average_rules(problem: Problem) -> tuple[GradientAverageRule, ...]:
 
 
 def _loss_has_kinks(part: Problem) -> bool:
-    return any(len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_choices)
+    return any(len(part.kink_planes("loss", part.constants(labels))) for labels, _ in part.label_probabilities)
 
 
-def describe_averages_across_kinks(problem: Problem, rule: Any) -> str:
-    """Return a sentence on how averages treat jumps of the loss gradient; empty for a smooth loss.
+def describe_treatment_of_kinks(problem: Problem, rule: Any) -> str:
+    """Return a sentence on how averages of the loss gradient treat kinks of the loss; empty for a smooth loss.
 
     Args:
         problem: the problem.
-        rule: name of the quadrature rule, see `GradientAverageRule.describe_rule`.
+        rule: name of the quadrature rule, such as product or sobol.
     """
     part = reduce_to_fields_of_loss(problem)
     if not (_loss_has_kinks(part) or part.solver.model.CURVED["loss"]):
@@ -258,27 +266,27 @@ def describe_averages_across_kinks(problem: Problem, rule: Any) -> str:
     return f"the loss is not smooth: averages are taken {where} where it is not, and hold no derivative of its slope"
 
 
-def _teacher_field_law(problem: Problem, labels: tuple[int, ...]) -> _TeacherFieldLaw:
-    contexts = problem.context_indices(labels)
+def _teacher_field_distribution(problem: Problem, labels: tuple[int, ...]) -> _TeacherFieldDistribution:
+    contexts = problem.token_cluster_indices(labels)
     factor = np.linalg.cholesky(problem.law.rho_star[contexts])
     mean = np.ascontiguousarray(problem.law.teacher_means[contexts])
     identity = np.broadcast_to(np.eye(problem.student_rank), (len(contexts), *[problem.student_rank] * 2))
-    return _TeacherFieldLaw(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
+    return _TeacherFieldDistribution(contexts, mean, factor, np.swapaxes(np.linalg.inv(factor), 1, 2), identity)
 
 
-def gaussian_law_of_fields(
-    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _TeacherFieldLaw
+def gaussian_distribution_of_fields(
+    problem: Problem, overlaps: Overlaps, labels: tuple[int, ...], teacher: _TeacherFieldDistribution
 ) -> FieldLaw:
-    """Return the Gaussian law of student and teacher fields; the covariance of X given Y may be singular.
+    """Return the joint Gaussian distribution of student and teacher fields of weights with given overlaps.
 
     Args:
         problem: the problem.
         overlaps: overlaps of the weights.
-        labels: assignment of labels.
-        teacher: law of the teacher's fields.
+        labels: label of every token.
+        teacher: distribution of the teacher fields.
 
     Raises:
-        DomainError: the covariance of X given Y has a negative eigenvalue.
+        DomainError: no weights have these overlaps.
     """
     contexts, identity = teacher.contexts, teacher.identity
     q, from_teacher = overlaps.q[contexts], overlaps.theta[contexts] @ teacher.inverse
@@ -305,13 +313,10 @@ def gaussian_law_of_fields(
 def _make_quadrature_node_sets(
     part: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
 ) -> Iterator[_QuadratureNodeSet]:
-    """Yield sets of quadrature nodes, one for every value of discrete noise and batch of nodes.
-
-    Batches are small, as the allocator returns larger arrays to the system after every average.
-    """
+    """Yield sets of quadrature nodes: one for every value of the discrete noise and every small batch of nodes."""
     L, s, t = part.tokens, part.student_rank, part.teacher_rank
     channel: Any = part.solver.channel
-    gaussian = part.is_gaussian
+    gaussian = part.is_gaussian_noise
     room = max(1, LossGradientAverageOptions.current().array_size // (L * max(s, t)))
     for first in range(0, len(nodes), room):
         block, shares = nodes[first : first + room], weights[first : first + room]
@@ -327,7 +332,7 @@ def _make_quadrature_node_sets(
         u = np.zeros((count, len(gaussian)))
         u[:, gaussian] = noise * part.noise_scale
         laws = part.solver.proximal.noise_law_at(teachers, fields.constants) if channel.LABELLED_NOISE else None
-        for choice in noise_values(part):
+        for choice in noise_value_indices(part):
             if laws is not None:
                 u[:, ~gaussian] = channel.LABELLED_NOISE[choice]
             known = channel.features_at(teachers, u, fields.constants)
@@ -335,7 +340,7 @@ def _make_quadrature_node_sets(
 
 
 def _loss_gradient_moments(part: Problem, fields: FieldLaw, at: _QuadratureNodeSet) -> tuple[np.ndarray, float]:
-    """Return the moments of the loss gradient D for every token, and the mean loss."""
+    """Return the moments of the loss gradient for every token, as one vector, and the mean loss."""
     channel: Any = part.solver.channel
     L, s = part.tokens, part.student_rank
     count = len(at.weights)
@@ -367,7 +372,7 @@ def _loss_gradient_moments(part: Problem, fields: FieldLaw, at: _QuadratureNodeS
 
 
 def _loss_gradients_in_q_and_phi(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Return mean derivatives of the loss in q (one matrix per token) and in phi (in the first token's row)."""
+    """Return mean derivatives of the loss in the overlap q, (L, s, s), and in the trained numbers, by moment name."""
     slopes = np.einsum("nk,n->k", slopes, weights)
     L, s, trained = part.tokens, part.student_rank, len(part.trained)
     found: dict[str, np.ndarray] = {}
@@ -385,19 +390,19 @@ def _loss_gradients_in_q_and_phi(part: Problem, slopes: np.ndarray, weights: np.
 
 
 @cache
-def _moment_slices(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
+def _slices_by_moment_name(moments: tuple[tuple[str, tuple[int, ...], int], ...]) -> dict[str, slice]:
     return {name: slice(offset, offset + prod(size)) for name, size, offset in moments}
 
 
 def _loss_gradient_averages(problem: Problem, moments: np.ndarray, loss: float) -> LossGradientAverages:
     contexts, s, t, trained = problem.sizes
-    places = _moment_slices(problem.solver.channel.MOMENTS)
+    places = _slices_by_moment_name(problem.solver.channel.MOMENTS)
 
-    def moment_block(text: str, *shape: int) -> np.ndarray:
-        """Return one moment of the loss gradient for all contexts, zero if the loss does not have it.
+    def loss_gradient_moment(text: str, *shape: int) -> np.ndarray:
+        """Return one moment of the loss gradient for all contexts; zeros if the loss does not have it.
 
         Args:
-            text: name of the moment, as g*g.T.
+            text: name of the moment in the generated solver, such as g*g.T.
             shape: shape of the moment in one context.
         """
         if text not in places:
@@ -405,11 +410,11 @@ def _loss_gradient_averages(problem: Problem, moments: np.ndarray, loss: float) 
         return np.ascontiguousarray(moments[:, places[text]].reshape(contexts, *shape))
 
     return LossGradientAverages(
-        mean=moment_block("g", s),
-        square=moment_block("g*g.T", s, s),
-        with_fields=moment_block("g*domega.T", s, s),
-        with_teacher=moment_block("g*dY.T", s, t),
+        mean=loss_gradient_moment("g", s),
+        square=loss_gradient_moment("g*g.T", s, s),
+        with_fields=loss_gradient_moment("g*domega.T", s, s),
+        with_teacher=loss_gradient_moment("g*dY.T", s, t),
         loss=loss,
-        in_q=moment_block("loss_q", s, s),
-        in_phi=moment_block("loss_phi", trained).sum(axis=0),
+        in_q=loss_gradient_moment("loss_q", s, s),
+        in_phi=loss_gradient_moment("loss_phi", trained).sum(axis=0),
     )

@@ -16,7 +16,7 @@ from ...base.errors import DomainError, InputError, TimeLimitError, require_in_i
 from ...base.options import AlgorithmOptions
 from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import progress_step, report_remaining_work
-from ...integration.estimates import rule_sequence_error
+from ...integration.estimates import error_bar_of_rule_sequence
 from ...problems.columns import overlap_entries_by_column
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, require_problem
@@ -40,15 +40,15 @@ class DescentOptions(AlgorithmOptions):
 
     Attributes:
         output_times: number of output times where only the end is given.
-        stiffness: spectral radius times the time of integration, above which a stiff method is used.
-        tolerance_ratio: ratio of the tolerances whose results give the error bar of time steps.
-        divergence_factor: size of moments relative to the start at which descent diverges.
-        end_distance: distance of the end from a stationary point, relative to its moments, up to which it is reached.
-        plateau_distance: the same for a plateau, where the slowest mode has not decayed.
-        plateau_speed: speed relative to the largest that follows, below which there is a plateau.
-        coarse_rules_back: rules before the last one, by which stationary points are located first.
-        metric_nodes: nodes for the test error at one time.
-        step_safety: factor of the error bar of time steps.
+        stiffness: spectral radius of the Jacobian times the time of integration above which a stiff method is used.
+        tolerance_ratio: ratio of the two tolerances of time steps whose results are compared.
+        divergence_factor: size of the moments, relative to the start, at which descent counts as diverged.
+        end_distance: distance of the last moments from a stationary point, relative to it, up to which it is reached.
+        plateau_distance: distance of a plateau from its stationary point, relative to that point's moments.
+        plateau_speed: speed, relative to the largest that follows, below which there is a plateau.
+        coarse_rules_back: number of quadrature rules before the last one at which stationary points are located first.
+        metric_nodes: number of quadrature nodes for the test error at one time.
+        step_safety: factor by which the error bar of time steps is multiplied.
     """
 
     output_times: int = 101
@@ -65,7 +65,12 @@ class DescentOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class OverlapEvent:
-    """A time at which an overlap passes a value: name of the overlap, the value, the time and its error bar."""
+    """A time at which an overlap passes a given value.
+
+    Attributes:
+        name, value: name of the overlap, and the value that it passes.
+        time, error: the time and its error bar.
+    """
 
     name: str
     value: float
@@ -78,8 +83,8 @@ class Plateau:
     """A plateau: an interval in which descent is ten times slower than later, close to an unstable stationary point.
 
     Attributes:
-        begin, end: times.
-        point: the stationary point close to the slowest moments; None where Newton's method finds none.
+        begin, end: times at which the plateau begins and ends.
+        point: the stationary point close to the moments of lowest speed; None where Newton's method finds none.
     """
 
     begin: float
@@ -128,7 +133,7 @@ class Dynamics(PresentableResult, DatasetResult):
 
     @property
     def success(self) -> bool:
-        """Whether the error bars are below the accuracy at all times."""
+        """Whether the error bars of the moments are below the required accuracy at all output times."""
         return self.status == "converged"
 
     @property
@@ -143,33 +148,33 @@ class Dynamics(PresentableResult, DatasetResult):
         }[self.status]
 
     def moments(self, number: int) -> Moments:
-        """Return the moments at the output time with an index."""
+        """Return the second moments of the weights at one output time, given by its index."""
         return Moments.unpack(self.path[number], self.problem)
 
     @cached_property
     def overlaps(self) -> tuple[Overlaps, ...]:
-        """The overlaps at the output times; V, which descent does not have, is the identity."""
+        """The overlaps q, m and theta at the output times; V, which has no meaning in descent, is the identity."""
         return tuple(self.moments(n).overlaps(self.problem) for n in range(len(self.times)))
 
     @cached_property
     def overlap_errors(self) -> tuple[Overlaps, ...]:
-        """The error bars of q, m, theta and phi at the output times."""
+        """The error bars of the overlaps q, m and theta, and of trained numbers, at the output times."""
         parts = (Moments.unpack(widths, self.problem) for widths in self.error_bars)
         return tuple(part.overlaps(self.problem) for part in parts)
 
     @property
     def branch(self) -> str:
-        """The name of the branch at the end, see `name_branch`."""
+        """The name of the branch of solutions to which the last overlaps belong, such as informed."""
         return name_branch(self.problem, self.overlaps[-1])
 
     @cached_property
     def test_error(self) -> np.ndarray:
-        """The test error at the output times, (n,); NaN for a model without a metric."""
+        """The test error at every output time; NaN for a model without a test-error metric."""
         return self._test_errors[0]
 
     @cached_property
     def test_error_error(self) -> np.ndarray:
-        """The error bars of the test error, from its quadrature rule and from the overlaps, (n,)."""
+        """The error bar of the test error at every output time."""
         return self._test_errors[1]
 
     @cached_property
@@ -180,13 +185,13 @@ class Dynamics(PresentableResult, DatasetResult):
         nodes = DescentOptions.current().metric_nodes
         for n, overlaps in enumerate(self.overlaps):
             try:
-                rule = observables.metric_rule_for_budget(self.problem, overlaps, nodes)
-                values[n] = observables.average_metric_by_rule(self.problem, overlaps, rule)
+                rule = observables.metric_rule_with_node_budget(self.problem, overlaps, nodes)
+                values[n] = observables.average_metric_by_quadrature(self.problem, overlaps, rule)
                 moved = Moments.unpack(self.path[n] + self.error_bars[n], self.problem).overlaps(self.problem)
                 errors[n] = 1.5 * abs(
-                    values[n] - observables.average_metric_by_rule(self.problem, overlaps, rule.coarser_rule)
+                    values[n] - observables.average_metric_by_quadrature(self.problem, overlaps, rule.coarser_rule)
                 )
-                errors[n] += abs(values[n] - observables.average_metric_by_rule(self.problem, moved, rule))
+                errors[n] += abs(values[n] - observables.average_metric_by_quadrature(self.problem, moved, rule))
             except (DomainError, np.linalg.LinAlgError):
                 continue  # the fields have no density, or error bars extend outside the domain
         return values, errors
@@ -207,7 +212,14 @@ class Dynamics(PresentableResult, DatasetResult):
 
 @dataclass(frozen=True)
 class _DescentTrajectory:
-    """A trajectory by one quadrature rule and one tolerance: moments at output times, and times of events."""
+    """A trajectory of descent by one quadrature rule and one tolerance of time steps.
+
+    Attributes:
+        path: packed moments, one row per output time.
+        events: times at which each overlap of interest passes its value.
+        method: method of the time steps.
+        left_domain: whether the moments diverged, or left the domain of moments that weights can have.
+    """
 
     path: np.ndarray
     events: tuple[tuple[float, ...], ...]
@@ -243,7 +255,7 @@ def dynamics(
         events: overlaps by their names in tables, with values; the times at which each passes its value are located.
 
     Raises:
-        InputError: the dynamics of the problem do not close, or an argument is out of range; the message has the
+        InputError: descent on the problem has no closed equations, or an argument is out of range; the message has the
             allowed range.
 
     Example:
@@ -300,7 +312,10 @@ def _parse_output_times(time: Any, batch: BatchSize) -> np.ndarray:
 
 
 def _moment_scales(problem: Problem, path: np.ndarray) -> np.ndarray:
-    """Return the scale of every packed moment at each time, (n, N): the size of S, and bounds of T and P by it."""
+    """Return the scales by which packed moments along a trajectory are divided, in an array of the same shape.
+
+    Moments of weights have one scale at a time, the largest of them; it bounds those with means and teacher.
+    """
     law, contexts = problem.law, problem.contexts
     z = np.sqrt(np.einsum("a,aii->i", law.weights, law.gram))
     of_T, of_P = max(float(z[:contexts].max()), 1e-3), float(z[contexts:].max())
@@ -315,7 +330,7 @@ def _moment_scales(problem: Problem, path: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _DescentIntegration:
-    """An integration of descent from the moments of a start to the output times."""
+    """An integration of descent in time, from the moments of a start to the output times."""
 
     problem: Problem
     schedule: LearningRateSchedule
@@ -327,13 +342,13 @@ class _DescentIntegration:
     method: str
 
     def equations_of_motion(self, rule: GradientAverageRule) -> EquationsOfMotion:
-        """Return the equations of motion whose averages are taken by a quadrature rule."""
+        """Return the equations of motion of the moments, with averages by a given quadrature rule."""
         return EquationsOfMotion(self.problem, rule, np.inf if self.schedule.flow else self.batch.sentences)
 
     def integrate_to_accuracy(self, accuracy: float) -> Dynamics:
-        """Integrate descent by finer and finer quadrature rules, until error bars are below the accuracy.
+        """Integrate descent by finer and finer quadrature rules, until the error bars are below the accuracy.
 
-        Error bars are changes from rule to rule, and changes with the tolerance of time steps by the coarsest rule.
+        An error bar is the change from rule to rule, plus the change with the tolerance of time steps.
         """
         options = DescentOptions.current()
         problem, schedule, times = self.problem, self.schedule, self.times
@@ -350,10 +365,10 @@ class _DescentIntegration:
             report_remaining_work(f"rule {number + 1} of at most {len(rules)}{known}")
             try:
                 if not own and self.batch.share is None:
-                    solved, drift, tolerance = self.integrate_with_checked_steps(rule, tolerance, accuracy)
+                    solved, drift, tolerance = self.integrate_with_converged_steps(rule, tolerance, accuracy)
                     steps = _scaled_trajectory_difference(problem, solved, drift)
                 else:
-                    solved = self.integrate_with_rule(rule, tolerance)
+                    solved = self.integrate_with_quadrature_rule(rule, tolerance)
             except TimeLimitError:
                 if not own:
                     raise
@@ -366,7 +381,7 @@ class _DescentIntegration:
             if len(own) > 2 or (len(own) > 1 and rule is rules[-1]):
                 last = moved[0]
                 sizes = [each.max(initial=0.0) * np.ones(1) for each in moved[:2]]
-                counted = rule_sequence_error(sizes, _LEAST_COUNTS[: len(sizes)])
+                counted = error_bar_of_rule_sequence(sizes, _LEAST_COUNTS[: len(sizes)])
                 factor = counted / max(float(last.max(initial=0.0)), 1e-300)
                 widths = (
                     last * min(factor, 10.0) + options.step_safety * _pad_with_nan(steps, len(last)) + _MOMENT_ROUNDING
@@ -411,30 +426,34 @@ class _DescentIntegration:
             loss_error=loss_error,
             events=_locate_overlap_events(self.events, final, before, own[0], drift),
             plateaus=_find_plateaus(flow, coarse, schedule, times[:count], path, speeds),
-            reached=_find_stationary_end_point(flow, coarse, schedule, path[-1])
+            reached=_find_stationary_point_at_end(flow, coarse, schedule, path[-1])
             if constant and not final.left_domain
             else None,
             status=status,
-            integrator=used.describe_rule(),
+            integrator=used.describe_quadrature_rule(),
             method=final.method,
             evaluations=sum(rule.evaluations for rule in rules),
         )
 
-    def integrate_with_checked_steps(
+    def integrate_with_converged_steps(
         self, rule: GradientAverageRule, tolerance: float, accuracy: float
     ) -> tuple[_DescentTrajectory, _DescentTrajectory, float]:
-        """Return a trajectory with small enough time steps, one with a larger tolerance, and the smaller tolerance.
-
-        Growth from small values, as out of a plateau, needs smaller steps, and not finer averages.
+        """Reduce the tolerance of time steps until the trajectory changes by less than the accuracy.
 
         Args:
             rule: quadrature rule of the averages.
             tolerance: first tolerance of time steps.
-            accuracy: required error bar of moments, relative.
+            accuracy: required error bar of the moments, relative to their scales.
+
+        Returns:
+            The trajectory, the previous one with a larger tolerance, and the tolerance of the trajectory.
         """
         options = DescentOptions.current()
         ratio = options.tolerance_ratio
-        solved, looser = self.integrate_with_rule(rule, tolerance), self.integrate_with_rule(rule, ratio * tolerance)
+        solved, looser = (
+            self.integrate_with_quadrature_rule(rule, tolerance),
+            self.integrate_with_quadrature_rule(rule, ratio * tolerance),
+        )
         while tolerance > _TOLERANCE_ROUNDING and not solved.left_domain:
             near = (
                 options.step_safety * np.max(_scaled_trajectory_difference(self.problem, solved, looser))
@@ -443,11 +462,11 @@ class _DescentIntegration:
             if near and not looser.left_domain:
                 break
             tolerance = max(tolerance / ratio, _TOLERANCE_ROUNDING)
-            solved, looser = self.integrate_with_rule(rule, tolerance), solved
+            solved, looser = self.integrate_with_quadrature_rule(rule, tolerance), solved
         return solved, looser, tolerance
 
-    def integrate_with_rule(self, rule: GradientAverageRule, tolerance: float) -> _DescentTrajectory:
-        """Return the trajectory by one quadrature rule and one tolerance.
+    def integrate_with_quadrature_rule(self, rule: GradientAverageRule, tolerance: float) -> _DescentTrajectory:
+        """Return the trajectory of descent by one quadrature rule and one tolerance of time steps.
 
         Args:
             rule: quadrature rule of the averages.
@@ -455,7 +474,7 @@ class _DescentIntegration:
         """
         options = DescentOptions.current()
         if self.batch.share is not None:
-            return self.iterate_batch_map(rule, self.batch.share)
+            return self.iterate_steps_of_large_batches(rule, self.batch.share)
         from scipy.integrate import solve_ivp
 
         problem, times, method = self.problem, self.times, self.method
@@ -477,20 +496,16 @@ class _DescentIntegration:
                 value: value to pass.
             """
 
-            def overlap_minus_value(_: float, at_u: np.ndarray) -> float:
-                """Return the overlap minus the value that it has to pass.
-
-                Args:
-                    at_u: packed moments.
-                """
+            def overlap_minus_target_value(_: float, at_u: np.ndarray) -> float:
+                """Return the overlap minus the value that it has to pass, at given packed moments."""
                 columns = overlap_entries_by_column(problem, Moments.unpack(at_u, problem).overlaps(problem))
                 # Interpolation of a large step may leave the domain: the value is passed somewhere there.
                 return float(np.nan_to_num(columns[name] - value, nan=0.0))
 
-            return overlap_minus_value
+            return overlap_minus_target_value
 
         def moment_time_derivative(t: float, at_u: np.ndarray) -> np.ndarray:
-            """Return the time derivative of the packed moments.
+            """Return the time derivatives of packed moments at a time, which sets the learning rate.
 
             Args:
                 t: time.
@@ -500,11 +515,7 @@ class _DescentIntegration:
             return flow.packed_moment_derivatives(at_u, self.schedule(t))
 
         def divergence_event(_: float, at_u: np.ndarray) -> float:
-            """Return the largest moment relative to the limit of divergence, minus 1.
-
-            Args:
-                at_u: packed moments.
-            """
+            """Return a number that is zero where the largest of the packed moments counts as diverged."""
             return float(np.max(np.abs(at_u) / largest)) - 1.0
 
         divergence_event.terminal = True  # type: ignore[attr-defined]
@@ -529,12 +540,12 @@ class _DescentIntegration:
         when = tuple(tuple(map(float, each)) for each in found.t_events[:-1])
         return _DescentTrajectory(path, when, method, not found.success or len(path) < len(times))
 
-    def iterate_batch_map(self, rule: GradientAverageRule, share: float) -> _DescentTrajectory:
-        """Return the trajectory of the map that batches of order d lead to, one step per unit of time.
+    def iterate_steps_of_large_batches(self, rule: GradientAverageRule, share: float) -> _DescentTrajectory:
+        """Return the trajectory of descent with batches of order d samples, with one step per unit of time.
 
         Args:
             rule: quadrature rule of the averages.
-            share: samples of a batch over d.
+            share: samples per batch divided by d.
         """
         flow, at_step, wanted = self.equations_of_motion(rule), self.begin, set(self.times.astype(int).tolist())
         path, left_domain = [], False
@@ -554,7 +565,7 @@ class _DescentIntegration:
 
 
 def _pad_with_nan(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the values at the first `count` times, padded with NaN beyond the last value."""
+    """Return an array of `count` rows: the given values, then NaN where there are fewer."""
     found = np.full((count, *values.shape[1:]), np.nan)
     shared = min(count, len(values))
     found[:shared] = values[:shared]
@@ -562,7 +573,7 @@ def _pad_with_nan(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _scaled_trajectory_difference(problem: Problem, one: _DescentTrajectory, other: _DescentTrajectory) -> np.ndarray:
-    """Return the difference of two trajectories at common times, in units of the scales of the moments."""
+    """Return the difference of the moments of two trajectories at their common times, divided by their scales."""
     count = min(len(one.path), len(other.path))
     return np.abs(one.path[:count] - other.path[:count]) / _moment_scales(problem, one.path[:count])
 
@@ -574,7 +585,10 @@ def _locate_overlap_events(
     first: _DescentTrajectory,
     looser: _DescentTrajectory | None,
 ) -> tuple[OverlapEvent, ...]:
-    """Return the events in order of time; error bars are the changes with quadrature rule and tolerance."""
+    """Return the times at which overlaps pass given values, in order of time.
+
+    Their error bars are the changes with the quadrature rule and with the tolerance of time steps.
+    """
     found = []
     for number, (name, value) in enumerate(events.items()):
         own, other = final.events[number], before.events[number]
@@ -590,18 +604,18 @@ def _locate_overlap_events(
 def _moment_derivatives_and_losses(
     flow: EquationsOfMotion, rate: float, path: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the time derivatives of the moments, (n, N), and the mean loss, (n,), along a trajectory."""
+    """Return the time derivatives of packed moments, one row per output time, and the mean loss at each time."""
     found = [flow.moment_derivatives_and_loss(Moments.unpack(u, flow.problem), rate) for u in path]
     return np.array([slope.pack() for slope, _ in found]), np.array([loss for _, loss in found])
 
 
 def _mean_losses(rule: GradientAverageRule, path: np.ndarray) -> np.ndarray:
-    """Return the mean loss along a trajectory, (n,)."""
+    """Return the mean loss at every output time of a trajectory."""
     return np.array([rule(Moments.unpack(u, rule.problem).overlaps(rule.problem)).loss for u in path])
 
 
 def _loss_error_bars(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
-    """Return error bars of the mean loss at the first `count` times, NaN after the end of either trajectory."""
+    """Return error bars of the mean loss from its values along two trajectories; NaN where one of them has ended."""
     return 1.5 * np.abs(_pad_with_nan(loss, count) - _pad_with_nan(other, count))
 
 
@@ -613,7 +627,7 @@ def _find_plateaus(
     path: np.ndarray,
     speeds: np.ndarray | None,
 ) -> tuple[Plateau, ...]:
-    """Return the plateaus: intervals around minima of the speed that is ten times larger at a later time."""
+    """Return the plateaus of a trajectory: intervals around minima of its speed, which is far larger later."""
     options = DescentOptions.current()
     if len(times) < 5 or speeds is None:
         return ()
@@ -636,10 +650,10 @@ def _find_plateaus(
     return tuple(found)
 
 
-def _find_stationary_end_point(
+def _find_stationary_point_at_end(
     flow: EquationsOfMotion, coarse: EquationsOfMotion, schedule: LearningRateSchedule, u: np.ndarray
 ) -> StationaryPoint | None:
-    """Return the stable stationary point close to the last moments, or None."""
+    """Return the stable stationary point close to the last moments of a trajectory, or None if there is none."""
     point = _find_stationary_point_near((coarse, flow), schedule, u, None, DescentOptions.current().end_distance)
     return point if point is not None and point.stable else None
 
@@ -651,10 +665,10 @@ def _find_stationary_point_near(
     scale: np.ndarray | None,
     within: float,
 ) -> StationaryPoint | None:
-    """Return the stationary point within a distance of packed moments, or None.
+    """Return the stationary point within a given distance of packed moments, or None if there is none.
 
-    The unit of distance is a scale, by default that of the point. The point by the coarse quadrature rule, which comes
-    first, may be twice as far.
+    Distances are divided by `scale`, by default the scales of the point's own moments. The point is located by a coarse
+    quadrature rule first, by which it may be twice as far.
     """
     found = u
     for flow, most in zip(flows, (2 * within, within), strict=True):

@@ -1,4 +1,4 @@
-"""Escape from the uninformed state: growth rates of overlaps, and times at which those of order d^(-1/2) have grown."""
+"""Escape of descent from the uninformed state: growth rates of small overlaps, and escape times at finite d."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .flow import EquationsOfMotion
 from .state import RANDOM, Moments, moments_of_start
 from .stationary import (
     StationaryPoint,
-    find_agreeing_equations,
+    equations_with_agreeing_quadratures,
     find_stationary_moments_by_newton,
-    require_constant_rate,
+    require_constant_learning_rate,
     stationary_point_with_spectrum,
 )
 
@@ -34,9 +34,10 @@ class EscapeOptions(AlgorithmOptions):
     """Options of the analysis of escape from the uninformed state.
 
     Attributes:
-        named_fraction: entries relative to the largest that the description of a direction names.
+        named_fraction: size of an entry, relative to the largest, from which the text on a direction contains it.
         max_exponent: largest information exponent that is reported.
-        drift_tolerance: drift of zero overlaps, relative to that of W W^T, above which the information exponent is 1.
+        drift_tolerance: speed at which zero overlaps grow, relative to that of the squared weights, above which the
+            information exponent is 1.
     """
 
     named_fraction: float = 0.2
@@ -46,7 +47,12 @@ class EscapeOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class OverlapGrowth:
-    """A growth rate of the linearised equations, per unit of time, and in words the overlaps that grow with it."""
+    """A growth rate of small overlaps.
+
+    Attributes:
+        rate: growth rate per unit of time, an eigenvalue of the linearised equations of motion.
+        words: text that names the overlaps that grow, such as 0.71 m_1 - 0.71 m_2.
+    """
 
     rate: float
     words: str
@@ -61,9 +67,10 @@ class Escape(PresentableResult):
         growths: growth rates of eigenvectors in which m or theta change, fastest first.
         information_exponent: order of the first term of the population loss in the overlaps with the teacher: 1 where
             the drift does not vanish at zero overlaps, 2 where it is linear in them; None if it is above 6.
-        d, threshold: dimension of the random starts, None without any, and cosine that counts as escape.
-        times, branches: for each random start the time at which it passes the threshold (infinity for never), and its
-            last branch.
+        d: dimension of the random starts; None without any.
+        threshold: cosine between weights and teacher, or means, at which a random start counts as escaped.
+        times: escape time of every random start; infinite if it does not escape.
+        branches: name of the branch at which every random start ends.
 
     Example:
         >>> found = sf.escape(sf.problem("phase_retrieval"), 0.01, d=1000, seeds=2)
@@ -86,7 +93,7 @@ class Escape(PresentableResult):
 
     @property
     def reached(self) -> dict[str, int]:
-        """The number of random starts that ended on each branch."""
+        """The number of random starts that ended on each branch, by its name."""
         return dict(Counter(self.branches))
 
 
@@ -116,12 +123,11 @@ def escape(
         first: seed of the first random start.
         time: time of integration.
         batch: samples per step.
-        threshold: value of the largest cosine, |theta| / sqrt(q rho*) or |m| / sqrt(q E[tau^2] / rho), that counts as
-            escape.
+        threshold: cosine between weights and teacher, or weights and means, at which a random start has escaped.
         accuracy: relative accuracy of the averages.
 
     Raises:
-        InputError: the dynamics do not close, or an argument is out of range.
+        InputError: descent has no closed equations, or an argument is out of range.
         NotConvergedError: there is no stationary point without overlaps.
 
     Example:
@@ -129,7 +135,7 @@ def escape(
         >>> found.information_exponent, round(found.rate, 4)
         (2, 0.0395)
     """
-    schedule, sentences = require_constant_rate(problem, rate, batch)
+    schedule, sentences = require_constant_learning_rate(problem, rate, batch)
     if d is not None:
         require_whole_number("d", d, 2)
     require_whole_number("seeds", seeds, 1)
@@ -137,7 +143,7 @@ def escape(
     require_in_interval("time", time, "(0, inf)")
     # A random start with overlaps, at which the slopes of two rules are compared.
     random_start = draw_moments_of_gaussian_weights(problem, 30, 0).pack()
-    _, flow = find_agreeing_equations(
+    _, flow = equations_with_agreeing_quadratures(
         problem, sentences, random_start, schedule.rate, lambda slope: accuracy * np.abs(slope).max()
     )
     u = _find_uninformed_stationary_point(flow, schedule.rate)
@@ -154,7 +160,7 @@ def escape(
 
 
 def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Moments:
-    """Draw the moments of a standard normal W of dimension d, with the exact Gram matrix of (tau, pi).
+    """Draw standard normal weights W of dimension d at random, and return their second moments.
 
     Args:
         problem: the problem.
@@ -162,7 +168,7 @@ def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Mom
         seed: seed of the draw.
 
     Raises:
-        InputError: d is too small for the law.
+        InputError: d is too small to contain the means and the teacher.
     """
     law, contexts, s = problem.law, problem.contexts, problem.student_rank
     generator = np.random.default_rng([seed, d, 27])
@@ -174,8 +180,8 @@ def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Mom
         count, rank = max(1, round(weight * d)), int(kept.sum())
         if count < rank:
             raise InputError(
-                f"d = {d} is too small: one eigenvalue of the spectrum has {count} coordinates, and {rank} are needed "
-                "to hold the means and the teacher; take a larger d"
+                f"d = {d} is too small: an eigenvalue of the spectrum has a space of {count} dimensions, and the means "
+                f"and the teacher need {rank}; take a larger d"
             )
         along = generator.standard_normal((rank, s))
         # The part orthogonal to (tau, pi): a Wishart matrix by Bartlett's decomposition.
@@ -196,7 +202,7 @@ def draw_moments_of_gaussian_weights(problem: Problem, d: int, seed: int) -> Mom
 
 
 def _find_uninformed_stationary_point(flow: EquationsOfMotion, rate: float) -> np.ndarray:
-    """Return the stationary point with zero overlaps close to a random start.
+    """Return the packed moments of the stationary point of descent with zero overlaps m and theta.
 
     Raises:
         NotConvergedError: overlaps grow from zero, or there is no such point.
@@ -223,7 +229,7 @@ def _find_uninformed_stationary_point(flow: EquationsOfMotion, rate: float) -> n
 
 
 def _growth_rates(point: StationaryPoint) -> tuple[OverlapGrowth, ...]:
-    """Return the growth rates of the eigenvectors along which m or theta change."""
+    """Return the growth rates of small overlaps m and theta at a stationary point, fastest first."""
     problem, found = point.problem, []
     for value, direction in zip(point.eigenvalues, point.directions.T, strict=True):
         along = Moments.unpack(np.real(direction), problem)
@@ -235,7 +241,7 @@ def _growth_rates(point: StationaryPoint) -> tuple[OverlapGrowth, ...]:
 
 
 def _describe_overlap_direction(problem: Problem, overlaps: Overlaps) -> str:
-    """Return the largest entries of m and theta in a direction as text, such as 0.71 m_1 - 0.71 m_2."""
+    """Return text on the largest entries of m and theta in a growing direction, such as 0.71 m_1 - 0.71 m_2."""
     entries = {k: v for k, v in overlap_entries_by_column(problem, overlaps).items() if k.startswith(("m", "theta"))}
     size = np.sqrt(sum(value**2 for value in entries.values()))
     sign = np.sign(max(entries.values(), key=abs))
@@ -247,10 +253,10 @@ def _describe_overlap_direction(problem: Problem, overlaps: Overlaps) -> str:
 
 
 def _information_exponent(flow: EquationsOfMotion, point: StationaryPoint) -> int | None:
-    """Return the information exponent: 1 + the power of theta with which the drift toward the teacher begins.
+    """Return the information exponent, or None if it cannot be determined.
 
-    That drift is the whole drift of theta less -A theta, with A at zero overlap: the drift that theta would have if the
-    loss did not depend on it.
+    It is 1 plus the power of the overlap theta with which the motion of theta towards the teacher begins. The decay of
+    theta that is independent of the teacher is subtracted from its motion.
     """
     rate = point.rate.rate
     base = point.moments
@@ -278,7 +284,7 @@ def _information_exponent(flow: EquationsOfMotion, point: StationaryPoint) -> in
 
 
 def _largest_overlap_cosine(problem: Problem, overlaps: Overlaps) -> float:
-    """Return the largest cosine of an overlap: |theta| / sqrt(q rho*) or |m| / sqrt(q / rho E[tau^2])."""
+    """Return the largest cosine of an angle between weights and teacher, or weights and means, from the overlaps."""
     law = problem.law
     q = np.diagonal(overlaps.q, axis1=1, axis2=2)
     rho = np.diagonal(law.rho_star, axis1=1, axis2=2)
@@ -293,17 +299,16 @@ def _largest_overlap_cosine(problem: Problem, overlaps: Overlaps) -> float:
 def _integrate_random_start(
     flow: EquationsOfMotion, begin: Moments, rate: float, time: float, threshold: float, accuracy: float
 ) -> tuple[float, str]:
-    """Return the time at which a random start's largest cosine passes the threshold, and its last branch."""
+    """Return the time at which descent from a random start escapes, and the name of the branch where it ends.
+
+    It escapes where the largest cosine between weights and teacher, or weights and means, passes the threshold.
+    """
     from scipy.integrate import solve_ivp
 
     problem = flow.problem
 
     def cosine_threshold_event(_: float, u: np.ndarray) -> float:
-        """Return the largest cosine minus the threshold.
-
-        Args:
-            u: packed moments.
-        """
+        """Return the largest cosine between weights and teacher, or means, minus the threshold of escape."""
         return _largest_overlap_cosine(problem, Moments.unpack(u, problem).overlaps(problem)) - threshold
 
     cosine_threshold_event.direction = 1.0  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The equations of motion of the moments: drift and noise of one-pass descent, gradient flow, batches of order d."""
+"""The equations of motion of the second moments of the weights, for one-pass descent and gradient flow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COVARIANCE_ROUNDING = 1e-14  # rounding of eigenvalues of the fields' covarianc
 
 
 def require_closed_dynamics(problem: Problem) -> None:
-    """Raise InputError if the dynamics of the problem have no closed equations, or its loss has no gradient."""
+    """Raise InputError if gradient descent has no closed equations of motion, or the loss of a problem no gradient."""
     name = problem.solver.name
     problem.require_zero_temperature("one-pass gradient descent is defined")
     if not problem.regulariser.is_ridge:
@@ -30,11 +30,12 @@ def require_closed_dynamics(problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class WeightDrift:
-    """The drift of the weights, dw = -(A w + b (tau, pi)) times the rate (docs/theory.md (19.4)).
+    """The mean motion of a row w of the weights: dw/dt = -rate (A w + b z), z the rows of means and teacher.
 
     Attributes:
-        A: matrix for every spectral atom, (A, s, s); b: factor of (tau, pi), (A, s, C + t).
-        K: matrix for every context, (C, s, t), see (19.3).
+        A: matrix for every atom of the spectral distribution, shape (atoms, s, s).
+        b: coefficients of means and teacher, shape (atoms, s, contexts + t).
+        K: mean derivative of the loss gradient in the teacher fields, shape (contexts, s, t); docs/theory.md (19.3).
     """
 
     A: np.ndarray
@@ -43,7 +44,7 @@ class WeightDrift:
 
 
 def compute_weight_drift(problem: Problem, overlaps: Overlaps, averages: LossGradientAverages) -> WeightDrift:
-    """Return the drift of the weights from averages of the loss gradient, by integration by parts.
+    """Return the mean motion of the weights from averages of the loss gradient, by Gaussian integration by parts.
 
     Args:
         problem: the problem.
@@ -64,17 +65,17 @@ def compute_weight_drift(problem: Problem, overlaps: Overlaps, averages: LossGra
     H, K = (np.ascontiguousarray(part) for part in (slopes[..., :s], slopes[..., s:]))
     A, b = np.empty((len(law.weights), s, s)), np.empty((len(law.weights), s, contexts + t))
     strengths = problem.regulariser.ridge_strengths
-    problem.solver.flow_equations.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
+    problem.solver.one_pass_descent_equations.drift(law.gamma, strengths, averages.mean, H, K, averages.in_q, A, b)
     return WeightDrift(A, b, K)
 
 
 class EquationsOfMotion:
-    """The equations of motion d moments / dt of a problem, whose averages are taken by a quadrature rule.
+    """The equations of motion of the second moments of the weights under one-pass descent.
 
     Args:
         problem: the problem.
-        rule: quadrature rule of the averages.
-        batch: samples per step; infinity leaves out the noise of gradients.
+        rule: quadrature rule for averages of the loss gradient.
+        batch: samples per step; with infinity the gradients have no noise.
     """
 
     def __init__(self, problem: Problem, rule: GradientAverageRule, batch: float = 1.0) -> None:
@@ -82,7 +83,7 @@ class EquationsOfMotion:
         self._own_ridge = np.array([number["ridge"] for number in problem.trained], float)
 
     def weight_drift_and_averages(self, moments: Moments) -> tuple[WeightDrift, LossGradientAverages]:
-        """Return the drift of the weights and the averages of the loss gradient at some moments.
+        """Return the mean motion of weights with given moments, and the averages of the loss gradient it follows from.
 
         Raises:
             DomainError: no weights have these moments.
@@ -92,66 +93,66 @@ class EquationsOfMotion:
         return compute_weight_drift(self.problem, overlaps, averages), averages
 
     def moment_derivatives(self, moments: Moments, rate: float) -> Moments:
-        """Return the time derivatives of the moments: rate times drift, plus rate squared over batch times noise.
-
-        See docs/theory.md (19.6), (19.7).
+        """Return the time derivatives of the moments of the weights (docs/theory.md (19.6), (19.7)).
 
         Args:
             moments: moments of the weights.
-            rate: learning rate eta.
+            rate: learning rate.
         """
         return self.moment_derivatives_and_loss(moments, rate)[0]
 
     def moment_derivatives_and_loss(self, moments: Moments, rate: float) -> tuple[Moments, float]:
-        """Return the time derivatives of the moments and the mean loss.
+        """Return the time derivatives of the moments of the weights, and the mean loss.
 
         Args:
             moments: moments of the weights.
-            rate: learning rate eta.
+            rate: learning rate.
         """
         drift, averages = self.weight_drift_and_averages(moments)
-        law, found = self.problem.law, _empty_moments_like(moments)
+        law, found = self.problem.law, _uninitialised_moments_like(moments)
         known = law.gamma, law.gram, drift.A, averages.mean, drift.K, averages.square
-        self.problem.solver.flow_equations.slope(
+        self.problem.solver.one_pass_descent_equations.slope(
             rate, self.batch, *known, *_contiguous_moment_blocks(moments), found.S, found.T, found.P
         )
         return replace(found, phi=self.trained_number_derivatives(moments, averages, rate)), averages.loss
 
     def moments_after_step(self, moments: Moments, rate: float, share: float) -> Moments:
-        """Return the moments after one step with a batch of order d (docs/theory.md (19.10)).
+        """Return the moments of the weights after one step, for batches of order d samples (docs/theory.md (19.10)).
 
         Args:
             moments: moments of the weights before the step.
-            rate: learning rate over d.
-            share: samples of the batch over d.
+            rate: learning rate divided by d.
+            share: samples per batch divided by d.
         """
         drift, averages = self.weight_drift_and_averages(moments)
-        law, found = self.problem.law, _empty_moments_like(moments)
+        law, found = self.problem.law, _uninitialised_moments_like(moments)
         known = law.gamma, law.gram, drift.A, drift.b, averages.mean, drift.K, averages.square
-        self.problem.solver.flow_equations.step(
+        self.problem.solver.one_pass_descent_equations.step(
             rate, share, *known, *_contiguous_moment_blocks(moments), found.S, found.T, found.P
         )
         return replace(found, phi=moments.phi + self.trained_number_derivatives(moments, averages, rate))
 
     def trained_number_derivatives(self, moments: Moments, averages: LossGradientAverages, rate: float) -> np.ndarray:
-        """Return the time derivatives of the trained numbers phi (docs/theory.md (19.2)).
+        """Return the time derivatives of the numbers that are trained with the weights (docs/theory.md (19.2)).
 
         Args:
-            moments: moments of the weights.
+            moments: moments of the weights, with the trained numbers.
             averages: averages of the loss gradient at these moments.
-            rate: learning rate eta.
+            rate: learning rate.
         """
         found = np.zeros(len(moments.phi))
         if len(found):
-            self.problem.solver.flow_equations.trained_slope(rate, averages.in_phi, self._own_ridge, moments.phi, found)
+            self.problem.solver.one_pass_descent_equations.trained_slope(
+                rate, averages.in_phi, self._own_ridge, moments.phi, found
+            )
         return found
 
     def packed_moment_derivatives(self, u: np.ndarray, rate: float) -> np.ndarray:
-        """Return the time derivatives of packed moments, NaN outside the domain of moments that weights can have.
+        """Return the time derivatives of packed moments; NaN for moments that no weights can have.
 
         Args:
             u: packed moments.
-            rate: learning rate eta.
+            rate: learning rate.
         """
         try:
             return self.moment_derivatives(Moments.unpack(u, self.problem), rate).pack()
@@ -159,16 +160,18 @@ class EquationsOfMotion:
             return np.full_like(u, np.nan)
 
     def jacobian(self, u: np.ndarray, rate: float, step: float = 1e-5, along: np.ndarray | None = None) -> np.ndarray:
-        """Return the Jacobian of d moments / dt by central differences, one-sided at the edge of the domain.
+        """Return the Jacobian of the time derivatives of the moments, by central differences.
+
+        The differences are one-sided next to moments that no weights can have.
 
         Args:
-            u: packed moments, (n,).
-            rate: learning rate eta.
+            u: packed moments.
+            rate: learning rate.
             step: step of the differences, relative to the moments.
-            along: orthonormal columns (n, k) of directions; by default every moment.
+            along: orthonormal directions as columns; by default every packed moment is a direction.
 
         Returns:
-            (n, n), or (n, k) along directions.
+            A matrix with a row for every packed moment and a column for every direction.
         """
         scale = np.maximum(np.abs(u).max(initial=0.0), 1e-3)
         columns = []
@@ -189,7 +192,7 @@ def _contiguous_moment_blocks(moments: Moments) -> tuple[np.ndarray, np.ndarray,
     return S, T, P
 
 
-def _empty_moments_like(moments: Moments) -> Moments:
-    """Return uninitialised moments of the same shapes, without trained numbers."""
+def _uninitialised_moments_like(moments: Moments) -> Moments:
+    """Return moments of the same shapes with undefined values, and without trained numbers."""
     S, T, P = (np.empty(block.shape) for block in (moments.S, moments.T, moments.P))
     return Moments(S, T, P, np.zeros(0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ...base.errors import InputError, require_in_interval
 
 FLOW = "flow"
-_RATE = (
+_ALLOWED_RATES = (
     "a positive number, NUMBER,power=P,scale=T (NUMBER / (1 + t/T)^P), NUMBER,warmup=T (rising up to t = T), or flow"
 )
 
@@ -29,7 +29,7 @@ class LearningRateSchedule:
     flow: bool = False
 
     def __call__(self, time: float) -> float:
-        """Return the learning rate at a time, in steps over d."""
+        """Return the learning rate at a time, which is the number of steps divided by d."""
         rising = min(1.0, time / self.warmup) if self.warmup > 0 else 1.0
         return self.rate * rising / (1.0 + time / self.scale) ** self.power if self.power else self.rate * rising
 
@@ -39,8 +39,8 @@ class LearningRateSchedule:
         return not self.power and not self.warmup
 
     @property
-    def option_text(self) -> str:
-        """The schedule as text in the form of `--rate`, which `parse_learning_rate` reads back."""
+    def command_line_text(self) -> str:
+        """The learning-rate schedule as text in the form of the option `--rate`."""
         if self.flow:
             return FLOW
         text = f"{self.rate:g}"
@@ -48,11 +48,11 @@ class LearningRateSchedule:
             text += f",power={self.power:g},scale={self.scale:g}"
         return text + (f",warmup={self.warmup:g}" if self.warmup else "")
 
-    def require_valid_numbers(self) -> LearningRateSchedule:
-        """Return this schedule, after checking that its numbers are in range.
+    def require_valid_schedule(self) -> LearningRateSchedule:
+        """Return this learning-rate schedule, after checking that its numbers are in range.
 
         Raises:
-            InputError: a number is out of range.
+            InputError: a number of the schedule is out of range; the message has the range.
         """
         require_in_interval("rate", self.rate, "(0, inf)")
         require_in_interval("scale", self.scale, "(0, inf)")
@@ -68,7 +68,7 @@ def parse_learning_rate(rate: LearningRateSchedule | float | str) -> LearningRat
         InputError: the rate has another form; the message lists the allowed ones.
     """
     if isinstance(rate, LearningRateSchedule):
-        return rate.require_valid_numbers()
+        return rate.require_valid_schedule()
     if isinstance(rate, str):
         first, *rest = rate.split(",")
         if first.strip() == FLOW and not rest:
@@ -77,33 +77,34 @@ def parse_learning_rate(rate: LearningRateSchedule | float | str) -> LearningRat
         for part in rest:
             name, found, value = part.partition("=")
             if not found or name.strip() not in ("power", "scale", "warmup"):
-                raise InputError(f"rate {rate!r} is not understood; give {_RATE}")
+                raise InputError(f"rate {rate!r} is not understood; give {_ALLOWED_RATES}")
             given[name.strip()] = _parse_rate_number(value, rate)
-        return replace(LearningRateSchedule(_parse_rate_number(first, rate)), **given).require_valid_numbers()  # type: ignore[arg-type]
-    return LearningRateSchedule(_parse_rate_number(rate, rate)).require_valid_numbers()
+        return replace(LearningRateSchedule(_parse_rate_number(first, rate)), **given).require_valid_schedule()  # type: ignore[arg-type]
+    return LearningRateSchedule(_parse_rate_number(rate, rate)).require_valid_schedule()
 
 
 def _parse_rate_number(value: float | str, rate: float | str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise InputError(f"rate {rate!r} is not understood; give {_RATE}") from None
+        raise InputError(f"rate {rate!r} is not understood; give {_ALLOWED_RATES}") from None
 
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A batch size: a number of samples, or a fraction of d, with which descent is a map.
+    """A batch size: a fixed number of samples, or a number in proportion to the dimension d.
 
     Attributes:
-        sentences: samples per step, if their number is of order one; share: samples over d, None for order one.
+        sentences: samples per step, if their number is fixed.
+        share: samples per step divided by d; None if their number is fixed.
     """
 
     sentences: float = 1.0
     share: float | None = None
 
     @property
-    def option_text(self) -> str:
-        """The batch size as text in the form of `--batch`, which `parse_batch_size` reads back."""
+    def command_line_text(self) -> str:
+        """The batch size as text in the form of the option `--batch`."""
         return f"{self.sentences:g}" if self.share is None else f"{self.share:g}d"
 
 

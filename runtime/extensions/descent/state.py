@@ -1,4 +1,4 @@
-"""Second moments of the rows of every spectral atom, the variables of the dynamics, and their starts."""
+"""Second moments of the rows of the weights, which are the variables of the dynamics, and their starts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import InputError, describe_unknown_name
-from ...problems.columns import overlap_entry_locations
+from ...problems.columns import locations_of_overlap_entries
 from ...problems.overlaps import Overlaps, upper_triangle_indices
 from ...problems.problem import Problem
-from ...saddle_point.starts import find_start, start_mixture_coefficients
+from ...saddle_point.starts import find_start_name, mixture_coefficients_of_start
 
 RANDOM = "random"
 _OVERLAP_ROUNDING = 1e-9  # rounding of overlaps that a start is constructed to have, relative
@@ -24,11 +24,13 @@ _GRAM_ROUNDING = 1e-12  # rounding of eigenvalues of a Gram matrix, relative to 
 
 @dataclass(frozen=True)
 class Moments:
-    """The second moments of (w, tau, pi), weights, means and teacher, for each of A spectral atoms (theory (19.5)).
+    """Second moments of the rows w of the weights, for every atom of the spectral distribution (docs/theory.md (19.5)).
 
     Attributes:
-        S: E[w w^T], (A, s, s); T: E[w tau_c], (A, C, s); P: E[w pi^T], (A, s, t).
-        phi: numbers trained with the weights, (P,).
+        S: moments E[w w^T] of the weights, shape (atoms, s, s).
+        T: moments of the weights with the means of the contexts, shape (atoms, contexts, s).
+        P: moments of the weights with the teacher, shape (atoms, s, t).
+        phi: numbers trained together with the weights.
     """
 
     S: np.ndarray
@@ -37,17 +39,17 @@ class Moments:
     phi: np.ndarray
 
     def pack(self) -> np.ndarray:
-        """Return one vector of the independent moments: upper triangles of S, then T, P and phi."""
+        """Return one vector of the independent moments: upper triangles of S, then T, P and the trained numbers."""
         rows, columns = upper_triangle_indices(self.S.shape[1])
         return np.concatenate([self.S[:, rows, columns].ravel(), self.T.ravel(), self.P.ravel(), self.phi])
 
     @classmethod
     def unpack(cls, vector: np.ndarray, problem: Problem) -> Moments:
-        """Return the moments from a vector of their independent components.
+        """Return the moments from a vector of their independent entries.
 
         Args:
             vector: vector that `pack` returned.
-            problem: the problem, which determines the sizes.
+            problem: the problem, which determines the shapes.
         """
         atoms, (contexts, s, t, _) = len(problem.law.weights), problem.sizes
         rows, columns = upper_triangle_indices(s)
@@ -60,7 +62,7 @@ class Moments:
         return cls(S, T, P, vector[after_P:])
 
     def overlaps(self, problem: Problem) -> Overlaps:
-        """Return the overlaps q, m and theta of the moments (docs/theory.md (19.8)), with the identity as V."""
+        """Return the overlaps q, m and theta of weights with these moments; V is set to the identity."""
         law = problem.law
         shares = law.weights[:, None] * law.gamma
         q = np.einsum("ac,aij->cij", shares, self.S)
@@ -75,14 +77,14 @@ class Moments:
 
 @cache
 def _identity_matrices(shape: tuple[int, ...]) -> np.ndarray:
-    """Return a read-only array of identity matrices."""
+    """Return a read-only array of identity matrices of a given shape."""
     return np.broadcast_to(np.eye(shape[-1]), shape)
 
 
-def moment_basis(problem: Problem) -> np.ndarray:
-    """Return an orthonormal basis, as columns (N, k), of the packed moments that weights can have.
+def basis_of_moment_space(problem: Problem) -> np.ndarray:
+    """Return an orthonormal basis, as columns, of the space of packed moments that weights can have.
 
-    T and P are linearly dependent, or vanish, if encodings and means are or do.
+    The space is smaller than the vector where means, encodings and teacher are linearly dependent or vanish.
     """
     law, (contexts, s, t, trained) = problem.law, problem.sizes
     atoms = len(law.weights)
@@ -101,12 +103,12 @@ def moment_basis(problem: Problem) -> np.ndarray:
     return np.array(columns).T
 
 
-def moments_of_linear_weights(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
-    """Return the moments of weights that are linear in means and teacher, w = mix z + noise with z = (tau, pi).
+def moments_of_linear_gaussian_weights(problem: Problem, mix: np.ndarray, noise: np.ndarray) -> Moments:
+    """Return the moments of weights that are linear in the means and the teacher, plus Gaussian noise.
 
     Args:
         problem: the problem.
-        mix: matrix of coefficients, (s, C + t), or one for every spectral atom.
+        mix: coefficients of means and teacher, shape (s, contexts + t), or one such matrix for every spectral atom.
         noise: covariance of the noise, (s, s), or one for every spectral atom.
     """
     law, contexts = problem.law, problem.contexts
@@ -122,7 +124,7 @@ def moments_of_start(problem: Problem, start: Any) -> tuple[str, Moments]:
     Args:
         problem: the problem.
         start: `random` (W standard normal), a named start of the model, a mapping of overlaps (see
-            `moments_with_overlaps`) or its text (see `parse_start_overlaps`), or `Moments`.
+            `moments_for_given_overlaps`) or its text (see `parse_start_overlaps`), or `Moments`.
 
     Raises:
         InputError: the start is none of these; the message lists the allowed ones.
@@ -132,19 +134,19 @@ def moments_of_start(problem: Problem, start: Any) -> tuple[str, Moments]:
         return "given", start
     if isinstance(start, Mapping):
         shown = ",".join(f"{name}={json.dumps(np.asarray(value).tolist())}" for name, value in start.items())
-        return shown, moments_with_overlaps(problem, start)
+        return shown, moments_for_given_overlaps(problem, start)
     if start == RANDOM:
-        return RANDOM, moments_of_linear_weights(
+        return RANDOM, moments_of_linear_gaussian_weights(
             problem, np.zeros((s, problem.contexts + problem.teacher_rank)), np.eye(s)
         )
     if isinstance(start, str) and "=" in start:
-        return start, moments_with_overlaps(problem, parse_start_overlaps(start))
+        return start, moments_for_given_overlaps(problem, parse_start_overlaps(start))
     try:
-        name = find_start(problem, start, others=[RANDOM])
+        name = find_start_name(problem, start, others=[RANDOM])
     except InputError as error:
         raise InputError(f"{error}, or overlaps such as q=0.1,theta=0.05") from None
-    mix, deviation, _ = start_mixture_coefficients(problem, name)
-    return name, moments_of_linear_weights(problem, mix, deviation**2 * np.eye(s))
+    mix, deviation, _ = mixture_coefficients_of_start(problem, name)
+    return name, moments_of_linear_gaussian_weights(problem, mix, deviation**2 * np.eye(s))
 
 
 def parse_start_overlaps(text: str) -> dict[str, Any]:
@@ -171,20 +173,20 @@ def parse_start_overlaps(text: str) -> dict[str, Any]:
             values[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise InputError(
-                f"start {text}: the value of {name}, {value!r}, is neither a number nor a JSON array of numbers"
+                f"start {text}: the value of {name}, {value!r}, is neither a number nor a JSON array of numbers; "
+                "give one of them"
             ) from None
     return values
 
 
-def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
-    """Return the moments of the smallest weights with prescribed m and theta, plus normal noise that completes q.
+def moments_for_given_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments:
+    """Return the moments of weights with given overlaps: the smallest weights with these m and theta, plus noise.
 
     Args:
         problem: the problem.
-        given: q, m, theta: arrays in the shape of the overlaps, (C, s, s), (C, s), (C, s, t), or with separate
-            axes of tokens and clusters, as in JSON; a number stands for q times the identity in every context, theta
-            likewise; single entries by the names of tables, as m_1 or theta_2. Other entries of m and theta are those
-            of rows of least norm; q, if it is not given, that of standard normal noise in addition to them.
+        given: overlaps by name. Arrays q (contexts, s, s), m (contexts, s) and theta (contexts, s, t), or with
+            separate axes of tokens and clusters; a number for q or theta stands for a multiple of the identity; single
+            entries by their names in tables, such as m_1 or theta_2. Without q the noise is standard normal.
 
     Raises:
         InputError: an unknown name, a wrong shape, or overlaps that no weights can have.
@@ -193,7 +195,7 @@ def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments
     size = contexts + t
     shapes = {"m": (contexts, s), "theta": (contexts, s, t)}
     units: dict[str, np.ndarray | None] = {"m": None, "theta": np.eye(s, t)}
-    known = {name: place for name, place in overlap_entry_locations(problem).items() if place[0] in shapes}
+    known = {name: place for name, place in locations_of_overlap_entries(problem).items() if place[0] in shapes}
     # Rows of a linear system for mix (s, C + t), which has m_c = E[mix z tau_c], theta_c = E[gamma_c mix z pi^T].
     of_m = np.einsum("a,azc->cz", law.weights, law.gram[:, :, :contexts])
     of_theta = np.einsum("a,ac,azb->cbz", law.weights, law.gamma, law.gram[:, :, contexts:])
@@ -201,12 +203,12 @@ def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments
     for name, value in given.items():
         numbers = _parse_start_numbers(name, value)
         if name == "q":
-            q = _parse_overlap_block(name, numbers, (contexts, s, s), np.eye(s), problem)
+            q = _overlap_array_from_input(name, numbers, (contexts, s, s), np.eye(s), problem)
             continue
         if name in shapes:
             block, wanted = (
                 name,
-                [*np.ndenumerate(_parse_overlap_block(name, numbers, shapes[name], units[name], problem))],
+                [*np.ndenumerate(_overlap_array_from_input(name, numbers, shapes[name], units[name], problem))],
             )
         elif name in known and numbers.ndim == 0:
             block, place = known[name]
@@ -225,22 +227,22 @@ def moments_with_overlaps(problem: Problem, given: Mapping[str, Any]) -> Moments
         off = float(np.abs(matrix @ mix.ravel() - wanted_values).max())
         if off > _OVERLAP_ROUNDING * (1 + np.abs(wanted_values).max()):
             raise InputError(
-                "start: no weights have these m and theta, which encodings and means relate to each other; the nearest "
-                f"possible values differ by {off:.3g}"
+                "start: no weights have these m and theta, whose entries depend on each other through encodings and "
+                f"means of the model; the nearest possible values differ by {off:.3g}: give fewer entries"
             )
-    found = moments_of_linear_weights(problem, mix, np.eye(s))
+    found = moments_of_linear_gaussian_weights(problem, mix, np.eye(s))
     if q is None:
         return found
     # Of one covariance of the noise for all atoms, and of all contexts.
     missing = q - found.overlaps(problem).q
     noise = np.einsum("c,cij->ij", law.rho, missing) / (law.rho @ law.rho) + np.eye(s)
-    if np.abs(q - moments_of_linear_weights(problem, mix, noise).overlaps(problem).q).max() > _OVERLAP_ROUNDING * (
-        1 + np.abs(q).max()
-    ):
+    if np.abs(
+        q - moments_of_linear_gaussian_weights(problem, mix, noise).overlaps(problem).q
+    ).max() > _OVERLAP_ROUNDING * (1 + np.abs(q).max()):
         raise InputError("start: q of different contexts is not compatible: no weights have these q; give one number q")
     if np.linalg.eigvalsh(noise)[0] < -_OVERLAP_ROUNDING:
         raise InputError("start: q is smaller than m and theta require, so that no such weights exist; give a larger q")
-    return moments_of_linear_weights(problem, mix, noise)
+    return moments_of_linear_gaussian_weights(problem, mix, noise)
 
 
 def _parse_start_numbers(name: str, value: Any) -> np.ndarray:
@@ -249,14 +251,14 @@ def _parse_start_numbers(name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         raise InputError(f"start: {name} = {value!r} is not numeric; give a number or an array of numbers") from None
     if not np.isfinite(numbers).all():
-        raise InputError(f"start: {name} contains numbers that are not finite")
+        raise InputError(f"start: {name} contains numbers that are not finite; give finite numbers")
     return numbers
 
 
-def _parse_overlap_block(
+def _overlap_array_from_input(
     name: str, numbers: np.ndarray, shape: tuple[int, ...], unit: np.ndarray | None, problem: Problem
 ) -> np.ndarray:
-    """Return an overlap for every context from a number or from an array of all entries."""
+    """Return the array of an overlap (q, m or theta) from the number or the array that the user gave."""
     if numbers.ndim == 0 and unit is not None:
         return np.broadcast_to(numbers * unit, shape)
     if numbers.size == np.prod(shape):

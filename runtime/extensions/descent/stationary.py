@@ -1,4 +1,4 @@
-"""Fixed points of the equations of motion of descent, their stability, and the rate above which one is lost."""
+"""Stationary points of one-pass descent, their stability, and the learning rate above which one is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...saddle_point.starts import name_branch
 from .averages import gradient_average_rules
 from .flow import EquationsOfMotion, require_closed_dynamics
 from .schedule import LearningRateSchedule, parse_batch_size, parse_learning_rate
-from .state import Moments, moment_basis, moments_of_linear_weights, moments_of_start
+from .state import Moments, basis_of_moment_space, moments_of_linear_gaussian_weights, moments_of_start
 
 _EIGENVALUE_ROUNDING = (
     1e-9  # eigenvalues smaller than this part of the largest are zero, by a symmetry of the equations
@@ -32,20 +32,20 @@ class StationaryOptions(AlgorithmOptions):
     """Options of the search for stationary points of descent.
 
     Attributes:
-        max_iterations: Newton steps.
-        max_halvings: halvings of a Newton step.
+        max_iterations: largest number of Newton steps.
+        max_halvings: largest number of halvings of a Newton step.
         short_step: fraction of a Newton step below which it counts as short.
-        max_short_steps: short steps in a row, after which the search fails at the edge of the domain.
-        jacobian_reuse: ratio of residuals after and before a step up to which its Jacobian is used again.
-        residual_tolerance: of Newton's method, per unit of time and relative to the moments.
-        row_tolerance: of the motion of rows, per unit of time and relative to them.
-        divergence_factor: size of rows relative to the start at which they diverge.
-        edge_tolerance: least variance of rows given means, encodings and teacher, relative to their variance, below
-            which a point is at the edge of the domain.
-        edge_distance: distance from the edge at which its Jacobian is taken.
-        edge_growth: growth rates there, relative to the largest, below which their sign is unknown.
-        first_rate_step: relative step of the rate at the beginning.
-        rate_step_growth: ratio of a step to the last successful one.
+        max_short_steps: number of short steps in a row after which Newton's method has failed.
+        jacobian_reuse: ratio of the residuals after and before a step up to which the Jacobian is used again.
+        residual_tolerance: largest time derivative of the moments at the solution, relative to the moments.
+        row_tolerance: largest time derivative of the rows of weights at the solution, relative to the rows.
+        divergence_factor: size of the rows, relative to the start, above which they have diverged.
+        edge_tolerance: relative variance of the rows, given means, encodings and teacher, below which a point is at
+            the edge of the domain of moments that weights can have.
+        edge_distance: distance from that edge at which the Jacobian is computed.
+        edge_growth: growth rates at the edge, relative to the largest, below which their sign is unknown.
+        first_rate_step: first relative step of the learning rate.
+        rate_step_growth: ratio of a step of the learning rate to the last successful one.
     """
 
     max_iterations: int = 60
@@ -68,12 +68,13 @@ class StationaryPoint(PresentableResult):
     """A stationary point of descent at a constant learning rate.
 
     Attributes:
-        moments: second moments of the rows.
-        eigenvalues: eigenvalues of the Jacobian of d moments / dt, largest real part first, per unit of time.
-        directions: eigenvectors as columns, in the order of `Moments.pack`.
-        residual: largest |d moments / dt|, relative to the moments.
-        error_bars: error bars of the packed moments, by a finer rule.
-        soft: ratio to the largest growth rate below which a growth rate counts as zero.
+        problem: the problem; rate: constant learning rate; batch: samples per step.
+        moments: second moments of the rows of the weights.
+        eigenvalues: growth rates of small deviations from the point, per unit of time, largest real part first.
+        directions: their eigenvectors as columns, in the order of `Moments.pack`.
+        residual: largest time derivative of a moment, relative to the moments.
+        error_bars: error bars of the packed moments, by a finer quadrature rule.
+        soft: growth rate, relative to the largest, below which it counts as zero.
 
     Example:
         >>> point = sf.stationary(sf.problem("ridge_regression"), rate=0.5)
@@ -95,23 +96,23 @@ class StationaryPoint(PresentableResult):
 
     @property
     def overlaps(self) -> Overlaps:
-        """The overlaps q, m and theta; V is the identity."""
+        """The overlaps q, m and theta at the stationary point; V is set to the identity."""
         return self.moments.overlaps(self.problem)
 
     @property
     def branch(self) -> str:
-        """The name of the branch, see `name_branch`."""
+        """The name of the branch of solutions to which the stationary point belongs, such as informed."""
         return name_branch(self.problem, self.overlaps)
 
     @property
     def unstable(self) -> int:
-        """The number of unstable directions; directions of a symmetry, with growth rate zero, do not count."""
+        """The number of directions in which small deviations grow; symmetry directions (growth rate 0) do not count."""
         size = np.abs(self.eigenvalues).max(initial=0.0)
         return int(np.sum(self.eigenvalues.real > self.soft * size))
 
     @property
     def stable(self) -> bool:
-        """Whether the stationary point is stable."""
+        """Whether small deviations from the stationary point grow in no direction."""
         return not self.unstable
 
 
@@ -129,7 +130,7 @@ def stationary(
         accuracy: required error bar of the moments, relative to the largest.
 
     Raises:
-        InputError: the dynamics do not close, a rate that changes, or a batch of order d.
+        InputError: descent has no closed equations, a rate that changes, or a batch of order d.
         NotConvergedError: no stationary point is found, or the quadrature does not reach the accuracy.
 
     Example:
@@ -138,7 +139,7 @@ def stationary(
         (True, 0.909091)
     """
     require_in_interval("accuracy", accuracy, "(0, inf)")
-    schedule, sentences = require_constant_rate(problem, rate, batch)
+    schedule, sentences = require_constant_learning_rate(problem, rate, batch)
     u = moments_of_start(problem, start)[1].pack()
     rules = gradient_average_rules(problem)
     last: np.ndarray | None = None
@@ -161,30 +162,31 @@ def stationary(
     )
 
 
-def require_constant_rate(problem: Problem, rate: Any, batch: Any) -> tuple[LearningRateSchedule, float]:
-    """Return a constant learning rate as a schedule, and the samples per step (infinitely many for gradient flow).
+def require_constant_learning_rate(problem: Problem, rate: Any, batch: Any) -> tuple[LearningRateSchedule, float]:
+    """Return a constant learning rate as a schedule, and the samples per step; raise InputError if it is not constant.
 
     Args:
         problem: the problem.
-        rate: constant learning rate, or flow.
+        rate: constant learning rate, or flow for gradient flow, which has infinitely many samples per step.
         batch: samples per step.
 
     Raises:
-        InputError: the dynamics do not close, the rate changes with time, or the batch is of order d.
+        InputError: descent has no closed equations, the rate changes with time, or the batch is of order d.
     """
     require_closed_dynamics(problem)
     schedule, size = parse_learning_rate(rate), parse_batch_size(batch)
     if not schedule.is_constant:
-        raise InputError(f"rate {schedule.option_text}: stationary points need a constant rate; give a number")
+        raise InputError(f"rate {schedule.command_line_text}: stationary points need a constant rate; give a number")
     if size.share is not None:
         raise InputError(
-            f"batch {size.option_text}: stationary points need batches of a number of samples, as 1, not of order d"
+            f"batch {size.command_line_text}: stationary points need a batch of a fixed number of samples, not of "
+            "order d; give a whole number"
         )
     return schedule, np.inf if schedule.flow else size.sentences
 
 
 def find_stationary_moments_by_newton(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return the zero of d moments / dt close to packed moments by Newton's method, or None if it does not converge.
+    """Return the packed moments of the stationary point close to given ones, or None if Newton's method fails.
 
     Args:
         flow: the equations of motion.
@@ -196,7 +198,7 @@ def find_stationary_moments_by_newton(flow: EquationsOfMotion, u: np.ndarray, ra
     if not np.isfinite(value).all():
         return None
     # Averages exist for overlaps that rows cannot have, as m without means: a zero there is none.
-    basis, creeping = moment_basis(flow.problem), 0
+    basis, creeping = basis_of_moment_space(flow.problem), 0
     reused: np.ndarray | None = None
     for _ in range(options.max_iterations):
         scale = max(float(np.abs(u).max()), 1e-3)
@@ -228,13 +230,12 @@ def find_stationary_moments_by_newton(flow: EquationsOfMotion, u: np.ndarray, ra
     return None
 
 
-def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return the zero of d moments / dt at the edge of the domain, where parts of the weights vanish, or None.
+def find_stationary_moments_at_domain_edge(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
+    """Return the packed moments of a stationary point at which some weights are functions of means and teacher only.
 
-    It exists only without noise. The unknowns are B and L of weights w = B z + L xi, with z = (tau, pi) and xi an
-    independent normal variable, which move by docs/theory.md (19.4): any B and L are allowed, while moments after a
-    step may be those of no weights. L = 0 is invariant; an amplitude without a linear growth rate, as the difference of
-    two equal units, decreases by a third in a step.
+    Such points are at the edge of the domain of moments that weights can have, and exist only for gradients without
+    noise. None is returned if there is none. Newton's method then uses parameters of the weights, for which every value
+    is allowed: coefficients of means and teacher, and amplitudes of an independent normal part (docs/theory.md (19.4)).
 
     Args:
         flow: the equations of motion.
@@ -246,7 +247,7 @@ def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate
         return None
     problem, gram = flow.problem, flow.problem.law.gram
     moments = Moments.unpack(u, problem)
-    known, own = _conditional_weight_law(moments, gram)
+    known, own = _weight_distribution_given_teacher(moments, gram)
     values, vectors = np.linalg.eigh(own)
     parts = known, vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :], moments.phi
     ends = np.cumsum([part.size for part in parts])[:-1]
@@ -254,13 +255,13 @@ def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate
     def split_weight_parameters(x: np.ndarray) -> list[np.ndarray]:
         return [part.reshape(old.shape) for part, old in zip(np.split(x, ends), parts, strict=True)]
 
-    def moments_of_parameters(x: np.ndarray) -> Moments:
+    def moments_from_weight_parameters(x: np.ndarray) -> Moments:
         B, L, phi = split_weight_parameters(x)
-        return replace(moments_of_linear_weights(problem, B, L @ np.swapaxes(L, 1, 2)), phi=phi)
+        return replace(moments_of_linear_gaussian_weights(problem, B, L @ np.swapaxes(L, 1, 2)), phi=phi)
 
-    def parameter_velocity(x: np.ndarray) -> np.ndarray:
+    def time_derivative_of_weight_parameters(x: np.ndarray) -> np.ndarray:
         B, L, _ = split_weight_parameters(x)
-        there = moments_of_parameters(x)
+        there = moments_from_weight_parameters(x)
         drift, averages = flow.weight_drift_and_averages(there)
         motion = ((drift.A @ B + drift.b) @ gram).ravel(), (drift.A @ L).ravel()
         return np.concatenate([-motion[0], -motion[1], flow.trained_number_derivatives(there, averages, 1.0)])
@@ -269,16 +270,18 @@ def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate
     scale = max(float(np.abs(x).max()), 1e-3)
     step = 1e-5 * scale
     try:
-        value = parameter_velocity(x)
+        value = time_derivative_of_weight_parameters(x)
         for _ in range(options.max_iterations):
             if np.abs(value).max() <= options.row_tolerance * scale:
-                return moments_of_parameters(x).pack()
+                return moments_from_weight_parameters(x).pack()
             ahead = (
-                parameter_velocity(x + step * unit) - parameter_velocity(x - step * unit) for unit in np.eye(len(x))
+                time_derivative_of_weight_parameters(x + step * unit)
+                - time_derivative_of_weight_parameters(x - step * unit)
+                for unit in np.eye(len(x))
             )
             move = np.linalg.lstsq(np.stack(list(ahead), axis=1) / (2 * step), -value, rcond=1e-9)[0]
             for _ in range(10):
-                following = parameter_velocity(x + move)
+                following = time_derivative_of_weight_parameters(x + move)
                 if np.linalg.norm(following) < np.linalg.norm(value):
                     break
                 move = move / 2
@@ -293,7 +296,7 @@ def find_stationary_moments_at_edge(flow: EquationsOfMotion, u: np.ndarray, rate
 
 
 def find_stationary_moments(flow: EquationsOfMotion, u: np.ndarray, rate: float) -> np.ndarray | None:
-    """Return the stationary point close to packed moments, inside the domain or at its edge, or None if none is found.
+    """Return the packed moments of the stationary point close to given ones, or None if none is found.
 
     Args:
         flow: the equations of motion.
@@ -306,27 +309,30 @@ def find_stationary_moments(flow: EquationsOfMotion, u: np.ndarray, rate: float)
         and distance_from_domain_edge(flow.problem, found) > -StationaryOptions.current().edge_tolerance
     ):
         return found
-    at_edge = find_stationary_moments_at_edge(flow, u, rate)
+    at_edge = find_stationary_moments_at_domain_edge(flow, u, rate)
     return found if at_edge is None else at_edge
 
 
 def distance_from_domain_edge(problem: Problem, u: np.ndarray) -> float:
-    """Return the smallest relative variance of the weights given means, encodings and teacher.
+    """Return the distance of moments from the edge of the domain of moments that weights can have.
 
-    It is zero at the edge of the domain of moments that weights can have, and negative outside.
+    It is the smallest relative variance of the weights given means, encodings and teacher, and negative outside.
 
     Args:
         problem: the problem.
         u: packed moments.
     """
     moments = Moments.unpack(u, problem)
-    _, own = _conditional_weight_law(moments, problem.law.gram)
+    _, own = _weight_distribution_given_teacher(moments, problem.law.gram)
     scale = max(float(np.trace(moments.S, axis1=1, axis2=2).max()), 1e-300)
     return float(np.linalg.eigvalsh(own).min() / scale)
 
 
-def _conditional_weight_law(moments: Moments, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the law of weights given z = (tau, pi): the factor of z in the mean, (A, s, C + t), and covariances."""
+def _weight_distribution_given_teacher(moments: Moments, gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Gaussian distribution of the weights given means and teacher, for every spectral atom.
+
+    It is returned as coefficients of means and teacher in the conditional mean, and as conditional covariances.
+    """
     cross = np.concatenate([np.swapaxes(moments.T, 1, 2), moments.P], axis=2)
     known = cross @ np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
     return known, moments.S - known @ np.swapaxes(cross, 1, 2)
@@ -335,7 +341,7 @@ def _conditional_weight_law(moments: Moments, gram: np.ndarray) -> tuple[np.ndar
 def stationary_point_with_spectrum(
     flow: EquationsOfMotion, u: np.ndarray, schedule: LearningRateSchedule, error_bars: np.ndarray
 ) -> StationaryPoint:
-    """Return the stationary point at packed moments with the spectrum of its Jacobian.
+    """Return the stationary point with given packed moments, after computing the eigenvalues of its Jacobian.
 
     Args:
         flow: the equations of motion.
@@ -343,7 +349,7 @@ def stationary_point_with_spectrum(
         schedule: constant learning rate.
         error_bars: error bars of the packed moments.
     """
-    basis, problem, options = moment_basis(flow.problem), flow.problem, StationaryOptions.current()
+    basis, problem, options = basis_of_moment_space(flow.problem), flow.problem, StationaryOptions.current()
     inner, soft, step = u, _EIGENVALUE_ROUNDING, 1e-5
     if distance_from_domain_edge(problem, u) < options.edge_tolerance:
         # Differences need moments that weights can have: take them slightly inside the edge.
@@ -366,11 +372,11 @@ def stationary_point_with_spectrum(
 
 @dataclass(frozen=True, repr=False)
 class RateLimit(PresentableResult):
-    """The largest rate up to which a stationary point exists and is stable.
+    """The largest learning rate up to which a stationary point of descent exists and is stable.
 
     Attributes:
         value, error: the largest rate and its error bar.
-        kind: "lost" (the stationary point ends or diverges there) or "unstable" (it continues, unstable).
+        kind: "lost" (the stationary point ends or diverges there) or "unstable" (it exists beyond, and is unstable).
         last: the stationary point just below that rate.
 
     Example:
@@ -409,7 +415,7 @@ def rate_limit(
         (2.2, 'lost')
     """
     require_in_interval("accuracy", accuracy, "(0, inf)")
-    schedule, sentences = require_constant_rate(problem, rate, batch)
+    schedule, sentences = require_constant_learning_rate(problem, rate, batch)
     if schedule.flow:
         raise InputError(
             "rate flow: gradient flow has no learning rate, so that no rate is too large; give a number as rate"
@@ -422,7 +428,7 @@ def rate_limit(
         )
     begin = first.moments.pack()
     near = 1e-8 * np.abs(begin).max() * schedule.rate
-    flows = find_agreeing_equations(problem, sentences, begin, schedule.rate, lambda _: near)
+    flows = equations_with_agreeing_quadratures(problem, sentences, begin, schedule.rate, lambda _: near)
     (coarse, _, _), (value, kind, u) = (
         _continue_to_rate_limit(flow, begin, schedule.rate, accuracy, most) for flow in flows
     )
@@ -433,17 +439,17 @@ def rate_limit(
     return RateLimit(value, error, kind, here)
 
 
-def find_agreeing_equations(
+def equations_with_agreeing_quadratures(
     problem: Problem, sentences: float, u: np.ndarray, rate: float, near: Callable[[np.ndarray], float]
 ) -> tuple[EquationsOfMotion, EquationsOfMotion]:
-    """Return the equations of motion by the two coarsest successive quadrature rules that agree, or by the two finest.
+    """Return the equations of motion by the first two successive quadrature rules that agree, or by the two finest.
 
     Args:
         problem: the problem.
         sentences: samples per step.
-        u: packed moments at which time derivatives are compared.
+        u: packed moments at which time derivatives by both rules are compared.
         rate: learning rate.
-        near: function of the time derivatives by the finer rule that returns the largest accepted difference.
+        near: function that returns the largest accepted difference, from the time derivatives by the finer rule.
     """
     flows = [EquationsOfMotion(problem, rule, sentences) for rule in gradient_average_rules(problem)]
     for coarse, fine in pairwise(flows):
@@ -457,15 +463,18 @@ def find_agreeing_equations(
 def _continue_to_rate_limit(
     flow: EquationsOfMotion, u: np.ndarray, rate: float, accuracy: float, most: float
 ) -> tuple[float, str, np.ndarray]:
-    """Return the largest rate with a stable stationary point, how the point is lost there, and its packed moments."""
-    basis, options = moment_basis(flow.problem), StationaryOptions.current()
+    """Return the largest learning rate with a stable stationary point, what becomes of the point, and its moments.
 
-    def find_stationary_moments_at_rate(new: float, known: np.ndarray) -> tuple[np.ndarray | None, bool]:
-        """Return the stationary point at a rate, or None, and whether it is stable.
+    At larger learning rates the point is "lost" or "unstable".
+    """
+    basis, options = basis_of_moment_space(flow.problem), StationaryOptions.current()
+
+    def stationary_moments_at_learning_rate(new: float, known: np.ndarray) -> tuple[np.ndarray | None, bool]:
+        """Return the packed moments of the stationary point at a learning rate (or None), and whether it is stable.
 
         Args:
             new: learning rate.
-            known: packed moments of the stationary point at a smaller rate.
+            known: packed moments of the stationary point at a smaller learning rate.
         """
         found = find_stationary_moments_by_newton(flow, known, new)
         if found is None or not np.isfinite(found).all():
@@ -481,7 +490,7 @@ def _continue_to_rate_limit(
                 f"the stationary point is still stable at a rate of {most:g}, the largest that was tried; "
                 "give a larger `most`"
             )
-        found, stable = find_stationary_moments_at_rate(new, u)
+        found, stable = stationary_moments_at_learning_rate(new, u)
         report_remaining_work(f"rate {rate:.10g}, next step {size:.1e}")
         if found is not None and stable:
             u, rate = found, new

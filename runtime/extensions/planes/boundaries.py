@@ -1,9 +1,9 @@
 """Phase boundaries along one row of a phase diagram: detected between grid points, then located.
 
-A change from one point to the next brackets an event: the branch of lowest training loss changes (a crossing), a branch
-ends (a spinodal), or its replica symmetry becomes unstable, through the replicon or through jumps of the proximal map.
-The event is then located like a threshold, starting from the solutions of the grid; except for jumps, which fade away:
-they are negligible from some point of the grid on.
+Between two grid points the branch of lowest training loss changes (a crossing), a branch ends (a spinodal), or its
+replica symmetry becomes unstable, through the replicon or through jumps of the proximal map. The boundary in between is
+located like a threshold, starting from the solutions of the grid. Jumps are not located, as they become negligible
+gradually.
 """
 
 from __future__ import annotations
@@ -44,12 +44,10 @@ class BoundaryOptions(AlgorithmOptions):
 
     Attributes:
         fold_offset: distance from the end of a branch at which it is solved again, as a fraction of the distance to the
-            grid point; smaller brackets more of the crossings close to a fold, where Newton's method is nearly
-            singular.
-        search_beyond: cells past a missing grid point up to which a branch is continued.
-        end_bisections: bisection steps for the end of a branch that is not located.
-        rule_sizes: largest number of sizes of a quadrature rule, for averages in up to MAX_LOW_DIMENSION dimensions and
-            in more.
+            grid point; smaller finds more of the crossings close to a fold, where Newton's method is nearly singular.
+        search_beyond: grid cells by which a branch is continued beyond a grid point at which it was not found.
+        end_bisections: bisection steps for the end of a branch that is not located as an event.
+        rule_sizes: largest number of quadrature sizes, for averages in few dimensions and for those in many.
     """
 
     fold_offset: float = 0.02
@@ -60,11 +58,12 @@ class BoundaryOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class BranchChange:
-    """A change of the branches between neighbouring grid points of a row.
+    """A change between two neighbouring grid points of a row: branches cross, or one ends or becomes unstable.
 
     Attributes:
-        kind: CROSSING, SPINODAL, REPLICON or JUMPS; branches: the branch, or the pair that crosses.
-        ends: indices of the two grid points; for a spinodal that of the point with the branch first.
+        kind: CROSSING, SPINODAL (a branch ends), REPLICON or JUMPS (its replica symmetry becomes unstable).
+        branches: the branch, or the two that cross.
+        ends: indices of the two grid points; for a spinodal that of the point with the branch is first.
     """
 
     kind: str
@@ -74,11 +73,13 @@ class BranchChange:
 
 @dataclass(frozen=True)
 class Boundary:
-    """A point of a phase boundary: the value of the first parameter at which it lies, for one value of the second.
+    """A point of a phase boundary in the plane of two parameters.
 
     Attributes:
-        value, error: position and error bar; at: value of the second parameter.
-        status: converged, accuracy_not_reached, or BRACKETED.
+        kind, branches: as for `BranchChange`.
+        value, error: value of the first parameter and its error bar.
+        at: value of the second parameter.
+        status: converged, accuracy_not_reached, or BRACKETED by two grid points.
     """
 
     kind: str
@@ -91,12 +92,15 @@ class Boundary:
 
 @dataclass(frozen=True)
 class DiagramRow:
-    """A row of a phase diagram: solved grid points in ascending order of the first parameter.
+    """A row of a phase diagram: grid points with the same second parameter, in ascending order of the first.
 
     Attributes:
-        problem: problem with the second parameter equal to `at`; parameter, second: names of both parameters.
+        problem: problem with the value of the second parameter.
+        parameter, second: names of the first and the second parameter.
+        at: value of the second parameter.
         values: values of the first parameter at the grid points.
-        records: solution records of every branch, one per grid point; accuracy: accuracy of their overlaps.
+        records: solution records of every branch, one per grid point.
+        accuracy: accuracy of the overlaps of these solutions.
     """
 
     problem: Problem
@@ -111,8 +115,8 @@ class DiagramRow:
         """Return whether a branch was found at a grid point.
 
         Args:
-            branch: the branch.
-            n: index of the point.
+            branch: name of the branch.
+            n: index of the grid point.
         """
         return is_solution_record(self.records[branch][n])
 
@@ -126,26 +130,26 @@ class DiagramRow:
         return float(self.records[branch][n]["training_loss"]) if self.has_branch(branch, n) else np.nan
 
     def lowest_loss_branch(self, n: int, among: Iterable[str] | None = None) -> str:
-        """Return the branch of lowest training loss at a grid point; an empty string if no branch was found.
+        """Return the name of the branch of lowest training loss at a grid point; empty if no branch was found.
 
         Args:
-            n: index of the point.
-            among: the branches to compare; all by default.
+            n: index of the grid point.
+            among: names of the branches to compare; all by default.
         """
         there = [branch for branch in (self.records if among is None else among) if self.has_branch(branch, n)]
         return min(there, key=lambda branch: self.branch_training_loss(branch, n), default="")
 
     def instability_kind(self, branch: str, n: int) -> str:
-        """Return the kind of replica symmetry instability at a grid point: REPLICON, JUMPS or an empty string.
+        """Return how the replica symmetry of a branch is unstable at a grid point: REPLICON, JUMPS or empty if stable.
 
         Args:
-            branch: the branch.
-            n: index of the point.
+            branch: name of the branch.
+            n: index of the grid point.
         """
         return str(self.records[branch][n].get("unstable", ""))
 
     def branch_changes(self) -> list[BranchChange]:
-        """Return all changes of the branches between neighbouring grid points, in order."""
+        """Return all crossings, ends and instabilities of branches between neighbouring grid points, in order."""
         found: list[BranchChange] = []
         for n in range(len(self.values) - 1):
             pair = tuple(b for b in self.records if b in (self.lowest_loss_branch(n), self.lowest_loss_branch(n + 1)))
@@ -162,18 +166,18 @@ class DiagramRow:
                     found.append(BranchChange(REPLICON if REPLICON in words else JUMPS, (branch,), (n, n + 1)))
         return found
 
-    def has_branches_at_bracket_ends(self, change: BranchChange) -> bool:
-        """Return whether the branches of a change exist at both grid points that bracket it."""
+    def has_branches_on_both_sides(self, change: BranchChange) -> bool:
+        """Return whether all branches of a change exist at both of its grid points."""
         return all(self.has_branch(branch, n) for branch in change.branches for n in change.ends)
 
-    def jointly_located_changes(self) -> list[tuple[BranchChange, ...]]:
-        """Return groups of changes that are located together.
+    def group_changes_located_together(self) -> list[tuple[BranchChange, ...]]:
+        """Return the branch changes of the row in groups; those of one group are located one after another.
 
-        A crossing close to the end of one of its branches follows that end; every other change is a group of its own.
+        A crossing close to the end of one of its branches needs that end first; other changes form groups of one.
         """
         changes = self.branch_changes()
         hidden = [
-            change for change in changes if change.kind == CROSSING and not self.has_branches_at_bracket_ends(change)
+            change for change in changes if change.kind == CROSSING and not self.has_branches_on_both_sides(change)
         ]
         behind = {
             change: tuple(
@@ -192,17 +196,17 @@ class DiagramRow:
         """The distance between neighbouring grid points in the first parameter."""
         return self.values[1] - self.values[0]
 
-    def parameter_bracket(self, change: BranchChange) -> tuple[float, float]:
-        """Return the values of the first parameter at the two grid points that bracket a change."""
+    def parameter_interval_of_change(self, change: BranchChange) -> tuple[float, float]:
+        """Return the values of the first parameter at the two grid points of a branch change."""
         return self.values[change.ends[0]], self.values[change.ends[1]]
 
-    def locate_event(self, change: BranchChange, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the threshold that a change brackets; None for jumps, and if a branch does not end.
+    def locate_threshold_of_change(self, change: BranchChange, accuracy: float, seed: int) -> Threshold | None:
+        """Locate the threshold of a branch change; return None for jumps, and if a branch does not end after all.
 
         Args:
-            change: a change of this row.
-            accuracy: error bar asked for, in the first parameter.
-            seed: seed of sampled rules.
+            change: a branch change of this row.
+            accuracy: required error bar of the first parameter.
+            seed: seed of sampled quadrature rules.
 
         Raises:
             NotConvergedError: the threshold is not located.
@@ -210,12 +214,15 @@ class DiagramRow:
         chosen: dict[str, Any] = {"accuracy": accuracy, "seed": seed}
         if change.kind == CROSSING:
             one, other = (self.restore_branch_at_points(name, change.ends, seed) for name in change.branches)
-            return self.locate_branch_crossing((one, other), self.parameter_bracket(change), **chosen)
+            return self.locate_branch_crossing((one, other), self.parameter_interval_of_change(change), **chosen)
         (name,) = change.branches
         if change.kind == SPINODAL:
             return self.locate_branch_end(name, *change.ends, **chosen)
         if change.kind == REPLICON:
-            branch, bracket = self.restore_branch_at_points(name, change.ends, seed), self.parameter_bracket(change)
+            branch, bracket = (
+                self.restore_branch_at_points(name, change.ends, seed),
+                self.parameter_interval_of_change(change),
+            )
             return almeida_thouless(
                 self.problem, self.parameter, on=name, branch=branch, bracket=bracket, verify=False, **chosen
             )
@@ -224,13 +231,13 @@ class DiagramRow:
     def locate_branch_crossing(
         self, branches: tuple[Branch, Branch], bracket: tuple[float, float], accuracy: float, seed: int
     ) -> Threshold:
-        """Locate the crossing of two branches in an interval.
+        """Locate the value of the first parameter at which two branches have equal training loss.
 
         Args:
             branches: the branches, each with at least one solution.
-            bracket: interval of the first parameter.
-            accuracy: error bar asked for.
-            seed: seed of sampled rules.
+            bracket: interval of the first parameter to search.
+            accuracy: required error bar.
+            seed: seed of sampled quadrature rules.
 
         Raises:
             NotConvergedError: the branches do not cross in the interval, or one is lost.
@@ -240,19 +247,20 @@ class DiagramRow:
         return replica_symmetric_crossing(self.problem, self.parameter, between, branches=branches, **chosen)
 
     def locate_branch_end(self, name: str, inside: int, outside: int, accuracy: float, seed: int) -> Threshold | None:
-        """Locate the end of a branch between a grid point with the branch and one without; None if it does not end.
+        """Locate the end of a branch between a grid point with the branch and one without.
 
-        The branch is continued up to one grid spacing further, or, with averages in many dimensions, by small steps.
+        The branch is continued, up to one grid spacing further; None is returned if it does not end there. For averages
+        in many dimensions its end is only bracketed, by small steps.
 
         Args:
-            name: the branch.
-            inside: index of a point with the branch.
-            outside: index of a point without it.
-            accuracy: error bar asked for.
-            seed: seed of sampled rules.
+            name: name of the branch.
+            inside: index of a grid point with the branch.
+            outside: index of a grid point without it.
+            accuracy: required error bar.
+            seed: seed of sampled quadrature rules.
 
         Raises:
-            NotConvergedError: the branch is not found again at the first point, or cannot be continued.
+            NotConvergedError: the branch is not found again at the first grid point, or cannot be continued.
         """
         first, last = self.values[inside], self.values[outside]
         if reduce_to_fields_of_loss(self.problem).dimension > MAX_LOW_DIMENSION:
@@ -264,13 +272,13 @@ class DiagramRow:
     def _bracket_branch_end_by_steps(
         self, name: str, inside: int, missing: float, accuracy: float, seed: int
     ) -> Threshold:
-        """Bracket the end of a branch by small steps: the last value with a solution, and the next one without.
+        """Return the end of a branch, bracketed by the last parameter value with a solution and the next one without.
 
-        A step without a solution is halved, down to the error bar asked for, so that the branch is not lost to a step
+        A step without a solution is halved, down to the required error bar, so that the branch is not lost to a step
         that is merely too long for Newton's method.
 
         Raises:
-            NotConvergedError: the branch is not found again at the first point, or does not end before `missing`.
+            NotConvergedError: the branch is not found again at the first grid point, or does not end.
         """
         direction = 1 if missing > self.values[inside] else -1
         inner = inside - direction
@@ -279,7 +287,7 @@ class DiagramRow:
         last, step = self.values[inside], abs(missing - self.values[inside]) / 2
         while direction * (missing - last) > 0:
             there = last + direction * min(step, direction * (missing - last))
-            if branch.solution_at(there) is not None:
+            if branch.solution_at_parameter(there) is not None:
                 last = there
             elif step > 2 * accuracy:
                 step /= 2
@@ -287,7 +295,7 @@ class DiagramRow:
                 missing = there
                 break
         else:
-            raise NotConvergedError(f"the {name} branch does not end before {self.parameter} = {missing:g}")
+            raise NotConvergedError(f"the {name} branch does not end at {self.parameter} up to {missing:g}")
         return Threshold(
             kind=SPINODAL,
             parameter=self.parameter,
@@ -304,17 +312,19 @@ class DiagramRow:
     def continue_branch_from_point(
         self, name: str, inside: int, goal: float, accuracy: float, seed: int
     ) -> tuple[Threshold | None, float]:
-        """Return the located end of a continued branch, None if it does not end, and the last parameter value reached.
+        """Continue a branch from a grid point, and return its end and the last parameter value that was reached.
+
+        The end is None if the branch does not end.
 
         Args:
-            name: the branch.
-            inside: index of the point to start from.
+            name: name of the branch.
+            inside: index of the grid point to start from.
             goal: value of the first parameter to continue to.
-            accuracy: error bar asked for.
-            seed: seed of sampled rules.
+            accuracy: required error bar of the end.
+            seed: seed of sampled quadrature rules.
 
         Raises:
-            NotConvergedError: the branch is not found again at the point, or cannot be continued.
+            NotConvergedError: the branch is not found again at the grid point, or cannot be continued.
         """
         first = self.values[inside]
         start = self.restore_branch_at_points(name, (inside,), seed).known[first]
@@ -324,12 +334,12 @@ class DiagramRow:
         return event, continuation.points_so_far[-1].value if continuation.points_so_far else first
 
     def restore_branch_at_points(self, name: str, numbers: Sequence[int], seed: int) -> Branch:
-        """Return a branch with solutions at some grid points, solved again from their stored records.
+        """Return a branch object with solutions at some grid points, which are solved again from stored records.
 
         Args:
-            name: the branch.
+            name: name of the branch.
             numbers: indices of the grid points; points without the branch are left out.
-            seed: seed of sampled rules.
+            seed: seed of sampled quadrature rules.
 
         Raises:
             NotConvergedError: a solution is not found again.
@@ -345,7 +355,7 @@ class DiagramRow:
             guess: Solution = restore_solution(
                 self.problem.with_(**{self.parameter: value}), name, self.records[name][n]
             )
-            if branch.solution_at(value, guess=guess) is None:
+            if branch.solution_at_parameter(value, guess=guess) is None:
                 raise NotConvergedError(f"the {name} branch was not found again at {self.parameter} = {value:g}")
         return branch
 
@@ -355,28 +365,29 @@ LocatedBoundaries = Mapping[BranchChange, Boundary | None]
 BoundaryKey = tuple[str, tuple[str, ...], bool, int]
 
 
-def locate_boundary_group(
+def locate_boundaries_of_changes(
     row: DiagramRow, changes: Sequence[BranchChange], accuracy: float, seed: int
 ) -> list[Boundary | None]:
-    """Locate the boundaries of one group of changes; a boundary that cannot be located is bracketed by grid points.
+    """Locate the phase boundaries of a group of branch changes on one row.
 
-    A boundary is None if the branches do not cross after all, since one of them begins as the lower one.
+    A boundary that cannot be located is bracketed by the two grid points. It is None if the branches do not cross after
+    all, since one of them begins as the lower one.
 
     Args:
-        row: the row of the changes.
-        changes: a group of `DiagramRow.jointly_located_changes`.
-        accuracy: error bar asked for, in the first parameter.
-        seed: seed of sampled rules.
+        row: the row with the changes.
+        changes: one group of `DiagramRow.group_changes_located_together`.
+        accuracy: required error bar of the first parameter.
+        seed: seed of sampled quadrature rules.
     """
     ends: dict[str, Threshold] = {}
     found: list[Boundary | None] = []
     for change in changes:
         event: Threshold | None = None
         try:
-            if change.kind == CROSSING and not row.has_branches_at_bracket_ends(change):
+            if change.kind == CROSSING and not row.has_branches_on_both_sides(change):
                 found.append(_locate_crossing_near_branch_end(row, change, ends, accuracy, seed))
                 continue
-            event = row.locate_event(change, accuracy, seed)
+            event = row.locate_threshold_of_change(change, accuracy, seed)
         except (NotConvergedError, InputError):
             pass
         low, high = sorted(row.values[n] for n in change.ends)
@@ -390,13 +401,13 @@ def locate_boundary_group(
 
 
 def bracketed_boundary(row: DiagramRow, change: BranchChange) -> Boundary:
-    """Return the boundary that is only bracketed by the neighbouring grid points of a change.
+    """Return the boundary of a branch change in the middle between its two grid points, which bracket it.
 
     Args:
-        row: the row of the change.
-        change: the change.
+        row: the row with the change.
+        change: the branch change.
     """
-    return _boundary_at_interval_midpoint(row, change, *row.parameter_bracket(change))
+    return _boundary_at_interval_midpoint(row, change, *row.parameter_interval_of_change(change))
 
 
 def _boundary_at_interval_midpoint(row: DiagramRow, change: BranchChange, one: float, other: float) -> Boundary:
@@ -405,8 +416,8 @@ def _boundary_at_interval_midpoint(row: DiagramRow, change: BranchChange, one: f
 
 
 def _bracketing_interval(row: DiagramRow, change: BranchChange, seed: int) -> tuple[float, float]:
-    """Return the interval between the grid points of a change; for the end of a branch it is bisected."""
-    ends = row.parameter_bracket(change)
+    """Return the interval of the first parameter that contains a branch change; for ends of branches by bisection."""
+    ends = row.parameter_interval_of_change(change)
     if change.kind != SPINODAL:
         return ends
     try:
@@ -421,9 +432,9 @@ def _bracketing_interval(row: DiagramRow, change: BranchChange, seed: int) -> tu
 def _locate_crossing_near_branch_end(
     row: DiagramRow, change: BranchChange, ends: Mapping[str, Threshold], accuracy: float, seed: int
 ) -> Boundary | None:
-    """Locate the crossing of two branches between a grid point with both and the end of one; None if they do not cross.
+    """Locate the crossing of two branches between a grid point with both and the end of one of them.
 
-    `ends` are the located ends of branches between the same grid points.
+    `ends` are the located ends of branches between the same grid points. None is returned if the branches do not cross.
     """
     (one, other), n = (
         change.branches,
@@ -434,7 +445,7 @@ def _locate_crossing_near_branch_end(
         return None
     name = min((b for b in change.branches if b in ends), key=lambda b: abs(ends[b].value - here))
     end = ends[name].solutions[0]
-    last = end.problem.value_of(row.parameter)
+    last = end.problem.value_of_parameter(row.parameter)
     opponent = other if name == one else one
     opposite = _solve_between_grid_points(row, opponent, n, last, seed)
     difference, error = training_loss_difference(end, opposite)
@@ -449,7 +460,7 @@ def _locate_crossing_near_branch_end(
     else:
         within = last + BoundaryOptions.current().fold_offset * (here - last)  # where Newton's method is not singular
         for branch in pair:
-            branch.solution_at(within)
+            branch.solution_at_parameter(within)
     try:
         found = row.locate_branch_crossing(pair, (here, within), accuracy, seed)
     except NotConvergedError:
@@ -466,7 +477,7 @@ def _solve_between_grid_points(row: DiagramRow, name: str, n: int, value: float,
     Raises:
         NotConvergedError: the branch is not found.
     """
-    found = row.restore_branch_at_points(name, (n,), seed).solution_at(value)
+    found = row.restore_branch_at_points(name, (n,), seed).solution_at_parameter(value)
     if found is None:
         raise NotConvergedError(f"the {name} branch was not found at {row.parameter} = {value:g}")
     return found
@@ -475,10 +486,12 @@ def _solve_between_grid_points(row: DiagramRow, name: str, n: int, value: float,
 def boundaries_by_kind_and_branches(
     places: LocatedBoundaries, kind: str | None = None
 ) -> dict[BoundaryKey, tuple[BranchChange, Boundary]]:
-    """Return the located boundaries of a row by kind, branches, direction of a branch's end, and a counter.
+    """Return the located boundaries of a row in a dictionary.
+
+    The keys are (kind, branches, whether the change is in ascending order of the parameter, number among equal ones).
 
     Args:
-        places: located boundaries by their changes.
+        places: located boundaries by their branch changes.
         kind: kind of boundaries to return; None for all.
     """
     found: dict[BoundaryKey, tuple[BranchChange, Boundary]] = {}
@@ -493,9 +506,9 @@ def grid_rows_to_insert(rows: Sequence[tuple[DiagramRow, LocatedBoundaries]], be
     """Return values of the second parameter for new rows, half way between rows whose boundaries differ too much.
 
     Args:
-        rows: rows with their located boundaries, in ascending order.
-        bend: largest distance, in cells, of a boundary from the straight line between the rows on both sides of it.
-        reach: largest distance, in cells, between boundaries of neighbouring rows.
+        rows: rows with their located boundaries, in ascending order of the second parameter.
+        bend: largest distance, in grid cells, of a boundary from the straight line through both neighbouring rows.
+        reach: largest distance, in grid cells, between the boundary on neighbouring rows.
     """
     # Jumps become negligible at a point known to one cell only: no event.
     lines = [

@@ -1,9 +1,9 @@
 """Codimension-2 points of a phase diagram, where phase boundaries meet.
 
-There are three kinds: three branches have equal training loss; a branch ends on a crossing, its own or that of two
-others; two branches end. The order of the boundaries differs between the rows below and above. One of them, the
-reference boundary, is located on rows in between, and the difference of two training losses on it, or of its position
-and that of the other end, has a root in the second parameter, located like a threshold.
+There are three kinds: three branches have equal training loss; a branch ends on a crossing; two branches end. The grid
+rows below and above the point have their boundaries in different order. One of these, the reference boundary, is
+located on rows in between. On it the difference of two training losses, or its distance from the other boundary, is a
+function of the second parameter, and the codimension-2 point is the root of this function.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Codim2Options(AlgorithmOptions):
     """Options for locating codimension-2 points of a phase diagram.
 
     Attributes:
-        search_margin: cells by which the search for a crossing between two rows exceeds its positions on these rows.
-        reference_refinement: largest factor by which the reference boundary is located more accurately than asked for,
-            if its error dominates that of the difference; larger is dearer, but leaves fewer points bracketed only.
-        start_points: points of a row, nearest first, from which a branch is tried.
+        search_margin: grid cells by which the search for a crossing between two rows exceeds its positions on them.
+        reference_refinement: largest factor by which the reference boundary is located more accurately than required,
+            if its error dominates; larger costs more time, but leaves fewer points that are only bracketed.
+        start_points: number of grid points of a row, nearest first, from which the search for a branch is started.
         confirmation_accuracy: accuracy of the solutions that confirm a point, as a fraction of that of the rows.
-        sign_refinements: how often the error of a difference is quartered until its sign is definite.
-        halvings: bisection steps toward a row on which one of the branches is not found on the reference boundary.
+        sign_refinements: how often the error bar of a difference is reduced to a quarter to determine its sign.
+        halvings: bisection steps towards a row on which one of the branches does not exist on the reference boundary.
     """
 
     search_margin: float = 0.5
@@ -80,10 +80,11 @@ class Codim2Point:
     """A codimension-2 point, where boundaries meet.
 
     Attributes:
-        kind: TRIPLE, of three branches of equal training loss; END: the first branch ends where the loss of the two
-            others is equal, or its own and that of the only other, or all three where it ends in the third; ENDS: both
-            branches end, each where it would without the other.
-        value, error: of the first parameter; at, at_error: of the second.
+        kind: TRIPLE (three branches have equal training loss), END (the first branch ends on a crossing of two
+            branches) or ENDS (two branches end).
+        branches: the branches involved.
+        value, error: value of the first parameter and its error bar.
+        at, at_error: value of the second parameter and its error bar.
         status: converged, accuracy_not_reached, UNCONFIRMED, or BRACKETED between two rows.
     """
 
@@ -96,8 +97,8 @@ class Codim2Point:
     status: str
 
     @property
-    def lines(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Kinds and branches of the boundaries that may meet at the point: ends first, then crossings of every pair."""
+    def boundaries_that_may_meet(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The boundaries that may meet at the point, as (kind, branches): ends of branches, then crossings of pairs."""
         ending = {TRIPLE: (), END: self.branches[:1], ENDS: self.branches}[self.kind]
         pairs = ((one, other) for one in self.branches for other in self.branches if one != other)
         return *((SPINODAL, (name,)) for name in ending), *((CROSSING, pair) for pair in pairs)
@@ -105,15 +106,17 @@ class Codim2Point:
 
 @dataclass(frozen=True)
 class Codim2Candidate:
-    """A candidate for a codimension-2 point: neighbouring rows between which boundaries may meet.
+    """A candidate for a codimension-2 point: two neighbouring rows of the grid between which boundaries may meet.
 
     Attributes:
-        rows: the lower and the upper one; reference_boundary: the boundary located in between, as a change on both.
+        kind, branches: as for `Codim2Point`.
+        rows: the lower and the upper row.
+        reference_boundary: the boundary that is located on rows in between, as a branch change on both rows.
         between: estimated positions of the reference boundary on both rows.
-        pair: the branches whose losses are equal at the point, or that end there.
-        crossed: for ENDS, the end of the second branch, on either row.
-        is_explained: whether the order of the ends of the two branches differs between the rows, so that one of them
-            may end on the reference boundary before their losses are equal: only a definite change of sign counts then.
+        pair: the branches whose training losses are equal at the point, or that end there.
+        crossed: for ENDS, the end of the second branch, as a branch change on both rows.
+        is_explained: whether the ends of the two branches come in different orders on the rows, which may explain the
+            candidate: then only a definite change of sign of the loss difference counts.
     """
 
     kind: str
@@ -143,7 +146,7 @@ def find_codim2_candidates(rows: list[tuple[DiagramRow, LocatedBoundaries]]) -> 
 def _candidates_from_swapped_branch_ends(
     lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries]
 ) -> Iterator[Codim2Candidate]:
-    """Yield candidates from ends of two branches whose order differs between the rows."""
+    """Yield candidates for points where two branches end: pairs whose ends come in different orders on the two rows."""
     below, above = (boundaries_by_kind_and_branches(places, SPINODAL) for _, places in (lower, upper))
     for key, other in combinations([key for key in below if key in above], 2):
         (first_below, at_below), (second_below, other_below) = below[key], below[other]
@@ -160,9 +163,10 @@ def _candidates_from_swapped_branch_ends(
 def _candidates_from_branch_ends(
     lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries], swapped: list[set[str]]
 ) -> Iterator[Codim2Candidate]:
-    """Yield candidates from ends of branches with different branches of lowest loss on two neighbouring rows.
+    """Yield candidates for points where a branch ends on a crossing.
 
-    `swapped` are pairs of branches whose ends come in different orders on the two rows.
+    At the end of the branch, different branches have the lowest training loss on the two rows. Pairs of branches in
+    `swapped`, whose ends come in different orders on the two rows, explain such a difference.
     """
     below, above = (boundaries_by_kind_and_branches(places, SPINODAL) for _, places in (lower, upper))
     for key in [key for key in below if key in above]:
@@ -195,7 +199,7 @@ def _candidates_from_branch_ends(
 def _compare_losses_at_branch_end(
     located_row: tuple[DiagramRow, LocatedBoundaries], change: BranchChange, value: float
 ) -> tuple[bool, str]:
-    """Return whether a branch has the lowest loss at its end, and which other branch has the lowest loss there."""
+    """Return whether a branch has the lowest training loss where it ends, and which of the other branches has it."""
     row, places = located_row
     (name,) = change.branches
     within = {c: p for c, p in places.items() if c.kind == CROSSING and set(c.ends) == set(change.ends)}
@@ -211,7 +215,7 @@ def _compare_losses_at_branch_end(
 
 
 def _parameter_of_equal_loss(row: DiagramRow, one: str, other: str, n: int) -> float:
-    """Return the parameter at which two losses are equal, by linear interpolation between grid points."""
+    """Return the parameter at which two branches have equal training loss, interpolated between two grid points."""
     differences = [row.branch_training_loss(one, k) - row.branch_training_loss(other, k) for k in (n, n + 1)]
     fraction = differences[0] / (differences[0] - differences[1]) if differences[0] * differences[1] < 0 else 0.5
     return row.values[n] + fraction * (row.values[n + 1] - row.values[n])
@@ -220,10 +224,10 @@ def _parameter_of_equal_loss(row: DiagramRow, one: str, other: str, n: int) -> f
 def _triple_point_candidates(
     lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries]
 ) -> Iterator[Codim2Candidate]:
-    """Yield candidates from crossings of the two lowest branches that lie above a third one on the other row."""
+    """Yield candidates for triple points: two branches cross as the lowest ones on one row only, else above a third."""
     for (row, places), (other, _) in ((lower, upper), (upper, lower)):
         for change, place in places.items():
-            if change.kind != CROSSING or place is None or not row.has_branches_at_bracket_ends(change):
+            if change.kind != CROSSING or place is None or not row.has_branches_on_both_sides(change):
                 continue
             one, second = change.branches
             opposite = _crossing_above_lowest_branch(other, one, second)
@@ -242,7 +246,7 @@ def _triple_point_candidates(
 
 
 def _crossing_above_lowest_branch(row: DiagramRow, one: str, other: str) -> BranchChange | None:
-    """Return the crossing of two branches that lie above a third; None if there is no such crossing."""
+    """Return the crossing of two branches above a third one, as a branch change; None if there is no crossing."""
     for n in range(len(row.values) - 1):
         here, there = (row.branch_training_loss(one, k) - row.branch_training_loss(other, k) for k in (n, n + 1))
         if here * there < 0:
@@ -252,34 +256,39 @@ def _crossing_above_lowest_branch(row: DiagramRow, one: str, other: str) -> Bran
 
 
 def locate_codim2_point(candidate: Codim2Candidate, accuracies: tuple[float, float], seed: int) -> Codim2Point | None:
-    """Locate a codimension-2 point; None if the boundaries do not meet, status BRACKETED if it cannot be located.
+    """Locate a codimension-2 point; return None if the boundaries do not meet.
 
-    Coarse quadrature rules may have spurious ends of branches: the point is confirmed with more accurate solutions.
+    A point that cannot be located has the status BRACKETED. More accurate solutions confirm the point, as coarse
+    quadrature rules may have spurious ends of branches.
 
     Args:
         candidate: the candidate.
-        accuracies: error bars asked for, in the first parameter and in the second.
-        seed: seed of sampled rules.
+        accuracies: required error bars, in the first parameter and in the second.
+        seed: seed of sampled quadrature rules.
     """
     lower, upper = candidate.rows
-    evaluator = _DifferenceOnReferenceBoundary(candidate, accuracies[0], seed)
+    evaluator = _BoundaryDifferenceEvaluator(candidate, accuracies[0], seed)
     try:
         with progress_bar(f"{candidate.kind} of {' and '.join(candidate.branches)}", None) as task:
-            before, last, missing = _bracket_root_between_rows(
-                candidate, accuracies[1], evaluator.evaluate_difference, task.advance
+            before, last, missing = _bracket_root_of_difference(
+                candidate, accuracies[1], evaluator.evaluate_boundary_difference, task.count_finished_step
             )
             if candidate.is_explained and not (
-                _differ_in_sign(before, last) and _has_definite_sign(before) and _has_definite_sign(last)
+                _have_differences_opposite_signs(before, last)
+                and _is_difference_beyond_error(before)
+                and _is_difference_beyond_error(last)
             ):
                 return None  # if both end in the same branch, a vanishing difference means nothing
-            if not _differ_in_sign(before, last):
+            if not _have_differences_opposite_signs(before, last):
                 if missing is None:
                     return None
                 raise NotConvergedError(
                     "a branch ends on the reference boundary before its training loss equals that of the other branch"
                 )
             left, right = sorted((before, last), key=lambda evaluation: evaluation.value)
-            root = find_root_in_bracket(left, right, accuracies[1], evaluator.evaluate_difference, task.advance)
+            root = find_root_in_bracket(
+                left, right, accuracies[1], evaluator.evaluate_boundary_difference, task.count_finished_step
+            )
     except (NotConvergedError, InputError):
         ends = [
             row.values[n]
@@ -313,13 +322,13 @@ def _is_codim2_point_confirmed(
     accuracy: float,
     seed: int,
 ) -> bool:
-    """Return whether more accurate solutions confirm the difference and the reference boundary at a root.
+    """Return whether more accurate solutions confirm a codimension-2 point within the error bars.
 
-    `place` is the position and error bar of the reference boundary, `at_error` the error bar of the root.
+    `place` is the position of the reference boundary with its error bar, `at_error` the error bar of `root`.
     """
-    finer = _DifferenceOnReferenceBoundary(candidate, accuracy, seed, Codim2Options.current().confirmation_accuracy)
+    finer = _BoundaryDifferenceEvaluator(candidate, accuracy, seed, Codim2Options.current().confirmation_accuracy)
     try:
-        there = finer.evaluate_difference(root.value, max(root.best.error, abs(root.slope) * at_error))
+        there = finer.evaluate_boundary_difference(root.value, max(root.best.error, abs(root.slope) * at_error))
     except (NotConvergedError, InputError):
         return False
     moved, root_error = abs(there.difference / root.slope), there.error / abs(root.slope)
@@ -327,24 +336,25 @@ def _is_codim2_point_confirmed(
     return root_error <= 2 * at_error and moved <= root_error + at_error and abs(value - place[0]) <= error + place[1]
 
 
-def _bracket_root_between_rows(
+def _bracket_root_of_difference(
     candidate: Codim2Candidate,
     accuracy: float,
     evaluate: Callable[[float, float | None], DifferenceEvaluation],
     tick: Callable[[], None],
 ) -> tuple[DifferenceEvaluation, DifferenceEvaluation, float | None]:
-    """Return two evaluations of the difference that bracket its root, else the last two and the nearest failed value.
+    """Return two evaluations of the boundary difference, at values of the second parameter on both sides of its root.
 
-    Between the last evaluation and a value at which it failed, the interval is halved down to the accuracy.
+    The third result is the nearest value at which the evaluation failed, or None. If it failed on one of the rows the
+    interval up to there is bisected; then the two evaluations may be on the same side of the root.
 
     Raises:
-        NotConvergedError: there are fewer than two evaluations.
+        NotConvergedError: the difference is evaluated at fewer than two values.
     """
     found: list[DifferenceEvaluation] = []
     missing = None
     for row in candidate.rows:
         try:
-            found.append(_evaluate_until_sign_definite(row.at, evaluate, tick))
+            found.append(_difference_with_definite_sign(row.at, evaluate, tick))
         except NotConvergedError:
             missing = row.at
             tick()
@@ -358,14 +368,14 @@ def _bracket_root_between_rows(
             break
         value = (found[-1].value + missing) / 2
         try:
-            found.append(_evaluate_until_sign_definite(value, evaluate, tick))
+            found.append(_difference_with_definite_sign(value, evaluate, tick))
         except NotConvergedError:
             missing = value
             tick()
-        if _differ_in_sign(found[0], found[-1]):
+        if _have_differences_opposite_signs(found[0], found[-1]):
             break
-        stays = len(found) > 1 and _keeps_sign_on_extrapolation(found[-2], found[-1], missing)
-        if candidate.is_explained and (stays or not _has_definite_sign(found[-1])):
+        stays = len(found) > 1 and _extrapolated_difference_keeps_sign(found[-2], found[-1], missing)
+        if candidate.is_explained and (stays or not _is_difference_beyond_error(found[-1])):
             break
     if len(found) < 2:
         raise NotConvergedError(
@@ -374,31 +384,31 @@ def _bracket_root_between_rows(
     return found[-2], found[-1], missing
 
 
-def _evaluate_until_sign_definite(
+def _difference_with_definite_sign(
     at: float, evaluate: Callable[[float, float | None], DifferenceEvaluation], tick: Callable[[], None]
 ) -> DifferenceEvaluation:
-    """Return the difference on a row, refined until its sign is definite or the refinements are used up."""
+    """Return the boundary difference on a row, refined until it exceeds its error bar or a limit is reached."""
     found = evaluate(at, None)
     tick()
     for _ in range(Codim2Options.current().sign_refinements):
-        if _has_definite_sign(found):
+        if _is_difference_beyond_error(found):
             break
         found = evaluate(at, found.error / 4)
         tick()
     return found
 
 
-def _has_definite_sign(found: DifferenceEvaluation) -> bool:
-    """Return whether a difference of losses or positions exceeds its error bar."""
+def _is_difference_beyond_error(found: DifferenceEvaluation) -> bool:
+    """Return whether a difference of training losses, or of boundary positions, exceeds its error bar."""
     return abs(found.difference) > found.error
 
 
-def _differ_in_sign(one: DifferenceEvaluation, other: DifferenceEvaluation) -> bool:
+def _have_differences_opposite_signs(one: DifferenceEvaluation, other: DifferenceEvaluation) -> bool:
     return one.difference * other.difference <= 0
 
 
-def _keeps_sign_on_extrapolation(before: DifferenceEvaluation, last: DifferenceEvaluation, value: float) -> bool:
-    """Return whether the difference, extrapolated linearly to a parameter value, keeps its sign."""
+def _extrapolated_difference_keeps_sign(before: DifferenceEvaluation, last: DifferenceEvaluation, value: float) -> bool:
+    """Return whether the boundary difference, extrapolated linearly to a parameter value, keeps its sign."""
     slope = (last.difference - before.difference) / (last.value - before.value)
     return bool((last.difference + slope * (value - last.value)) * last.difference > 0)
 
@@ -408,15 +418,17 @@ def _interval_centre_and_radius(*values: float) -> tuple[float, float]:
     return (low + high) / 2, (high - low) / 2
 
 
-class _DifferenceOnReferenceBoundary:
-    """An evaluator of the difference of two losses on the reference boundary, at any value of the second parameter.
+class _BoundaryDifferenceEvaluator:
+    """An evaluator of the function of the second parameter that is zero at a codimension-2 point.
 
-    Ends of branches, and solutions of other branches there, are located again from those on the nearest row; on the
-    first row, and if that leads to another branch, from solutions of the grid.
+    It is the difference of two training losses on the reference boundary, or the distance from another boundary.
+    Solutions are started from those on the nearest row that was evaluated, else from the grid.
 
     Args:
-        accuracy: error bar asked for of the reference boundary; accuracy_fraction: accuracy of solutions over that of
-            the rows.
+        candidate: the candidate for a codimension-2 point.
+        accuracy: required error bar of the first parameter.
+        seed: seed of sampled quadrature rules.
+        accuracy_fraction: accuracy of solutions relative to that of the grid.
     """
 
     def __init__(self, candidate: Codim2Candidate, accuracy: float, seed: int, accuracy_fraction: float = 1.0) -> None:
@@ -432,15 +444,15 @@ class _DifferenceOnReferenceBoundary:
         self._steepness = 0.0  # derivative of the difference in the position of the reference boundary
 
     def reference_boundary_position(self, at: float) -> tuple[float, float]:
-        """Return the position of the reference boundary on a row, and its error bar."""
+        """Return the position of the reference boundary, and its error, at an evaluated second parameter."""
         return self._places[at]
 
     def extrapolate_reference_boundary(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
-        """Return the reference boundary extrapolated linearly from the nearest evaluated row, and its error bar.
+        """Return the position of the reference boundary and its error bar, extrapolated in the second parameter.
 
         Args:
-            nearest: value of the second parameter on that row.
-            at: value of the second parameter.
+            nearest: nearest value of the second parameter at which the position was evaluated.
+            at: value of the second parameter to extrapolate to.
             at_error: error bar of that value.
         """
         value, error = self._places[nearest]
@@ -448,12 +460,12 @@ class _DifferenceOnReferenceBoundary:
         slope = (self._places[other][0] - value) / (other - nearest)
         return value + slope * (at - nearest), error + abs(slope) * at_error
 
-    def evaluate_difference(self, at: float, tolerance: float | None) -> DifferenceEvaluation:
-        """Evaluate the difference of the losses, or of two positions, on a row.
+    def evaluate_boundary_difference(self, at: float, tolerance: float | None) -> DifferenceEvaluation:
+        """Evaluate the difference of training losses, or of boundary positions, at a value of the second parameter.
 
         Args:
             at: value of the second parameter.
-            tolerance: error of the difference asked for; None for whatever the accuracies give.
+            tolerance: required error bar of the difference; None if any error bar will do.
 
         Raises:
             NotConvergedError: the reference boundary, or a branch on it, is not found.
@@ -464,9 +476,9 @@ class _DifferenceOnReferenceBoundary:
         row = replace(near, problem=problem, at=at, accuracy=asked)
         left = np.inf if tolerance is None else tolerance / 2
         wanted = self._clip_boundary_accuracy(left / self._steepness if self._steepness else np.inf)
-        found, (value, error), moved = self._evaluate_difference_to_accuracy(row, wanted, tolerance)
+        found, (value, error), moved = self._boundary_difference_to_accuracy(row, wanted, tolerance)
         if moved > left:  # the error of the reference boundary dominates
-            found, (value, error), moved = self._evaluate_difference_to_accuracy(
+            found, (value, error), moved = self._boundary_difference_to_accuracy(
                 row, self._clip_boundary_accuracy(error * left / moved), tolerance
             )
         self._places[at] = value, error
@@ -474,14 +486,17 @@ class _DifferenceOnReferenceBoundary:
         return found
 
     def _clip_boundary_accuracy(self, accuracy: float) -> float:
-        """Return an accuracy of the reference boundary, clipped to the allowed range."""
+        """Return an accuracy for the reference boundary, clipped to the allowed range."""
         finest = self._accuracy / Codim2Options.current().reference_refinement
         return float(np.clip(accuracy, finest, self._accuracy))
 
-    def _evaluate_difference_to_accuracy(
+    def _boundary_difference_to_accuracy(
         self, row: DiagramRow, accuracy: float, tolerance: float | None
     ) -> tuple[DifferenceEvaluation, tuple[float, float], float]:
-        """Return the difference, the reference boundary with its error bar, and the error due to that."""
+        """Return the boundary difference, with the reference boundary located to a given accuracy.
+
+        Also returned are the position of that boundary with its error bar, and the resulting error of the difference.
+        """
         candidate = self._candidate
         reference_boundary = self._locate_reference_boundary(row, accuracy)
         place = reference_boundary.value, reference_boundary.error
@@ -499,7 +514,8 @@ class _DifferenceOnReferenceBoundary:
             [refined for _, refined in there], pair, tolerance
         ):
             raise NotConvergedError(
-                f"a branch is not found again at {row.parameter} = {reference_boundary.value:g} with smaller error bars"
+                f"the {' or '.join(candidate.pair)} branch is not found again at {row.parameter} = "
+                f"{reference_boundary.value:g} with smaller error bars"
             )
         one, other = pair
         difference, error = training_loss_difference(one, other)
@@ -511,7 +527,7 @@ class _DifferenceOnReferenceBoundary:
         return DifferenceEvaluation(row.at, difference, error + moved, residual, None, (one, other)), place, moved
 
     def _locate_reference_boundary(self, row: DiagramRow, accuracy: float) -> Threshold:
-        """Locate the reference boundary on a row."""
+        """Locate the reference boundary of the candidate on a row between its two rows."""
         candidate = self._candidate
         change = candidate.reference_boundary[0]
         if change.kind == SPINODAL:
@@ -522,11 +538,11 @@ class _DifferenceOnReferenceBoundary:
         one, other = (self._branch_from_nearest_point(row, name, sum(ends) / 2) for name in change.branches)
         for end in ends:
             for branch in (one, other):
-                branch.solution_at(end)
+                branch.solution_at_parameter(end)
         return row.locate_branch_crossing((one, other), ends, accuracy, self._seed)
 
     def _locate_branch_end(self, row: DiagramRow, changes: ChangePair, accuracy: float) -> Threshold:
-        """Locate the end of a branch on a row between two rows on which it ends."""
+        """Locate the end of a branch on a row, which lies between two rows on which the branch ends."""
         rows = [at for known, at in self._ended if known == changes]
         at = min(rows, key=lambda at: abs(at - row.at), default=row.at)
         before = self._ended.get((changes, at))
@@ -542,7 +558,7 @@ class _DifferenceOnReferenceBoundary:
         return found
 
     def _continue_to_branch_end(self, row: DiagramRow, changes: ChangePair, accuracy: float) -> Threshold:
-        """Locate the end of a branch by continuation from the nearest grid point at which the branch is found again."""
+        """Locate the end of a branch on a row by continuation from the nearest grid point with the branch."""
         change = changes[0]
         (name,), direction = change.branches, np.sign(change.ends[1] - change.ends[0])
         inside = min((c.ends[0] for c in changes), key=lambda n: direction * n)
@@ -557,7 +573,7 @@ class _DifferenceOnReferenceBoundary:
         return found
 
     def _branch_from_nearest_point(self, row: DiagramRow, name: str, value: float) -> Branch:
-        """Return a branch with its solution at the nearest grid point at which the branch is found again."""
+        """Return a branch with its solution at the grid point of a row that is nearest to a parameter value."""
         there = [n for n in range(len(row.values)) if row.has_branch(name, n)]
         nearest = sorted(there, key=lambda n: abs(row.values[n] - value))
         return _first_converged_attempt(nearest, lambda n: row.restore_branch_at_points(name, (n,), self._seed))
@@ -565,7 +581,7 @@ class _DifferenceOnReferenceBoundary:
     def _solution_on_reference_boundary(
         self, row: DiagramRow, name: str, reference_boundary: Threshold
     ) -> tuple[Solution, LossRefinement]:
-        """Return the solution of a branch on the reference boundary, and the function that refines its loss."""
+        """Return the solution of a branch on the reference boundary, and a function that refines its training loss."""
         if reference_boundary.kind == SPINODAL and name in reference_boundary.branches:
             return reference_boundary.solutions[0], refine_training_loss
         branch, found = self._solve_branch_at_value(row, name, reference_boundary.value)
@@ -573,24 +589,24 @@ class _DifferenceOnReferenceBoundary:
         return found, partial(refine_training_loss_on_branch, branch, reference_boundary.value)
 
     def _solve_branch_at_value(self, row: DiagramRow, name: str, value: float) -> tuple[Branch, Solution]:
-        """Return a branch and its solution at a parameter value, from the nearest row, else from a grid point."""
+        """Return a branch and its solution at a parameter value, started from the nearest solution known."""
         known = {at: solution for (branch, at), solution in self._others.items() if branch == name}
         if known:
             branch = row.restore_branch_at_points(name, (), self._seed)
-            found = branch.solution_at(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
+            found = branch.solution_at_parameter(value, guess=known[min(known, key=lambda at: abs(at - row.at))])
             if found is not None:
                 return branch, found
         branch = self._branch_from_nearest_point(row, name, value)
-        found = branch.solution_at(value)
+        found = branch.solution_at_parameter(value)
         if found is None:
             raise NotConvergedError(f"the {name} branch is not found at {branch.parameter} = {value:g}")
         return branch, found
 
 
 def _first_converged_attempt(indices: Sequence[int], attempt: Callable[[int], Outcome]) -> Outcome:
-    """Return the result of the first attempt that converges, at a few grid points in order.
+    """Return the result of an attempt at the first of some grid points at which it converges.
 
-    An attempt fails at a grid point too close to the end of a branch.
+    It does not converge at a grid point too close to the end of a branch.
 
     Raises:
         NotConvergedError: no attempt converges.

@@ -29,7 +29,7 @@ from ..sweeping.engine import SweepEngine
 from ..sweeping.line import Record
 from ..sweeping.plan import SimulationSettings, SweepPlan, make_sweep_plan
 from ..sweeping.records import records_folder, remove_sweep_records
-from ..sweeping.sweep import Sweep, run_plans_together, temporary_records_folder
+from ..sweeping.sweep import Sweep, run_sweep_plans_together, temporary_records_folder
 from .boundaries import (
     MAX_LOW_DIMENSION,
     Boundary,
@@ -38,7 +38,7 @@ from .boundaries import (
     LocatedBoundaries,
     bracketed_boundary,
     grid_rows_to_insert,
-    locate_boundary_group,
+    locate_boundaries_of_changes,
 )
 from .codim2_points import Codim2Candidate, Codim2Point, find_codim2_candidates, locate_codim2_point
 from .uncertain_segments import (
@@ -54,16 +54,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PhaseDiagramOptions(AlgorithmOptions):
-    """Options of phase diagrams; pairs are for averages with up to MAX_LOW_DIMENSION dimensions, and with more.
+    """Options of phase diagrams. Of a pair, the first value is for averages in few dimensions, the second for many.
 
     Attributes:
         probes: points per axis at which starts are tried; more points find branches that exist in small regions only.
         probe_accuracy: accuracy of the overlaps at these points.
-        row_shift: cells that a boundary may move from row to row before a row is inserted between them.
-        row_bend: cells that a boundary may be off the straight line between the rows on both sides.
+        row_shift: grid cells by which a boundary may move from row to row before a row is inserted in between.
+        row_bend: grid cells by which a boundary may deviate from the straight line through both neighbouring rows.
         grid_points, accuracies, boundary_accuracies, refinements: defaults of the parameters of `phases`.
-        rule_sizes: sizes of a quadrature rule that are tried at a point, which may then miss its accuracy; larger is
-            dearer, but leaves fewer uncertain segments to continuation.
+        rule_sizes: number of quadrature sizes that are tried at a grid point to reach the accuracy; larger costs more
+            time, but leaves fewer grid points at which the existence of a branch is uncertain.
     """
 
     probes: int = 3
@@ -79,15 +79,17 @@ class PhaseDiagramOptions(AlgorithmOptions):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PhaseDiagram(PresentableResult, DatasetResult):
-    """A phase diagram: solutions on a grid whose rows are finest where they differ, and located boundaries.
+    """A phase diagram in the plane of two parameters: branches of solutions on a grid, and located boundaries.
 
     Attributes:
-        first, second: names of the parameters; rows run along the first one.
-        rows: in ascending order of the second parameter.
-        boundaries: by row, in the order of the first parameter; codim2_points: codimension-2 points.
-        interrupted, out_of_time: whether Ctrl-C or a time limit ended it; the diagram then has the rows on which all
-            branches are solved, and their boundaries, some only bracketed by points of the grid.
-        judged: whether replica symmetry of the solutions was judged.
+        problem: the problem.
+        first, second: names of the parameters; rows of the grid run along the first one.
+        rows: the rows of the grid, in ascending order of the second parameter.
+        boundaries: points of phase boundaries, row by row.
+        codim2_points: codimension-2 points, where boundaries meet.
+        interrupted, out_of_time: whether Ctrl-C or a time limit ended the computation; the diagram then contains the
+            finished rows, and some boundaries are only bracketed by grid points.
+        judged: whether the stability of replica symmetry was computed.
 
     Example:
         >>> plane = {"alpha": (5, 10), "Delta": (0.8, 1.2)}
@@ -110,37 +112,43 @@ class PhaseDiagram(PresentableResult, DatasetResult):
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """The branches that were found, in the order of the model's starts."""
+        """The names of the branches that were found, in the order of the model's starts."""
         return tuple(self.rows[0].records) if self.rows else ()
 
     @cached_property
     def phases(self) -> dict[tuple[str, tuple[str, ...]], int]:
-        """The number of grid points of every phase (lowest branch, other branches that exist), largest first."""
+        """The number of grid points in every phase, largest first.
+
+        A phase is a pair: the branch of lowest training loss, and the other branches that exist.
+        """
         return dict(Counter(self.phase(row, n) for row in self.rows for n in range(len(row.values))).most_common())
 
     def phase(self, row: DiagramRow, n: int) -> tuple[str, tuple[str, ...]]:
-        """Return the lowest branch at a point of the grid, and the other branches that exist there.
+        """Return the branch of lowest training loss at a grid point, and the other branches that exist there.
 
         Args:
             row: a row of the diagram.
-            n: index of the point on the row.
+            n: index of the grid point on the row.
         """
         lowest_loss_branch = row.lowest_loss_branch(n)
         return lowest_loss_branch, tuple(b for b in self.branches if b != lowest_loss_branch and row.has_branch(b, n))
 
     def lines(self) -> dict[tuple[str, tuple[str, ...]], list[Boundary]]:
-        """Return the boundaries by kind and branches, along the second parameter."""
+        """Return the boundary lines: points of one kind and of the same branches, along the second parameter."""
         found: dict[tuple[str, tuple[str, ...]], list[Boundary]] = {}
         for boundary in sorted(self.boundaries, key=lambda b: (b.kind, b.branches, b.at, b.value)):
             found.setdefault((boundary.kind, boundary.branches), []).append(boundary)
         return found
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a dataset: lowest branch, losses and replicons on the grid; points of boundaries along `point`."""
+        """Return an xarray dataset with the branches, losses and replicons on the grid, and the boundary points."""
         return presenting.to_dataset(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw named regions, boundaries with error bars, and hatching where replica symmetry is unstable."""
+        """Draw the phase diagram, and save the figure if a path is given.
+
+        Regions are named, boundaries have error bars, and hatching marks unstable replica symmetry.
+        """
         return presenting.plot(self, path)
 
 
@@ -160,12 +168,11 @@ def phases(
     processes: int | None = None,
     **parameters: Any,
 ) -> PhaseDiagram:
-    """Return the phase diagram of a plane: lowest branch, existence of branches, stability of replica symmetry.
+    """Compute the phase diagram of a model in the plane of two parameters.
 
-    Every start that leads to a branch is swept along rows of the first parameter, from the side where it exists.
-    Crossings, ends of branches and passages of the replicon through 1 that neighbours on a row bracket are located.
-    Rows are inserted where neighbouring rows differ in kind, or boundaries bend or move far. Finally codimension-2
-    points, where boundaries meet, are located.
+    Every branch is continued along rows of a grid, from the side where it exists. Crossings of training losses, ends of
+    branches and instabilities of replica symmetry are located between neighbouring grid points. Rows are inserted where
+    the boundaries of neighbouring rows differ much. Finally codimension-2 points, where boundaries meet, are located.
 
     Args:
         model: a name of the catalogue, a model or a problem, as for `sweep`.
@@ -197,7 +204,7 @@ def phases(
     """
     first, second = _parameter_intervals(over)
     engine = SweepEngine(processes)
-    engine.check_settings()
+    engine.check_engine_settings()
     for number in points or ():
         require_whole_number("points", number, 2)
     require_whole_number("refinements", refinements or 0, 0)
@@ -208,7 +215,7 @@ def phases(
     chosen = _DiagramSweepSettings(
         model, first, second, points or options.grid_points[0], asked, seed, parameters, "solve", options.rule_sizes[0]
     )
-    base = chosen.row_sweep_plan(None, [second[1]], False).problem
+    base = chosen.sweep_plan_of_rows(None, [second[1]], False).problem
     many = reduce_to_fields_of_loss(base).dimension > MAX_LOW_DIMENSION
     chosen = replace(
         chosen,
@@ -219,7 +226,7 @@ def phases(
     )
     if starts is None:
         starts = tuple(named_starts(base))
-    known = chosen.row_sweep_plan(starts, [second[1]], False).starts
+    known = chosen.sweep_plan_of_rows(starts, [second[1]], False).starts
     with ExitStack() as stack:
         folder = records_folder(Path(output)) if output is not None else stack.enter_context(temporary_records_folder())
         if force:
@@ -244,13 +251,13 @@ class _DiagramSweepSettings:
     ask: str
     effort: int
 
-    def row_sweep_plan(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> SweepPlan:
-        """Return the plan of a sweep of some starts along rows.
+    def sweep_plan_of_rows(self, starts: Sequence[str] | None, at: Sequence[float], upward: bool) -> SweepPlan:
+        """Return the plan of a sweep along rows of the diagram.
 
         Args:
             starts: named starts; None for all.
-            at: values of the second parameter.
-            upward: whether rows are swept in ascending order.
+            at: values of the second parameter on the rows.
+            upward: whether rows are swept in ascending order of the first parameter.
         """
         name, low, high = self.first
         ends = (low, high) if upward else (high, low)
@@ -271,7 +278,7 @@ class _DiagramSweepSettings:
 
 
 class _DiagramBuilder:
-    """A construction of a phase diagram by levels of refinement."""
+    """A construction of a phase diagram: rows are solved, boundaries located, and rows inserted, level by level."""
 
     def __init__(
         self, chosen: _DiagramSweepSettings, base: Problem, starts: Sequence[str], engine: SweepEngine, folder: Path
@@ -283,11 +290,11 @@ class _DiagramBuilder:
         self._codim2_points: list[Codim2Point] = []
 
     def build_diagram(self, refinements: int, accuracy: float) -> PhaseDiagram:
-        """Return the phase diagram, or its finished part after Ctrl-C or a time limit.
+        """Compute and return the phase diagram, or its finished part after Ctrl-C or a time limit.
 
         Args:
             refinements: how often rows are inserted.
-            accuracy: error bar of boundaries asked for.
+            accuracy: required error bar of boundaries.
         """
         with keep_partial_results() as early:
             self._solve_and_refine_rows(refinements, accuracy)
@@ -299,7 +306,7 @@ class _DiagramBuilder:
         return PhaseDiagram(
             problem=self._base,
             first=self._chosen.first[0],
-            second=self._second_parameter,
+            second=self._second_parameter_name,
             rows=rows,
             boundaries=tuple(there for places in known for there in places.values() if there is not None),
             codim2_points=tuple(self._codim2_points),
@@ -330,9 +337,10 @@ class _DiagramBuilder:
         return [(row, self._places[at]) for at, row in sorted(self._rows.items())]
 
     def _sweep_directions_by_start(self) -> dict[str, bool]:
-        """Return for every start that reaches the branch of its name whether rows are swept upward.
+        """Return, by name of the start, whether rows are swept upward in the first parameter.
 
-        Rows are swept upward if the branch was found more often at the lower end of the first parameter.
+        They are if the branch of that name was found more often at the lower end. Starts that lead to other branches
+        are left out.
 
         Raises:
             InputError: no start reaches the branch of its name.
@@ -344,9 +352,9 @@ class _DiagramBuilder:
         heights = np.linspace(bottom, top, probes).tolist() if few else [(bottom + top) / 2]
         asked = [(start, at) for start in self._starts for at in heights]
         store = _DiagramResultFile(self._folder / "probes.json")
-        keys = [self._chosen.row_sweep_plan([start], [at], False).lines[0].records_file_stem for start, at in asked]
+        keys = [self._chosen.sweep_plan_of_rows([start], [at], False).lines[0].records_file_stem for start, at in asked]
         calls = [
-            _CallWithResultKeys((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
+            _ResumableCall((key,), (self._base.with_(**{other: at}), name, start, places, self._chosen.seed))
             for key, (start, at) in zip(keys, asked, strict=True)
         ]
         self._compute_missing_results("testing starts", _test_start_reaches_branch, calls, store)
@@ -359,7 +367,7 @@ class _DiagramBuilder:
         directions = {start: score[start] > 0 for start in self._starts if has_branch[start]}
         if not directions:
             raise InputError(
-                f"none of the starts {', '.join(self._starts)} leads to a branch of its name at "
+                f"none of the starts {', '.join(self._starts)} leads to the branch of the same name at any of "
                 f"{probes * len(heights)} points of the plane; choose other intervals"
             )
         print_message(f"branches: {', '.join(directions)}")
@@ -372,11 +380,11 @@ class _DiagramBuilder:
             starts = [start for start, is_upward in directions.items() if is_upward == upward]
             if starts:
                 folder = self._folder / f"level-{level}-{'up' if upward else 'down'}"
-                plans.append((self._chosen.row_sweep_plan(starts, wanted, upward), folder))
+                plans.append((self._chosen.sweep_plan_of_rows(starts, wanted, upward), folder))
         made: dict[float, dict[str, tuple[Record, ...]]] = {at: {} for at in wanted}
         order = {at: n for n, at in enumerate(_farthest_point_order(sorted(wanted)))}
-        sweeps = run_plans_together(
-            plans, self._engine, before=lambda line: order[line.problem.value_of(self._second_parameter)]
+        sweeps = run_sweep_plans_together(
+            plans, self._engine, before=lambda line: order[line.problem.value_of_parameter(self._second_parameter_name)]
         )
         for sweep in sweeps:
             for at, start, records in _finished_sweep_lines(sweep):
@@ -386,23 +394,27 @@ class _DiagramBuilder:
         for at, every in made.items():
             if every.keys() == directions.keys():
                 problem, known = (
-                    self._base.with_(**{self._second_parameter: at}),
+                    self._base.with_(**{self._second_parameter_name: at}),
                     {start: every[start] for start in directions},
                 )
-                self._rows[at] = DiagramRow(problem, first, self._second_parameter, at, values, known, accuracy)
+                self._rows[at] = DiagramRow(problem, first, self._second_parameter_name, at, values, known, accuracy)
         if any(sweep.interrupted for sweep in sweeps):
             raise KeyboardInterrupt
         if any(sweep.out_of_time for sweep in sweeps):
             raise TimeLimitError("the time limit ended the computation of the phase diagram")
 
     @property
-    def _second_parameter(self) -> str:
+    def _second_parameter_name(self) -> str:
         return self._chosen.second[0]
 
     def _compute_missing_results(
-        self, title: str, function: Callable[..., Any], calls: Sequence[_CallWithResultKeys], store: _DiagramResultFile
+        self,
+        title: str,
+        function: Callable[..., Any],
+        calls: Sequence[_ResumableCall],
+        store: _DiagramResultFile,
     ) -> None:
-        """Call a function in parallel processes, except where its results are stored, and store the results by key."""
+        """Call a function in parallel processes where its results are not in the file yet, and store the results."""
         work = [call for call in calls if not all(key in store for key in call.keys)]
         if not calls:
             return
@@ -411,7 +423,7 @@ class _DiagramBuilder:
             def _store_result(number: int, found: Any) -> None:
                 keys = work[number].keys
                 store.add_results(dict(zip(keys, found if isinstance(found, list) else [found], strict=True)))
-                task.advance(work[number].progress_words or None)
+                task.count_finished_step(work[number].progress_words or None)
 
             self._engine.call_on_each_item(function, [call.arguments for call in work], _store_result)
 
@@ -420,16 +432,14 @@ class _DiagramBuilder:
         return [row for at, row in sorted(self._rows.items()) if at not in self._places]
 
     def _locate_ends_of_uncertain_segments(self, store: _DiagramResultFile, accuracy: float) -> None:
-        """Locate the ends of branches in segments of grid points with very large error bars."""
+        """Locate the ends of branches whose existence is uncertain at grid points with very large error bars."""
         every = [
             (row, segment, _uncertain_segment_json_key(row, segment))
             for row in self._rows_without_boundaries()
             for segment in find_uncertain_segments(row)
         ]
         calls = [
-            _CallWithResultKeys(
-                (key,), (row, segment, accuracy, self._chosen.seed), f"{segment.branch} at {row.at:.4g}"
-            )
+            _ResumableCall((key,), (row, segment, accuracy, self._chosen.seed), f"{segment.branch} at {row.at:.4g}")
             for row, segment, key in every
         ]
         try:
@@ -446,16 +456,16 @@ class _DiagramBuilder:
         """Locate the phase boundaries on all rows without located boundaries."""
         rows = self._rows_without_boundaries()
         calls = [
-            _CallWithResultKeys(
+            _ResumableCall(
                 tuple(_boundary_json_key(row, change) for change in group),
                 (row, group, accuracy, self._chosen.seed),
                 f"{group[-1].kind} of {' and '.join(group[-1].branches)} at {row.at:.4g}",
             )
             for row in rows
-            for group in row.jointly_located_changes()
+            for group in row.group_changes_located_together()
         ]
         try:
-            self._compute_missing_results("boundaries", locate_boundary_group, calls, store)
+            self._compute_missing_results("boundaries", locate_boundaries_of_changes, calls, store)
         finally:
             for row in rows:
                 keys = {change: _boundary_json_key(row, change) for change in row.branch_changes()}
@@ -466,7 +476,7 @@ class _DiagramBuilder:
         (_, low, high), (_, bottom, top) = self._chosen.first, self._chosen.second
         accuracies = accuracy, accuracy * (top - bottom) / (high - low)
         calls = [
-            _CallWithResultKeys((_codim2_candidate_json_key(each),), (each, accuracies, self._chosen.seed))
+            _ResumableCall((_codim2_candidate_json_key(each),), (each, accuracies, self._chosen.seed))
             for each in find_codim2_candidates(self._rows_with_boundaries)
         ]
         try:
@@ -477,8 +487,14 @@ class _DiagramBuilder:
 
 
 @dataclass(frozen=True)
-class _CallWithResultKeys:
-    """A call of a function: its arguments, the keys of its results in the file, and words for its progress."""
+class _ResumableCall:
+    """A call of a function whose results are stored in a file.
+
+    Attributes:
+        keys: keys of the results in the file.
+        arguments: arguments of the call.
+        progress_words: text for the progress report.
+    """
 
     keys: tuple[str, ...]
     arguments: tuple[Any, ...]
@@ -487,7 +503,11 @@ class _CallWithResultKeys:
 
 @dataclass(frozen=True)
 class _StartProbeResult:
-    """The outcomes of a test whether a start reaches the branch of its name, at values of the first parameter."""
+    """The result of a test whether a start reaches the branch of its name.
+
+    Attributes:
+        there: whether it does, at each tested value of the first parameter.
+    """
 
     there: tuple[bool, ...]
 
@@ -501,7 +521,8 @@ class _DiagramResultFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            found = json.loads(text.replace('[\\"doubt\\",', '[\\"uncertain segment\\",'))  # before 0.1.0
         except (OSError, ValueError):  # it is not there, or no JSON
             found = {}
         self._found: dict[str, dict[str, Any] | None] = found if isinstance(found, dict) else {}
@@ -510,7 +531,7 @@ class _DiagramResultFile:
         return key in self._found
 
     def read_result(self, key: str, kind: type[Stored]) -> Stored | None:
-        """Return a stored result; None if the file does not contain it, or if the boundary does not exist.
+        """Return a result from the file; None if it is missing, or if a boundary was found not to exist.
 
         Args:
             key: key of the result in the file.
@@ -523,7 +544,7 @@ class _DiagramResultFile:
         return kind(**values)
 
     def add_results(self, found: Mapping[str, Boundary | Codim2Point | _StartProbeResult | None]) -> None:
-        """Add results and write the file."""
+        """Add results by their keys, and write the file."""
         with defer_interrupts():
             self._found |= {key: None if there is None else asdict(there) for key, there in found.items()}
             write_atomically(self._path, json.dumps(self._found, indent=1, sort_keys=True))
@@ -536,11 +557,13 @@ def _boundary_json_key(row: DiagramRow, change: BranchChange) -> str:
 
 def _uncertain_segment_json_key(row: DiagramRow, segment: UncertainBranchSegment) -> str:
     """Return the key of an uncertain segment in the JSON file of results."""
-    return json.dumps(["doubt", segment.branch, row.at, *(row.values[n] for n in (segment.inside, *segment.points))])
+    return json.dumps(
+        ["uncertain segment", segment.branch, row.at, *(row.values[n] for n in (segment.inside, *segment.points))]
+    )
 
 
 def _farthest_point_order(values: Sequence[float]) -> list[float]:
-    """Return ascending values in farthest-point order: both ends first, then always the value farthest from them."""
+    """Return ascending values in another order: both ends first, then always the value farthest from all before."""
     order, left = [*values[:1], *values[:0:-1][:1]], list(values[1:-1])
     while left:
         order.append(max(left, key=lambda v: min(abs(v - known) for known in order)))
@@ -558,16 +581,16 @@ def _codim2_candidate_json_key(candidate: Codim2Candidate) -> str:
 def _test_start_reaches_branch(
     problem: Problem, name: str, start: str, places: Sequence[float], seed: int
 ) -> _StartProbeResult:
-    """Test at values of a parameter whether a start reaches the branch of its name."""
+    """Test at some values of a parameter whether a start leads to the branch of the same name."""
     accuracy = PhaseDiagramOptions.current().probe_accuracy
     fresh = (Branch(problem, name, start, accuracy, seed, effort=2) for _ in places)
     return _StartProbeResult(
-        tuple(branch.solution_at(value) is not None for branch, value in zip(fresh, places, strict=True))
+        tuple(branch.solution_at_parameter(value) is not None for branch, value in zip(fresh, places, strict=True))
     )
 
 
 def _finished_sweep_lines(sweep: Sweep) -> Iterator[tuple[float, str, tuple[Record, ...]]]:
-    """Yield (second parameter, start, records) of every finished line of a sweep."""
+    """Yield, for every finished line of a sweep: value of the second parameter, name of the start, and records."""
     for line, known in sweep.lines():
         if all(n in known for n in range(len(line.points))):
             at = sweep.plan.axes[1].values[line.place[2]]
@@ -584,20 +607,20 @@ def _remove_diagram_records(folder: Path) -> None:
 def _parameter_intervals(
     over: Mapping[str, tuple[float, float]],
 ) -> tuple[tuple[str, float, float], tuple[str, float, float]]:
-    """Return (name, low, high) of both parameters of a phase diagram.
+    """Return both parameters of a phase diagram with their intervals, as (name, low, high).
 
     Raises:
-        InputError: other than two parameters, or an invalid interval.
+        InputError: not exactly two parameters, or an invalid interval.
     """
     if len(over) != 2:
-        raise InputError(f"a phase diagram is over two parameters and their intervals; {len(over)} are given")
+        raise InputError(f"a phase diagram needs two parameters with their intervals, and {len(over)} are given")
     found = []
     for name, span in over.items():
         try:
             low, high = sorted(float(v) for v in span)
         except (TypeError, ValueError):
-            raise InputError(f"{name} = {span!r}: an interval (low, high) is expected") from None
+            raise InputError(f"{name} = {span!r} is no interval; give two numbers (low, high)") from None
         if not (np.isfinite([low, high]).all() and low < high):
-            raise InputError(f"{name} = {span!r}: the interval is empty")
+            raise InputError(f"{name} = {span!r}: the interval is empty or infinite; give two different finite numbers")
         found.append((stored_parameter_name(name), low, high))
     return found[0], found[1]

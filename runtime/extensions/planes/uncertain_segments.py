@@ -1,8 +1,7 @@
-"""Uncertain segments of a row: grid points with very large error bars, at which the branch may not exist.
+"""Uncertain segments of a row of a phase diagram: grid points with error bars so large that a branch may not exist.
 
-Beyond a fold coarse quadrature rules have spurious fixed points, with error bars that assume a solution. A branch is
-therefore continued by arclength from its last accurate point toward such points, and exists as far as the
-continuation goes before it turns back.
+Beyond a fold, coarse quadrature rules have spurious solutions with large error bars. A branch is therefore continued by
+arclength from its last accurate grid point towards such points, and exists up to where the continuation turns back.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from .boundaries import BRACKETED, SPINODAL, Boundary, BranchChange, DiagramRow
 
 @dataclass(frozen=True)
 class UncertainSegmentOptions(AlgorithmOptions):
-    """Options that decide which points of a row are uncertain.
+    """Options that decide at which grid points of a row the existence of a branch is uncertain.
 
     Attributes:
-        error_factor: accuracies above which an error bar, which assumes a solution, means nothing; larger trusts more
-            points of coarse quadrature rules.
-        value_tolerance: distance, in cells, within which two values of the first parameter are the same.
+        error_factor: error bar, in units of the accuracy, above which a grid point is uncertain; with a larger factor
+            more solutions by coarse quadrature rules are trusted.
+        value_tolerance: distance, in grid cells, within which two values of the first parameter count as the same.
     """
 
     error_factor: float = 10.0
@@ -36,10 +35,12 @@ class UncertainSegmentOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class UncertainBranchSegment:
-    """A segment of inaccurate grid points of a branch, beyond its last accurate one.
+    """A segment of grid points of a row at which a branch has so large error bars that it may not exist.
 
     Attributes:
-        inside: index of the last accurate point; points: indices of the inaccurate points, in order from there.
+        branch: name of the branch.
+        inside: index of the last accurate grid point of the branch, next to the segment.
+        points: indices of the inaccurate grid points, in order from there.
     """
 
     branch: str
@@ -47,15 +48,15 @@ class UncertainBranchSegment:
     points: tuple[int, ...]
 
     @property
-    def search_direction(self) -> int:
-        """The direction from the accurate point to the inaccurate ones: 1 for ascending parameter, else -1."""
+    def outward_direction(self) -> int:
+        """The direction from accurate to inaccurate grid points: 1 for ascending values of the parameter, else -1."""
         return 1 if self.points[0] > self.inside else -1
 
 
 def find_uncertain_segments(row: DiagramRow) -> Iterator[UncertainBranchSegment]:
-    """Yield the uncertain segments of a row.
+    """Yield the segments of a row, at the ends of branches, in which the existence of a branch is uncertain.
 
-    Points between accurate ones are not uncertain, and a branch without accurate points has no segment.
+    A branch without any accurate grid point has no segment.
     """
     for branch, records in row.records.items():
         uncertain = [_has_meaningless_error_bar(row, record) for record in records]
@@ -73,7 +74,7 @@ def find_uncertain_segments(row: DiagramRow) -> Iterator[UncertainBranchSegment]
 
 
 def _has_meaningless_error_bar(row: DiagramRow, record: Record) -> bool:
-    """Return whether a record's error bar is so large that there may be no solution at all."""
+    """Return whether a solution record has so large error bars that there may be no solution at all."""
     if record["status"] != Status.ACCURACY_NOT_REACHED.value:
         return False
     u = np.array(record["overlaps"], float)
@@ -84,15 +85,15 @@ def _has_meaningless_error_bar(row: DiagramRow, record: Record) -> bool:
 def locate_end_of_uncertain_segment(
     row: DiagramRow, segment: UncertainBranchSegment, accuracy: float, seed: int
 ) -> Boundary | None:
-    """Locate the end of a branch in an uncertain segment; None if it does not end, or cannot be continued.
+    """Locate the end of a branch in an uncertain segment; return None if it does not end, or cannot be continued.
 
-    If the continuation stops without an event, the end is bracketed by its last value and the next point.
+    If the continuation stops without an event, the end is bracketed by its last value and the next grid point.
 
     Args:
         row: row that contains the segment.
         segment: uncertain segment.
-        accuracy: error bar asked for, in the first parameter.
-        seed: seed of sampled rules.
+        accuracy: required error bar of the first parameter.
+        seed: seed of sampled quadrature rules.
     """
     last = row.values[segment.points[-1]]
     try:
@@ -103,7 +104,7 @@ def locate_end_of_uncertain_segment(
         return Boundary(SPINODAL, (segment.branch,), event.value, event.error, row.at, event.status)
     ahead = (row.values[n] for n in segment.points)
     tolerance = UncertainSegmentOptions.current().value_tolerance * row.grid_spacing
-    beyond = next((value for value in ahead if segment.search_direction * (value - reached) > tolerance), None)
+    beyond = next((value for value in ahead if segment.outward_direction * (value - reached) > tolerance), None)
     if beyond is None:
         return None
     return Boundary(SPINODAL, (segment.branch,), (reached + beyond) / 2, abs(beyond - reached) / 2, row.at, BRACKETED)
@@ -112,16 +113,16 @@ def locate_end_of_uncertain_segment(
 def remove_points_beyond_branch_end(
     row: DiagramRow, segment: UncertainBranchSegment, end: Boundary
 ) -> tuple[DiagramRow, BranchChange]:
-    """Return the row without the records of a branch beyond its located end, and the change at this end.
+    """Return the row without the solutions of a branch beyond its located end, and the branch change at this end.
 
     Args:
-        row: the row of the segment.
-        segment: the uncertain segment.
-        end: the located end of its branch.
+        row: the row that contains the segment.
+        segment: the uncertain segment of the branch.
+        end: the located end of the branch.
     """
     last, removed = segment.inside, []
     for n in segment.points:
-        if segment.search_direction * (row.values[n] - end.value) < 0:
+        if segment.outward_direction * (row.values[n] - end.value) < 0:
             last = n
         else:
             removed.append(n)
@@ -131,4 +132,4 @@ def remove_points_beyond_branch_end(
         known = {name: value for name, value in records[n].items() if name in ("n", "accuracy", "version")}
         records[n] = {**known, "status": "lost", "reason": reason}
     changed = replace(row, records={**row.records, segment.branch: tuple(records)})
-    return changed, BranchChange(SPINODAL, (segment.branch,), (last, last + segment.search_direction))
+    return changed, BranchChange(SPINODAL, (segment.branch,), (last, last + segment.outward_direction))

@@ -1,8 +1,8 @@
-"""Averages over the channel of one token in balls (docs/theory.md section 11).
+"""Averages over the channel of one token in ball arithmetic (docs/theory.md section 11).
 
-Every average is one-dimensional: over X, with omega(X) = X + V dloss/dX, the law of Y and Gaussian noise given omega
-being in closed form: for labels, or for losses of X - f. X is split at the kinks of the loss, which are numbers with
-derivatives themselves and may move.
+Every average is a one-dimensional integral over the proximal field X = prox(omega). The distribution of the teacher
+field Y and of Gaussian noise given the field omega is in closed form: for losses of a label, or of the difference X - f
+from the noisy teacher field f. The integrals are split at the kinks of the loss, which may depend on the overlaps.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..reference.channel import (
     Given,
     Summands,
     componentwise_sum,
-    interval_inner_point,
+    point_inside_interval,
 )
-from ..reference.numbers import ProblemNumbers
+from ..reference.numbers import PreciseParameters
 from .arithmetic import reference_module_on_balls
-from .decisions import record_comparisons, repeat_comparisons
-from .duals import DualNumber, as_dual
+from .decisions import record_comparison_outcomes, repeat_comparison_outcomes
+from .duals import DualNumber, dual_from_number
 from .quadrature import enclose_integral
 from .tails import (
     ExtendedInterval,
     arb_to_exact_mpf,
-    as_extended_intervals,
     bound_tail_integrals,
     constant_envelope_on_ray,
+    convert_to_extended_intervals,
     gaussian_density,
     normal_tail_probability,
     standard_normal_density,
@@ -63,29 +63,32 @@ class IntegralAccuracy:
     """A required accuracy of Gaussian integrals.
 
     Attributes:
-        tolerance: error of the integral over one interval.
-        reach: number of standard deviations beyond which the tail is bounded.
+        tolerance: largest error of the integral over one interval.
+        reach: number of standard deviations from the mean beyond which a tail is bounded instead of integrated.
     """
 
     tolerance: float
     reach: float
 
     @classmethod
-    def from_digits(cls, count: float) -> IntegralAccuracy:
-        """Return the accuracy 10^-count, with tails that begin where the Gaussian weight is 10^-(count + 2)."""
+    def from_decimal_digits(cls, count: float) -> IntegralAccuracy:
+        """Return the accuracy of some decimal digits; tails begin where the Gaussian weight is 100 times less."""
         return cls(10.0**-count, float(np.sqrt(2 * np.log(10) * (count + 2))))
 
 
 @dataclass(frozen=True)
-class OneDimensionalLaw:
-    """A Gaussian law of the one coordinate that is integrated over, and conditional means of the others.
+class GaussianVariable:
+    """The Gaussian variable that a channel average is integrated over, with conditional means of the other fields.
+
+    It is the student field omega, or its difference omega - f from the noisy teacher field f if the loss depends on
+    that. Where the loss jumps as a function of f, each interval between jumps is integrated separately.
 
     Attributes:
-        mean, variance: of omega, or of omega - f if the loss depends on X - f.
-        given: function of the distance from the mean: P, P E[omega - m] and P E[Y - m*], P the probability of the
-            piece of f.
-        y, u: representative values of Y and noise of the piece.
-        share: probability of the labelled noise.
+        mean, variance: mean and variance of the variable.
+        given: function of the variable minus its mean that returns the probability P of the interval of f, and P times
+            the conditional means of the centred fields omega and Y.
+        y, u: values of the teacher field Y and of the noise that represent the interval.
+        share: probability of the discrete noise.
     """
 
     mean: DualNumber
@@ -98,12 +101,13 @@ class OneDimensionalLaw:
 
 @dataclass(frozen=True)
 class LossWithKinks:
-    """A loss or metric as a function of X at fixed Y and noise, with its kinks in ascending order.
+    """A loss, or test-error metric, as a function of the proximal field X at fixed teacher field and noise.
 
     Attributes:
-        at: function of X that returns value, first and second derivative; for a metric the derivatives are zero.
-        in_full: function of X that returns value, first and second derivative, for a metric as well.
-        corners: whether the loss or its derivative jumps.
+        at: function of X that returns value, first and second derivative; for a metric zeros in place of derivatives.
+        in_full: function of X that returns value, first and second derivative, also for a metric.
+        kinks: values of X at which the function or a derivative jumps, in ascending order.
+        corners: whether the function or its first derivative jumps at kinks.
     """
 
     at: Callable[[DualNumber], tuple[DualNumber, DualNumber, DualNumber]]
@@ -112,33 +116,43 @@ class LossWithKinks:
     corners: bool = False
 
 
-class BallFieldLaw(GaussianFieldLaw):
-    """A joint Gaussian law of omega, Y and f in balls, without divisions by a probability, which may contain zero."""
+class BallFieldDistribution(GaussianFieldLaw):
+    """The joint Gaussian distribution of student field, teacher field and noisy teacher field, in ball arithmetic.
+
+    Nothing is divided by a probability, since its ball may contain zero.
+    """
 
     @cached_property
-    def difference_variance(self) -> DualNumber:
-        """The variance of omega - f."""
+    def student_minus_teacher_variance(self) -> DualNumber:
+        """The variance of the student field minus the noisy teacher field."""
         return self.q - 2 * self.noisy_teacher_covariance + self.noisy_teacher_variance
 
-    def conditional_means_given_difference(self, distance: DualNumber) -> tuple[DualNumber, DualNumber, DualNumber]:
-        """Return probability 1 and the means of omega and Y, given the distance of omega - f from its mean."""
-        rescaled = distance / self.difference_variance
-        cross = self.weights[0] * self.rho
-        return as_dual(1), (self.q - self.noisy_teacher_covariance) * rescaled, (self.theta - cross) * rescaled
+    def means_given_student_minus_teacher(self, distance: DualNumber) -> tuple[DualNumber, DualNumber, DualNumber]:
+        """Return conditional means of the fields, given the student field minus the noisy teacher field.
 
-    def conditional_means_given_interval(
+        The argument is that difference minus its mean. Returned are probability 1, and the conditional means of the
+        centred student and teacher fields.
+        """
+        rescaled = distance / self.student_minus_teacher_variance
+        cross = self.weights[0] * self.rho
+        return dual_from_number(1), (self.q - self.noisy_teacher_covariance) * rescaled, (self.theta - cross) * rescaled
+
+    def means_given_teacher_interval(
         self, low: DualNumber | None, high: DualNumber | None
     ) -> Callable[[DualNumber], tuple[DualNumber, DualNumber, DualNumber]]:
-        """Return a function of the distance of omega: the probability of low < f < high, and means of omega and Y.
+        """Return a function of the centred student field with conditional means, for a noisy teacher in an interval.
+
+        The function returns the conditional probability P that the noisy teacher field is in the interval, and P times
+        the conditional means of the centred student and teacher fields.
 
         Args:
-            low: lower end, None for minus infinity.
-            high: upper end, None for infinity.
+            low: lower end of the interval, None for minus infinity.
+            high: upper end of the interval, None for infinity.
         """
         slope = self.noisy_teacher_covariance / self.q
         if low is None and high is None:
             on_y = self.theta / self.q
-            return lambda dw: (as_dual(1), dw, on_y * dw)
+            return lambda dw: (dual_from_number(1), dw, on_y * dw)
         on_omega, on_f = self.teacher_regression_coefficients
         spread = (self.noisy_teacher_variance - slope * self.noisy_teacher_covariance).sqrt()
         starts = [
@@ -147,7 +161,7 @@ class BallFieldLaw(GaussianFieldLaw):
         steepness, along_w, along_z = slope / spread, on_omega + on_f * slope, on_f * spread
 
         def _conditional_means(dw: DualNumber) -> tuple[DualNumber, DualNumber, DualNumber]:
-            P, density = as_dual(int(low is None)), as_dual(0)
+            P, density = dual_from_number(int(low is None)), dual_from_number(0)
             for start, side in starts:
                 z = start - steepness * dw
                 P += normal_tail_probability(z) if side > 0 else -normal_tail_probability(z)
@@ -159,16 +173,16 @@ class BallFieldLaw(GaussianFieldLaw):
 
 
 class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
-    """Channel averages of one problem in ball arithmetic, with derivatives in the overlaps."""
+    """Averages over the channel of a problem in ball arithmetic, with derivatives in the overlaps."""
 
-    law_type = BallFieldLaw
+    law_type = BallFieldDistribution
     not_positive = "not proved positive"
     includes_squared_responses = False
 
-    def __init__(self, numbers: ProblemNumbers, overlaps: Overlaps):
-        super().__init__(numbers, overlaps, reference_module_on_balls(numbers.problem), as_dual)
+    def __init__(self, numbers: PreciseParameters, overlaps: Overlaps):
+        super().__init__(numbers, overlaps, reference_module_on_balls(numbers.problem), dual_from_number)
 
-    def is_known_positive(self, number: DualNumber) -> bool:
+    def is_positive(self, number: DualNumber) -> bool:
         """Return whether a ball is proved positive."""
         return number.value > 0
 
@@ -179,7 +193,7 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
             NotProvedError: the order of the points, or whether they are real, cannot be decided.
         """
         found: list[DualNumber] = []
-        for place in map(as_dual, places):
+        for place in map(dual_from_number, places):
             if isinstance(place.value, acb):  # the root of a number that is proved negative
                 continue
             if not place.value.is_finite():
@@ -197,22 +211,22 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
 
     @property
     def derivative_direction_count(self) -> int:
-        """The number of directions of derivatives."""
+        """The number of directions in which numbers carry derivatives."""
         return len(self.overlaps.q.flat[0].slopes)
 
-    def moments_at_node(self, g: DualNumber, given: Given, c: tuple[Any, ...]) -> list[DualNumber]:
-        """Return the moments, which are affine in omega - m and Y - m* (docs/theory.md (5.2) to (5.5)).
+    def moment_integrands_at_node(self, g: DualNumber, given: Given, c: tuple[Any, ...]) -> list[DualNumber]:
+        """Return the integrands of the channel moments (docs/theory.md (5.2) to (5.5)) at one quadrature node.
 
-        No division by P is needed.
+        They are linear in the centred student and teacher fields, so that conditional means are enough.
 
         Args:
-            g: negative slope of the loss.
-            given: P and conditional means.
-            c: constants.
+            g: negative derivative of the loss.
+            given: probability, and its products with the conditional means of the centred fields.
+            c: constants of the channel.
         """
         P, dw, dy = given
         base, along_w, along_y = (
-            self.module.moments(g, as_dual(a), as_dual(b), c) for a, b in ((0, 0), (1, 0), (0, 1))
+            self.module.moments(g, dual_from_number(a), dual_from_number(b), c) for a, b in ((0, 0), (1, 0), (0, 1))
         )
         return [P * z + dw * (zw - z) + dy * (zy - z) for z, zw, zy in zip(base, along_w, along_y, strict=True)]
 
@@ -225,21 +239,21 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
         summands: Summands,
         integration: IntegralAccuracy,
     ) -> list[DualNumber]:
-        """Return enclosures of channel averages, as one-dimensional integrals.
+        """Return balls that contain averages over the channel.
 
         Args:
             name: loss or metric.
             label: label of the token.
-            V: variance.
-            c: constants.
-            summands: integrands.
+            V: variance V of the overlaps.
+            c: constants of the channel.
+            summands: function that returns the integrands.
             integration: accuracy of the integrals.
 
         Raises:
-            NotProvedError: the Moreau objective may have competing minima, or an integral is not bounded.
+            NotProvedError: the Moreau objective may have several minima, or an integral is not bounded.
         """
         total = None
-        for line in self._one_dimensional_laws(name, label, c):
+        for line in self._gaussian_variables(name, label, c):
             found = _integrate_over_field(
                 line, self._loss_with_kinks(name, line, c), V, summands, integration, self.derivative_direction_count
             )
@@ -247,7 +261,7 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
         assert total is not None
         return total
 
-    def _loss_with_kinks(self, name: str, line: OneDimensionalLaw, c: tuple[Any, ...]) -> LossWithKinks:
+    def _loss_with_kinks(self, name: str, line: GaussianVariable, c: tuple[Any, ...]) -> LossWithKinks:
         module, kinks = self.module, self.sort_real_points(getattr(self.module, f"{name}_kinks")(line.y, *line.u, c))
         if name == "loss":
             features = module.features(line.y, *line.u, c)
@@ -256,39 +270,39 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
                 value, slope, curvature = module.derivatives(
                     x,
                     x,
-                    _convert_constant_like(x, 0),
-                    *_convert_constants_like(x, features),
-                    _convert_constants_like(x, c),
+                    _constant_in_same_arithmetic(x, 0),
+                    *_constants_in_same_arithmetic(x, features),
+                    _constants_in_same_arithmetic(x, c),
                 )
-                return as_dual(value), as_dual(slope), as_dual(curvature)
+                return dual_from_number(value), dual_from_number(slope), dual_from_number(curvature)
 
             return LossWithKinks(_loss_derivatives, _loss_derivatives, kinks, module.CORNERS)
 
         def _metric_value(x: DualNumber) -> DualNumber:
             (value,) = self.test_error_metric(
-                x, *_convert_constants_like(x, (line.y, *line.u)), _convert_constants_like(x, c)
+                x, *_constants_in_same_arithmetic(x, (line.y, *line.u)), _constants_in_same_arithmetic(x, c)
             )
-            return as_dual(value)
+            return dual_from_number(value)
 
         return LossWithKinks(
-            lambda x: (_metric_value(x), as_dual(0), as_dual(0)),
-            lambda x: _value_and_two_derivatives(_metric_value, x),
+            lambda x: (_metric_value(x), dual_from_number(0), dual_from_number(0)),
+            lambda x: _derivatives_up_to_second_order(_metric_value, x),
             kinks,
         )
 
-    def _one_dimensional_laws(self, name: str, label: int, c: tuple[Any, ...]) -> Iterator[OneDimensionalLaw]:
-        """Yield the one-dimensional laws that an average is integrated over.
+    def _gaussian_variables(self, name: str, label: int, c: tuple[Any, ...]) -> Iterator[GaussianVariable]:
+        """Yield the Gaussian variables over which an average is integrated: one for every interval and noise value.
 
         Raises:
-            NotProvedError: the average has two dimensions.
+            NotProvedError: the average is a two-dimensional integral.
         """
-        law = self._field_law(name, label, c)
+        law = self._gaussian_law_of_fields(name, label, c)
         if name in self.module.DIFFERENCES:
-            for share, y, u in self._representative_teacher_and_noise(law, None, c):
-                yield OneDimensionalLaw(
+            for share, y, u in self._teacher_and_noise_with_sum(law, None, c):
+                yield GaussianVariable(
                     law.m - law.noisy_teacher_mean,
-                    law.difference_variance,
-                    law.conditional_means_given_difference,
+                    law.student_minus_teacher_variance,
+                    law.means_given_student_minus_teacher,
                     y,
                     u,
                     share,
@@ -299,31 +313,31 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
                 f"the {name} of {self.numbers.problem.solver.name} leaves integrals of two dimensions; "
                 "proofs exist for one-dimensional integrals only (losses of labels, or of X - Y)"
             )
-        for low, high in self._intervals_between_steps(name, c):
-            inside = as_dual(as_dual(interval_inner_point(low, high)).value.mid())
+        for low, high in self._intervals_between_loss_jumps(name, c):
+            inside = dual_from_number(dual_from_number(point_inside_interval(low, high)).value.mid())
             if not (low is None or low.value < inside.value) or not (high is None or inside.value < high.value):
                 raise NotProvedError(
                     "two discontinuities of the loss in Y are too close for ball arithmetic to order them"
                 )
-            for share, y, u in self._representative_teacher_and_noise(law, inside, c):
-                yield OneDimensionalLaw(law.m, law.q, law.conditional_means_given_interval(low, high), y, u, share)
+            for share, y, u in self._teacher_and_noise_with_sum(law, inside, c):
+                yield GaussianVariable(law.m, law.q, law.means_given_teacher_interval(low, high), y, u, share)
 
 
 def _integrate_over_field(
-    line: OneDimensionalLaw,
+    line: GaussianVariable,
     shape: LossWithKinks,
     V: DualNumber,
     summands: Summands,
     goal: IntegralAccuracy,
     derivative_direction_count: int,
 ) -> list[DualNumber]:
-    """Return enclosures of integrals over X: between the kinks, across corners, and in both tails.
+    """Return balls that contain channel averages: integrals between kinks of the loss, at its corners and in the tails.
 
     Raises:
-        NotProvedError: the Moreau objective may have competing minima, or an integral or a tail is not bounded.
+        NotProvedError: the Moreau objective may have several minima, or an integral or a tail is not bounded.
     """
-    ends = [_integration_tail_start(line, shape, V, goal, side) for side in (-1, 1)]
-    edges = [as_dual(ends[0]), *shape.kinks, as_dual(ends[1])]
+    ends = [_start_of_gaussian_tail(line, shape, V, goal, side) for side in (-1, 1)]
+    edges = [dual_from_number(ends[0]), *shape.kinks, dual_from_number(ends[1])]
     total: list[arb] | None = None
 
     def value_and_derivatives(summand: DualNumber) -> tuple[Any, ...]:
@@ -341,21 +355,23 @@ def _integrate_over_field(
         middle = centre.value.mid()
         if not left.value < middle < right.value:
             raise NotProvedError("two kinks of the loss are too close for ball arithmetic to order them")
-        with record_comparisons() as decisions:
-            shape.at(as_dual(middle))
+        with record_comparison_outcomes() as decisions:
+            shape.at(dual_from_number(middle))
 
-        def _loss_on_panel(
+        def _loss_between_kinks(
             x: DualNumber, decisions: list[bool] = decisions
         ) -> tuple[DualNumber, DualNumber, DualNumber]:
-            with repeat_comparisons(decisions):
+            with repeat_comparison_outcomes(decisions):
                 return shape.at(x)
 
-        def _panel_integrand(s: Any, centre=centre, half=half, inside=_loss_on_panel) -> list[Any]:
+        def _integrand_between_kinks(s: Any, centre=centre, half=half, inside=_loss_between_kinks) -> list[Any]:
             x = centre + half * DualNumber(s)
             return [z for summand in _evaluate_integrands(x, inside(x)) for z in value_and_derivatives(half * summand)]
 
         # If the slope jumps, the ends of integrals move with the edge.
-        first, last = (_loss_on_panel(end if shape.corners else as_dual(end.value)) for end in (left, right))
+        first, last = (
+            _loss_between_kinks(end if shape.corners else dual_from_number(end.value)) for end in (left, right)
+        )
         if before is not None and shape.corners:
             corner = _loss_corner_integrand(left, before, first, V, line, summands, value_and_derivatives)
             total = componentwise_sum(total, enclose_integral(corner, goal.tolerance))
@@ -365,17 +381,19 @@ def _integrate_over_field(
             )
         before = last
 
-        def _omega_derivative(s: arb, inside=_loss_on_panel, middle=centre.value, reach=half.value) -> DualNumber:
-            return 1 + V * inside(as_dual(middle + reach * s))[2]
+        def _inverse_proximal_map_slope(
+            s: arb, inside=_loss_between_kinks, middle=centre.value, reach=half.value
+        ) -> DualNumber:
+            return 1 + V * inside(dual_from_number(middle + reach * s))[2]
 
-        _prove_objective_convex(_omega_derivative, centre, half)
-        part = enclose_integral(_panel_integrand, goal.tolerance)
+        _prove_objective_convex(_inverse_proximal_map_slope, centre, half)
+        part = enclose_integral(_integrand_between_kinks, goal.tolerance)
         total = componentwise_sum(total, part)
     assert total is not None
     for end, side in zip(ends, (-1, 1), strict=True):
-        with record_comparisons() as decisions:
-            value, slope, _ = shape.in_full(as_dual(end))
-        with repeat_comparisons(decisions):
+        with record_comparison_outcomes() as decisions:
+            value, slope, _ = shape.in_full(dual_from_number(end))
+        with repeat_comparison_outcomes(decisions):
             curvature = constant_envelope_on_ray(shape.in_full(DualNumber(ExtendedInterval.half_line(end, side)))[2])
         least = 1 + V.value * curvature.value[0]
         if not least > 0:
@@ -394,14 +412,16 @@ def _loss_corner_integrand(
     before: tuple[DualNumber, DualNumber, DualNumber],
     after: tuple[DualNumber, DualNumber, DualNumber],
     V: DualNumber,
-    line: OneDimensionalLaw,
+    line: GaussianVariable,
     summands: Summands,
     value_and_derivatives: Callable[[DualNumber], tuple[Any, ...]],
 ) -> Callable[[Any], list[Any]]:
-    """Return the integrand on [-1, 1] of omega = edge + V p, p between the one-sided derivatives at a corner.
+    """Return the integrand of the part of a channel average in which the proximal map stays at a corner of the loss.
+
+    The integration variable in [-1, 1] stands for the derivative of the loss, between its one-sided values.
 
     Raises:
-        NotProvedError: the loss jumps at the corner, or its derivative falls.
+        NotProvedError: the loss jumps at the corner, or its derivative decreases.
     """
     value, lower, upper = before[0], before[1], after[1]
     if not value.value.overlaps(after[0].value) or upper.value < lower.value:
@@ -421,35 +441,37 @@ def _loss_corner_integrand(
     return _evaluate_corner_integrand
 
 
-def _integration_tail_start(
-    line: OneDimensionalLaw, shape: LossWithKinks, V: DualNumber, goal: IntegralAccuracy, side: int
+def _start_of_gaussian_tail(
+    line: GaussianVariable, shape: LossWithKinks, V: DualNumber, goal: IntegralAccuracy, side: int
 ) -> arb:
-    """Return the X at which a Gaussian tail begins, beyond all kinks of the loss."""
+    """Return the proximal field X at which a Gaussian tail begins, beyond all kinks of the loss."""
     mean, spread = float(line.mean.value.mid()), float(line.variance.value.mid()) ** 0.5
     start = max([side * mean, *(side * float(kink.value.mid()) + 1e-6 * spread for kink in shape.kinks)]) * side
 
-    def _is_in_tail(x: float) -> bool:
-        with record_comparisons():
-            slope = shape.at(as_dual(arb(x)))[1]
+    def _is_in_gaussian_tail(x: float) -> bool:
+        with record_comparison_outcomes():
+            slope = shape.at(dual_from_number(arb(x)))[1]
         return side * (x + float((V.value * slope.value).mid()) - mean) >= goal.reach * spread
 
     step = spread
     for _ in range(BallChannelOptions.current().max_doublings):
-        if _is_in_tail(start + side * step):
+        if _is_in_gaussian_tail(start + side * step):
             break
         step *= 2
     low, high = step / 2, step
     for _ in range(4):
         middle = (low + high) / 2
-        low, high = (low, middle) if _is_in_tail(start + side * middle) else (middle, high)
+        low, high = (low, middle) if _is_in_gaussian_tail(start + side * middle) else (middle, high)
     return arb(start + side * high)
 
 
 def _prove_objective_convex(stretch: Callable[[arb], DualNumber], centre: DualNumber, half: DualNumber) -> None:
-    """Prove that omega = X + V dloss/dX increases with X, interval by interval.
+    """Prove that the Moreau objective is convex between two kinks, interval by interval.
+
+    It is convex where omega = X + V dloss/dX, the inverse of the proximal map, increases with X.
 
     Raises:
-        NotProvedError: omega decreases somewhere, or there is no proof.
+        NotProvedError: omega decreases somewhere, or the proof needs too many intervals.
     """
     most = BallChannelOptions.current().max_parts
     waiting, parts = [(arb(-1), arb(1))], 0
@@ -478,14 +500,14 @@ def _format_ball_midpoint(number: arb) -> str:
     return f"{float(number.mid()):.6g}"
 
 
-def _convert_constants_like(x: DualNumber, numbers: Iterable[Any]) -> tuple[Any, ...]:
-    """Return constants as dual numbers, or as intervals if X is an unbounded interval."""
-    numbers = tuple(map(as_dual, numbers))
-    return tuple(map(as_extended_intervals, numbers)) if _is_extended_interval(x) else numbers
+def _constants_in_same_arithmetic(x: DualNumber, numbers: Iterable[Any]) -> tuple[Any, ...]:
+    """Return constants as dual numbers of balls; of unbounded intervals if the number x is one of these."""
+    numbers = tuple(map(dual_from_number, numbers))
+    return tuple(map(convert_to_extended_intervals, numbers)) if _is_extended_interval(x) else numbers
 
 
-def _convert_constant_like(x: DualNumber, number: int) -> DualNumber:
-    return _convert_constants_like(x, (number,))[0]
+def _constant_in_same_arithmetic(x: DualNumber, number: int) -> DualNumber:
+    return _constants_in_same_arithmetic(x, (number,))[0]
 
 
 def _is_extended_interval(number: Any) -> bool:
@@ -494,19 +516,19 @@ def _is_extended_interval(number: Any) -> bool:
     return isinstance(number, ExtendedInterval)
 
 
-def _value_and_two_derivatives(
+def _derivatives_up_to_second_order(
     function: Callable[[DualNumber], DualNumber], x: DualNumber
 ) -> tuple[DualNumber, DualNumber, DualNumber]:
-    """Return value, first and second derivative in X of a function, by nested dual numbers."""
-    one, none = _convert_constant_like(x, 1), _convert_constant_like(x, 0)
+    """Return value, first and second derivative of a function of one variable, by nested dual numbers."""
+    one, none = _constant_in_same_arithmetic(x, 1), _constant_in_same_arithmetic(x, 0)
     found = function(DualNumber(DualNumber(x, (one,)), (DualNumber(one, (none,)),)))
-    inner, outer = _value_and_derivative(found, none)
-    value, slope = _value_and_derivative(inner, none)
-    return value, slope, _value_and_derivative(outer, none)[1]
+    inner, outer = _value_and_slope_of_dual(found, none)
+    value, slope = _value_and_slope_of_dual(inner, none)
+    return value, slope, _value_and_slope_of_dual(outer, none)[1]
 
 
-def _value_and_derivative(number: Any, none: DualNumber) -> tuple[Any, Any]:
-    """Return the value of a dual number and its only derivative."""
+def _value_and_slope_of_dual(number: Any, none: DualNumber) -> tuple[Any, Any]:
+    """Return the value and the derivative of a dual number with at most one direction."""
     if not isinstance(number, DualNumber):
-        return as_dual(number), none
+        return dual_from_number(number), none
     return number.value, number.slopes[0] if number.slopes else none

@@ -1,7 +1,7 @@
-"""Comparisons in generated code on sets of numbers: decided at one point of an interval, and repeated on all of it.
+"""Comparisons such as X > kink in generated code, for balls and intervals in place of numbers.
 
-Between two kinks a loss is one analytic function, given by the branches that it takes at any point there. They
-are recorded at a point and repeated elsewhere: on balls that touch a kink, on complex balls and on rays.
+Between two kinks a loss is one analytic function. Its comparisons are evaluated and recorded at one point there, and
+the recorded outcomes are repeated elsewhere: for balls that touch a kink, complex balls and unbounded intervals.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _active: list[tuple[list[bool], Iterator[bool] | None]] = []
 
 
 @contextmanager
-def record_comparisons() -> Iterator[list[bool]]:
-    """Record the outcomes of the comparisons in this block, in order."""
+def record_comparison_outcomes() -> Iterator[list[bool]]:
+    """Record, within a `with` block, the outcomes of all comparisons of dual numbers, in order."""
     outcomes: list[bool] = []
     _active.append((outcomes, None))
     try:
@@ -27,8 +27,8 @@ def record_comparisons() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def repeat_comparisons(outcomes: list[bool]) -> Iterator[None]:
-    """Repeat the recorded outcomes of comparisons, in order, in this block."""
+def repeat_comparison_outcomes(outcomes: list[bool]) -> Iterator[None]:
+    """Use, within a `with` block, recorded outcomes for the comparisons of dual numbers, in order."""
     _active.append((outcomes, iter(outcomes)))
     try:
         yield
@@ -37,10 +37,10 @@ def repeat_comparisons(outcomes: list[bool]) -> Iterator[None]:
 
 
 def decide_comparison(evaluate: Callable[[], bool | None]) -> bool:
-    """Return the outcome of a comparison: the recorded one if there is one, else that of `evaluate`.
+    """Return the outcome of a comparison of dual numbers: the recorded one if there is one, else an evaluated one.
 
     Raises:
-        NotProvedError: `evaluate` returns None, since the outcome is not known.
+        NotProvedError: the outcome cannot be decided, since the comparison holds for a part of the ball only.
     """
     outcomes, repeated = _active[-1] if _active else ([], None)
     if repeated is not None:

@@ -1,7 +1,7 @@
-"""Dual numbers (values with derivatives, forward differentiation) over components of any arithmetic.
+"""Dual numbers for forward differentiation: a value with its derivatives, whose components may be of any arithmetic.
 
-A component is an Arb ball (arb, or acb in the complex plane), an envelope on a ray (arb_poly) or a ray itself (both in
-tails.py), or a number with derivatives again. A constant has no derivatives at all.
+A component is an Arb ball (arb, or acb in the complex plane), a polynomial envelope on a half line (arb_poly), an
+interval that may be unbounded (both in tails.py), or a dual number again. A constant has no derivatives at all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...base.errors import NotProvedError
 from .decisions import decide_comparison
 
 
-def as_ball(number: Any) -> arb:
-    """Return an exact number as a ball at the precision in force; a float is taken exactly, a string as a decimal."""
+def ball_from_number(number: Any) -> arb:
+    """Return a ball that contains a number, at the current precision; a string is taken as an exact decimal."""
     if isinstance(number, arb):
         return number
     if isinstance(number, str):
@@ -30,7 +30,10 @@ def as_ball(number: Any) -> arb:
 
 
 class DualNumber:
-    """A dual number: a value and its derivatives in some directions, none for a constant."""
+    """A dual number: a value and its derivatives in given directions; a constant has no derivatives.
+
+    Its methods are the elementary functions, with derivatives by the chain rule.
+    """
 
     __slots__ = ("slopes", "value")
 
@@ -41,13 +44,13 @@ class DualNumber:
     def __repr__(self) -> str:
         return f"DualNumber({self.value}, {self.slopes})"
 
-    def apply_to_components(self, function: Callable[[Any], Any]) -> DualNumber:
-        """Return the dual number with a function applied to its value and derivatives."""
+    def apply_function_to_components(self, function: Callable[[Any], Any]) -> DualNumber:
+        """Return the dual number after applying a function to its value and to each derivative separately."""
         return DualNumber(function(self.value), tuple(map(function, self.slopes)))
 
     def __add__(self, other: Any) -> DualNumber:
         if type(other) is not DualNumber:
-            return DualNumber(self.value + _as_component(other), self.slopes)
+            return DualNumber(self.value + _integer_or_ball(other), self.slopes)
         if not other.slopes:
             return DualNumber(self.value + other.value, self.slopes)
         if not self.slopes:
@@ -65,13 +68,13 @@ class DualNumber:
         return self
 
     def __sub__(self, other: Any) -> DualNumber:
-        return self + -as_dual(other)
+        return self + -dual_from_number(other)
 
     def __rsub__(self, other: Any) -> DualNumber:
         return -self + other
 
     def __mul__(self, other: Any) -> DualNumber:
-        a, b = self.value, other.value if type(other) is DualNumber else _as_component(other)
+        a, b = self.value, other.value if type(other) is DualNumber else _integer_or_ball(other)
         if type(other) is not DualNumber or not other.slopes:
             return DualNumber(a * b, tuple([s * b for s in self.slopes]))
         if not self.slopes:
@@ -81,18 +84,18 @@ class DualNumber:
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> DualNumber:
-        return self * as_dual(other).reciprocal()
+        return self * dual_from_number(other).reciprocal()
 
     def __rtruediv__(self, other: Any) -> DualNumber:
-        return as_dual(other) * self.reciprocal()
+        return dual_from_number(other) * self.reciprocal()
 
     def reciprocal(self) -> DualNumber:
         """Return the reciprocal of the dual number.
 
         Raises:
-            NotProvedError: the number is an envelope that is not constant.
+            NotProvedError: the value is a polynomial envelope that is not constant.
         """
-        value = component_reciprocal(self.value)
+        value = reciprocal_of_dual_component(self.value)
         return self._apply_chain_rule(value, lambda: -(value * value))
 
     def __pow__(self, power: Any) -> DualNumber:
@@ -104,71 +107,73 @@ class DualNumber:
         if power < 0:
             return (self**-power).reciprocal()
         return self._apply_chain_rule(
-            component_power(self.value, power),
-            lambda: power * component_power(self.value, power - 1) if power else arb(0),
+            power_of_dual_component(self.value, power),
+            lambda: power * power_of_dual_component(self.value, power - 1) if power else arb(0),
         )
 
     def _apply_chain_rule(self, value: Any, derivative: Callable[[], Any]) -> DualNumber:
-        """Return a function of the dual number from its value and derivative, by the chain rule."""
+        """Return f(this number) as a dual number, from the value of f and a function for its derivative."""
         if not self.slopes:
             return DualNumber(value)
         slope = derivative()
         return DualNumber(value, tuple([slope * s for s in self.slopes]))
 
     def exp(self) -> DualNumber:
-        """Return the exponential; NotProvedError if the value is a polynomial envelope."""
-        value = apply_function_to_component("exp", self.value)
+        """Return the exponential of the dual number; raise NotProvedError if its value is a polynomial envelope."""
+        value = apply_elementary_function("exp", self.value)
         return self._apply_chain_rule(value, lambda: value)
 
     def expm1(self) -> DualNumber:
-        """Return exp(x) - 1 of the number x, also on unbounded intervals; cancellation near zero widens the ball."""
+        """Return exp(x) - 1 for the dual number x; near zero cancellation makes the ball wider."""
         return self.exp() - 1
 
     def log(self) -> DualNumber:
-        """Return the natural logarithm, not finite if the ball or interval is not proved positive."""
+        """Return the natural logarithm of the dual number; not finite unless its ball or interval is positive."""
         return self._apply_chain_rule(
-            apply_function_to_component("log", self.value), lambda: component_reciprocal(self.value)
+            apply_elementary_function("log", self.value), lambda: reciprocal_of_dual_component(self.value)
         )
 
     def log1p(self) -> DualNumber:
-        """Return log(1 + x) of the number x, also on unbounded intervals; cancellation near zero widens the ball."""
+        """Return log(1 + x) for the dual number x; near zero cancellation makes the ball wider."""
         return (1 + self).log()
 
     def sqrt(self) -> DualNumber:
-        """Return the positive square root, not finite if the real ball or interval extends below zero."""
-        value = apply_function_to_component("sqrt", self.value)
-        return self._apply_chain_rule(value, lambda: component_reciprocal(2 * value))
+        """Return the square root of the dual number; not finite if its real ball or interval extends below zero."""
+        value = apply_elementary_function("sqrt", self.value)
+        return self._apply_chain_rule(value, lambda: reciprocal_of_dual_component(2 * value))
 
     def erfc(self) -> DualNumber:
-        """Return the complementary error function; NotProvedError on an unbounded interval."""
+        """Return the complementary error function of the dual number; raise NotProvedError on an unbounded interval."""
 
         def _erfc_derivative() -> Any:
-            return -apply_function_to_component("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
+            return -apply_elementary_function("exp", -(self.value * self.value)) * (2 / arb.pi().sqrt())
 
-        return self._apply_chain_rule(apply_function_to_component("erfc", self.value), _erfc_derivative)
+        return self._apply_chain_rule(apply_elementary_function("erfc", self.value), _erfc_derivative)
 
     def sin(self) -> DualNumber:
-        """Return the sine; NotProvedError on an unbounded interval."""
+        """Return the sine of the dual number; raise NotProvedError on an unbounded interval."""
         return self._apply_chain_rule(
-            apply_function_to_component("sin", self.value), lambda: apply_function_to_component("cos", self.value)
+            apply_elementary_function("sin", self.value),
+            lambda: apply_elementary_function("cos", self.value),
         )
 
     def cos(self) -> DualNumber:
-        """Return the cosine; NotProvedError on an unbounded interval."""
+        """Return the cosine of the dual number; raise NotProvedError on an unbounded interval."""
         return self._apply_chain_rule(
-            apply_function_to_component("cos", self.value), lambda: -apply_function_to_component("sin", self.value)
+            apply_elementary_function("cos", self.value),
+            lambda: -apply_elementary_function("sin", self.value),
         )
 
     def tanh(self) -> DualNumber:
-        """Return the hyperbolic tangent, also on unbounded intervals."""
+        """Return the hyperbolic tangent of the dual number; its interval may be unbounded."""
         return 1 - 2 / ((2 * self).exp() + 1)
 
     def sinh(self) -> DualNumber:
-        """Return the hyperbolic sine, also on unbounded intervals."""
+        """Return the hyperbolic sine of the dual number; its interval may be unbounded."""
         return (self.exp() - (-self).exp()) / 2
 
     def cosh(self) -> DualNumber:
-        """Return the hyperbolic cosine, also on unbounded intervals."""
+        """Return the hyperbolic cosine of the dual number; its interval may be unbounded."""
         return (self.exp() + (-self).exp()) / 2
 
     def __abs__(self) -> DualNumber:
@@ -192,7 +197,7 @@ class DualNumber:
     __hash__ = None  # type: ignore[assignment]
 
     def _comparison_outcome(self, other: Any, yes: Callable[[arb], bool], no: Callable[[arb], bool]) -> bool | None:
-        """Return True if a comparison holds for all numbers of the ball, False if for none, None if undecided."""
+        """Return whether a comparison with another number holds in the whole ball; None if only in a part of it."""
         difference = (self - other).value
         while isinstance(difference, DualNumber):
             difference = difference.value
@@ -201,55 +206,57 @@ class DualNumber:
         return True if yes(difference) else False if no(difference) else None
 
 
-def as_dual(number: Any) -> DualNumber:
-    """Return a number as a constant dual number."""
+def dual_from_number(number: Any) -> DualNumber:
+    """Return a number as a constant dual number, without derivatives; a dual number is returned unchanged."""
     return (
         number
         if isinstance(number, DualNumber)
-        else DualNumber(arb(number) if type(number) is int else _as_component(number))
+        else DualNumber(arb(number) if type(number) is int else _integer_or_ball(number))
     )
 
 
-def _as_component(number: Any) -> Any:
-    """Return an integer unchanged, and any other number as a ball."""
+def _integer_or_ball(number: Any) -> Any:
+    """Return a number as a component of a dual number: an integer unchanged, any other number as a ball."""
     if type(number) is int:
         return number
-    return as_ball(number) if isinstance(number, int | float | str | Fraction | mpf) else number
+    return ball_from_number(number) if isinstance(number, int | float | str | Fraction | mpf) else number
 
 
-def component_power(value: Any, power: int) -> Any:
-    """Return a power of one component of a dual number, finite on balls around zero as well.
+def power_of_dual_component(value: Any, power: int) -> Any:
+    """Return a power of one component of a dual number; it is finite for balls that contain zero, too.
 
     Args:
         value: the component.
-        power: exponent, not negative.
+        power: exponent, an integer that is not negative.
     """
     if power < 2:
         return value if power else arb(1)
-    half = component_power(value, power // 2)
+    half = power_of_dual_component(value, power // 2)
     return half * half * value if power % 2 else half * half
 
 
-def component_reciprocal(value: Any) -> Any:
+def reciprocal_of_dual_component(value: Any) -> Any:
     """Return the reciprocal of one component of a dual number."""
     if isinstance(value, DualNumber):
         return value.reciprocal()
     if isinstance(value, arb_poly):
         if value.degree() > 0:
-            raise NotProvedError("an integrand is divided by a function that has no lower bound at large |X|")
+            raise NotProvedError("an integrand is divided by a function without proved lower bound at large |X|")
         return arb_poly([1 / value[0]])
     return 1 / value
 
 
-def apply_function_to_component(name: str, value: Any) -> Any:
-    """Return a function of one component of a dual number; not finite on the branch cuts of complex log and sqrt.
+def apply_elementary_function(name: str, value: Any) -> Any:
+    """Return an elementary function of one component of a dual number, without a derivative.
+
+    The complex logarithm and square root are not finite on their branch cuts.
 
     Args:
-        name: name of the function.
+        name: name of the function, such as exp.
         value: the component.
 
     Raises:
-        NotProvedError: components of this kind do not have the function.
+        NotProvedError: the function is not available for components of this kind.
     """
     if isinstance(value, arb) and name == "sqrt" and value < 0:
         value = acb(value)
@@ -257,12 +264,12 @@ def apply_function_to_component(name: str, value: Any) -> Any:
         return getattr(value, name)(analytic=True)
     function = getattr(value, name, None)
     if function is None:
-        raise NotProvedError(f"ball arithmetic has no bounds of {name} at large |X|")
+        raise NotProvedError(f"ball arithmetic has no bounds of the function {name} at large |X|, so there is no proof")
     return function()
 
 
-def dual_from_decimal(number: Any) -> DualNumber:
-    """Return a parameter as a dual number; a float is taken as the decimal it prints as."""
+def dual_number_from_decimal(number: Any) -> DualNumber:
+    """Return a parameter as a dual number; a float stands for the decimal number that it is printed as."""
     if isinstance(number, DualNumber):
         return number
-    return as_dual(as_ball(repr(float(number))) if isinstance(number, float) else number)
+    return dual_from_number(ball_from_number(repr(float(number))) if isinstance(number, float) else number)

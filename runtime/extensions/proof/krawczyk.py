@@ -1,9 +1,9 @@
-"""The Krawczyk test in balls, which proves that a box contains exactly one solution.
+"""The Krawczyk test in ball arithmetic, which proves that a box contains exactly one solution of equations F(z) = 0.
 
-See R. Krawczyk, Computing 4 (1969) 187; S. M. Rump, Acta Numerica 19 (2010) 287, section 13. F are the equations in
-units of their blocks, J contains their derivatives over the box |z - z0| <= rho, and Y is about J^(-1). If |Y F(z0)| <
-(1 - e) rho with e = |1 - Y J| < 1 (largest row sums), the box holds exactly one zero of F, and that is no further from
-any z of the box than |Y F(z)| / (1 - e).
+See R. Krawczyk, Computing 4 (1969) 187; S. M. Rump, Acta Numerica 19 (2010) 287, section 13. Let J contain the Jacobian
+of F at all points of the box |z - z0| <= rho, and Y be an approximate inverse of J. If |Y F(z0)| < (1 - e) rho with the
+contraction constant e = |1 - Y J| < 1 (largest row sum), the box contains exactly one zero of F. Its distance from any
+point z of the box is at most |Y F(z)| / (1 - e).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ...base.errors import DomainError, NotProvedError
 from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
 from ..reference.channel import ChannelAverages
-from ..reference.numbers import ProblemNumbers
+from ..reference.numbers import PreciseParameters
 from ..reference.system import SaddlePointState, SaddlePointSystem
 from .arithmetic import reference_module_on_balls
 from .channel import BallChannelAverages, IntegralAccuracy
-from .duals import DualNumber, as_ball, as_dual, dual_from_decimal
+from .duals import DualNumber, ball_from_number, dual_from_number, dual_number_from_decimal
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,15 @@ class KrawczykOptions(AlgorithmOptions):
     """Options of the Krawczyk test.
 
     Attributes:
-        largest_box, smallest_box: radii of the boxes that are tried, relative to the overlaps.
-        newton_steps: Newton steps before the test, at most.
-        newton_tolerance: size of a Newton step at which these end.
-        derivative_digits: digits of the integrals in the derivatives; more are dearer, but allow larger boxes.
-        digits_per_step: digits that a step gains at least.
-        guard_bits: bits of the working precision beyond the digits.
-        integral_digits: digits of an integral beyond those asked for.
-        contraction: largest e for which a box is accepted.
-        power_iterations: steps of the power method for the replicon.
+        largest_box, smallest_box: largest and smallest radius of the boxes that are tried, relative to the overlaps.
+        newton_steps: largest number of Newton steps before the test.
+        newton_tolerance: size of a Newton step below which Newton's method has converged.
+        derivative_digits: digits of the integrals in derivatives; more cost more time, but allow larger boxes.
+        digits_per_step: least number of digits that a Newton step after the test gains.
+        guard_bits: bits of the working precision in addition to the digits.
+        integral_digits: digits of an integral in addition to the required ones.
+        contraction: largest contraction constant for which a box is accepted.
+        power_iterations: number of steps of the power method for the replicon.
     """
 
     largest_box: float = 1e-6
@@ -61,21 +61,21 @@ class KrawczykOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class BallSaddlePointState(SaddlePointState):
-    """The saddle-point map at one set of overlaps, in ball arithmetic."""
+    """The saddle-point map evaluated at given overlaps in ball arithmetic."""
 
     @cached_property
     def channel_averages(self) -> ChannelAverages[Any]:
-        """The channel averages in ball arithmetic at these overlaps."""
+        """The averages over the channel at these overlaps, in ball arithmetic."""
         return BallChannelAverages(self.numbers, self.overlaps)
 
     @cached_property
     def mean_squared_responses(self) -> np.ndarray:
-        """The averages E_c[(dg/domega)^2], (C,)."""
+        """The mean squared derivative of the proximal response in its field omega, for every context."""
         return self.channel_averages.mean_squared_responses(self.rule)
 
     @property
     def replicon(self) -> Any:
-        """The replicon, enclosed by the extremes of (A x)_i / x_i, A the replicon map, x > 0 (Collatz and Wielandt)."""
+        """A ball that contains the replicon, the largest eigenvalue of a positive matrix (Collatz-Wielandt bounds)."""
         matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
@@ -83,50 +83,55 @@ class BallSaddlePointState(SaddlePointState):
         x = np.ones(len(matrix))
         for _ in range(KrawczykOptions.current().power_iterations):
             x = middle @ x / np.max(middle @ x)
-        ratios = [sum(row * x, start=as_dual(0)) / z for row, z in zip(matrix, x, strict=True)]
+        ratios = [sum(row * x, start=dual_from_number(0)) / z for row, z in zip(matrix, x, strict=True)]
         if any(ratio.slopes for ratio in ratios):
-            raise NotProvedError("a threshold on the replicon can be proved for models with one cluster only")
+            raise NotProvedError(
+                "a threshold at a value of the replicon can be proved for models with one cluster only"
+            )
         return DualNumber(reduce(arb.union, [ratio.value for ratio in ratios]))
 
 
 @dataclass(frozen=True)
 class BallSaddlePointSystem(SaddlePointSystem):
-    """The saddle-point equations, with or without a condition, in ball arithmetic."""
+    """The saddle-point equations in ball arithmetic, optionally with a condition for a threshold as last equation."""
 
-    def evaluate_state(self, z: np.ndarray, rule: Any) -> BallSaddlePointState:
-        """Return the saddle-point map at given unknowns; parameters are taken as the decimals they print as.
+    def evaluate_saddle_point_map(self, z: np.ndarray, rule: Any) -> BallSaddlePointState:
+        """Return the saddle-point map evaluated at given unknowns, in ball arithmetic.
+
+        A parameter given as a float stands for the decimal number that it is printed as.
 
         Args:
-            z: overlaps and, with a condition, the parameter.
+            z: packed overlaps and, with a condition for a threshold, the parameter.
             rule: required accuracy of the integrals.
         """
         budget.check_time_limit()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
         module = reference_module_on_balls(self.problem)
-        numbers = ProblemNumbers.from_problem(
-            self.problem, self.parameter, value, number=dual_from_decimal, reference=module
+        numbers = PreciseParameters.from_problem(
+            self.problem, self.parameter, value, number=dual_number_from_decimal, reference=module
         )
         return BallSaddlePointState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
     def residual_and_jacobian_on_box(self, z: Sequence[arb], radius: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return enclosures, of few digits, of residual (n,) and Jacobian (n, n) in a box of scaled unknowns.
+        """Return balls that contain the residuals and the Jacobian of the equations at all points of a box.
 
         Args:
             z: centre of the box.
-            radius: radius of the box in units of the scales.
+            radius: radius of the box, relative to the scales of the unknowns.
 
         Raises:
             NotProvedError: the Jacobian is not bounded in the box.
         """
         count = len(z)
-        scales = [as_ball(float(scale)) for scale in self.scales]
+        scales = [ball_from_number(float(scale)) for scale in self.scales]
         unknowns = [
             DualNumber(centre + scale * arb(0, radius), tuple(scale if j == i else arb(0) for j in range(count)))
             for i, (centre, scale) in enumerate(zip(z, scales, strict=True))
         ]
         found = self.saddle_point_residual(
-            self.evaluate_state(
-                _object_array(unknowns), IntegralAccuracy.from_digits(KrawczykOptions.current().derivative_digits)
+            self.evaluate_saddle_point_map(
+                _object_array(unknowns),
+                IntegralAccuracy.from_decimal_digits(KrawczykOptions.current().derivative_digits),
             )
         )
         rows = [entry.slopes or (arb(0),) * count for entry in found]
@@ -139,13 +144,18 @@ class BallSaddlePointSystem(SaddlePointSystem):
 
 @dataclass(frozen=True)
 class KrawczykProof:
-    """A proof that a box around the unknowns contains exactly one solution.
+    """A proof that a box contains exactly one solution of the saddle-point equations.
 
     Attributes:
-        z: unknowns near the solution; radius: bound of their distance from it, both (n,) of arb.
-        box: radius of the box, relative to the blocks; contraction: e above.
+        system: saddle-point equations in ball arithmetic.
+        z: approximate unknowns near the solution.
+        radius: proved bound of the distance of every unknown from the solution.
+        box: radius of the box in which the solution is unique, relative to the scales of the unknowns.
+        contraction: contraction constant of the Krawczyk test, below 1.
         residual: bound of the residual of the equations at z.
-        reached: whether the radius is as small as asked for.
+        reached: whether the radius is as small as the required accuracy.
+        bits: working precision in bits.
+        goal: accuracy of the integrals.
     """
 
     system: BallSaddlePointSystem
@@ -160,22 +170,22 @@ class KrawczykProof:
 
     @cached_property
     def solution_enclosure(self) -> BallSaddlePointState:
-        """The saddle-point map at the proved solution, in balls."""
+        """The saddle-point map evaluated at balls that contain the exact solution."""
         with use_ball_precision(self.bits):
-            return self.system.evaluate_state(
+            return self.system.evaluate_saddle_point_map(
                 _object_array([DualNumber(unknown) for unknown in self.solution_balls]), self.goal
             )
 
     @property
     def solution_balls(self) -> list[arb]:
-        """The balls that contain the overlaps (and the parameter) of the exact solution."""
+        """Balls that contain the overlaps of the exact solution, then the parameter if it is an unknown."""
         with use_ball_precision(self.bits):
             return [centre + arb(0, width) for centre, width in zip(self.z, self.radius, strict=True)]
 
     def enclose_quantity(self, quantity: Callable[[SaddlePointState], Any]) -> arb:
-        """Return a ball that contains the value of a quantity at the exact solution."""
+        """Return a ball that contains the value of an observable at the exact solution."""
         with use_ball_precision(self.bits):
-            found = as_dual(quantity(self.solution_enclosure)).value
+            found = dual_from_number(quantity(self.solution_enclosure)).value
             if not found.is_finite():
                 raise NotProvedError("the bounds of an observable within the error bars of the solution are not finite")
             return found
@@ -200,24 +210,24 @@ def prove_solution_exists(
     select_error: Callable[[np.ndarray], float],
     accuracy: float,
 ) -> KrawczykProof:
-    """Prove that the equations have exactly one solution near approximate unknowns.
+    """Prove that the saddle-point equations have exactly one solution near approximate unknowns.
 
     Args:
-        system: saddle-point equations in balls.
-        z: approximate unknowns (n,), mpf or floats.
-        digits: working precision.
-        asked: digits asked for.
-        select_error: function of the error bars of the unknowns (n,) that returns the one to compare with the accuracy.
-        accuracy: error bar asked for.
+        system: saddle-point equations in ball arithmetic.
+        z: approximate unknowns.
+        digits: working precision in decimal digits.
+        asked: required digits of the solution.
+        select_error: function that returns the error bar to compare with the accuracy, from those of all unknowns.
+        accuracy: required error bar.
 
     Raises:
-        NotProvedError: there is no proof; the message says why.
+        NotProvedError: the proof failed; the message says why.
     """
     options = KrawczykOptions.current()
     bits = int(digits * math.log2(10)) + options.guard_bits
     try:
         with use_ball_precision(bits):
-            start = _refine_by_newton_steps(system, [as_ball(number) for number in z])
+            start = _refine_by_newton_steps(system, [ball_from_number(number) for number in z])
             return prove_solution_in_box(system, start, bits, asked + options.integral_digits, select_error, accuracy)
     except DomainError as error:
         raise NotProvedError(str(error)) from error
@@ -231,25 +241,25 @@ def prove_solution_in_box(
     select_error: Callable[[np.ndarray], float],
     accuracy: float,
 ) -> KrawczykProof:
-    """Return the proof that a box around approximate unknowns contains exactly one solution.
+    """Prove that a box around approximate unknowns contains exactly one solution, and reduce its error bars.
 
     Args:
-        system: saddle-point equations in balls.
-        start: unknowns near the solution.
+        system: saddle-point equations in ball arithmetic.
+        start: approximate unknowns.
         bits: working precision in bits.
-        digits: digits of the integrals.
-        select_error: function of the error bars that returns the one to compare with the accuracy.
-        accuracy: error bar asked for.
+        digits: decimal digits of the integrals.
+        select_error: function that returns the error bar to compare with the accuracy, from those of all unknowns.
+        accuracy: required error bar.
 
     Raises:
-        NotProvedError: the box is not proved to contain a solution.
-        DomainError: the box leaves the domain of the overlaps.
+        NotProvedError: no box is proved to contain a solution.
+        DomainError: the box contains overlaps outside the domain.
     """
-    scales, options = [as_ball(float(scale)) for scale in system.scales], KrawczykOptions.current()
+    scales, options = [ball_from_number(float(scale)) for scale in system.scales], KrawczykOptions.current()
     now = start
     box, Y, e = _find_contracting_box(system, start)
     for step in range(digits // options.digits_per_step + 2):
-        goal = IntegralAccuracy.from_digits(
+        goal = IntegralAccuracy.from_decimal_digits(
             min(digits, options.derivative_digits + (step + 1) * options.digits_per_step)
         )
         if not all(abs(a - b) < box * scale for a, b, scale in zip(now, start, scales, strict=True)):
@@ -257,7 +267,7 @@ def prove_solution_in_box(
                 "Newton's method left the box in which the Jacobian of the equations is proved invertible"
             )
         residual = system.saddle_point_residual(
-            system.evaluate_state(_object_array([DualNumber(entry) for entry in now]), goal)
+            system.evaluate_saddle_point_map(_object_array([DualNumber(entry) for entry in now]), goal)
         )
         moved = Y @ _object_array([entry.value for entry in residual])
         sizes = [arb(entry.abs_upper()) for entry in moved]
@@ -282,17 +292,17 @@ def prove_solution_in_box(
 
 
 def _refine_by_newton_steps(system: BallSaddlePointSystem, z: list[arb]) -> list[arb]:
-    """Return the unknowns after Newton steps on the midpoints of balls.
+    """Return approximate unknowns, refined by Newton's method with the midpoints of the balls.
 
     Raises:
-        NotProvedError: the Newton steps do not become small.
+        NotProvedError: Newton's method does not converge.
     """
     options = KrawczykOptions.current()
     for _ in range(options.newton_steps):
         residual, derivatives = system.residual_and_jacobian_on_box(z, 0.0)
         steps = np.linalg.solve(_ball_midpoints(derivatives), np.array([float(entry.mid()) for entry in residual]))
         z = [
-            (entry - as_ball(float(scale * step))).mid()
+            (entry - ball_from_number(float(scale * step))).mid()
             for entry, scale, step in zip(z, system.scales, steps, strict=True)
         ]
         if np.abs(steps).max() < options.newton_tolerance:
@@ -303,7 +313,9 @@ def _refine_by_newton_steps(system: BallSaddlePointSystem, z: list[arb]) -> list
 
 
 def _find_contracting_box(system: BallSaddlePointSystem, z: Sequence[arb]) -> tuple[float, np.ndarray, arb]:
-    """Return radius, approximate inverse Jacobian Y and contraction constant e of a box with small enough e.
+    """Return a box in which Newton's map is proved to contract, for the Krawczyk test.
+
+    Returned are its radius, an approximate inverse Jacobian and the contraction constant.
 
     Raises:
         NotProvedError: there is no such box.
@@ -320,7 +332,7 @@ def _find_contracting_box(system: BallSaddlePointSystem, z: Sequence[arb]) -> tu
         except (NotProvedError, DomainError, np.linalg.LinAlgError) as error:
             reason, box = str(error), float(f"{box / 1000:.0e}")
             continue
-        Y = _object_array([[as_ball(float(entry)) for entry in row] for row in inverse])
+        Y = _object_array([[ball_from_number(float(entry)) for entry in row] for row in inverse])
         e = _contraction_constant(Y, derivatives)
         if e < options.contraction:
             return box, Y, e
@@ -330,7 +342,7 @@ def _find_contracting_box(system: BallSaddlePointSystem, z: Sequence[arb]) -> tu
 
 
 def _contraction_constant(Y: np.ndarray, derivatives: np.ndarray) -> arb:
-    """Return the contraction constant: the largest row sum of |1 - Y J|."""
+    """Return the contraction constant: the largest row sum of |1 - Y J|, Y the approximate inverse Jacobian."""
     gap = np.eye(len(Y), dtype=int) - Y @ derivatives
     return reduce(arb.max, [arb(sum((arb(entry.abs_upper()) for entry in row), start=arb(0)).upper()) for row in gap])
 
@@ -345,7 +357,7 @@ def _object_array(entries: Sequence[Any]) -> np.ndarray:
 
 @contextmanager
 def use_ball_precision(bits: int) -> Iterator[None]:
-    """Set the precision of balls and rays in this block."""
+    """Set, within a `with` block, the precision of ball and interval arithmetic in bits."""
     rays, iv.prec = iv.prec, bits
     try:
         with ctx.workprec(bits):

@@ -1,9 +1,9 @@
-"""Gauss-Legendre rules with proved errors, for functions of many components that share their nodes.
+"""Gauss-Legendre quadrature with proved error bounds, for vector-valued functions.
 
-f is analytic in and on the ellipse with foci -1 and 1 whose half axes are (rho +- 1/rho) / 2, and |f| <= M there. Then
-n >= 2 nodes miss its integral over [-1, 1] by no more than 64/15 M rho^(-2n) / (1 - rho^(-2)) (L. N. Trefethen, SIAM
-Rev. 50 (2008) 67, theorem 4.5). M comes from balls that cover the ellipse; f is not finite on a ball on which it might
-not be analytic, and an interval on which no ellipse gives a bound is halved.
+Let f be analytic in the Bernstein ellipse with foci -1 and 1 and semi-axes (rho +- 1/rho) / 2, and |f| <= M there. The
+error of n >= 2 nodes is at most 64/15 M rho^(-2n) / (1 - rho^(-2)) (L. N. Trefethen, SIAM Rev. 50 (2008) 67, theorem
+4.5). M is computed on balls that cover the ellipse; f must not be finite on a ball on which it might not be analytic.
+An interval on which no ellipse gives a small enough bound is halved.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class EnclosureOptions(AlgorithmOptions):
     """Options of Gauss-Legendre integrals with proved error bounds.
 
     Attributes:
-        ellipses: parameters rho of the ellipses that are tried; larger ones need fewer nodes, but bounds on more space.
-        rectangles_across, rectangles_up: balls that cover the upper half of an ellipse.
-        max_intervals: intervals before the proof fails.
+        ellipses: sums rho of the semi-axes of the Bernstein ellipses that are tried; on a larger one fewer nodes are
+            needed, but the integrand must be bounded on more of the complex plane.
+        rectangles_across, rectangles_up: numbers of balls, in both directions, that cover the upper half of an ellipse.
+        max_intervals: largest number of intervals before the proof fails.
     """
 
     ellipses: tuple[float, ...] = (4.0, 2.4)
@@ -43,11 +44,11 @@ def enclose_integral(f: Integrand, tolerance: float) -> list[arb]:
     """Return balls that contain the integrals of a vector-valued analytic function over [-1, 1].
 
     Args:
-        f: function of arb or acb that returns its components, not finite where it might not be analytic.
-        tolerance: error allowed on an interval, in addition to that of the precision in force.
+        f: function of a real or complex ball that returns its components; not finite where it might not be analytic.
+        tolerance: error bound allowed on an interval, in addition to rounding at the current precision.
 
     Raises:
-        NotProvedError: too many intervals.
+        NotProvedError: the error bound needs too many intervals.
     """
     options, most = EnclosureOptions.current(), 12 + int(-0.9 * math.log10(tolerance))
     total: list[arb] | None = None
@@ -57,7 +58,7 @@ def enclose_integral(f: Integrand, tolerance: float) -> list[arb]:
         count += 1
         if count > options.max_intervals or right - left < 1e-12:
             raise NotProvedError(
-                f"a channel average is not bounded to the required accuracy by {options.max_intervals} intervals"
+                f"averages need more than {options.max_intervals} intervals for this accuracy; ask for a larger one"
             )
         centre, half = arb((left + right) / 2), arb((right - left) / 2)
         part = _enclose_integral_on_interval(f, centre, half, tolerance, most)
@@ -73,7 +74,10 @@ def enclose_integral(f: Integrand, tolerance: float) -> list[arb]:
 def _enclose_integral_on_interval(
     f: Integrand, centre: arb, half: arb, tolerance: float, most: int
 ) -> list[arb] | None:
-    """Return balls of the integrals over one interval; None if no ellipse bounds the error with few enough nodes."""
+    """Return balls that contain the integrals over one interval.
+
+    None is returned if no Bernstein ellipse bounds the quadrature error with few enough nodes.
+    """
     for rho in EnclosureOptions.current().ellipses:
         bounds = _bounds_on_bernstein_ellipse(f, centre, half, rho)
         largest = max(float(half * bound) for bound in bounds)
@@ -86,7 +90,7 @@ def _enclose_integral_on_interval(
 
 
 def _bounds_on_bernstein_ellipse(f: Integrand, centre: arb, half: arb, rho: float) -> list[arb]:
-    """Return bounds of the components of f on a Bernstein ellipse, whose upper half is covered by rectangles."""
+    """Return upper bounds of the components of |f| on a Bernstein ellipse, from balls that cover its upper half."""
     options = EnclosureOptions.current()
     across, rows = options.rectangles_across, options.rectangles_up
     wide, high = (rho + 1 / rho) / 2, (rho - 1 / rho) / 2
@@ -120,5 +124,5 @@ def _gauss_rule_with_error_bound(
 
 @lru_cache(maxsize=256)
 def _gauss_legendre_nodes(count: int, precision: int) -> tuple[tuple[arb, arb], ...]:
-    """Return Gauss-Legendre nodes and weights on [-1, 1] as balls of the current precision."""
+    """Return the nodes and weights of Gauss-Legendre quadrature on [-1, 1], as balls of the current precision."""
     return tuple(arb.legendre_p_root(count, k, weight=True) for k in range(count))

@@ -17,15 +17,15 @@ from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
 from ...thresholds.threshold import Threshold
 from ..reference.channel import check_high_precision_supported
-from ..reference.improve import PrecisionOptions, check_accuracy_in_range, find_kinks_and_cancelled_digits
+from ..reference.improve import PrecisionOptions, check_accuracy_in_range, kinks_and_cancelled_digits_of_loss
 from ..reference.solution import PreciseSolution
 from ..reference.thresholds import (
     PreciseThreshold,
     check_high_precision_threshold,
-    condition_residual,
+    make_condition_residual,
     unknowns_and_scales_at_threshold,
 )
-from .duals import as_ball, as_dual
+from .duals import ball_from_number, dual_from_number
 from .krawczyk import BallSaddlePointSystem, KrawczykProof, prove_solution_exists
 from .tails import arb_to_exact_mpf
 
@@ -34,12 +34,12 @@ _STATUS = {True: Status.CONVERGED, False: Status.ACCURACY_NOT_REACHED}
 
 
 def proved_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return the solution near a double-precision one, with proved existence, uniqueness and error bars.
+    """Return the solution near one in double precision, with proved existence, uniqueness and error bars.
 
     Args:
         problem: problem to solve.
         near: solution in double precision.
-        accuracy: error bar asked for, relative to the size of each overlap.
+        accuracy: required error bar, relative to the size of each overlap.
 
     Raises:
         InputError: the model is not supported.
@@ -57,15 +57,17 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
             accuracy,
             lambda radius: max(float(width) / scale for width, scale in zip(radius, scales, strict=True)),
         )
-        task.advance()
+        task.count_finished_step()
         observables, missing = {}, {}
         for name in wanted:
             try:
-                observables[name] = _value_and_error(proof.enclose_quantity(methodcaller("evaluate_observable", name)))
+                observables[name] = _midpoint_and_error_bar(
+                    proof.enclose_quantity(methodcaller("evaluate_observable", name))
+                )
             except NotProvedError as error:
                 missing[name] = str(error)
-            task.advance()
-    pairs = np.array([_value_and_error(found) for found in proof.solution_balls], dtype=object)
+            task.count_finished_step()
+    pairs = np.array([_midpoint_and_error_bar(found) for found in proof.solution_balls], dtype=object)
     overlaps, errors = (Overlaps.unpack(part, near.overlaps.sizes) for part in pairs.T)
     return PreciseSolution(
         problem=problem,
@@ -74,7 +76,11 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
         observables=observables,
         status=_STATUS[proof.reached],
         near=near,
-        evidence={**_proof_evidence(proof, digits), **problem.limits_not_taken, "observables_not_proved": missing},
+        evidence={
+            **_proof_evidence(proof, digits),
+            **problem.nonzero_vanishing_parameters,
+            "observables_not_proved": missing,
+        },
         error_kind="proved",
     )
 
@@ -82,12 +88,12 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
 def proved_threshold(
     rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None
 ) -> PreciseThreshold:
-    """Return the threshold near a double-precision one, with proved error bars.
+    """Return the threshold near one in double precision, with proved error bars.
 
     Args:
         rough: threshold in double precision.
         condition: equation that holds at the threshold.
-        accuracy: error bar asked for.
+        accuracy: required error bar.
         problem: problem to prove the threshold for; that of the rough threshold by default.
 
     Raises:
@@ -98,12 +104,15 @@ def proved_threshold(
     check_high_precision_threshold(problem, condition, accuracy)
     z, scales = unknowns_and_scales_at_threshold(rough)
     system = BallSaddlePointSystem(
-        problem, scales, rough.parameter, condition_residual(condition, problem, lambda text: as_dual(as_ball(text)))
+        problem,
+        scales,
+        rough.parameter,
+        make_condition_residual(condition, problem, lambda text: dual_from_number(ball_from_number(text))),
     )
     with progress_bar(f"{rough.kind}: proving", 1):
         proof, digits = _prove_to_accuracy(system, z, accuracy, lambda radius: float(radius[-1]))
-    value, error = _value_and_error(proof.solution_balls[-1])
-    evidence = {**_proof_evidence(proof, digits), **problem.limits_not_taken}
+    value, error = _midpoint_and_error_bar(proof.solution_balls[-1])
+    evidence = {**_proof_evidence(proof, digits), **problem.nonzero_vanishing_parameters}
     return PreciseThreshold.from_double_precision(
         rough, problem, value, error, "proved", _STATUS[proof.reached], evidence
     )
@@ -112,17 +121,22 @@ def proved_threshold(
 def _prove_to_accuracy(
     system: BallSaddlePointSystem, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], float]
 ) -> tuple[KrawczykProof, int]:
-    """Return the proof of a solution and the working precision in digits."""
+    """Return the proof that a solution exists to a required accuracy, and the working precision in digits."""
     asked = int(np.ceil(-np.log10(accuracy))) + 1
-    digits = asked + PrecisionOptions.current().guard_digits + find_kinks_and_cancelled_digits(system.problem)[1]
+    digits = asked + PrecisionOptions.current().guard_digits + kinks_and_cancelled_digits_of_loss(system.problem)[1]
     return prove_solution_exists(
         system, list(map(float, z)), digits, asked, select_error, accuracy / _ROUNDING_FACTOR
     ), digits
 
 
-def _value_and_error(found: arb) -> tuple[Any, Any]:
-    """Return midpoint and error bar of a ball as mpf, widened so that rounded decimals still contain the ball."""
-    return arb_to_exact_mpf(found.mid()), arb_to_exact_mpf(arb(found.rad() * as_ball(_ROUNDING_FACTOR)).abs_upper())
+def _midpoint_and_error_bar(found: arb) -> tuple[Any, Any]:
+    """Return midpoint and error bar of a ball as mpmath numbers.
+
+    The error bar is wide enough for the interval to contain the ball when both are printed as rounded decimals.
+    """
+    return arb_to_exact_mpf(found.mid()), arb_to_exact_mpf(
+        arb(found.rad() * ball_from_number(_ROUNDING_FACTOR)).abs_upper()
+    )
 
 
 def _proof_evidence(proof: KrawczykProof, digits: int) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Bounds of the tails of Gaussian averages, beyond the last kink on either side.
+"""Bounds of the tails of Gaussian averages, beyond the last kink of the loss on either side.
 
-On the ray X = b + side tau, tau >= 0, the curvature of the loss lies in an interval, which the generated kernel gives
-on the whole ray at once. Its slope and value follow as polynomials in tau with balls as coefficients (envelopes), and
-so does the integrand without the exponential of its Gaussian weight. With |omega - mean| >= a + c tau the rest is no
-more than
+On a half line X = b +- x with x >= 0, the second derivative of the loss lies in an interval, which the generated code
+gives on the whole half line at once. Value and slope follow as polynomials in x whose coefficients are balls
+("envelopes"), and so does the integrand without the exponential of its Gaussian weight of variance v. If the distance
+from the mean is at least a + c x, the integral is no more than
 
-    exp(-a^2 / 2v) int_0^inf tau^k exp(-a c tau / v) dtau = exp(-a^2 / 2v) k! (v / (a c))^(k + 1)
+    exp(-a^2 / 2v) int_0^inf x^k exp(-a c x / v) dx = exp(-a^2 / 2v) k! (v / (a c))^(k + 1)
 
-times the coefficients, and likewise for every derivative.
+times the coefficient of each power k, and likewise for every derivative.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mpmath import iv, mp
 from mpmath.libmp import from_man_exp
 
 from ...base.errors import NotProvedError
-from .duals import DualNumber, as_dual
+from .duals import DualNumber, dual_from_number
 
 
 class ExtendedInterval:
-    """An interval of real numbers that may be unbounded, with arithmetic."""
+    """An interval of real numbers, possibly unbounded, with interval arithmetic."""
 
     __slots__ = ("interval",)
 
@@ -33,8 +33,8 @@ class ExtendedInterval:
         self.interval = interval
 
     @classmethod
-    def from_number(cls, number: Any) -> ExtendedInterval:
-        """Return the interval that a ball or an exact number covers."""
+    def enclose_number(cls, number: Any) -> ExtendedInterval:
+        """Return the interval that contains a ball or an exact number."""
         if isinstance(number, ExtendedInterval):
             return number
         found = number if isinstance(number, arb) else arb(number)
@@ -44,11 +44,11 @@ class ExtendedInterval:
 
     @classmethod
     def half_line(cls, end: arb, side: int) -> ExtendedInterval:
-        """Return the half line from the midpoint of a ball.
+        """Return the half line that begins at the midpoint of a ball.
 
         Args:
             end: the ball.
-            side: 1 for upward, -1 for downward.
+            side: 1 for the half line to +infinity, -1 for the one to -infinity.
         """
         place = arb_to_exact_mpf(end.mid())
         return cls(iv.mpf([place, "inf"] if side > 0 else ["-inf", place]))
@@ -56,14 +56,14 @@ class ExtendedInterval:
     def __add__(self, other: Any) -> ExtendedInterval:
         if isinstance(other, DualNumber):
             return NotImplemented
-        return ExtendedInterval(self.interval + ExtendedInterval.from_number(other).interval)
+        return ExtendedInterval(self.interval + ExtendedInterval.enclose_number(other).interval)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> ExtendedInterval:
         if isinstance(other, DualNumber):
             return NotImplemented
-        factors = self.interval, ExtendedInterval.from_number(other).interval
+        factors = self.interval, ExtendedInterval.enclose_number(other).interval
         # No number on a ray is infinite.
         return ExtendedInterval(factors[0] * factors[1] if all(factor != 0 for factor in factors) else iv.mpf(0))
 
@@ -73,23 +73,23 @@ class ExtendedInterval:
         return ExtendedInterval(-self.interval)
 
     def __rtruediv__(self, other: Any) -> ExtendedInterval:
-        return ExtendedInterval(ExtendedInterval.from_number(other).interval / self.interval)
+        return ExtendedInterval(ExtendedInterval.enclose_number(other).interval / self.interval)
 
     def exp(self) -> ExtendedInterval:
         """Return an interval that contains e^x for all x of the interval."""
         return ExtendedInterval(iv.exp(self.interval))
 
     def log(self) -> ExtendedInterval:
-        """Return an interval that contains log x for all x of the interval; the whole line unless x > 0 is proved."""
+        """Return an interval that contains log x for all x of this interval; the whole line unless x > 0 is proved."""
         return ExtendedInterval(iv.log(self.interval) if self.interval.a > 0 else iv.mpf(["-inf", "inf"]))
 
     def sqrt(self) -> ExtendedInterval:
-        """Return an interval that contains the root of all x of the interval; the whole line if x < 0 is possible."""
+        """Return an interval with the square roots of all x of this interval; the whole line if x < 0 is possible."""
         return ExtendedInterval(iv.sqrt(self.interval) if self.interval.a >= 0 else iv.mpf(["-inf", "inf"]))
 
     @property
     def enclosing_ball(self) -> arb:
-        """The interval as a ball, not finite if it is unbounded."""
+        """A ball that contains the interval; not finite if the interval is unbounded."""
         low, high = (mp.make_mpf(end) for end in self.interval._mpi_)
         if not (mp.isfinite(low) and mp.isfinite(high)):
             return arb.nan()
@@ -97,29 +97,31 @@ class ExtendedInterval:
 
 
 def arb_to_exact_mpf(number: arb) -> Any:
-    """Return an Arb number without radius as an mpf, exactly."""
+    """Return an exact Arb number, a ball of radius zero, as an mpmath number, without rounding."""
     mantissa, exponent = number.man_exp()
     return mp.make_mpf(from_man_exp(int(mantissa), int(exponent)))
 
 
-def as_extended_intervals(number: Any) -> Any:
-    """Return a number or dual number with all components as intervals that may be unbounded."""
+def convert_to_extended_intervals(number: Any) -> Any:
+    """Return a number, or a dual number with all its components, converted to extended intervals."""
     return (
-        number.apply_to_components(as_extended_intervals)
+        number.apply_function_to_components(convert_to_extended_intervals)
         if isinstance(number, DualNumber)
-        else ExtendedInterval.from_number(number)
+        else ExtendedInterval.enclose_number(number)
     )
 
 
 def constant_envelope_on_ray(number: DualNumber) -> DualNumber:
-    """Return the polynomial of degree zero that encloses a function on a half line.
+    """Return a constant, as a polynomial envelope, that encloses the values of a function on a half line.
+
+    The dual number contains these values and derivatives as intervals.
 
     Raises:
-        NotProvedError: the function is not bounded on the half line.
+        NotProvedError: the values are not bounded.
     """
 
     def _constant_envelope(ray: Any) -> arb_poly:
-        found = ExtendedInterval.from_number(ray).enclosing_ball
+        found = ExtendedInterval.enclose_number(ray).enclosing_ball
         if not found.is_finite():
             raise NotProvedError(
                 "the second derivative of the loss or metric in X, or its derivative in the parameter, has no proved "
@@ -127,31 +129,31 @@ def constant_envelope_on_ray(number: DualNumber) -> DualNumber:
             )
         return arb_poly([found])
 
-    return number.apply_to_components(_constant_envelope)
+    return number.apply_function_to_components(_constant_envelope)
 
 
 def value_and_slope_envelopes(
     value: DualNumber, slope: DualNumber, curvature: DualNumber, side: int
 ) -> tuple[DualNumber, DualNumber]:
-    """Return polynomial envelopes of a function and of its derivative on a half line.
+    """Return polynomials with ball coefficients that enclose a function and its derivative on a half line.
 
     Args:
         value: value of the function at the end of the half line.
         slope: derivative of the function at the end of the half line.
-        curvature: second derivative on the half line, an envelope of degree zero.
-        side: 1 for upward, -1 for downward.
+        curvature: constant that encloses the second derivative on the half line.
+        side: 1 for the half line to +infinity, -1 for the one to -infinity.
     """
     tau = DualNumber(arb_poly([0, side]))
-    value, slope = (number.apply_to_components(lambda z: arb_poly([z])) for number in (value, slope))
+    value, slope = (number.apply_function_to_components(lambda z: arb_poly([z])) for number in (value, slope))
     return value + slope * tau + curvature * tau * tau / 2, slope + curvature * tau
 
 
 def gaussian_density(distance: DualNumber, variance: DualNumber) -> DualNumber:
-    """Return the Gaussian density exp(-distance^2 / 2 variance) / sqrt(2 pi variance); an envelope has no exponential.
+    """Return the Gaussian density at a distance from the mean; for a polynomial envelope, without its exponential.
 
     Args:
         distance: distance from the mean.
-        variance: variance of the law.
+        variance: variance of the distribution.
     """
     exponent = -(distance * distance) / (2 * variance)
     power = DualNumber(arb_poly([1]), exponent.slopes) if isinstance(exponent.value, arb_poly) else exponent.exp()
@@ -159,20 +161,20 @@ def gaussian_density(distance: DualNumber, variance: DualNumber) -> DualNumber:
 
 
 def standard_normal_density(z: DualNumber) -> DualNumber:
-    """Return the normal density phi(z); on an envelope |phi| < 2/5 and |phi'| < 1/4."""
+    """Return the standard normal density at z; for a polynomial envelope, constant bounds of it and its derivative."""
     if isinstance(z.value, arb_poly):
-        return z._apply_chain_rule(_interval_envelope(0, "0.4"), lambda: _interval_envelope("-0.25", "0.25"))
-    return (-(z * z) / 2).exp() / as_dual(2 * arb.pi()).sqrt()
+        return z._apply_chain_rule(_envelope_from_bounds(0, "0.4"), lambda: _envelope_from_bounds("-0.25", "0.25"))
+    return (-(z * z) / 2).exp() / dual_from_number(2 * arb.pi()).sqrt()
 
 
 def normal_tail_probability(z: DualNumber) -> DualNumber:
-    """Return the probability that a standard normal variable exceeds z."""
+    """Return the probability that a standard normal variable exceeds z; for an envelope, constant bounds of it."""
     if isinstance(z.value, arb_poly):
-        return z._apply_chain_rule(_interval_envelope(0, 1), lambda: _interval_envelope("-0.4", 0))
-    return (z * as_dual(arb("0.5")).sqrt()).erfc() / 2
+        return z._apply_chain_rule(_envelope_from_bounds(0, 1), lambda: _envelope_from_bounds("-0.4", 0))
+    return (z * dual_from_number(arb("0.5")).sqrt()).erfc() / 2
 
 
-def _interval_envelope(low: Any, high: Any) -> arb_poly:
+def _envelope_from_bounds(low: Any, high: Any) -> arb_poly:
     return arb_poly([arb(low).union(arb(high))])
 
 
@@ -183,14 +185,14 @@ def bound_tail_integrals(
     stretch: arb,
     value_and_derivatives: Callable[[DualNumber], Sequence[Any]],
 ) -> list[arb]:
-    """Return balls around zero that contain the integrals over a Gaussian tail.
+    """Return balls around zero that contain integrals over a Gaussian tail, and their derivatives.
 
     Args:
-        summands: envelopes of the integrand, without the exponential of the Gaussian weight.
-        distance: |omega - mean| where the tail begins.
+        summands: polynomial envelopes of the integrands, without the exponential of the Gaussian weight.
+        distance: distance from the mean at which the tail begins.
         variance: variance of the Gaussian weight.
-        stretch: lower bound of domega/dX in the tail.
-        value_and_derivatives: function that returns the value and all derivatives of a summand.
+        stretch: lower bound of the derivative of the Gaussian variable in the integration variable.
+        value_and_derivatives: function that returns the value and all derivatives of an integrand.
 
     Raises:
         NotProvedError: the tail begins too close to the mean.

@@ -31,7 +31,7 @@ from ...base.errors import DomainError, InputError
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...problems.solver_types import MultiprecisionFunctions
-from .numbers import ProblemNumbers
+from .numbers import PreciseParameters
 
 Integration = TypeVar("Integration")  # a quadrature rule, or the accuracy of balls
 
@@ -44,11 +44,15 @@ Summands = Callable[[Any, Any, Any, Any, Given], Sequence[Any]]
 
 @dataclass(frozen=True)
 class SaddlePointAverages:
-    """The channel averages that the saddle-point equations need.
+    """The averages over the law of the fields that the saddle-point equations need.
 
     Attributes:
-        moments: (C, row) as for `SaddlePointAverages`; squares: E_c[(dg/domega)^2] (C,), nan if left out.
-        moreau: E[M]; loss: E[loss]; mass: total weight.
+        moments: averages that determine the conjugates of the overlaps, one row for each context.
+        mean_squared_responses: mean squared derivative of the proximal residual in the field, by context; nan if left
+            out.
+        moreau: mean of the Moreau envelope of the loss.
+        loss: mean of the loss.
+        mass: total quadrature weight, 1 up to errors.
     """
 
     moments: np.ndarray
@@ -72,13 +76,13 @@ def check_high_precision_supported(problem: Problem) -> None:
         )
     if problem.trained or problem.solver.model.HOLDS_Q:
         raise InputError(
-            f"high precision is not for losses that contain trained numbers or overlaps, as that of {name} does"
+            f"high precision is not for losses that contain trained numbers or overlaps q, such as the loss of {name}"
         )
     if not problem.solver.model.NONNEGATIVE:
         raise InputError(f"high precision is for losses that are never negative; the loss of {name} can be negative")
     if problem.regulariser.keeps_norms:
         raise InputError(
-            f"high precision is for ridge penalties; {name} fixes norms, whose multipliers have double precision"
+            f"high precision is for ridge penalties; multipliers of given column norms, as in {name}, have fewer digits"
         )
     if not problem.regulariser.is_ridge:
         raise InputError(f"high precision is for ridge penalties; the penalty of {name} needs averages over its prior")
@@ -91,7 +95,10 @@ def check_high_precision_supported(problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class GaussianFieldLaw:
-    """A joint Gaussian law of omega, Y and the noisy teacher field f = a Y + noise, for one label."""
+    """A joint Gaussian law of the student's field omega, the teacher's field Y and its noisy version, for one label.
+
+    The noisy teacher field f is the linear combination of Y and noise that the loss depends on.
+    """
 
     q: Any
     m: Any
@@ -103,50 +110,52 @@ class GaussianFieldLaw:
 
     @cached_property
     def noisy_teacher_mean(self) -> Any:
-        """The mean a m* of the noisy teacher field f = a Y + noise."""
+        """The mean of the noisy teacher field: the linear combination of teacher field and noise in the loss."""
         return self.weights[0] * self.mean
 
     @cached_property
     def noisy_teacher_variance(self) -> Any:
-        """The variance of the noisy teacher field f: a^2 rho* plus the variance of the noise."""
+        """The variance of the noisy teacher field: the linear combination of teacher field and noise in the loss."""
         variances = [w * w * variance for w, variance in zip(self.weights[1:], self.noise, strict=True)]
         return self.weights[0] ** 2 * self.rho + sum(variances)
 
     @cached_property
     def noisy_teacher_covariance(self) -> Any:
-        """The covariance of omega and the noisy teacher field f."""
+        """The covariance of the student's field omega and the noisy teacher field."""
         return self.weights[0] * self.theta
 
     def omega_moments_given_noisy_teacher(self, f: Any) -> tuple[Any, Any]:
-        """Return mean and variance of omega given the noisy teacher field f."""
+        """Return the mean and the variance of the student's field omega given the noisy teacher field f."""
         slope = self.noisy_teacher_covariance / self.noisy_teacher_variance
         return self.m + slope * (f - self.noisy_teacher_mean), self.q - slope * self.noisy_teacher_covariance
 
     @cached_property
     def teacher_regression_coefficients(self) -> tuple[Any, Any]:
-        """The regression coefficients of the teacher field Y on omega and on f."""
+        """The regression coefficients of the teacher's field on the student's field and on the noisy teacher field."""
         determinant = self.q * self.noisy_teacher_variance - self.noisy_teacher_covariance**2
         cross = self.weights[0] * self.rho
         on_omega = (self.theta * self.noisy_teacher_variance - cross * self.noisy_teacher_covariance) / determinant
         return on_omega, (cross * self.q - self.theta * self.noisy_teacher_covariance) / determinant
 
     def conditional_teacher_mean(self, dw: Any, df: Any) -> Any:
-        """Return the conditional mean E[Y - E Y | omega, f].
+        """Return the mean of the teacher's field, less its mean, given the student's field and the noisy teacher field.
 
         Args:
-            dw: distance of omega from its mean.
-            df: distance of f from its mean.
+            dw: student's field less its mean.
+            df: noisy teacher field less its mean.
         """
         on_omega, on_f = self.teacher_regression_coefficients
         return on_omega * dw + on_f * df
 
     def interval_probability_and_teacher_mean(self, dw: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        """Return P(low < f < high | omega) and E[Y - E Y | omega, low < f < high].
+        """Return the probability of an interval of the noisy teacher field, and the teacher's mean field in it.
+
+        Both are conditional on the student's field; the teacher's mean field is less its unconditional mean.
 
         Args:
-            dw: distance of omega from its mean.
-            low: lower end, None for minus infinity.
-            high: upper end, None for infinity.
+            dw: student's field less its mean.
+            low: lower end of the interval, None for minus infinity.
+            high: upper end of the interval, None for infinity.
         """
         slope = self.noisy_teacher_covariance / self.q
         variance = self.noisy_teacher_variance - slope * self.noisy_teacher_covariance
@@ -168,10 +177,13 @@ class GaussianFieldLaw:
 
 
 class ChannelAverages(ABC, Generic[Integration]):
-    """Averages of one problem over the law of its fields (the channel), at the current precision.
+    """Averages of one problem over the law of its fields (the channel), at any precision, for given overlaps.
 
     Args:
-        module: the generated functions of `reference.py` in this arithmetic; number: function that converts a number.
+        numbers: parameters of the problem.
+        overlaps: overlaps that determine the law of the fields.
+        module: generated functions of the model in this arithmetic.
+        number: function that converts a number to this arithmetic.
     """
 
     law_type: ClassVar[type[GaussianFieldLaw]] = GaussianFieldLaw
@@ -179,28 +191,29 @@ class ChannelAverages(ABC, Generic[Integration]):
     includes_squared_responses: ClassVar[bool] = True  # False: left out of the totals, as they cost too much
 
     def __init__(
-        self, numbers: ProblemNumbers, overlaps: Overlaps, module: MultiprecisionFunctions, number: Callable[[Any], Any]
-    ):
+        self, numbers: PreciseParameters, overlaps: Overlaps, module: MultiprecisionFunctions,
+        number: Callable[[Any], Any]
+    ):  # fmt: skip
         self.numbers = numbers
         self.overlaps = overlaps
         self.module = module
         self.number = number
 
     @abstractmethod
-    def is_known_positive(self, number: Any) -> bool:
-        """Return whether a number is known to be positive."""
+    def is_positive(self, number: Any) -> bool:
+        """Return whether a number of this arithmetic is positive; a ball is if all its points are."""
 
     @abstractmethod
     def sort_real_points(self, places: Iterable[Any]) -> Sequence[Any]:
-        """Return the real points in ascending order."""
+        """Return those of some numbers that are real, in ascending order."""
 
     @abstractmethod
-    def moments_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
-        """Return the integrands of the moments at one node, times the probability P.
+    def moment_integrands_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
+        """Return the integrands of the averages that determine the conjugates, at one quadrature node.
 
         Args:
-            g: negative derivative of the loss.
-            given: probability P and conditional means of omega and Y.
+            g: negative derivative of the loss in its field.
+            given: probability of the node's interval, and conditional means of the student's and the teacher's field.
             c: constants of the loss.
         """
 
@@ -208,23 +221,23 @@ class ChannelAverages(ABC, Generic[Integration]):
     def average_integrands(
         self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, integration: Integration
     ) -> Sequence[Any]:
-        """Return channel averages of several integrands.
+        """Return the averages of several integrands over the law of the fields.
 
         Args:
             name: "loss" or "metric", whose kinks split the integrals.
-            label: label of the token.
+            label: cluster label of the token.
             V: overlap V.
             c: constants of the loss.
-            summands: function that returns the integrands.
-            integration: quadrature rule or accuracy.
+            summands: function that returns the integrands, see `Summands`.
+            integration: quadrature rule, or accuracy for balls.
         """
 
     def saddle_point_averages(self, integration: Integration) -> SaddlePointAverages:
-        """Return all channel averages of the saddle-point equations.
+        """Return all averages over the law of the fields that the saddle-point equations need.
 
         Raises:
             DomainError: V or the conditional covariance of the fields is not positive.
-            InputError, NotProvedError: the Moreau objective has competing minima.
+            InputError, NotProvedError: the Moreau objective of the loss has competing minima.
         """
         problem, zero = self.numbers.problem, self.number(0)
         row = problem.solver.channel.ROW
@@ -239,35 +252,35 @@ class ChannelAverages(ABC, Generic[Integration]):
         return SaddlePointAverages(moments, mean_squared_responses, *rest)
 
     def mean_squared_responses(self, integration: Integration) -> np.ndarray:
-        """Return the mean squared responses E_c[(dg/domega)^2], (C,)."""
+        """Return the mean squared response of each context: that of the proximal residual to a change of the field."""
         found = np.full(self.numbers.problem.contexts, self.number(0), object)
         for label, probability, (average,) in self._averages_by_label("loss", _squared_response_integrand, integration):
             found[label] = probability * average
         return found
 
     def test_error(self, integration: Integration) -> Any:
-        """Return the test error E[metric(h, Y, u)].
+        """Return the test error: the mean of the metric over the law of the fields.
 
         Raises:
-            InputError: the metric needs more than two dimensions, or the model has none.
+            InputError: the metric needs integrals over more than two dimensions, or the model has none.
         """
         if "metric" not in self.module.DRIVES:
             raise InputError(f"the metric of {self.numbers.problem.solver.name} is not available at high precision")
         total = self.number(0)
-        for _, probability, (average,) in self._averages_by_label("metric", _value_integrand, integration):
+        for _, probability, (average,) in self._averages_by_label("metric", _metric_integrand, integration):
             total += probability * average
         return total
 
     @property
     def test_error_metric(self) -> Callable[..., Any]:
-        """The metric of the test error: a function of X, Y, noise and constants."""
+        """The metric of the test error, a function of the student's field, the teacher's field, noise and constants."""
         return self.module.metric
 
     def _averages_by_label(
         self, name: str, summands: Callable[..., Any], integration: Integration
     ) -> Iterator[tuple[int, Any, Sequence[Any]]]:
-        """Yield every label, its probability and the channel averages given the label."""
-        for (label,), _ in self.numbers.problem.label_choices:
+        """Yield every cluster label, its probability and the averages of some integrands given this label."""
+        for (label,), _ in self.numbers.problem.label_probabilities:
             V = self.overlaps.V[label, 0, 0] if name == "loss" else self.number(0)
             c = self.numbers.loss_constants(label)
             yield (
@@ -280,7 +293,7 @@ class ChannelAverages(ABC, Generic[Integration]):
         self, V: Any, c: tuple[Any, ...], weight: Any, value: Any, slope: Any, curvature: Any, given: Given
     ) -> list[Any]:
         g, P = -slope, given[0]
-        parts = [*self.moments_at_node(g, given, c), P * (value + V * g * g / 2), P * value, P]
+        parts = [*self.moment_integrands_at_node(g, given, c), P * (value + V * g * g / 2), P * value, P]
         mean_squared_responses = (
             _squared_response_integrand(V, c, weight, value, slope, curvature, given)
             if self.includes_squared_responses
@@ -288,7 +301,7 @@ class ChannelAverages(ABC, Generic[Integration]):
         )
         return [*(weight * z for z in parts), *mean_squared_responses]
 
-    def _field_law(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
+    def _gaussian_law_of_fields(self, name: str, label: int, c: tuple[Any, ...]) -> Any:
         overlaps, numbers = self.overlaps, self.numbers
         law = self.law_type(
             q=overlaps.q[label, 0, 0],
@@ -299,14 +312,12 @@ class ChannelAverages(ABC, Generic[Integration]):
             weights=tuple(map(self.number, getattr(self.module, f"{name}_weights")(c))),
             noise=numbers.noise,
         )
-        if not (
-            self.is_known_positive(overlaps.V[label, 0, 0]) and self.is_known_positive(law.q - law.theta**2 / law.rho)
-        ):
-            raise DomainError(f"V, or q - theta rho*^(-1) theta^T, is {self.not_positive}")
+        if not (self.is_positive(overlaps.V[label, 0, 0]) and self.is_positive(law.q - law.theta**2 / law.rho)):
+            raise DomainError(f"V, or the variance of the student's field given the teacher's, is {self.not_positive}")
         return law
 
-    def _intervals_between_steps(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-        """Yield the intervals of f between discontinuities of the loss; None stands for an infinite end."""
+    def _intervals_between_loss_jumps(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
+        """Yield the intervals of the noisy teacher field between jumps of the loss; None stands for an infinite end."""
         steps = (
             self.sort_real_points(getattr(self.module, f"{name}_steps")(c))
             if self.module.DRIVES[name] == "steps"
@@ -314,10 +325,13 @@ class ChannelAverages(ABC, Generic[Integration]):
         )
         yield from pairwise([None, *steps, None])
 
-    def _representative_teacher_and_noise(
+    def _teacher_and_noise_with_sum(
         self, law: GaussianFieldLaw, f: Any, c: tuple[Any, ...]
     ) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-        """Yield the probability of each discrete noise value, and values of Y and noise with a Y + noise = f."""
+        """Yield a teacher field and noise whose linear combination in the loss is f, for each value of discrete noise.
+
+        The first of each triple is the probability of this value.
+        """
         pivot = None if f is None else next((i for i, weight in enumerate(law.weights) if weight != 0), None)
         y, *gaussian = (f / w if i == pivot else self.number(0) for i, w in enumerate(law.weights))
         for probability, choice in self._noise_probabilities_and_values(y, c):
@@ -325,7 +339,7 @@ class ChannelAverages(ABC, Generic[Integration]):
             yield probability, y, tuple(next(rest[is_gaussian]) for is_gaussian in self.module.GAUSSIAN)
 
     def _noise_probabilities_and_values(self, y: Any, c: tuple[Any, ...]) -> Iterable[tuple[Any, tuple[Any, ...]]]:
-        """Return probabilities and values of the discrete noise."""
+        """Return pairs of the probability of each value of the discrete noise, at teacher field y, and this value."""
         if not self.module.NOISE_VALUES:
             return [(self.number(1), ())]
         values = [tuple(map(self.number, row)) for row in self.module.NOISE_VALUES]
@@ -335,12 +349,12 @@ class ChannelAverages(ABC, Generic[Integration]):
 def _squared_response_integrand(
     V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given
 ) -> tuple[Any]:
-    """Return the integrand of (dg/domega)^2: dg/domega is -l'' / (1 + V l''), or -1 / V at a corner."""
+    """Return the integrand of the mean squared response of the proximal residual to a change of the field."""
     response = 1 / V if curvature is None else curvature / (1 + V * curvature)
     return (weight * given[0] * response * response,)
 
 
-def _value_integrand(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
+def _metric_integrand(V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given) -> tuple[Any]:
     return (weight * given[0] * value,)
 
 
@@ -354,12 +368,12 @@ def componentwise_sum(total: list[Any] | None, part: Sequence[Any]) -> list[Any]
     return list(part) if total is None else [a + b for a, b in zip(total, part, strict=True)]
 
 
-def interval_inner_point(low: Any, high: Any) -> Any:
+def point_inside_interval(low: Any, high: Any) -> Any:
     """Return a point inside an interval that may be unbounded.
 
     Args:
-        low: lower end, None for minus infinity.
-        high: upper end, None for infinity.
+        low: lower end of the interval, None for minus infinity.
+        high: upper end of the interval, None for infinity.
     """
     if low is None:
         return 0 if high is None else high - 1

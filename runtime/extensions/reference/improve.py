@@ -16,7 +16,7 @@ from ...base.progress import progress_bar
 from ...integration.rule import DIFFERENCE_SAFETY
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
-from .numbers import ProblemNumbers, array_from_decimals
+from .numbers import PreciseParameters, array_from_decimals
 from .quadrature import QuadratureRule
 from .system import SaddlePointRoot, SaddlePointState, SaddlePointSystem, newton_correction, solve_by_chord_iteration
 
@@ -32,7 +32,7 @@ class PrecisionOptions(AlgorithmOptions):
         max_attempts: attempts, each with more nodes and digits than the last.
         digits_per_attempt: digits that each attempt adds.
         jacobian_digits: working precision of the Jacobian.
-        rough_digits: digits of the first solution.
+        rough_digits: digits to which the double-precision solution is refined first.
     """
 
     guard_digits: int = 12
@@ -43,13 +43,15 @@ class PrecisionOptions(AlgorithmOptions):
 
 
 @dataclass(frozen=True)
-class AccurateRoot:
-    """A solution of the saddle-point equations with its error bars.
+class SolutionWithErrorBars:
+    """A solution of the saddle-point equations at high precision, with its error bars.
 
     Attributes:
-        integration, remaining: parts of the error bars: from the difference of two rules, and from the residual.
+        integration: error bars of the unknowns due to integration, from the difference of two quadrature rules.
+        remaining: error bars of the unknowns due to the remaining residual.
         other: saddle-point map by the second quadrature rule at the same unknowns.
-        digits: precision in decimals; kinked: whether the loss has kinks.
+        digits: working precision in decimal digits.
+        kinked: whether the loss has kinks.
     """
 
     system: SaddlePointSystem
@@ -63,34 +65,36 @@ class AccurateRoot:
 
     @property
     def error_bars(self) -> np.ndarray:
-        """The error bars of the unknowns: those of integration plus those of the remaining residual."""
+        """The error bars of all unknowns, due to integration and to the remaining residual."""
         return self.integration + self.remaining
 
-    def quantity_and_error(
+    def evaluate_quantity_with_error(
         self, quantity: Callable[[SaddlePointState], Any], stationary: bool = False
     ) -> tuple[Any, Any]:
-        """Return a quantity at the solution and its error bar, from two rules and the errors of the unknowns.
+        """Return a quantity at the solution and its error bar.
+
+        Errors are those of integration, by a second quadrature rule, and of the unknowns.
 
         Args:
-            quantity: function of a state.
+            quantity: function that returns the quantity for a `SaddlePointState`.
             stationary: whether errors of the unknowns enter to second order only.
         """
         with mp.workdps(self.digits):
             value = quantity(self.root.state)
             error = DIFFERENCE_SAFETY * abs(quantity(self.other) - value)
             if not stationary:
-                moved = self.system.evaluate_state(self.root.z + self.error_bars, self.root.state.rule)
+                moved = self.system.evaluate_saddle_point_map(self.root.z + self.error_bars, self.root.state.rule)
                 error += abs(quantity(moved) - value)
             return value, error
 
     @property
     def accuracy_evidence(self) -> dict[str, Any]:
-        """The evidence for JSON: digits, quadrature rules, residual and error of the total weight."""
+        """The evidence for the accuracy: digits, quadrature rules, residual, and error of the total weight."""
         with mp.workdps(self.digits):
             missing = abs(self.root.state.saddle_point_averages.mass - 1)
         return {
             "digits": self.digits,
-            "rules": [state.rule.describe_rule(self.kinked) for state in (self.root.state, self.other)],
+            "rules": [state.rule.describe_quadrature_rule(self.kinked) for state in (self.root.state, self.other)],
             "residuals": [self.root.largest_residual],
             "missing_weight": float(missing),
         }
@@ -101,16 +105,16 @@ def check_accuracy_in_range(accuracy: float) -> None:
     require_in_interval("accuracy", accuracy, f"[{FINEST_ACCURACY:g}, 1)")
 
 
-def solve_to_accuracy(
+def refine_solution(
     system: SaddlePointSystem, z: np.ndarray, accuracy: float, select_error: Callable[[np.ndarray], Any], label: str
-) -> AccurateRoot:
-    """Solve saddle-point equations to a given accuracy, starting from a double-precision solution.
+) -> SolutionWithErrorBars:
+    """Return a solution of saddle-point equations refined from double precision to a given accuracy.
 
     Args:
         system: saddle-point equations, with or without a condition.
         z: unknowns in double precision.
         accuracy: error bar asked for.
-        select_error: function of the error bars of the unknowns that returns the one to compare with the accuracy.
+        select_error: function that returns, from the error bars of all unknowns, the one to compare with the accuracy.
         label: title of the progress bar.
 
     Raises:
@@ -118,7 +122,7 @@ def solve_to_accuracy(
         NotConvergedError: Newton's method left the domain of the overlaps.
     """
     options, asked = PrecisionOptions.current(), int(np.ceil(-np.log10(accuracy)))
-    kinked, lost = find_kinks_and_cancelled_digits(system.problem)
+    kinked, lost = kinks_and_cancelled_digits_of_loss(system.problem)
     z = array_from_decimals(z)
     try:
         with progress_bar(label, options.max_attempts + 1) as task:
@@ -128,16 +132,16 @@ def solve_to_accuracy(
                     system, z, rough, 10.0**-options.rough_digits, system.residual_jacobian(z, rough)
                 ).z
                 jacobian = system.residual_jacobian(z, rough)
-            task.advance()
+            task.count_finished_step()
             for attempt in range(options.max_attempts):
                 digits = asked + options.guard_digits + lost + options.digits_per_attempt * attempt
                 goal = asked + options.guard_digits // 2
                 level = _quadrature_level_for_digits(goal) + attempt
                 with mp.workdps(digits):
                     root = solve_by_chord_iteration(system, z, QuadratureRule(False, level), 10.0**-goal, jacobian)
-                    other = system.evaluate_state(root.z, QuadratureRule(True, level))
+                    other = system.evaluate_saddle_point_map(root.z, QuadratureRule(True, level))
                     moved = newton_correction(root, system.saddle_point_residual(other))
-                    found = AccurateRoot(
+                    found = SolutionWithErrorBars(
                         system,
                         root,
                         integration=DIFFERENCE_SAFETY * np.abs(moved) * system.scales,
@@ -148,7 +152,7 @@ def solve_to_accuracy(
                         status=Status.CONVERGED,
                     )
                 z = root.z
-                task.advance()
+                task.count_finished_step()
                 if select_error(found.error_bars) <= accuracy:
                     return found
     except DomainError as error:
@@ -164,17 +168,17 @@ def _quadrature_level_for_digits(digits: int) -> int:
     return level
 
 
-def find_kinks_and_cancelled_digits(problem: Problem) -> tuple[bool, int]:
-    """Return whether the loss has kinks in X, and the number of digits that cancel between close kinks."""
+def kinks_and_cancelled_digits_of_loss(problem: Problem) -> tuple[bool, int]:
+    """Return whether the loss has kinks, and the number of digits that are lost by cancellation between close ones."""
     with mp.workdps(1000):
-        module, c = problem.solver.multiprecision_functions, ProblemNumbers.from_problem(problem).loss_constants(0)
+        module, c = (problem.solver.multiprecision_functions, PreciseParameters.from_problem(problem).loss_constants(0))
         found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)
         gaps = [right - left for left, right in pairwise(sorted(mp.re(z) for z in found)) if right > left]
         return bool(found), max(0, int(mp.ceil(-mp.log10(min(gaps))))) if gaps else 0
 
 
 def value_and_error_strings(value: Any, error: Any) -> tuple[str, str]:
-    """Return a value, to two digits beyond its error bar, and the error bar as decimal strings.
+    """Return a value and its error bar as decimal strings, the value to two digits of its error bar.
 
     Args:
         value: value to write.

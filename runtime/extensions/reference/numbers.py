@@ -16,27 +16,34 @@ from ...problems.solver_types import MultiprecisionFunctions
 
 
 def mpf_from_decimal(value: Any) -> Any:
-    """Return a float as an mpf with the value of the decimal it prints as; an mpf is unchanged."""
+    """Return the multiprecision number (mpf) with exactly the decimal value that a float prints as.
+
+    The float 0.1 becomes one tenth; an mpf is returned unchanged.
+    """
     return value if isinstance(value, mp.mpf) else mpf(repr(float(value)))
 
 
 def array_from_decimals(values: Any, number: Callable[[Any], Any] = mpf_from_decimal) -> np.ndarray:
-    """Return nested floats as an array of mpf, or of numbers of another arithmetic.
+    """Return an array of the multiprecision numbers (mpf) with exactly the decimal values of nested floats.
 
     Args:
         values: nested floats.
-        number: function that converts a float.
+        number: function that converts a float, for another arithmetic.
     """
     array = np.array(values, dtype=object)
     return np.frompyfunc(number, 1, 1)(array) if array.size else array
 
 
 @dataclass(frozen=True)
-class ProblemNumbers:
-    """The parameters of a problem and the law of its tokens, in one arithmetic.
+class PreciseParameters:
+    """The parameters of a problem and the law of its tokens, as numbers of any precision.
 
     Attributes:
-        flat: parameters in the order of SYMBOLS; strengths: of the ridge; law: law of the tokens; noise: variances.
+        alpha: sample complexity.
+        flat: entries of all parameters, in the order of the model's generated functions.
+        strengths: strengths of the ridge.
+        law: law of the tokens.
+        noise: variances of the noise.
     """
 
     problem: Problem
@@ -55,8 +62,8 @@ class ProblemNumbers:
         *,
         number: Callable[[Any], Any] = mpf_from_decimal,
         reference: MultiprecisionFunctions | None = None,
-    ) -> ProblemNumbers:
-        """Return the parameters of a problem and the law of its tokens at the current precision.
+    ) -> PreciseParameters:
+        """Return the parameters of a problem and the law of its tokens at the current precision of mpmath.
 
         Args:
             problem: problem that gives the parameters.
@@ -88,7 +95,7 @@ class ProblemNumbers:
         )
 
     def loss_constants(self, label: int) -> tuple[Any, ...]:
-        """Return the constants of the generated loss functions for a token with a given label."""
+        """Return the constants of the model's generated loss functions for samples with a given cluster label."""
         return (self.law.rho[label], mpf(label), *self.flat)
 
 
@@ -114,5 +121,5 @@ def _check_weights_sum_to_one(law: TokenLaw) -> None:
         missing = abs(weights.sum() - 1)
         if missing > mpf(10) ** (10 - mp.dps):
             raise InputError(
-                f"{name} add up to 1 only within {mp.nstr(missing, 2)}: give decimals that add up to 1 exactly"
+                f"the {name} add up to 1 only to within {mp.nstr(missing, 2)}; give decimals that add up to 1 exactly"
             )

@@ -21,10 +21,11 @@ Nodes = tuple[tuple[Any, Any], ...]
 
 @dataclass(frozen=True)
 class PanelOptions(AlgorithmOptions):
-    """Options of Gauss-Legendre panels.
+    """Options of Gauss-Legendre quadrature on panels.
 
     Attributes:
-        max_width: standard deviations of omega that a panel may span; narrower needs more nodes, but converges faster.
+        max_width: largest width of a panel, in standard deviations of the Gaussian field; narrower panels need more
+            nodes, but converge faster.
     """
 
     max_width: float = 5
@@ -32,7 +33,7 @@ class PanelOptions(AlgorithmOptions):
 
 @lru_cache(maxsize=64)
 def gauss_legendre_nodes(degree: int, precision: int) -> Nodes:
-    """Return 3 * 2^(degree - 1) Gauss-Legendre nodes and weights on [-1, 1].
+    """Return nodes and weights of the Gauss-Legendre rule with 3 * 2^(degree - 1) nodes on [-1, 1].
 
     Args:
         degree: refinement level of the rule.
@@ -55,7 +56,7 @@ def tanh_sinh_nodes(degree: int, precision: int) -> Nodes:
     return tuple((x, step * w) for d in range(1, degree + 1) for x, w in rule.calc_nodes(d, precision))
 
 
-def nodes_on_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+def map_nodes_to_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     """Yield nodes and weights of a rule on [-1, 1], mapped to intervals.
 
     Args:
@@ -74,8 +75,8 @@ def trapezoid_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]
     The rule converges geometrically for analytic integrands.
 
     Args:
-        low: lower end.
-        high: upper end.
+        low: lower end of the interval.
+        high: upper end of the interval.
         count: number of nodes.
     """
     step = (high - low) / (count - 1)
@@ -85,20 +86,22 @@ def trapezoid_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]
 
 @dataclass(frozen=True)
 class QuadratureRule:
-    """A quadrature rule for the proximal field X and the noisy teacher field f.
+    """A quadrature rule for averages over the proximal field and the noisy teacher field, at any precision.
 
     Attributes:
-        second: whether it is the second of two independent rules.
-            False: Gauss-Legendre on panels in X and, between steps, in f; equidistant nodes in f without steps.
-            True: tanh-sinh between kinks, or equidistant nodes, in X; Gauss-Legendre or tanh-sinh in f.
+        second: whether it is the second of two independent rules: tanh-sinh between kinks of the loss, in place of
+            Gauss-Legendre on panels; without kinks trapezoid.
         level: refinement level; each level doubles the nodes.
     """
 
     second: bool
     level: int
 
-    def describe_rule(self, kinked: bool) -> dict[str, Any]:
-        """Return the name and size of the rule in X for JSON: nodes per panel, or number of nodes."""
+    def describe_quadrature_rule(self, kinked: bool) -> dict[str, Any]:
+        """Return the name and the number of nodes of the rule in the proximal field, for the evidence of a result.
+
+        `kinked` is whether the loss has kinks.
+        """
         if not self.second:
             return {"rule": "gauss-legendre", "points": 3 * 2 ** (self.level - 1), "seed": None}
         if kinked:
@@ -109,55 +112,55 @@ class QuadratureRule:
     def _trapezoid_node_count(self) -> int:
         return 24 * 2 ** (self.level - 1)
 
-    def nodes_in_proximal_field(
+    def quadrature_nodes_in_proximal_field(
         self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any, ended: bool = False
     ) -> Iterator[Any]:
-        """Yield nodes and weights in the proximal field X on [low, high].
+        """Yield quadrature nodes and weights in the proximal field on an interval.
 
         Args:
-            low: lower end.
-            high: upper end.
+            low: lower end of the interval.
+            high: upper end of the interval.
             kinks: kinks of the loss.
-            omega: function of X.
-            spread: standard deviation of omega.
-            ended: whether the integrand is non-zero at the ends.
+            omega: increasing function that returns the Gaussian field whose proximal field is given.
+            spread: standard deviation of this Gaussian field.
+            ended: whether the integrand is non-zero at the ends of the interval.
         """
         edges = [low, *[kink for kink in kinks if low < kink < high], high]
         if not self.second:
-            return self._gauss_legendre_panel_nodes(edges, omega, spread)
+            return self._gauss_legendre_nodes_on_panels(edges, omega, spread)
         if len(edges) == 2 and not ended:
             return trapezoid_nodes(low, high, self._trapezoid_node_count)
-        return nodes_on_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
+        return map_nodes_to_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
 
-    def nodes_in_noisy_teacher(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
-        """Yield nodes and weights in the noisy teacher field f on [low, high].
+    def quadrature_nodes_in_noisy_teacher(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
+        """Yield quadrature nodes and weights in the noisy teacher field on an interval.
 
         Args:
-            low: lower end.
-            high: upper end.
-            steps: discontinuities of the integrand in f.
-            spread: standard deviation of f.
+            low: lower end of the interval.
+            high: upper end of the interval.
+            steps: discontinuities of the integrand in this field.
+            spread: standard deviation of the field.
         """
         edges = [low, *[step for step in steps if low < step < high], high]
         if len(edges) == 2 and not self.second:
             return trapezoid_nodes(low, high, 6 * 2 ** (self.level - 1))
         if len(edges) == 2 or not self.second:
-            return self._gauss_legendre_panel_nodes(edges, lambda f: f, spread)
-        return nodes_on_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
+            return self._gauss_legendre_nodes_on_panels(edges, lambda f: f, spread)
+        return map_nodes_to_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
 
-    def _gauss_legendre_panel_nodes(
+    def _gauss_legendre_nodes_on_panels(
         self, edges: list[Any], growing_function: Callable[[Any], Any], spread: Any
     ) -> Iterator[Any]:
-        return nodes_on_panels(
+        return map_nodes_to_panels(
             gauss_legendre_nodes(self.level, mp.prec),
-            _split_into_panels(edges, growing_function, PanelOptions.current().max_width * spread),
+            _split_intervals_into_panels(edges, growing_function, PanelOptions.current().max_width * spread),
         )
 
 
-def _split_into_panels(
+def _split_intervals_into_panels(
     edges: list[Any], growing_function: Callable[[Any], Any], width: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield panels between the edges on which an increasing function grows by at most about the width."""
+    """Yield subintervals of given intervals, on each of which an increasing function grows by about a width at most."""
     for left, right in pairwise(edges):
         first, last = growing_function(left), growing_function(right)
         count = int(mp.ceil((last - first) / width))

@@ -11,8 +11,8 @@ from mpmath import mp, mpf
 from ...base.errors import InputError
 from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
-from .channel import ChannelAverages, GaussianFieldLaw, Given, Summands, componentwise_sum, interval_inner_point
-from .numbers import ProblemNumbers
+from .channel import ChannelAverages, GaussianFieldLaw, Given, Summands, componentwise_sum, point_inside_interval
+from .numbers import PreciseParameters
 from .quadrature import QuadratureRule
 
 
@@ -28,26 +28,26 @@ class ConvexityOptions(AlgorithmOptions):
 
 
 class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
-    """Channel averages by a quadrature rule in mpmath, at the current precision."""
+    """Averages of one problem over the law of its fields by quadrature rules in mpmath, at the current precision."""
 
-    def __init__(self, numbers: ProblemNumbers, overlaps: Overlaps):
+    def __init__(self, numbers: PreciseParameters, overlaps: Overlaps):
         super().__init__(numbers, overlaps, numbers.problem.solver.multiprecision_functions, mpf)
         self.reach = mp.sqrt(2 * mp.log(10) * (mp.dps + 2))
 
-    def is_known_positive(self, number: Any) -> bool:
-        """Return whether an mpf is positive."""
+    def is_positive(self, number: Any) -> bool:
+        """Return whether a number is positive."""
         return number > 0
 
     def sort_real_points(self, places: Iterable[Any]) -> list[Any]:
-        """Return the real and finite points in ascending order."""
+        """Return those of some numbers that are real and finite, in ascending order."""
         return sorted(mpf(z) for z in map(mp.mpmathify, places) if mp.im(z) == 0 and mp.isfinite(z))
 
-    def moments_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
-        """Return the integrands of the moments at one node.
+    def moment_integrands_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
+        """Return the integrands of the averages that determine the conjugates, at one quadrature node.
 
         Args:
-            g: negative derivative of the loss.
-            given: probability P, which the weight of the node contains already, and conditional means.
+            g: negative derivative of the loss in its field.
+            given: one, and the conditional means of the student's and the teacher's field.
             c: constants of the loss.
         """
         _, dw, dy = given
@@ -56,41 +56,45 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
     def average_integrands(
         self, name: str, label: int, V: Any, c: tuple[Any, ...], summands: Summands, integration: QuadratureRule
     ) -> list[Any]:
-        """Return channel averages as sums over quadrature nodes.
+        """Return the averages of several integrands over the law of the fields, as sums over quadrature nodes.
 
         Args:
             name: "loss" or "metric", whose kinks split the integrals.
-            label: label of the token.
+            label: cluster label of the token.
             V: overlap V.
             c: constants of the loss.
-            summands: function that returns the integrands.
+            summands: function that returns the integrands, see `Summands`.
             integration: quadrature rule.
 
         Raises:
             InputError: the Moreau objective has competing minima.
         """
         total, one = None, mpf(1)
-        for weight, dw, dy, (value, slope, curvature) in self._channel_nodes(
-            name, self._field_law(name, label, c), V, c, integration
+        for weight, dw, dy, (value, slope, curvature) in self._iterate_channel_nodes(
+            name, self._gaussian_law_of_fields(name, label, c), V, c, integration
         ):
             total = componentwise_sum(total, summands(weight, value, slope, curvature, (one, dw, dy)))
         assert total is not None
         return total
 
-    def _channel_nodes(
+    def _iterate_channel_nodes(
         self, name: str, law: GaussianFieldLaw, V: Any, c: tuple[Any, ...], rule: QuadratureRule
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield at every node: weight, omega - m, E[Y - m*], and the loss (or metric) with two derivatives."""
+        """Yield the quadrature nodes of an average over the law of the fields.
+
+        A node has a weight, the student's field less its mean, the teacher's conditional mean field less its mean, and
+        the loss (or metric) with two derivatives.
+        """
         drive = self.module.DRIVES[name]
         if drive == "smooth":
             spread = mp.sqrt(law.noisy_teacher_variance)
             ends = law.noisy_teacher_mean - self.reach * spread, law.noisy_teacher_mean + self.reach * spread
             steps = self.sort_real_points(getattr(self.module, f"{name}_steps")(c))
-            for f, weight in rule.nodes_in_noisy_teacher(*ends, steps, spread):
+            for f, weight in rule.quadrature_nodes_in_noisy_teacher(*ends, steps, spread):
                 weight *= mp.npdf(f, law.noisy_teacher_mean, spread)
                 mean, variance = law.omega_moments_given_noisy_teacher(f)
-                for probability, y, u in self._representative_teacher_and_noise(law, f, c):
-                    for inner_weight, omega, shape in self._nodes_given_noisy_teacher(
+                for probability, y, u in self._teacher_and_noise_with_sum(law, f, c):
+                    for inner_weight, omega, shape in self._proximal_field_nodes(
                         name, V, rule, mean, variance, y, u, c
                     ):
                         dw = omega - law.m
@@ -101,9 +105,9 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                             shape,
                         )
             return
-        for low, high in self._intervals_between_steps(name, c):
-            for probability, y, u in self._representative_teacher_and_noise(law, interval_inner_point(low, high), c):
-                for inner_weight, omega, shape in self._nodes_given_noisy_teacher(name, V, rule, law.m, law.q, y, u, c):
+        for low, high in self._intervals_between_loss_jumps(name, c):
+            for probability, y, u in self._teacher_and_noise_with_sum(law, point_inside_interval(low, high), c):
+                for inner_weight, omega, shape in self._proximal_field_nodes(name, V, rule, law.m, law.q, y, u, c):
                     dw = omega - law.m
                     part, dy = (
                         law.interval_probability_and_teacher_mean(dw, low, high)
@@ -112,7 +116,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                     )
                     yield probability * part * inner_weight, dw, dy, shape
 
-    def _nodes_given_noisy_teacher(
+    def _proximal_field_nodes(
         self,
         name: str,
         V: Any,
@@ -123,7 +127,10 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
         u: tuple[Any, ...],
         c: tuple[Any, ...],
     ) -> Iterator[tuple[Any, Any, tuple[Any, Any, Any]]]:
-        """Yield nodes in X for omega ~ N(mean, variance): weight, omega, and the loss with two derivatives."""
+        """Yield quadrature nodes in the proximal field X for a Gaussian field omega, at given teacher field and noise.
+
+        A node has a weight, the value of omega, and the loss (or metric) at X with two derivatives.
+        """
         probes = ConvexityOptions.current().outer_points
         spread, zero = mp.sqrt(variance), mpf(0)
         kinks = self.sort_real_points(getattr(self.module, f"{name}_kinks")(y, *u, c))
@@ -143,7 +150,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                 )
             return 1 + V * curvature
 
-        low, high = (self._integration_limit(_omega_of_field, mean, spread, side) for side in (-1, 1))
+        low, high = (self._proximal_field_limit(_omega_of_field, mean, spread, side) for side in (-1, 1))
         for end, side in ((low, -1), (high, 1)) if V else ():
             # The loss is not negative, which bounds the distance of another minimum from omega.
             value, slope, _ = _loss_derivatives(end)
@@ -151,7 +158,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
             for k in range(probes) if side * (furthest - end) > 0 else ():
                 x = end + (furthest - end) * k / probes
                 _checked_omega_derivative(x, _loss_derivatives(x)[2])
-        for x, weight in rule.nodes_in_proximal_field(low, high, kinks, _omega_of_field, spread):
+        for x, weight in rule.quadrature_nodes_in_proximal_field(low, high, kinks, _omega_of_field, spread):
             value, slope, curvature = _loss_derivatives(x)
             inverse = _checked_omega_derivative(x, curvature)
             w = x + V * slope
@@ -159,28 +166,28 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                 (value,) = self.test_error_metric(x, y, *u, c)
             yield weight * inverse * mp.npdf(w, mean, spread), w, (value, slope, curvature)
         if name == "loss" and self.module.CORNERS:
-            for kink, lower, upper in self._loss_corners(kinks, features, c):
+            for kink, lower, upper in self._convex_kinks(kinks, features, c):
 
-                def _omega_at_slope(slope: Any, kink: Any = kink) -> Any:
+                def _omega_at_kink_slope(slope: Any, kink: Any = kink) -> Any:
                     return kink + V * slope
 
-                for slope, weight in rule.nodes_in_proximal_field(
-                    lower, upper, [], _omega_at_slope, spread, ended=True
+                for slope, weight in rule.quadrature_nodes_in_proximal_field(
+                    lower, upper, [], _omega_at_kink_slope, spread, ended=True
                 ):
-                    w = _omega_at_slope(slope)
+                    w = _omega_at_kink_slope(slope)
                     if abs(w - mean) < self.reach * spread:
                         yield weight * V * mp.npdf(w, mean, spread), w, (_loss_derivatives(kink)[0], slope, None)
 
-    def _loss_corners(self, kinks: Sequence[Any], features: Sequence[Any], c: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the kinks at which the derivative of the loss jumps up, with both one-sided derivatives.
+    def _convex_kinks(self, kinks: Sequence[Any], features: Sequence[Any], c: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield the kinks of the loss at which its derivative jumps up, with both one-sided derivatives.
 
         Raises:
-            InputError: the derivative jumps down, or the loss itself jumps, so that minima compete.
+            InputError: the derivative jumps down, or the loss itself jumps, so that minima may compete.
         """
         edges = [None, *kinks, None]
         for before, kink, after in zip(edges, kinks, edges[2:], strict=False):
-            left, lower, _ = self.module.piece(kink, interval_inner_point(before, kink), *features, c)
-            right, upper, _ = self.module.piece(kink, interval_inner_point(kink, after), *features, c)
+            left, lower, _ = self.module.piece(kink, point_inside_interval(before, kink), *features, c)
+            right, upper, _ = self.module.piece(kink, point_inside_interval(kink, after), *features, c)
             small = mp.mpf(10) ** (8 - mp.dps)
             if abs(left - right) > small * (1 + abs(left)) or lower - upper > small * (1 + abs(lower)):
                 raise InputError(
@@ -190,23 +197,23 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
             if upper - lower > small * (1 + abs(lower)):
                 yield kink, lower, upper
 
-    def _integration_limit(self, omega: Callable[[Any], Any], mean: Any, spread: Any, side: int) -> Any:
-        """Return the X beyond which the Gaussian weight of omega is negligible at the current precision."""
+    def _proximal_field_limit(self, omega: Callable[[Any], Any], mean: Any, spread: Any, side: int) -> Any:
+        """Return the proximal field X beyond which the Gaussian weight of its omega is negligible at this precision."""
         target = mean + side * self.reach * spread
 
-        def _excess_over_target(x: Any) -> Any:
+        def _excess_over_omega_limit(x: Any) -> Any:
             return side * (omega(x) - target)
 
         inner = outer = mean
         step = spread
-        while _excess_over_target(inner) >= 0:
+        while _excess_over_omega_limit(inner) >= 0:
             inner, step = inner - side * step, 2 * step
         step = spread
-        while _excess_over_target(outer) < 0:
+        while _excess_over_omega_limit(outer) < 0:
             outer, step = outer + side * step, 2 * step
         for _ in range(40):
-            if _excess_over_target(outer) < spread:
+            if _excess_over_omega_limit(outer) < spread:
                 break
             middle = (inner + outer) / 2
-            inner, outer = (inner, middle) if _excess_over_target(middle) >= 0 else (middle, outer)
+            inner, outer = (inner, middle) if _excess_over_omega_limit(middle) >= 0 else (middle, outer)
         return outer

@@ -15,7 +15,7 @@ from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point.iteration import Status
 from ...solving.solution import Solution
-from .improve import solve_to_accuracy
+from .improve import refine_solution
 from .system import SaddlePointState, SaddlePointSystem
 
 ROUGH = 1e-4  # accuracy of the solution in double precision to start from
@@ -23,17 +23,20 @@ ROUGH = 1e-4  # accuracy of the solution in double precision to start from
 
 @dataclass(frozen=True, repr=False)
 class PreciseSolution(PresentableResult):
-    """A solution with overlaps as arrays of mpf; error bars are from two quadrature rules, or proved.
+    """A solution of the saddle point at high precision, verified by two quadrature rules or proved.
 
     Attributes:
-        overlaps, errors: q, V (C, 1, 1), m (C, 1), theta (C, 1, 1), and their error bars.
-        observables: (value, error bar) of training_loss, free_entropy, replicon and, if the model has one, test_error.
+        overlaps: overlaps q, V, m and theta as arrays of multiprecision numbers (mpf).
+        errors: error bars of the overlaps.
+        observables: value and error bar of training_loss, free_entropy, replicon and, if there is one, test_error.
+        status: status of the solution, such as converged.
         near: the double-precision solution that was refined.
-        evidence: working precision, rules, residual.
+        evidence: numbers that support the accuracy: working precision, quadrature rules, residual.
+        error_kind: "verified" or "proved".
 
     Example:
         >>> found = sf.solve_precisely(sf.problem("logistic_regression", alpha=2), accuracy=1e-20)
-        >>> bool(found.error_bars.theta[0, 0, 0] < 1e-20), found.error_kind
+        >>> bool(found.errors.theta[0, 0, 0] < 1e-20), found.error_kind
         (True, 'verified')
     """
 
@@ -48,12 +51,12 @@ class PreciseSolution(PresentableResult):
 
     @property
     def success(self) -> bool:
-        """Return whether the solution is on the right branch, accurate, and proved if a proof was asked for."""
+        """Whether the solution is on the right branch, accurate, and proved if a proof was asked for."""
         return self.status.success
 
     @property
     def advice(self) -> str:
-        """The reason of a failure and a remedy, in a sentence; empty if it converged."""
+        """The reason why there is no accurate solution and what to try, in one sentence; empty if there is one."""
         return self.near.advice if self.status is self.near.status else self.status.advice
 
     @property
@@ -62,12 +65,12 @@ class PreciseSolution(PresentableResult):
         return self.near.start
 
     def table(self, names: Mapping[str, str] | None = None) -> str:
-        """Return a table for a terminal; `names` are the reader's symbols."""
+        """Return the solution as a text table; `names` maps the model's symbols to those to be printed."""
         return presenting.table(self, names)
 
 
 def verified_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return the solution near a double-precision one to a given accuracy, verified by two quadrature rules.
+    """Return a solution refined from double precision to a given accuracy, verified by two quadrature rules.
 
     Args:
         problem: problem to solve.
@@ -80,14 +83,14 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
     """
     scales = near.overlaps.block_scales
     system = SaddlePointSystem(problem, scales)
-    found = solve_to_accuracy(
+    found = refine_solution(
         system, near.overlaps.pack(), accuracy, lambda errors: max(errors / scales), f"{accuracy:g}: solving"
     )
     stationary = {"training_loss": True, "free_entropy": True, "replicon": False}
     if "metric" in problem.solver.multiprecision_functions.DRIVES:
         stationary["test_error"] = False
     observables = {
-        name: found.quantity_and_error(partial(SaddlePointState.evaluate_observable, name=name), so)
+        name: found.evaluate_quantity_with_error(partial(SaddlePointState.evaluate_observable, name=name), so)
         for name, so in stationary.items()
     }
     return PreciseSolution(
@@ -97,5 +100,5 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
         observables=observables,
         status=found.status,
         near=near,
-        evidence=found.accuracy_evidence | problem.limits_not_taken,
+        evidence=found.accuracy_evidence | problem.nonzero_vanishing_parameters,
     )

@@ -20,7 +20,7 @@ from ...base.options import AlgorithmOptions
 from ...problems.overlaps import OVERLAPS, Conjugates, Overlaps, overlap_array_shapes
 from ...problems.problem import Problem
 from .channel import ChannelAverages, SaddlePointAverages
-from .numbers import ProblemNumbers
+from .numbers import PreciseParameters
 from .quadrature import QuadratureRule
 from .rule_channel import QuadratureChannelAverages
 
@@ -32,7 +32,7 @@ class ChordOptions(AlgorithmOptions):
     """Options of the chord iteration.
 
     Attributes:
-        max_steps: steps at most, each of which gains about ten digits.
+        max_steps: largest number of steps, each of which gains about ten digits.
     """
 
     max_steps: int = 25
@@ -40,28 +40,28 @@ class ChordOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SaddlePointState:
-    """The saddle-point map at one set of overlaps (arrays of mpf), by one quadrature rule."""
+    """The values of the saddle-point map at given overlaps, by one quadrature rule, at high precision."""
 
-    numbers: ProblemNumbers
+    numbers: PreciseParameters
     overlaps: Overlaps
     rule: QuadratureRule
 
     @cached_property
     def channel_averages(self) -> ChannelAverages[Any]:
-        """The channel averages at these overlaps; integrals are truncated for the precision at first use."""
+        """The averages over the law of the fields at these overlaps, at the precision of their first use."""
         return QuadratureChannelAverages(self.numbers, self.overlaps)
 
     @cached_property
     def saddle_point_averages(self) -> SaddlePointAverages:
-        """The values of all channel averages of the saddle-point equations."""
+        """The values of all averages over the law of the fields that the saddle-point equations need."""
         return self.channel_averages.saddle_point_averages(self.rule)
 
     @cached_property
     def conjugate_overlaps(self) -> Conjugates:
-        """The conjugate overlaps; DomainError if the overlaps lie outside their domain."""
+        """The conjugates of the overlaps; DomainError is raised if the overlaps lie outside their domain."""
         u, hats, moments = (
             self.overlaps,
-            Conjugates(**_zero_overlap_blocks(self.overlaps)),
+            Conjugates(**_zero_arrays_like_overlaps(self.overlaps)),
             self.saddle_point_averages.moments,
         )
         with _convert_domain_errors():
@@ -72,10 +72,13 @@ class SaddlePointState:
         return hats
 
     @cached_property
-    def mapped_overlaps(self) -> Overlaps:
-        """The image of the overlaps under the saddle-point map; DomainError if ridge plus G is not positive."""
+    def image_of_overlaps(self) -> Overlaps:
+        """The overlaps to which the saddle-point map takes these.
+
+        DomainError is raised if the quadratic form of the weights is not positive.
+        """
         hats, law = self.conjugate_overlaps, self.numbers.law
-        out = Overlaps(**_zero_overlap_blocks(self.overlaps), phi=self.overlaps.phi)
+        out = Overlaps(**_zero_arrays_like_overlaps(self.overlaps), phi=self.overlaps.phi)
         with _convert_domain_errors():
             self.channel_averages.module.overlaps(
                 law.weights, law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta,
@@ -85,7 +88,7 @@ class SaddlePointState:
 
     @cached_property
     def free_entropy_and_deviation(self) -> tuple[Any, Any]:
-        """The free entropy, and its deviation from minus (mean loss + penalty), which vanishes at a solution."""
+        """The free entropy, and its difference from minus the mean training loss, which vanishes at a solution."""
         hats, law, u = self.conjugate_overlaps, self.numbers.law, self.overlaps
         trace, entropic, penalty = self.channel_averages.module.free_entropy(
             law.weights, law.gamma, law.gram, self.numbers.strengths, u.q, u.V, u.m, u.theta,
@@ -96,12 +99,12 @@ class SaddlePointState:
 
     @property
     def mean_squared_responses(self) -> np.ndarray:
-        """The mean squared responses E_c[(dg/domega)^2], (C,)."""
+        """The mean squared response of each context: that of the proximal residual to a change of the field."""
         return self.saddle_point_averages.mean_squared_responses
 
     @property
     def replicon(self) -> Any:
-        """The replicon eigenvalue: the Perron root of the replicon map."""
+        """The replicon eigenvalue, the largest of the linear map of replicon perturbations; stable below 1."""
         matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
@@ -110,7 +113,7 @@ class SaddlePointState:
 
     @property
     def _replicon_map(self) -> np.ndarray:
-        """The map D -> alpha E[(dg/domega)^2] E[gamma^2 R^2] D as a matrix (C, C) (docs/theory.md (8.13))."""
+        """The linear map of replicon perturbations, as a matrix (contexts, contexts), docs/theory.md (8.13)."""
         hats, law = self.conjugate_overlaps, self.numbers.law
         resolvents = self.channel_averages.module.resolvents(
             law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
@@ -123,7 +126,7 @@ class SaddlePointState:
         return np.sum(atoms, axis=0) * self.numbers.alpha
 
     def evaluate_observable(self, name: str) -> Any:
-        """Return the value of an observable by its name, one of OBSERVABLES."""
+        """Return the value of an observable at this state, such as "test_error" or "q", one of `OBSERVABLES`."""
         if name == "replicon":
             return self.replicon
         if name == "alpha":
@@ -138,14 +141,14 @@ class SaddlePointState:
 OBSERVABLES = ("training_loss", "free_entropy", "test_error", *OVERLAPS, "replicon", "alpha")
 
 
-def _zero_overlap_blocks(overlaps: Overlaps) -> dict[str, np.ndarray]:
-    """Return arrays of zeros (mpf) in the shapes of the overlaps, by name."""
+def _zero_arrays_like_overlaps(overlaps: Overlaps) -> dict[str, np.ndarray]:
+    """Return a mapping from the name of each overlap to an array of multiprecision zeros in its shape."""
     return {name: np.full(shape, mpf(0), object) for name, shape in overlap_array_shapes(overlaps.sizes).items()}
 
 
 @contextmanager
 def _convert_domain_errors() -> Iterator[None]:
-    """Convert the ValueError of a matrix that is not positive definite to DomainError."""
+    """Convert, within this context, the ValueError of a matrix that is not positive definite to DomainError."""
     try:
         yield
     except ValueError as error:
@@ -154,11 +157,12 @@ def _convert_domain_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SaddlePointSystem:
-    """A system of equations for the packed overlaps and, with a condition, for a parameter's value.
+    """The saddle-point equations for the packed overlaps and, with a condition, for the value of a parameter.
 
     Attributes:
-        condition: function that vanishes at the solution, in addition to the residual of the saddle point.
         scales: scales of the unknowns, the units of residuals and errors.
+        parameter: name of the parameter.
+        condition: function that vanishes at the solution, in addition to the residual; None for a fixed parameter.
     """
 
     problem: Problem
@@ -166,43 +170,51 @@ class SaddlePointSystem:
     parameter: str = "alpha"
     condition: Callable[[SaddlePointState], Any] | None = None
 
-    def evaluate_state(self, z: np.ndarray, rule: QuadratureRule) -> SaddlePointState:
-        """Return the saddle-point map at given unknowns.
+    def evaluate_saddle_point_map(self, z: np.ndarray, rule: QuadratureRule) -> SaddlePointState:
+        """Return the values of the saddle-point map at given unknowns.
 
         Args:
-            z: packed overlaps and, with a condition, the parameter.
+            z: unknowns: packed overlaps and, with a condition, the parameter.
             rule: quadrature rule.
         """
         budget.check_time_limit()
         u, value = (z, None) if self.condition is None else (z[:-1], z[-1])
-        numbers = ProblemNumbers.from_problem(self.problem, self.parameter, value)
+        numbers = PreciseParameters.from_problem(self.problem, self.parameter, value)
         return SaddlePointState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
     def saddle_point_residual(self, state: SaddlePointState) -> np.ndarray:
-        """Return the residual of the saddle point, in units of the scales, and that of the condition."""
-        gap = state.mapped_overlaps.pack() - state.overlaps.pack()
+        """Return the residuals of the saddle-point equations, in units of the scales, and that of the condition."""
+        gap = state.image_of_overlaps.pack() - state.overlaps.pack()
         gap = gap / self.scales[: len(gap)]
         return gap if self.condition is None else np.append(gap, self.condition(state))
 
     def residual_jacobian(self, z: np.ndarray, rule: QuadratureRule) -> np.ndarray:
-        """Return the Jacobian of the residual in the scaled unknowns, by finite differences.
+        """Return the Jacobian of the residuals in the unknowns over their scales, by finite differences.
 
         Args:
-            z: packed overlaps and, with a condition, the parameter.
+            z: unknowns: packed overlaps and, with a condition, the parameter.
             rule: quadrature rule.
         """
-        base, step = self.saddle_point_residual(self.evaluate_state(z, rule)), mpf(_STEP)
+        base, step = self.saddle_point_residual(self.evaluate_saddle_point_map(z, rule)), mpf(_STEP)
         columns = []
         for i, scale in enumerate(self.scales):
             moved = z.copy()
             moved[i] += step * scale
-            columns.append(((self.saddle_point_residual(self.evaluate_state(moved, rule)) - base) / step).astype(float))
+            change = self.saddle_point_residual(self.evaluate_saddle_point_map(moved, rule)) - base
+            columns.append((change / step).astype(float))
         return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True)
 class SaddlePointRoot:
-    """A root of the saddle-point equations, with map and residual at the root and the Jacobian used."""
+    """An approximate root of the saddle-point equations.
+
+    Attributes:
+        z: unknowns: packed overlaps and, with a condition, the parameter.
+        state: values of the saddle-point map there.
+        residual: residuals of the equations there.
+        jacobian: Jacobian of the residuals that the iteration used.
+    """
 
     z: np.ndarray
     state: SaddlePointState
@@ -211,7 +223,7 @@ class SaddlePointRoot:
 
     @property
     def largest_residual(self) -> float:
-        """The largest absolute residual."""
+        """The largest absolute residual of the saddle-point equations."""
         return float(np.max(np.abs(self.residual)))
 
 
@@ -224,7 +236,7 @@ def solve_by_chord_iteration(
 
     Args:
         system: saddle-point equations, with or without a condition.
-        z: initial unknowns.
+        z: initial unknowns: packed overlaps and, with a condition, the parameter.
         rule: quadrature rule.
         tolerance: largest residual allowed.
         jacobian: approximate Jacobian.
@@ -234,7 +246,7 @@ def solve_by_chord_iteration(
     """
     best: SaddlePointRoot | None = None
     for _ in range(ChordOptions.current().max_steps):
-        state = system.evaluate_state(z, rule)
+        state = system.evaluate_saddle_point_map(z, rule)
         found = SaddlePointRoot(z, state, system.saddle_point_residual(state), jacobian)
         if best is not None and not found.largest_residual < best.largest_residual:
             break
@@ -247,7 +259,7 @@ def solve_by_chord_iteration(
 
 
 def newton_correction(root: SaddlePointRoot, residual: np.ndarray) -> np.ndarray:
-    """Return the Newton correction of the scaled unknowns for a residual, in mpf.
+    """Return the Newton correction of the unknowns, over their scales, for a residual at high precision.
 
     The linear system is solved in double precision, since few digits suffice.
 

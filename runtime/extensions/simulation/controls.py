@@ -21,7 +21,7 @@ import numpy as np
 from ...base.options import AlgorithmOptions
 from ...channel.nodes import sobol_normal_points
 from ...problems.problem import Problem
-from ...saddle_point.starts import start_mixture_coefficients
+from ...saddle_point.starts import mixture_coefficients_of_start
 from .design import DesignMatrix
 from .instance import Instance
 from .risk import Weights, overlaps_of_weights
@@ -47,18 +47,21 @@ class ControlExpectationOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ControlVariates:
-    """The control variates of one seed.
+    """The control variates of one seed of a simulation.
+
+    They are the data term of the risk, and the squared norm of its gradient orthogonal to means, teacher and start, at
+    several multiples of the start weights.
 
     Attributes:
-        deviations: (COUNT,) deviations of R and |P grad R|^2 / d, at every scale of W_0, from their expectations.
-        errors: (COUNT,) standard errors of the expectations, common to all seeds.
+        deviations: deviations of the control variates from their expectations.
+        errors: standard errors of these expectations, common to all seeds.
     """
 
     deviations: np.ndarray
     errors: np.ndarray
 
     def join_control_variates(self, other: ControlVariates) -> ControlVariates:
-        """Return the control variates of this run together with those of another run on the same data."""
+        """Return the control variates of this seed and those of another run on the same data as one set."""
         both = (self.deviations, other.deviations), (self.errors, other.errors)
         return ControlVariates(*map(np.concatenate, both))
 
@@ -72,7 +75,7 @@ def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
     """
     options = ControlExpectationOptions.current()
     count, log2, first = options.sobol_sets, options.log2_points, options.first_seed
-    mix = start_mixture_coefficients(instance.problem, start)[0]
+    mix = mixture_coefficients_of_start(instance.problem, start)[0]
     known, phi = (
         instance.eigenbasis_coordinates,
         np.array([float(number["start"]) for number in instance.problem.trained]),
@@ -87,7 +90,10 @@ def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
 
 
 class _OrthogonalProjector:
-    """The projector P on directions orthogonal to means, teacher and start, and Tr(P Sigma_c) for contexts, (C,)."""
+    """The projector on directions orthogonal to the means, the teacher and the start weights.
+
+    The attribute `traces` has the trace of the projected token covariance in each context.
+    """
 
     def __init__(self, instance: Instance, W: np.ndarray) -> None:
         known = instance.eigenbasis_coordinates
@@ -98,14 +104,14 @@ class _OrthogonalProjector:
         self.traces = known.gamma.sum(axis=0) - np.einsum("ik,ic,ik->c", self._basis, known.gamma, self._basis)
 
     def projected_square_norm(self, gradient: np.ndarray) -> float:
-        """Return the squared norm of the projected gradient, |P gradient|^2."""
+        """Return the squared norm of a gradient projected on the orthogonal directions."""
         return float(np.sum(gradient**2) - np.sum((self._basis.T @ gradient) ** 2))
 
 
 def _measure_control_variates(
     instance: Instance, weights: Weights, projector: _OrthogonalProjector
 ) -> tuple[float, float]:
-    """Return the risk R and |P grad R|^2 / d on the data of an instance."""
+    """Return the data term of the risk and the squared norm of its projected gradient, per d, on given data."""
     problem, design = instance.problem, DesignMatrix(instance)
     overlaps = overlaps_of_weights(instance, weights)
     fields = design.compute_fields(weights.W)
@@ -120,15 +126,15 @@ def _measure_control_variates(
 def _expected_control_variates(
     instance: Instance, weights: Weights, projector: _OrthogonalProjector, log2: int, seed: int
 ) -> np.ndarray:
-    """Return the expectations of R and |P grad R|^2 / d at every scale, (COUNT,), by one scrambled Sobol set."""
+    """Return the expectations of the control variates over the data, by one scrambled Sobol set."""
     problem, known, d = instance.problem, instance.eigenbasis_coordinates, instance.d
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     channel, scales = problem.solver.proximal, len(problem.noise_scale)
     nodes = sobol_normal_points(L * (s + t) + scales, log2, seed, ())
     rows = np.concatenate([weights.W, known.pi], axis=1)
     out = np.zeros((len(SCALES), 2))
-    for labels, probability in problem.label_choices:
-        contexts = problem.context_indices(labels)
+    for labels, probability in problem.label_probabilities:
+        contexts = problem.token_cluster_indices(labels)
         fields = np.empty((len(nodes), L, s + t))
         for l, c in enumerate(contexts):
             values, vectors = np.linalg.eigh(rows.T @ (known.gamma[:, [c]] * rows) / d)
@@ -136,7 +142,7 @@ def _expected_control_variates(
             fields[:, l] = nodes[:, l * (s + t) : (l + 1) * (s + t)] @ root.T
         y = (fields[:, :, s:] + problem.law.teacher_means[contexts]).reshape(len(nodes), -1)
         noise = nodes[:, L * (s + t) :] * problem.noise_scale
-        for features, probabilities in _features_by_noise_label(problem, labels, np.ascontiguousarray(y), noise):
+        for features, probabilities in _features_by_noise_value(problem, labels, np.ascontiguousarray(y), noise):
             for number, scale in enumerate(SCALES):
                 at = Weights(scale * weights.W, weights.phi)
                 overlaps = overlaps_of_weights(instance, at)
@@ -149,17 +155,21 @@ def _expected_control_variates(
     return np.ravel(out * instance.sample_count / d)
 
 
-def _features_by_noise_label(
+def _features_by_noise_value(
     problem: Problem, labels: tuple[int, ...], y: np.ndarray, gaussian: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield features (N, F) and probabilities (N,) for every value of discrete noise, at teacher fields (N, L t)."""
-    channel, c, is_gaussian = problem.solver.proximal, problem.constants(labels), problem.is_gaussian
-    noise = np.empty((len(y), len(is_gaussian)))
-    noise[:, is_gaussian] = gaussian
+    """Yield the inputs of the loss and their probabilities for every value of discrete noise.
+
+    `y` are teacher fields, shape (points, L t), and `gaussian` the Gaussian noise; the inputs have shape (points,
+    features).
+    """
+    channel, c, is_gaussian_noise = problem.solver.proximal, problem.constants(labels), problem.is_gaussian_noise
+    noise = np.empty((len(y), len(is_gaussian_noise)))
+    noise[:, is_gaussian_noise] = gaussian
     if not channel.LABELLED_NOISE:
         yield channel.features_at(y, noise, c), np.ones(len(y))
         return
     law = problem.solver.proximal.noise_law_at(y, c)
     for values, probabilities in zip(channel.LABELLED_NOISE, law.T, strict=True):
-        noise[:, ~is_gaussian] = values
+        noise[:, ~is_gaussian_noise] = values
         yield channel.features_at(y, noise, c), probabilities

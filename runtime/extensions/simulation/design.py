@@ -13,7 +13,7 @@ ZERO_EIGENVALUE = 1e-12
 
 
 def eigendecompose_symmetric(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues (n, D) and eigenvectors (n, D, D), as columns, of symmetric matrices (n, D, D)."""
+    """Return eigenvalues and eigenvectors, as columns, of a stack of symmetric matrices (matrices, rows, columns)."""
     if matrices.shape[-1] == 1:
         return matrices[:, 0], np.ones_like(matrices)
     values, vectors = np.linalg.eigh(matrices)
@@ -23,13 +23,13 @@ def eigendecompose_symmetric(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def solve_positive_definite(
     matrix: Callable[[], np.ndarray], right: np.ndarray, least: float, factor: float
 ) -> np.ndarray:
-    """Return matrix^{-1} right, in the shape of right, by Cholesky's method.
+    """Return the solution of a linear system with a symmetric matrix, by Cholesky's method.
 
-    If the symmetric matrix is not positive definite, growing shifts are added to its diagonal until it is.
+    If the matrix is not positive definite, growing shifts are added to its diagonal until it is.
 
     Args:
-        matrix: function that returns the matrix (d s, d s), which is overwritten.
-        right: right-hand side, d s numbers in the first axes.
+        matrix: function that returns the matrix, which is overwritten.
+        right: right-hand side, whose shape the solution has.
         least: first shift of the diagonal.
         factor: ratio of successive shifts.
     """
@@ -48,11 +48,11 @@ def solve_positive_definite(
 
 
 class DesignMatrix:
-    """The design matrix A of an instance, with products of A and of its transpose.
+    """The design matrix A that maps weights W to fields A W, with one row for every token of every sample.
 
     Attributes:
-        shape: shape (n, L, s) of the fields.
-        means: mean tau_c / d of the rows of A in each context, (C, d).
+        shape: shape (n, L, s) of the fields of the n samples.
+        means: mean of the rows of A in each context, shape (contexts, d).
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -61,13 +61,13 @@ class DesignMatrix:
         self.shape = instance.sample_count, instance.problem.tokens, instance.problem.student_rank
 
     def compute_fields(self, W: np.ndarray) -> np.ndarray:
-        """Return the fields A W, (n, L, s)."""
+        """Return the fields A W of all n samples at weights W of shape (d, s), shape (n, L, s)."""
         out = (self.means @ W)[self.instance.token_contexts]
         self.instance.add_centred_fields(out, W)
         return out
 
     def apply_design_transpose(self, x: np.ndarray) -> np.ndarray:
-        """Return A^T x, (d, s)."""
+        """Return the transposed design matrix A applied to numbers x in the shape of the fields, shape (d, s)."""
         instance, d, s = self.instance, self.instance.d, self.shape[2]
         out = np.zeros((d, s))
         along_means = np.zeros((len(self.means), s))
@@ -93,10 +93,10 @@ class DesignMatrix:
         return rows
 
     def add_weighted_gram_matrix(self, total: np.ndarray, weights: np.ndarray) -> None:
-        """Add the weighted Gram matrix A^T weights A to a matrix.
+        """Add the Gram matrix of the design matrix, weighted by sample, to a matrix of shape (d s, d s).
 
         Args:
-            total: matrix (d s, d s), changed in place.
+            total: the matrix, changed in place.
             weights: symmetric weights of the samples, (n, L s, L s).
         """
         (n, L, s), d = self.shape, self.instance.d

@@ -28,7 +28,7 @@ class ControlVariateOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean over seeds with its standard error (nan for a single seed), in the shape of the measured quantity.
+    """A mean over seeds and its standard error (nan for a single seed), in the shape of the measured quantity.
 
     Attributes:
         values: averaged values, one per run; with control variates, minus the part that their deviations explain.
@@ -56,9 +56,9 @@ class MeanEstimate:
 
     @classmethod
     def _fit_control_variates(cls, values: np.ndarray, controls: Sequence[ControlVariates]) -> MeanEstimate | None:
-        """Return the mean estimated by least squares in control variates, or None if that is not possible.
+        """Return the mean by a least-squares fit to control variates.
 
-        It takes control variates, enough runs and finite values.
+        It is None without control variates, with too few runs for the fit, or where values are not finite.
         """
         options = ControlVariateOptions.current()
         if not controls or not np.isfinite(values).all():

@@ -33,7 +33,8 @@ class PairedLossDifference:
     """The difference of the training losses of two minima on the same data, seed by seed, at one alpha.
 
     Attributes:
-        seeds: seeds whose two runs ended on their branches; values: loss difference for every seed.
+        seeds: seeds for which the runs from both starts ended on the branches of their starts.
+        values: loss difference for every seed.
         controls: control variates of both runs of every seed; empty if a run has none.
     """
 
@@ -63,7 +64,9 @@ class FiniteTransition:
     """A first-order transition at finite d: the alpha at which the mean loss difference of two minima vanishes.
 
     Attributes:
-        value, error: alpha at the transition and its standard error, by bootstrap over the seeds.
+        between: names of the two branches to which the minima belong.
+        value: alpha at the transition.
+        error: standard error of alpha, by bootstrap over the seeds.
         differences: loss differences at every alpha, ascending.
     """
 
@@ -81,7 +84,7 @@ def paired_loss_difference(first: Simulation, second: Simulation, between: tuple
     Args:
         first: first simulation.
         second: second simulation, with the same seeds.
-        between: kinds of state, in the first and in the second simulation, of the runs that count.
+        between: names of the branches to which the runs of the first and of the second simulation must belong.
     """
     one, other = (
         {run.seed: run for run in simulation.only(name).runs}
@@ -99,8 +102,8 @@ def paired_loss_difference(first: Simulation, second: Simulation, between: tuple
 def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> tuple[float, float]:
     """Return the alpha at which a fit to the mean loss differences vanishes, and its standard error.
 
-    The fit is a parabola, or a line for fewer than four alphas. The error is a bootstrap over seeds, each with all its
-    alphas, since differences at neighbouring alpha fluctuate together.
+    The fit is a parabola in alpha, or a line for fewer than four values. The error is by bootstrap over seeds, each
+    with all its alphas, since differences at neighbouring alpha fluctuate together.
 
     Raises:
         InputError: the differences do not vanish near the alphas.
@@ -126,7 +129,10 @@ def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> 
     fit = np.linalg.pinv(powers * weights) * weights.T
 
     def resampled_transition_alphas(counts: np.ndarray) -> np.ndarray:
-        """Return the alpha at the transition for resamples with counts (B, seeds) of each seed; nan if none."""
+        """Return the alpha at the transition for resampled seeds; nan where the fit does not vanish.
+
+        `counts` is how often each seed occurs in each resample, shape (resamples, seeds).
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             means = (counts @ table) / (counts @ present)
             constant, slope, *bend = (means @ fit.T).T
@@ -162,8 +168,8 @@ def finite_transition(
         alphas: at least two values around the transition.
         d: dimension.
         seeds: number of seeds.
-        between: names of the two starts, which are also the kinds of state.
-        threads: number of processes, as for `simulate`.
+        between: names of the two starts, which are also those of the branches that their minima must belong to.
+        threads: number of processes, one thread each; all cores by default.
         options: further options of `simulate`.
 
     Raises:

@@ -23,17 +23,25 @@ DEFAULT_MEMORY = 1.5e9  # bytes
 
 
 def random_stream(seed: int, *path: int) -> np.random.Generator:
-    """Return a generator of random numbers that are independent for every part of a seed's draw."""
+    """Return a generator of random numbers for one part of a simulation's draw, independent of all other parts.
+
+    Args:
+        seed: seed of the simulation.
+        *path: whole numbers that name the part.
+    """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *path])))
 
 
 @dataclass(frozen=True)
 class EigenbasisCoordinates:
-    """The means, the teacher and the covariance eigenvalues in the common eigenbasis of the covariances.
+    """The means, the teacher and the covariance eigenvalues in the common eigenbasis of the token covariances.
+
+    A context is a position of a token together with its cluster.
 
     Attributes:
-        tau: means and encodings sqrt(d) (mu_c + p_l)_i, (d, C).
-        pi: rows of the teacher W*, (d, t); gamma: eigenvalues of Sigma_c, (d, C).
+        tau: mean of the token in each context, cluster mean plus position encoding, times sqrt(d), (d, contexts).
+        pi: weights of the teacher, shape (d, t).
+        gamma: eigenvalues of the token covariance in each context, shape (d, contexts).
     """
 
     tau: np.ndarray
@@ -41,16 +49,18 @@ class EigenbasisCoordinates:
     gamma: np.ndarray
 
 
-def draw_coordinates(problem: Problem, d: int, seed: int, exact: bool = True) -> EigenbasisCoordinates:
-    """Draw means and teacher (tau, pi) in d coordinates, of which each spectral atom takes its fraction.
+def draw_means_and_teacher(problem: Problem, d: int, seed: int, exact: bool = True) -> EigenbasisCoordinates:
+    """Draw the token means and the teacher's weights at random in d coordinates of the covariance eigenbasis.
+
+    Each distinct set of covariance eigenvalues (spectral atom) takes its fraction of the coordinates.
 
     Args:
         problem: the problem.
         d: dimension.
         seed: seed of the draw.
-        exact: give (tau, pi) in every atom exactly the Gram matrix of the law, so that the overlaps of the teacher and
-            of the means do not fluctuate; else they do, by terms of order 1/sqrt(d). Rows of few values have it if
-            their counts in an atom can be proportional to their probabilities.
+        exact: whether means and teacher have exactly the Gram matrix of their law in every atom, so that the overlaps
+            between them do not fluctuate; else they do, by terms of order 1/sqrt(d). For teacher rows with few values
+            this holds if their counts can be proportional to their probabilities.
 
     Raises:
         InputError: d is too small for the law.
@@ -72,7 +82,7 @@ def draw_coordinates(problem: Problem, d: int, seed: int, exact: bool = True) ->
 def _draw_gaussian_coordinates(
     problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
 ) -> np.ndarray:
-    """Draw Gaussian means and teacher (tau, pi) in the coordinates of one spectral atom, (count, C + t)."""
+    """Draw Gaussian means and teacher in the coordinates with one set of eigenvalues, (count, contexts + t)."""
     size = problem.contexts + problem.teacher_rank
     values, vectors = np.linalg.eigh(gram)
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -89,7 +99,7 @@ def _draw_gaussian_coordinates(
 def _draw_discrete_coordinates(
     problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
 ) -> np.ndarray:
-    """Draw a teacher pi with few values in the coordinates of one spectral atom, and means tau given pi."""
+    """Draw a teacher whose rows take few values, and means given it, in the coordinates with one set of eigenvalues."""
     contexts = problem.contexts
     assert problem.law.rows is not None
     shares, values = problem.law.rows
@@ -109,7 +119,7 @@ def _draw_discrete_coordinates(
 
 
 def _numerical_rank(values: np.ndarray) -> int:
-    """Return the numerical rank of a matrix with these eigenvalues in ascending order."""
+    """Return the numerical rank of a matrix from its eigenvalues in ascending order."""
     return int(np.sum(values > 1e-12 * max(values[-1], 1e-300)))
 
 
@@ -122,17 +132,17 @@ def _require_enough_coordinates(count: int, rank: int) -> None:
 
 
 def _nearest_orthogonal_frame(draws: np.ndarray) -> np.ndarray:
-    """Return the orthogonal columns of length sqrt(count) that are nearest to random columns."""
+    """Return the orthogonal columns nearest to the columns of a matrix; their length is the root of the row count."""
     left, _, right = np.linalg.svd(draws, full_matrices=False)
     return np.sqrt(len(draws)) * left @ right
 
 
 def allocate_by_largest_remainder(weights: np.ndarray, d: int) -> np.ndarray:
-    """Return whole numbers that add up to d in proportion to weights, by the method of largest remainders.
+    """Return whole numbers of dimensions in proportion to weights, by the method of largest remainders.
 
     Args:
         weights: probabilities, which add up to 1.
-        d: sum of the whole numbers.
+        d: number of dimensions, the sum of the whole numbers.
     """
     exact = weights * d
     counts = np.floor(exact).astype(int)
@@ -142,7 +152,14 @@ def allocate_by_largest_remainder(weights: np.ndarray, d: int) -> np.ndarray:
 
 
 class _RandomSampleBlock(NamedTuple):
-    """The random numbers of one block of samples: label assignments, uniform numbers, Gaussian noise and tokens."""
+    """The random numbers of one block of samples.
+
+    Attributes:
+        labels: index of the assignment of cluster labels of each sample.
+        uniform: uniform random numbers, which decide the discrete noise.
+        noise: Gaussian noise.
+        tokens: centred tokens, shape (samples, L, d).
+    """
 
     labels: np.ndarray
     uniform: np.ndarray
@@ -172,12 +189,12 @@ class Instance:
 
     @cached_property
     def eigenbasis_coordinates(self) -> EigenbasisCoordinates:
-        """The means and the teacher in the eigenbasis, the same for every alpha at one seed and d."""
-        return draw_coordinates(self.problem, self.d, self.seed, self.exact)
+        """The means, the teacher and the eigenvalues in the covariance eigenbasis, which do not depend on alpha."""
+        return draw_means_and_teacher(self.problem, self.d, self.seed, self.exact)
 
     @cached_property
-    def drawn_law(self) -> TokenLaw:
-        """The empirical law of the drawn coordinates: weights of the spectral atoms and second moments."""
+    def empirical_token_law(self) -> TokenLaw:
+        """The law of tokens with the second moments of the means and the teacher that were drawn."""
         law, known = self.problem.law, self.eigenbasis_coordinates
         z = np.concatenate([known.tau, known.pi], axis=1)
         ends = np.cumsum(allocate_by_largest_remainder(law.weights, self.d))
@@ -208,7 +225,10 @@ class Instance:
             fields[span] += (tokens.reshape(-1, self.d) @ W / np.sqrt(self.d)).reshape(-1, *fields.shape[1:])
 
     def sum_weighted_tokens(self, x: np.ndarray) -> np.ndarray:
-        """Return the sum of the centred tokens z with weights x, sum_mu sum_l z x / sqrt(d), (d, s)."""
+        """Return the sum over samples and tokens of centred tokens with weights x, over sqrt(d), shape (d, s).
+
+        `x` has shape (n samples, L, s).
+        """
         total = np.zeros((self.d, x.shape[2]))
         for span, tokens in self.iterate_blocks_of_samples():
             total += tokens.reshape(-1, self.d).T @ x[span].reshape(-1, x.shape[2])
@@ -216,26 +236,29 @@ class Instance:
 
     @property
     def teacher_and_noise_features(self) -> np.ndarray:
-        """The features of teacher fields and noise that the loss depends on, (n, FEATURES)."""
+        """The functions of teacher fields and noise of each sample that the loss depends on, (n, functions)."""
         return self._label_assignments_and_features[1]
 
     @property
     def label_assignments(self) -> np.ndarray:
-        """The label assignment of every sample, (n,), as an index into `Problem.label_choices`."""
+        """The assignment of cluster labels of every sample, (n,), as an index into `Problem.label_probabilities`."""
         return self._label_assignments_and_features[0]
 
     @cached_property
     def token_contexts(self) -> np.ndarray:
-        """The context of every token of every sample, (n, L)."""
-        return self._contexts_by_assignment[self._label_assignments_and_features[0]]
+        """The context (position and cluster) of every token of all n samples, as an index, shape (n, L)."""
+        return self._contexts_by_label_assignment[self._label_assignments_and_features[0]]
 
     def group_samples_by_labels(
         self, fields: np.ndarray, samples: slice | np.ndarray = slice(None)
     ) -> Iterator[tuple[tuple[int, ...], np.ndarray | slice, np.ndarray, np.ndarray]]:
-        """Yield labels, indices, fields (N, L s) and features (N, FEATURES) of the samples of each label assignment.
+        """Yield the samples of each assignment of cluster labels that occurs.
+
+        Yields:
+            The labels, the indices of these samples, their fields, and their functions of teacher fields and noise.
 
         Args:
-            fields: fields of the samples, (N, L, s) or (N, L s).
+            fields: fields of the samples, shape (samples, L, s) or (samples, L s).
             samples: indices of the samples, possibly repeated.
         """
         chosen, known = self.label_assignments[samples], self.teacher_and_noise_features[samples]
@@ -244,40 +267,43 @@ class Instance:
         for number in present:
             rows = slice(None) if len(present) == 1 else np.flatnonzero(chosen == number)
             yield (
-                self.problem.label_choices[number][0],
+                self.problem.label_probabilities[number][0],
                 rows,
                 np.ascontiguousarray(flat[rows]),
                 known[rows],
             )
 
     def loss_constants(self, overlaps: Overlaps | None = None) -> dict[tuple[int, ...], np.ndarray]:
-        """Return the constants of the loss by label assignment, at the overlaps that the loss depends on."""
-        return {labels: self.problem.constants(labels, overlaps) for labels, _ in self.problem.label_choices}
+        """Return the constants in the loss, for each assignment of cluster labels, at given overlaps.
+
+        Overlaps are needed only by losses that depend on them.
+        """
+        return {labels: self.problem.constants(labels, overlaps) for labels, _ in self.problem.label_probabilities}
 
     @cached_property
-    def samples_by_labels(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
-        """The indices of the samples of each label assignment that occurs."""
+    def samples_by_label_assignment(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
+        """Pairs of an assignment of cluster labels that occurs and the indices of its samples."""
         found = [
             (labels, np.flatnonzero(self.label_assignments == i))
-            for i, (labels, _) in enumerate(self.problem.label_choices)
+            for i, (labels, _) in enumerate(self.problem.label_probabilities)
         ]
         return [(labels, indices) for labels, indices in found if len(indices)]
 
     @cached_property
-    def known_teacher_coordinates(self) -> np.ndarray:
-        """The coordinates of the teacher columns that the regulariser depends on, (d, known_teachers)."""
+    def teacher_in_penalty(self) -> np.ndarray:
+        """The columns of the teacher's weights that the regulariser depends on, shape (d, columns)."""
         return np.ascontiguousarray(
-            self.eigenbasis_coordinates.pi[:, : self.problem.regulariser.teacher_columns_in_penalty]
+            self.eigenbasis_coordinates.pi[:, : self.problem.regulariser.teacher_column_count_in_penalty]
         )
 
     @cached_property
-    def _contexts_by_assignment(self) -> np.ndarray:
-        """The context of every token for each label assignment, (assignments, L)."""
-        return np.array([self.problem.context_indices(labels) for labels, _ in self.problem.label_choices])
+    def _contexts_by_label_assignment(self) -> np.ndarray:
+        """The context (position and cluster) of every token for each assignment of cluster labels, (assignments, L)."""
+        return np.array([self.problem.token_cluster_indices(labels) for labels, _ in self.problem.label_probabilities])
 
     @cached_property
     def _label_assignments_and_features(self) -> tuple[np.ndarray, np.ndarray]:
-        """The label assignment (n,) and the features (n, FEATURES) of every sample."""
+        """The label assignment of every sample, and its functions of teacher fields and noise that enter the loss."""
         chosen = np.empty(self.sample_count, np.int64)
         known = np.empty((self.sample_count, self.problem.solver.channel.FEATURES))
         for begin in range(0, self.sample_count, BLOCK):
@@ -289,14 +315,17 @@ class Instance:
         return chosen, known
 
     def _features_of_samples(self, block: _RandomSampleBlock, teachers: np.ndarray) -> np.ndarray:
-        """Return the features of the samples of a block, from their centred teacher fields (samples, L, t)."""
+        """Return the functions of teacher fields and noise that enter the loss, for the samples of a block.
+
+        `teachers` are their centred teacher fields, shape (samples, L, t).
+        """
         problem, channel = self.problem, self.problem.solver.proximal
-        gaussian = problem.is_gaussian
+        gaussian = problem.is_gaussian_noise
         out = np.empty((len(teachers), channel.FEATURES))
-        for choice, (labels, _) in enumerate(problem.label_choices):
+        for choice, (labels, _) in enumerate(problem.label_probabilities):
             rows = np.flatnonzero(block.labels[: len(teachers)] == choice)
             c = problem.constants(labels)
-            y = teachers[rows] + problem.law.teacher_means[problem.context_indices(labels)]
+            y = teachers[rows] + problem.law.teacher_means[problem.token_cluster_indices(labels)]
             y = y.reshape(len(rows), problem.tokens * problem.teacher_rank)  # a block may hold none of an assignment
             noise = np.empty((len(rows), len(gaussian)))
             noise[:, gaussian] = block.noise[rows]
@@ -309,12 +338,12 @@ class Instance:
     def _draw_sample_block(self, begin: int) -> _RandomSampleBlock:
         problem = self.problem
         generator = random_stream(self.seed, _DATA, begin // BLOCK)
-        below = np.cumsum([probability for _, probability in problem.label_choices])[:-1]
+        below = np.cumsum([probability for _, probability in problem.label_probabilities])[:-1]
         labels = np.searchsorted(below, generator.random(BLOCK))
         uniform = generator.random(BLOCK)
         noise = generator.standard_normal((BLOCK, len(problem.noise_scale))) * problem.noise_scale
         tokens = generator.standard_normal((BLOCK, problem.tokens, self.d))
-        contexts = self._contexts_by_assignment[labels]
+        contexts = self._contexts_by_label_assignment[labels]
         tokens *= (
             self._sqrt_covariance_eigenvalues[contexts, :1]
             if len(problem.law.weights) == 1
@@ -329,11 +358,11 @@ class Instance:
 
     @cached_property
     def _sqrt_covariance_eigenvalues(self) -> np.ndarray:
-        """The square roots of the covariance eigenvalues in every context, (C, d)."""
+        """The square roots of the covariance eigenvalues of the tokens, shape (contexts, d)."""
         return np.ascontiguousarray(np.sqrt(self.eigenbasis_coordinates.gamma).T)
 
     def _cache_tokens(self, begin: int, tokens: np.ndarray) -> np.ndarray:
-        """Return those tokens of a block that belong to the n samples, and cache them if all data fit into memory."""
+        """Return the tokens of a block without those beyond the last sample; cache them if all data fit into memory."""
         tokens = tokens[: self.sample_count - begin]
         if self.token_data_bytes <= self.memory:
             self._cached_tokens[begin] = tokens

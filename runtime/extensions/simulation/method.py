@@ -18,11 +18,13 @@ class PolishRecord:
     """A record of the polishing of one minimum: the search for lower secondary minima of single samples.
 
     Attributes:
-        wrong_before, wrong_after: fractions of samples with a lower secondary minimum before and after polishing; after
-            it moving such samples does not lower the risk.
+        wrong_before: fraction of samples with a lower secondary minimum before polishing.
+        wrong_after: the same fraction after polishing, when moving such samples no longer lowers the risk.
         gained: decrease of the training loss per d.
-        descents: number of minimisations; deeper: number of restarts that lowered the training loss.
-        seconds, memory: wall time, and peak memory of the process in bytes.
+        descents: number of minimisations.
+        deeper: number of restarts that lowered the training loss.
+        seconds: wall time in seconds.
+        memory: peak memory of the process in bytes.
     """
 
     wrong_before: float
@@ -42,11 +44,13 @@ class TrainingResult:
         value: risk and gradient at these weights; parts of a risk that was not evaluated are nan.
         gradient: root mean square over the weights of the gradient of the risk, whose entries are of order one away
             from a minimum; for `fista` of the proximal residual, and for `newton` the larger of its two residuals.
-        status: converged, max_iterations, not_finite, left_domain, collapsed (to W = 0), or stalled: rounding of the
+        status: converged, max_iterations, not_finite, left_domain, trivial (W = 0), or stalled: rounding of the
             loss hides any further descent (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
         slopes: subgradients of the loss at every sample, (n, L, s); None if the weights determine them.
-        V: response (C, s, s) of gamp; late, contraction: of gamp, see `GampTrajectory`; nan for other methods.
-        path: overlaps at the iterations of gamp, or the times of one pass; None for other methods.
+        V: responses (contexts, s, s) of message passing (gamp); None for other methods.
+        late: squared distance of late iterates of gamp, see `GampTrajectory`; nan for other methods.
+        contraction: replicon measured by gamp; nan for other methods.
+        path: overlaps at the iterations of gamp, or at the recording times of sgd; None for other methods.
         polish: record of polishing; None if nothing was polished.
     """
 
@@ -65,11 +69,12 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """Stopping criteria and step size of a descent.
+    """Stopping criteria and step size of a minimisation of the risk.
 
     Attributes:
-        tolerance: largest gradient norm of a minimum, see `TrainingResult`; most: largest number of iterations.
-        rate: step size, of gd in units of the inverse of the largest curvature, of adam in those of the weights.
+        tolerance: largest root mean square of the gradient at which a minimum counts as converged.
+        most: largest number of iterations.
+        rate: step size; for gd in units of the inverse of the largest curvature; None for the method's default.
     """
 
     tolerance: float = 1e-6
@@ -84,9 +89,9 @@ class DescentSettings:
         Args:
             weights: last weights.
             value: risk at these weights.
-            gradient: norm of the gradient of the risk, see `TrainingResult`.
+            gradient: root mean square of the gradient of the risk.
             iterations: number of iterations done.
-            slopes: subgradients of the loss, see `TrainingResult`.
+            slopes: subgradients of the loss at every sample; None if the weights determine them.
         """
         if not (np.isfinite(gradient) and np.isfinite(weights.W).all()):
             status = "not_finite"
@@ -103,16 +108,20 @@ class TrainingMethod:
 
     Attributes:
         name: name of the method for `--method`.
-        minimise: function that minimises the risk from some weights; None for a method that trains by `train`.
-        loss_corners, penalty_corners: whether its results are exact at corners of the loss and of the penalty.
+        minimise: function that minimises the risk from given weights; None for a method that trains by `train`.
+        train: function that trains the weights of an instance by a plan; None for a method that minimises.
+        loss_corners: whether its results are exact at kinks of the loss.
+        penalty_corners: whether its results are exact at kinks of the penalty.
         any_penalty: whether it takes penalties other than a ridge.
         norms: whether it keeps given norms of the columns.
-        q_in_loss, trained_numbers: whether it takes losses of the overlaps q, and trains numbers with the weights.
+        q_in_loss: whether it takes losses that depend on the overlaps q.
+        trained_numbers: whether it trains numbers with the weights.
         fixes_overlaps: whether it can fix overlaps at zero.
         one_pass: whether it uses every sample once, in batches, and so does not end at a minimum. It may start from
             weights with given overlaps, and its learning rate may change in time.
         check: function that raises InputError for a plan that the method cannot run.
-        summary: description of a method that does not minimise the risk; rate: unit of the step size, if there is one.
+        summary: description of a method that does not minimise the risk.
+        rate: unit of the step size, if there is one.
     """
 
     name: str
@@ -132,7 +141,7 @@ class TrainingMethod:
 
     @property
     def can_be_polished(self) -> bool:
-        """Whether minima of the method can be polished: whether it can be restarted from any weights."""
+        """Whether minima of the method can be polished, as it can be restarted from any weights."""
         return self.minimise is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The canonical mirror image and the kind of a state at finite d.
+"""The canonical mirror image and the branch of a state at finite d.
 
 Images are by signs, permutations of columns and tokens, and rotations; the kind is judged against chance overlaps.
 """
@@ -26,7 +26,7 @@ class OrientationOptions(AlgorithmOptions):
     Attributes:
         probe_points: random points at which the loss of permuted columns is compared.
         max_columns: columns up to which all permutations are tried; their number grows as a factorial.
-        tie_tolerance: difference of scores above which an image is preferred.
+        tie_tolerance: difference of scores above which a mirror image is preferred to another.
         off_diagonal_weight: weight of overlaps theta between different columns of student and teacher.
         noise_deviations: standard deviations of uninformed weights beyond which an overlap counts as informed.
     """
@@ -39,7 +39,9 @@ class OrientationOptions(AlgorithmOptions):
 
 
 def mirror_images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
-    """Yield the mirror images of a state: itself, those on the same data, then those equally likely on other data.
+    """Yield the overlaps of all mirror images of a state: its images under the symmetries of the problem.
+
+    The state itself comes first, then images that have the same risk on the same data, then those on other data.
 
     Args:
         problem: the problem.
@@ -54,10 +56,10 @@ def mirror_images(problem: Problem, overlaps: Overlaps) -> Iterator[Overlaps]:
 
 
 def nearest_mirror_image(problem: Problem, overlaps: Overlaps, reference: Overlaps | None = None) -> Overlaps:
-    """Return the mirror image nearest to reference overlaps, or the canonical one.
+    """Return that image of a state under the symmetries of the problem that is nearest to reference overlaps.
 
-    In the canonical image the dominant overlap of each column, theta or m, is positive first and, for theta, on the
-    diagonal. Another image than the state itself is taken only if it is better by more than rounding.
+    Without a reference it is the canonical image, in which the largest overlap of each column, theta or m, is positive
+    and, for theta, on the diagonal.
 
     Args:
         problem: the problem.
@@ -77,9 +79,9 @@ def nearest_mirror_image(problem: Problem, overlaps: Overlaps, reference: Overla
 
 
 def _canonical_image_score(overlaps: Overlaps) -> float:
-    """Return the score of a mirror image, which is largest for the canonical image.
+    """Return the score of a mirror image of a state; the image with the largest score is called canonical.
 
-    It is a sum over columns of theta, weighted less off the diagonal, or of the first large m.
+    It is a sum over columns of their largest overlaps theta, weighted less off the diagonal, or m.
     """
     other_weight = OrientationOptions.current().off_diagonal_weight
     size = float(np.abs(np.diagonal(overlaps.q, axis1=1, axis2=2)).max())
@@ -117,7 +119,7 @@ def permute_weight_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overla
 
 
 def symmetric_column_orders(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the orders of the columns of W that leave loss and regulariser unchanged, the identity first.
+    """Return the permutations of the columns of W that leave loss and regulariser unchanged, the identity first.
 
     The loss is compared at random points.
     """
@@ -133,7 +135,7 @@ def _is_column_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
     if problem.solver.model.HOLDS_Q or not problem.regulariser.is_invariant_under(lambda w: w[columns]):
         return False
     channel, generator = problem.solver.channel, np.random.default_rng(37)
-    for labels, _ in problem.label_choices:
+    for labels, _ in problem.label_probabilities:
         c = problem.constants(labels)
         for _ in range(OrientationOptions.current().probe_points):
             x = generator.standard_normal((problem.tokens, problem.student_rank))
@@ -145,14 +147,13 @@ def _is_column_symmetry(problem: Problem, order: tuple[int, ...]) -> bool:
 
 
 def overlap_fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overlaps:
-    """Return standard deviations, of order 1/sqrt(d), of the overlaps of weights independent of tau and pi.
+    """Return the standard deviations, of order 1/sqrt(d), of the overlaps of weights independent of the data.
 
-    E m^2 = E w^2 E tau^2 / d, E theta^2 = q rho* / d, and Var q = 2 q^2 / d; one value a block, zero for V and for
-    numbers trained with the weights.
+    They are the same for all entries of an overlap array, and zero for V and for numbers trained with the weights.
 
     Args:
         problem: the problem.
-        overlaps: overlaps that give the size of the weights.
+        overlaps: overlaps whose q gives the size of the weights.
         d: dimension.
     """
     law = problem.law
@@ -168,7 +169,7 @@ def overlap_fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overla
 
 
 def classify_state(problem: Problem, d: int, overlaps: Overlaps) -> str:
-    """Return the name of the branch of a state, by which of theta and m exceed their noise (see `name_branch`).
+    """Return the name of the branch of a state, by which of its overlaps theta and m exceed their fluctuations.
 
     Args:
         problem: the problem.

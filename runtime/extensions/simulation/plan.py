@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...problems.problem import Problem
-from ...saddle_point.starts import start_mixture_coefficients
+from ...saddle_point.starts import mixture_coefficients_of_start
 from ..descent.schedule import parse_batch_size
 from .instance import DEFAULT_MEMORY, STARTS, Instance, random_stream
 from .risk import Weights, scale_columns_to_norms
@@ -27,13 +27,14 @@ class SimulationPlan:
         polish: `minima` moves samples to lower secondary minima of their own objectives (`polishing.polish_minimum`);
             None ends where the method does.
         restarts: number of restarts of the polishing from its lowest minimum, with a few samples moved.
-        project: name of overlaps that are constrained to zero, as theta (`constraints.overlap_entries`); None for none.
+        project: name of overlaps that are constrained to zero, as theta or theta_1; None for none.
         controls: whether means are taken with control variates (`controls`).
         tolerance: largest gradient norm (largest relative step, for gamp).
         most: largest number of iterations, by default 20000, or 1000 for gamp.
-        rate: step size or learning rate, see `TrainingMethod.rate`; for one pass also a text as for `dynamics`.
+        rate: step size or learning rate, in the unit of the method; for sgd also a schedule as a text.
         batch: samples of a step of one pass, or a fraction of d as 0.5d.
-        inertia, damping: weights on old messages of gamp.
+        inertia: weight on old values of V and of the conjugates, for gamp.
+        damping: weight on old weights and messages, for gamp.
         exact: whether the teacher's and the means' Gram matrix is that of the law exactly
             (`instance.eigenbasis_coordinates`).
         memory: bytes of data that a seed may hold in memory.
@@ -62,7 +63,7 @@ class SimulationPlan:
 
     @property
     def recording_times(self) -> np.ndarray:
-        """The times at which one pass records its overlaps: steps over d, or steps for batches of order d."""
+        """The times at which one pass of SGD records overlaps: steps over d, or steps for batches of order d."""
         batch = parse_batch_size(self.batch)
         if batch.share is None:
             return np.linspace(0.0, self.problem.alpha / batch.sentences, _RECORDED)
@@ -70,9 +71,9 @@ class SimulationPlan:
 
 
 def initial_weights(plan: SimulationPlan, instance: Instance) -> tuple[Weights, np.ndarray]:
-    """Return initial weights, independent of the data, and the response V (C, s, s) of the start in theory.
+    """Return the initial weights of a simulation, independent of the data, and the V of the start in theory.
 
-    Columns whose norms are given have these norms.
+    V has shape (contexts, s, s). Columns whose norms are given have these norms.
 
     Args:
         plan: plan of the simulation.
@@ -85,7 +86,7 @@ def initial_weights(plan: SimulationPlan, instance: Instance) -> tuple[Weights, 
     if plan.start == RANDOM:
         W, susceptibility = noise, 20.0
     else:
-        mix, deviation, susceptibility = start_mixture_coefficients(problem, plan.start)
+        mix, deviation, susceptibility = mixture_coefficients_of_start(problem, plan.start)
         W = np.concatenate([known.tau, known.pi], axis=1) @ mix.T + deviation * noise
     weights = scale_columns_to_norms(problem, Weights(np.ascontiguousarray(W), phi))
     return weights, susceptibility * problem.law.rho[:, None, None] * np.eye(s)

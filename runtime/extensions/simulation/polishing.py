@@ -29,11 +29,11 @@ _STREAM = 13  # stream of random numbers
 
 @dataclass(frozen=True)
 class PolishOptions(AlgorithmOptions):
-    """Options of the polishing of minima.
+    """Options of the polishing of minima of the risk, which moves samples to lower minima of their own objectives.
 
     Attributes:
         max_minima: largest number of minima of one sample's objective that are compared.
-        min_distance: squared distance, relative to the size, above which two minima are different.
+        min_distance: squared distance, relative to the squared fields, above which two minima are different.
         group_divisor: factor by which a group of moved samples shrinks if it does not lower the risk.
         restart_candidates: samples with the lowest secondary minima among which a restart chooses.
         restart_fraction: probability with which a restart moves each candidate; larger explores farther away.
@@ -51,14 +51,17 @@ Descend = Callable[[Weights], TrainingResult]
 
 @dataclass(frozen=True)
 class SecondaryMinima:
-    """The lowest secondary minimum of the Moreau objective of every sample that has one, largest gain first.
+    """The lowest secondary minimum of the one-sample (Moreau) objective of every sample that has one.
+
+    Samples are in the order of their gain, largest first.
 
     Attributes:
-        samples: indices of the samples, (k,).
-        gains: decrease of the objective if the sample moves to the secondary minimum, (k,); negative for an increase.
-        fields, slopes, curvatures: fields at the secondary minima, gradients and Hessians of the loss, (k, L s),
-            (k, L s), (k, L s, L s).
-        wrong: fraction of all samples whose gain is positive.
+        samples: indices of the samples, (samples,).
+        gains: decrease of the objective if the sample moves to its secondary minimum; negative for an increase.
+        fields: fields at the secondary minima, (samples, L s).
+        slopes: gradients of the loss there, (samples, L s).
+        curvatures: Hessians of the loss there, (samples, L s, L s).
+        wrong: fraction of all samples of the instance whose gain is positive.
     """
 
     samples: np.ndarray
@@ -70,7 +73,7 @@ class SecondaryMinima:
 
 
 def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
-    """Find the secondary minima of the Moreau objective of every sample."""
+    """Return, for every sample that has some, the lowest secondary minimum of its one-sample (Moreau) objective."""
     options = PolishOptions.current()
     instance, channel = response.risk.instance, response.problem.solver.proximal
     n, L, s = response.design.shape
@@ -82,7 +85,7 @@ def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
     shift = np.einsum("nlab,nlb->nla", of_tokens, response.slopes.reshape(n, L, s)).reshape(n, size)
     omega = response.fields + shift
     samples, places = [], []
-    for labels, indices in instance.samples_by_labels:
+    for labels, indices in instance.samples_by_label_assignment:
         c = response.constants[labels]
         for i in indices:
             at = slice(i, i + 1)
@@ -97,8 +100,8 @@ def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
     rows, x = np.array(samples, int), np.array(places).reshape(-1, size)
     # At a corner the condition of the minimum determines the subgradient.
     slopes = np.einsum("nlab,nlb->nla", precisions[rows], (omega[rows] - x).reshape(-1, L, s)).reshape(-1, size)
-    curvatures, still = response.loss_hessians_at(rows, x, slopes), response.slopes[rows]
-    values, here = (response.losses_and_gradients_at(rows, at)[0] for at in (x, response.fields[rows]))
+    curvatures, still = response.loss_hessians_of_samples(rows, x, slopes), response.slopes[rows]
+    values, here = (response.losses_and_gradients_of_samples(rows, at)[0] for at in (x, response.fields[rows]))
     precision, away = np.linalg.inv(V[rows]), x - response.fields[rows]
     # (x - omega)^T V^-1 (x - omega) / 2 + loss less the same at X, where V^-1 (X - omega) = -slope.
     pulled = np.einsum("nab,nb->na", precision, away)
@@ -115,7 +118,9 @@ def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
 def move_samples_to_secondary_minima(
     response: LinearResponse, minimum: Weights, minima: SecondaryMinima, chosen: np.ndarray
 ) -> Weights:
-    """Return weights after moving chosen samples to their secondary minima, with the linear response of all others.
+    """Return weights after moving the fields of chosen samples to secondary minima of their own objectives.
+
+    All other samples follow by linear response.
 
     Args:
         response: linear response of the minimum.
@@ -128,7 +133,7 @@ def move_samples_to_secondary_minima(
     curvatures[rows] = there
     linear = np.einsum("nab,nb->na", there, response.fields[rows] - minima.fields[chosen])
     change[rows] = minima.slopes[chosen] + linear - response.slopes[rows]
-    step = response.solve_hessian(
+    step = response.apply_inverse_hessian(
         response.design.apply_design_transpose(change.reshape(response.design.shape)), curvatures
     )
     return replace(minimum, W=minimum.W - step)
@@ -137,7 +142,7 @@ def move_samples_to_secondary_minima(
 def polish_minimum(
     risk: Risk, minimum: TrainingResult, descend: Descend, kind: Callable[[Weights], str], restarts: int = 0
 ) -> TrainingResult:
-    """Return the lowest minimum found by moving samples to lower secondary minima, and by restarts.
+    """Return the lowest minimum of the risk found by moving samples to lower secondary minima, and by restarts.
 
     A restart begins at the lowest minimum found, moves some samples to the lowest of their secondary minima whether
     that lowers the risk or not, and polishes the minimum that the descent then ends at.
@@ -145,8 +150,8 @@ def polish_minimum(
     Args:
         risk: risk of an instance.
         minimum: a converged minimum.
-        descend: function that minimises from some weights; a result that has not converged is discarded.
-        kind: function that returns the kind of a state; a restart that ends in another kind is discarded.
+        descend: function that minimises from given weights; a result that has not converged is discarded.
+        kind: function that names the branch of weights; a restart that ends on another branch is discarded.
         restarts: number of restarts.
     """
     options, started = PolishOptions.current(), perf_counter()
@@ -180,10 +185,11 @@ def polish_minimum(
 def _move_samples_while_risk_falls(
     risk: Risk, minimum: TrainingResult, descend: Descend
 ) -> tuple[TrainingResult, LinearResponse, SecondaryMinima, int, float]:
-    """Return the minimum after all moves of samples that lower the risk, with what was computed there.
+    """Return the minimum of the risk that is reached by moving samples to secondary minima while this lowers the risk.
 
-    That is the minimum, its linear response, its secondary minima, the number of descents, and the fraction of samples
-    with a lower secondary minimum before any move.
+    Returns:
+        The minimum, its linear response, its secondary minima, the number of minimisations, and the fraction of samples
+        with a lower secondary minimum before any move.
     """
     descents, before = 0, np.nan
     while True:

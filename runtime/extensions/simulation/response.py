@@ -40,9 +40,11 @@ class ResponseOptions(AlgorithmOptions):
         cg_tolerance: relative residual of conjugate gradients.
         diagonal_shift: first shift of a Hessian that is not positive definite, relative to its trace over its size.
         shift_factor: ratio of successive shifts.
-        fixed_curvature: curvature given to fixed directions; larger fixes them better, but conditions the matrix worse.
-        corner_variance: variance of the envelope at corners of the loss, in units of fields over slopes.
-        singular_tolerance: smallest singular value for which a sample is taken out exactly.
+        fixed_curvature: curvature given to directions in which constraints fix the weights; larger fixes them better,
+            but conditions the matrix worse.
+        corner_variance: variance of the Moreau envelope that replaces the loss at its kinks, in units of the size of
+            fields over that of slopes.
+        singular_tolerance: smallest singular value for which the effect of leaving a sample out is computed exactly.
     """
 
     trace_probes: int = 8
@@ -55,12 +57,13 @@ class ResponseOptions(AlgorithmOptions):
 
 
 class LinearResponse:
-    """The linear response of a minimum of the risk to changes of the samples.
+    """The linear response of a minimum of the risk to changes of single samples, and its Hessian.
 
     Attributes:
-        fields, slopes: fields and subgradients of the loss of every sample, (n, L s).
-        curvatures: Hessians of the loss, (n, L s, L s), see `loss_hessians_at`.
-        constants: constants of the loss, by label assignment.
+        fields: fields of the n samples, shape (n, L s).
+        slopes: subgradients of the loss at them, shape (n, L s).
+        curvatures: Hessians of the loss at them, shape (n, L s, L s).
+        constants: constants of the loss, by assignment of cluster labels.
     """
 
     def __init__(self, risk: Risk, minimum: TrainingResult) -> None:
@@ -74,37 +77,39 @@ class LinearResponse:
         every = np.arange(n)
         slopes = minimum.slopes
         self.slopes = (
-            self.losses_and_gradients_at(every, self.fields)[1] if slopes is None else slopes.reshape(n, L * s)
+            self.losses_and_gradients_of_samples(every, self.fields)[1] if slopes is None else slopes.reshape(n, L * s)
         )
         # At a corner the loss has the curvature of its envelope at a variance much smaller than any other.
         self._options = ResponseOptions.current()
         self._envelope_variance = self._options.corner_variance * float(
             np.linalg.norm(self.fields) / (np.linalg.norm(self.slopes) + _TINY)
         )
-        self.curvatures = self.loss_hessians_at(every, self.fields, self.slopes)
-        self._root, self._blocks = self._penalty_root_and_hessian_blocks(weights, value)
+        self.curvatures = self.loss_hessians_of_samples(every, self.fields, self.slopes)
+        self._root, self._blocks = self._preconditioner_and_hessian_blocks(weights, value)
         self._fixed = self._fixed_weight_directions(weights)
         self._inverse = self._invert_preconditioned_hessian() if weights.W.size <= DIRECT else None
 
-    def losses_and_gradients_at(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses (N,) of samples at some fields, and their gradients (N, L s).
+    def losses_and_gradients_of_samples(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the losses of samples at given fields, and their gradients in the fields.
 
         Args:
-            samples: indices of the samples, possibly repeated, (N,).
-            fields: fields of these samples, (N, L s).
+            samples: indices of the samples, possibly repeated.
+            fields: fields of these samples, shape (samples, L s).
         """
         values, slopes = np.empty(len(fields)), np.empty_like(fields)
         for labels, rows, x, known in self.risk.instance.group_samples_by_labels(fields, samples):
             values[rows], slopes[rows] = self.problem.solver.proximal.losses_at(x, known, self.constants[labels])
         return values, slopes
 
-    def loss_hessians_at(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Return the Hessians of the loss, (N, L s, L s); at its corners those of its Moreau envelope.
+    def loss_hessians_of_samples(self, samples: np.ndarray, fields: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Return the Hessians of the loss of samples in their fields, shape (samples, L s, L s).
+
+        For losses with kinks they are those of the Moreau envelope at a small variance.
 
         Args:
-            samples: indices of the samples, (N,).
-            fields: fields of these samples, (N, L s).
-            slopes: subgradients of the loss at these fields, (N, L s).
+            samples: indices of the samples.
+            fields: fields of these samples, shape (samples, L s).
+            slopes: subgradients of the loss at these fields, shape (samples, L s).
         """
         (_, L, s), channel = self.design.shape, self.problem.solver.proximal
         out = np.empty((*fields.shape, L * s))
@@ -126,19 +131,23 @@ class LinearResponse:
         return out
 
     def _fixed_weight_directions(self, minimum: Weights) -> np.ndarray:
-        """Return the fixed directions of the weights, orthonormal in the coordinates of M, (k, d, s)."""
+        """Return the directions in which constraints fix the weights, in preconditioned coordinates, orthonormal."""
         fixed = self.risk.fixed_weight_directions(minimum)
         if self._root is None or not len(fixed):
             return fixed
-        flat = np.array([self._apply_penalty_root(direction).ravel() for direction in fixed])
+        flat = np.array([self._apply_preconditioner(direction).ravel() for direction in fixed])
         return np.ascontiguousarray(np.linalg.qr(flat.T)[0].T).reshape(fixed.shape)
 
-    def _penalty_root_and_hessian_blocks(
+    def _preconditioner_and_hessian_blocks(
         self, minimum: Weights, value: RiskValue
     ) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return the matrices R of the penalty (d, s, s), None for the identity, and E of the loss (d, s, s)."""
+        """Return the preconditioner and the block-diagonal part of the Hessian, one matrix for every row of weights.
+
+        Both have shape (d, s, s); the preconditioner is None where it is the identity. The second part is that of
+        penalty and overlaps q in the loss, less the inverse square of the preconditioner.
+        """
         regulariser, s = self.problem.regulariser, self.shape[1]
-        q_blocks = self.risk.hessian_blocks_through_q(self.fields, self.constants)
+        q_blocks = self.risk.hessian_blocks_due_to_q(self.fields, self.constants)
         blocks = q_blocks - np.eye(s)
         if regulariser.is_quadratic:
             strengths = regulariser.ridge_strengths if value.multipliers is None else value.multipliers
@@ -146,19 +155,19 @@ class LinearResponse:
         data = self.design.apply_design_transpose(self.slopes.reshape(self.design.shape)) + np.einsum(
             "iab,ib->ia", q_blocks, minimum.W
         )
-        _, responses = regulariser.proximal_map(minimum.W - data, 1.0, self.risk.instance.known_teacher_coordinates)
+        _, responses = regulariser.proximal_map(minimum.W - data, 1.0, self.risk.instance.teacher_in_penalty)
         values, vectors = np.linalg.eigh(responses)
         return np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors), blocks
 
-    def _apply_penalty_root(self, W: np.ndarray) -> np.ndarray:
+    def _apply_preconditioner(self, W: np.ndarray) -> np.ndarray:
         return W if self._root is None else np.einsum("iab,ib->ia", self._root, W)
 
     def _apply_preconditioned_hessian(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return M W, the preconditioned Hessian applied to W, for given curvatures of the samples."""
-        at = self._apply_penalty_root(W)
+        """Return the preconditioned Hessian of the risk applied to weights, for given curvatures of the samples."""
+        at = self._apply_preconditioner(W)
         fields = self.design.compute_fields(at)
         pulled = np.einsum("nab,nb->na", curvatures, fields.reshape(len(fields), -1)).reshape(fields.shape)
-        out = W + self._apply_penalty_root(
+        out = W + self._apply_preconditioner(
             self.design.apply_design_transpose(pulled) + np.einsum("iab,ib->ia", self._blocks, at)
         )
         return out + self._options.fixed_curvature * np.einsum(
@@ -166,7 +175,7 @@ class LinearResponse:
         )
 
     def _invert_preconditioned_hessian(self) -> np.ndarray:
-        """Return M^(-1), the inverse of the preconditioned Hessian, (d s, d s)."""
+        """Return the inverse of the preconditioned Hessian of the risk, shape (d s, d s)."""
         (d, s), size = self.shape, self.shape[0] * self.shape[1]
         total = np.zeros((size, size))
         self.design.add_weighted_gram_matrix(total, self.curvatures)
@@ -181,31 +190,34 @@ class LinearResponse:
         shift = self._options.diagonal_shift * abs(np.trace(total)) / size
         return solve_positive_definite(total.copy, np.eye(size), shift, self._options.shift_factor)
 
-    def solve_hessian(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return the inverse Hessian of the risk applied to a right-hand side, (d, s).
+    def apply_inverse_hessian(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
+        """Return the inverse Hessian of the risk applied to a right-hand side of shape (d, s).
 
         Args:
-            right: right-hand side, (d, s).
-            curvatures: Hessians of the loss (n, L s, L s), which may be changed for a few samples.
+            right: right-hand side.
+            curvatures: Hessians of the loss of the n samples, (n, L s, L s), possibly changed for a few samples.
         """
         from scipy.sparse.linalg import LinearOperator, cg
 
-        def as_flat_linear_operator(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
+        def make_flat_linear_operator(function: Callable[[np.ndarray], np.ndarray]) -> LinearOperator:
             size = right.size
             return LinearOperator((size, size), lambda x: function(x.reshape(self.shape)).ravel(), dtype=float)
 
         first = None
         if self._inverse is not None:
             factor = self._inverse
-            first = as_flat_linear_operator(lambda W: factor @ W.ravel())
-        system = as_flat_linear_operator(lambda W: self._apply_preconditioned_hessian(W, curvatures))
+            first = make_flat_linear_operator(lambda W: factor @ W.ravel())
+        system = make_flat_linear_operator(lambda W: self._apply_preconditioned_hessian(W, curvatures))
         found, _ = cg(
-            system, self._apply_penalty_root(right).ravel(), rtol=self._options.cg_tolerance, M=first, maxiter=200
+            system, self._apply_preconditioner(right).ravel(), rtol=self._options.cg_tolerance, M=first, maxiter=200
         )
-        return self._apply_penalty_root(found.reshape(self.shape))
+        return self._apply_preconditioner(found.reshape(self.shape))
 
     def leave_one_out_variances(self) -> np.ndarray:
-        """Return the leave-one-out variances V_mu of the fields, (n, L s, L s), or for many weights their average."""
+        """Return the variance of the fields of each sample in the minimum without it, shape (n, L s, L s).
+
+        For many weights all samples have their average.
+        """
         if self._inverse is None:
             return self._average_field_variances()
         (n, L, s), (d, _) = self.design.shape, self.shape
@@ -231,7 +243,7 @@ class LinearResponse:
         return found
 
     def _average_field_variances(self) -> np.ndarray:
-        """Return the average variance of the fields, (1/d) Tr gamma_c Hessian^(-1), estimated with random signs."""
+        """Return the average over samples of their leave-one-out field variances, by random estimates of a trace."""
         instance, (d, s) = self.risk.instance, self.shape
         n, L, _ = self.design.shape
         signs = random_stream(instance.seed, _STREAM).choice((-1.0, 1.0), (self._options.trace_probes, d))
@@ -240,7 +252,7 @@ class LinearResponse:
             for b in range(s):
                 right = np.zeros(self.shape)
                 right[:, b] = sign
-                answer = self.solve_hessian(right, self.curvatures)
+                answer = self.apply_inverse_hessian(right, self.curvatures)
                 contexts[:, :, b] += np.einsum("ic,i,ia->ca", instance.eigenbasis_coordinates.gamma, sign, answer)
         contexts = (contexts + contexts.transpose(0, 2, 1)) / (2 * d * len(signs))
         out = np.zeros((n, L, s, L, s))

@@ -36,22 +36,22 @@ class CurvatureOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights W (d, s) and the O(1) numbers phi (P,) trained with them; also a gradient with respect to them."""
+    """The weights W, shape (d, s), and the numbers phi of order one trained with them; also a gradient in both."""
 
     W: np.ndarray
     phi: np.ndarray
 
     @property
-    def entry_scale(self) -> float:
-        """The root mean square of W's entries, or the largest |phi| if that is larger."""
+    def typical_entry_size(self) -> float:
+        """The root mean square of the weights, or the largest number trained with them if that is larger."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
 
-    def pack(self, unit: float = 1.0) -> np.ndarray:
-        """Return weights and trained numbers in one vector, the latter times a unit."""
+    def to_vector(self, unit: float = 1.0) -> np.ndarray:
+        """Return the weights and the numbers trained with them, these times a unit, in one vector."""
         return np.concatenate([self.W.ravel(), self.phi * unit])
 
-    def unpack(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
-        """Return weights of this shape from a vector in the order of `pack`.
+    def from_vector(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
+        """Return weights of this shape from a vector in the order of `to_vector`.
 
         Args:
             vector: vector of weights and trained numbers.
@@ -62,11 +62,12 @@ class Weights:
 
 @dataclass(frozen=True)
 class RiskValue:
-    """The training loss per d, in its parts data and penalty, and its gradient.
-
-    The gradient in W is that of the risk itself, entries of order one; in phi it is that of the risk per d.
+    """The training loss per d and its gradient.
 
     Attributes:
+        data: data term of the training loss, per d.
+        penalty: penalty in the training loss, per d.
+        gradient: gradient of the risk in the weights, and of the risk per d in numbers trained with them.
         multipliers: strengths (s,) of the ridge that balances the radial part of the gradient under given norms; None
             for other regularisers.
     """
@@ -78,17 +79,17 @@ class RiskValue:
 
     @property
     def training_loss(self) -> float:
-        """The sum of data and penalty, per d."""
+        """The training loss per d: data term plus penalty."""
         return self.data + self.penalty
 
 
 def overlaps_of_weights(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
-    """Return the overlaps q, m and theta of weights (docs/theory.md (2.1) to (2.3)).
+    """Return the overlaps q, m and theta of weights of an instance (docs/theory.md (2.1) to (2.3)).
 
     Args:
         instance: instance of a seed.
         weights: weights of the instance.
-        V: response (C, s, s); nan by default.
+        V: response V to put into the result, shape (contexts, s, s); nan by default.
     """
     known, W, d = instance.eigenbasis_coordinates, weights.W, instance.d
     scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
@@ -103,7 +104,7 @@ def overlaps_of_weights(instance: Instance, weights: Weights, V: np.ndarray | No
 
 
 def scale_columns_to_norms(problem: Problem, weights: Weights) -> Weights:
-    """Return weights with every column scaled to its given norm; unchanged if no norms are given.
+    """Return weights with every column scaled to the norm that the problem prescribes; unchanged if it does not.
 
     Args:
         problem: the problem.
@@ -116,14 +117,17 @@ def scale_columns_to_norms(problem: Problem, weights: Weights) -> Weights:
 
 
 class Risk:
-    """The risk sum_mu loss(X, Y, k, u) + sum_i r(w_i), per d, of an instance, as a function of projected weights.
+    """The risk of an instance: the sum of losses of its samples plus the penalty of the weights, per d.
+
+    Weights are first projected on the constraints.
 
     Args:
         instance: instance of a seed.
-        constrained: name of overlaps that are constrained to zero, see `constraints.overlap_entries`; None for none.
+        constrained: name of overlaps that are constrained to zero, as theta; None for none.
 
     Attributes:
-        is_explicit: whether the loss depends on the fields only, and not on q or trained numbers.
+        is_explicit: whether the loss depends on the weights through the fields only, and not through overlaps q or
+            numbers trained with them.
     """
 
     def __init__(self, instance: Instance, constrained: str | None = None) -> None:
@@ -131,13 +135,13 @@ class Risk:
         self._zeros = constrained_weight_directions(instance, constrained)
         self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
-    def data_term(self, weights: Weights) -> tuple[float, Weights]:
+    def data_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
         """Return the data term of the risk per d, and its gradient."""
         instance, problem = self.instance, self.problem
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
         root, overlaps = np.sqrt(d), overlaps_of_weights(instance, weights)
         total, gradient, along_means = 0.0, np.zeros((d, s)), np.zeros((problem.contexts, s))
-        gradient_in_q_and_phi = self.zero_gradient_in_q_and_phi()
+        gradient_in_q_and_phi = self.zeros_like_gradient_in_q_and_phi()
         constants = instance.loss_constants(overlaps)
         for span, tokens in instance.iterate_blocks_of_samples():
             flat = tokens.reshape(-1, d)
@@ -155,23 +159,23 @@ class Risk:
         slope = gradient + instance.eigenbasis_coordinates.tau @ along_means / d
         phi = gradient_in_q_and_phi[len(gradient_in_q_and_phi) - len(weights.phi) :] / d
         if problem.solver.model.HOLDS_Q:
-            slope += np.einsum("iab,ib->ia", self.weight_blocks_from_q_gradient(gradient_in_q_and_phi), W)
+            slope += np.einsum("iab,ib->ia", self.row_matrices_from_q_gradient(gradient_in_q_and_phi), W)
         return total / d, Weights(slope, phi)
 
-    def penalty_term(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the penalty per d, including that of trained numbers, and its gradient away from corners."""
+    def penalty_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
+        """Return the penalty per d, including that of trained numbers, and its gradient, defined except at kinks."""
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
-        values, slope = problem.regulariser.penalties_and_gradients(W, self.instance.known_teacher_coordinates)
+        values, slope = problem.regulariser.penalties_and_gradients(W, self.instance.teacher_in_penalty)
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> RiskValue:
-        """Return the risk and its gradient; if norms are given, at columns scaled to these norms."""
+        """Return the risk and its gradient at weights, which are first projected on the constraints."""
         weights = self._remove_fixed_directions(weights)
         at = scale_columns_to_norms(self.problem, weights)
-        data, slope = self.data_term(at)
-        penalty, other = self.penalty_term(at)
+        data, slope = self.data_term_and_gradient(at)
+        penalty, other = self.penalty_term_and_gradient(at)
         gradient = self._remove_fixed_directions(Weights(slope.W + other.W, slope.phi + other.phi))
         if not self.problem.regulariser.keeps_norms:
             return RiskValue(data, penalty, gradient)
@@ -182,11 +186,11 @@ class Risk:
         return RiskValue(data, penalty, along, -radial / scale)
 
     def project_on_constraints(self, weights: Weights) -> Weights:
-        """Return the nearest weights with the constrained overlaps zero and the given norms."""
+        """Return the nearest weights whose constrained overlaps are zero and whose columns have the given norms."""
         return scale_columns_to_norms(self.problem, self._remove_fixed_directions(weights))
 
     def fixed_weight_directions(self, weights: Weights) -> np.ndarray:
-        """Return orthonormal directions in which projected weights are fixed, (k, d, s).
+        """Return orthonormal directions in which the constraints fix the weights, shape (directions, d, s).
 
         These are the directions of overlaps constrained to zero, and the radial direction of a column with a given
         norm.
@@ -203,18 +207,18 @@ class Risk:
         return Weights(weights.W - np.einsum("k,kia->ia", along, self._zeros), weights.phi)
 
     def largest_curvature(self, at: Weights, data_only: bool = False) -> float:
-        """Return the largest curvature of the risk near some weights, by power iteration on gradient differences.
+        """Return the largest curvature of the risk near given weights, by power iteration on gradient differences.
 
         Args:
             at: weights near which the curvature is estimated.
             data_only: whether to leave out the penalty.
         """
         direction = np.random.default_rng(3).standard_normal(at.W.shape)
-        scale = max(at.entry_scale, 0.1)
+        scale = max(at.typical_entry_size, 0.1)
 
         def risk_gradient(W: np.ndarray) -> np.ndarray:
             weights = Weights(W, at.phi)
-            return self.data_term(weights)[1].W if data_only else self(weights).gradient.W
+            return self.data_term_and_gradient(weights)[1].W if data_only else self(weights).gradient.W
 
         found = 1.0
         for _ in range(CurvatureOptions.current().power_iterations):
@@ -226,50 +230,55 @@ class Risk:
             direction = image
         return max(found, 1e-6)
 
-    def hessian_blocks_through_q(
+    def hessian_blocks_due_to_q(
         self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]
     ) -> np.ndarray:
-        """Return the part of the Hessian due to q in the loss, one block for every row of W, (d, s, s).
+        """Return the part of the Hessian of the risk that is due to overlaps q in the loss.
+
+        It has a block for every row of the weights, shape (d, s, s), and is zero if the loss does not depend on q.
 
         Args:
-            fields: fields (n, L, s) of the samples.
-            constants: constants of the loss, by label assignment.
+            fields: fields of the n samples, shape (n, L, s).
+            constants: constants of the loss, by assignment of cluster labels.
         """
         s = self.problem.student_rank
         if not self.problem.solver.model.HOLDS_Q:
             return np.zeros((self.instance.d, s, s))
         chosen = self.instance.group_samples_by_labels(fields)
         sums = [self.gradient_in_q_and_phi(labels, x, known, constants[labels]) for labels, _, x, known in chosen]
-        return self.weight_blocks_from_q_gradient(np.sum(sums, axis=0))
+        return self.row_matrices_from_q_gradient(np.sum(sums, axis=0))
 
-    def zero_gradient_in_q_and_phi(self) -> np.ndarray:
-        """Return zeros in the shape of the derivatives of the loss in q (one triangle per context) and in phi."""
+    def zeros_like_gradient_in_q_and_phi(self) -> np.ndarray:
+        """Return a vector of zeros as long as that of the derivatives of the loss in overlaps q and trained numbers."""
         s, holds_q = self.problem.student_rank, self.problem.solver.model.HOLDS_Q
         return np.zeros(holds_q * self.problem.contexts * s * (s + 1) // 2 + len(self.problem.trained))
 
     def gradient_in_q_and_phi(
         self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray
     ) -> np.ndarray:
-        """Return the derivatives of the loss in q and in phi, summed over samples with one label assignment.
+        """Return the derivatives of the loss in overlaps q and trained numbers, summed over samples, in one vector.
 
         Args:
-            labels: label assignment of the samples.
-            x: fields (N, L s).
-            known: features (N, FEATURES).
+            labels: cluster label of every token, the same for all these samples.
+            x: fields of the samples, shape (samples, L s).
+            known: functions of teacher fields and noise that the loss depends on, (samples, functions).
             constants: constants of the loss.
         """
-        problem, out = self.problem, self.zero_gradient_in_q_and_phi()
+        problem, out = self.problem, self.zeros_like_gradient_in_q_and_phi()
         own = problem.solver.proximal.own_gradients_at(x, known, constants).sum(axis=0)
         trained = len(problem.trained)
         if problem.solver.model.HOLDS_Q:
             by_token = own[: len(own) - trained].reshape(problem.tokens, -1)
             by_context = out[: len(out) - trained].reshape(problem.contexts, -1)
-            np.add.at(by_context, problem.context_indices(labels), by_token)
+            np.add.at(by_context, problem.token_cluster_indices(labels), by_token)
         out[len(out) - trained :] = own[len(own) - trained :]
         return out
 
-    def weight_blocks_from_q_gradient(self, gradient_in_q_and_phi: np.ndarray) -> np.ndarray:
-        """Return 2 gamma_i / d times the symmetrised derivatives of the loss in q, (d, s, s), per row of W."""
+    def row_matrices_from_q_gradient(self, gradient_in_q_and_phi: np.ndarray) -> np.ndarray:
+        """Return, for each row of the weights, the matrix that maps it to the gradient due to overlaps q in the loss.
+
+        The shape is (d, s, s); the argument is in the order of `gradient_in_q_and_phi`.
+        """
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)
         pairs = gradient_in_q_and_phi[: len(gradient_in_q_and_phi) - len(self.problem.trained)].reshape(-1, len(rows))

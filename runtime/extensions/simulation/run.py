@@ -11,8 +11,8 @@ from ...base.options import AlgorithmOptions
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
 from ...saddle_point import observables
-from ...saddle_point.starts import find_start, named_starts
-from .constraints import overlap_entries, zero_constrained_overlaps
+from ...saddle_point.starts import find_start_name, named_starts
+from .constraints import entries_of_named_overlaps, set_constrained_overlaps_to_zero
 from .controls import ControlVariates, compute_control_variates
 from .instance import Instance
 from .method import DescentSettings, PolishRecord, TrainingMethod, TrainingResult
@@ -25,7 +25,7 @@ from .risk import Risk, Weights, overlaps_of_weights
 
 @dataclass(frozen=True)
 class RunOptions(AlgorithmOptions):
-    """Options of single runs.
+    """Options of the run of a simulation at one seed.
 
     Attributes:
         metric_error: relative error of the test error; smaller costs more, and is mostly hidden by fluctuations.
@@ -41,15 +41,16 @@ class SeedRun:
     """A run of a simulation: the state that one seed ended in, and its observables.
 
     Attributes:
-        overlaps: overlaps in their canonical image (`orientation`), V nan but for gamp.
-        data, penalty: parts of the training loss per d; nan for sgd, which uses a sample once.
+        overlaps: overlaps of the canonical one among mirror images of the state; V is nan except for gamp.
+        data: data term of the training loss per d; nan for sgd, which uses a sample once.
+        penalty: penalty in the training loss per d; nan for sgd.
         test_error: exact test error at these overlaps; nan without a metric.
+        gradient: root mean square over the weights of the gradient of the risk.
+        late: squared distance of late iterates of gamp; nan for other methods.
+        contraction: replicon measured by gamp if it converged; nan otherwise.
         multipliers: strengths (s,) of the ridge that keeps given norms; None for other regularisers.
-        gradient: norm of the risk's gradient, root mean square over the weights.
-        late, contraction: for gamp, squared distance of late iterates, and if it converged the measured replicon
-            (`gamp.squared_distance_contraction`); nan otherwise.
-        path: packed overlaps, (times, n), not oriented: of gamp before the first iteration and after each, of sgd at
-            `SimulationPlan.recording_times`; None otherwise, and for gamp if the run was read from a file.
+        path: packed overlaps, shape (times, overlaps): of gamp before the first iteration and after each, of sgd at its
+            recording times; None otherwise, and for gamp if the run was read from a file.
         polish: record of polishing; None if it was not asked for, or the descent before it did not converge.
         controls: control variates; None if they were not asked for.
     """
@@ -76,10 +77,10 @@ class SeedRun:
 
 
 def train_one_seed(plan: SimulationPlan, seed: int) -> SeedRun:
-    """Run one seed of a simulation: draw an instance, train the weights, and measure.
+    """Run one seed of a simulation: draw an instance, train the weights, and measure overlaps and errors.
 
     Args:
-        plan: plan that `validate_simulation_plan` returned.
+        plan: plan of the simulation, validated.
         seed: seed of the random numbers.
 
     Raises:
@@ -88,7 +89,7 @@ def train_one_seed(plan: SimulationPlan, seed: int) -> SeedRun:
     problem, method = plan.problem, METHODS[plan.method]
     instance = Instance(problem, plan.d, seed, plan.exact, plan.memory)
     trained = method.train(plan, instance) if method.train else _minimise_from_start(method, plan, instance)
-    overlaps = zero_constrained_overlaps(
+    overlaps = set_constrained_overlaps_to_zero(
         problem, overlaps_of_weights(instance, trained.weights, trained.V), plan.project
     )
     return SeedRun(
@@ -118,21 +119,21 @@ def _minimise_from_start(method: TrainingMethod, plan: SimulationPlan, instance:
         plan.tolerance, plan.most or DescentSettings.most, None if plan.rate is None else float(plan.rate)
     )
 
-    def descend_from(weights: Weights) -> TrainingResult:
+    def minimise_from_weights(weights: Weights) -> TrainingResult:
         return minimise(risk, weights, descent)
 
     def classify_weights(weights: Weights) -> str:
         return classify_state(problem, plan.d, overlaps_of_weights(instance, weights))
 
-    found = descend_from(start)
+    found = minimise_from_weights(start)
     if plan.polish == MINIMA and found.status == "converged":
-        found = polish_minimum(risk, found, descend_from, classify_weights, plan.restarts)
-    collapsed = found.status == "stalled" and _has_collapsed_to_zero(risk, start, found)
-    return replace(found, status="collapsed") if collapsed else found
+        found = polish_minimum(risk, found, minimise_from_weights, classify_weights, plan.restarts)
+    trivial = found.status == "stalled" and _is_trivial_minimum(risk, start, found)
+    return replace(found, status="trivial") if trivial else found
 
 
-def _has_collapsed_to_zero(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
-    """Return whether a stalled descent has collapsed to W = 0, where a loss that contains |W| has a corner."""
+def _is_trivial_minimum(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
+    """Return whether a stalled descent ended at W = 0, where a loss that contains |W| has a kink."""
     nothing = replace(minimum.weights, W=np.zeros_like(minimum.weights.W))
     if not np.linalg.norm(minimum.weights.W) < RunOptions.current().collapse_fraction * np.linalg.norm(start.W):
         return False
@@ -142,10 +143,10 @@ def _has_collapsed_to_zero(risk: Risk, start: Weights, minimum: TrainingResult) 
 
 
 def _exact_test_error(instance: Instance, overlaps: Overlaps) -> float:
-    """Return the test error: the metric on new data, averaged over the Gaussian law of the fields."""
+    """Return the test error of trained weights with given overlaps, averaged exactly over the law of new data."""
     if not np.isfinite(overlaps.q).all():
         return np.nan
-    problem = replace(instance.problem, given_law=instance.drawn_law, spectrum=None)
+    problem = replace(instance.problem, given_law=instance.empirical_token_law, spectrum=None)
     at = replace(overlaps, V=np.broadcast_to(np.eye(problem.student_rank), overlaps.q.shape))
     try:
         value, error, _ = observables.test_error(problem, at)
@@ -158,11 +159,11 @@ def _exact_test_error(instance: Instance, overlaps: Overlaps) -> float:
 
 
 def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
-    """Return the plan with its training method chosen, after checking all options.
+    """Return the plan of a simulation after checking all its options, with method "auto" replaced by a method.
 
     Raises:
-        InputError: an unknown start or method, an option that the method lacks, or a number out of range; the message
-            says what is allowed.
+        InputError: the start or the method is unknown, the method lacks an option, or a number is out of range; the
+            message says what is allowed.
     """
     problem, model = plan.problem, plan.problem.solver.model
     problem.require_zero_temperature("weights of finite d are trained")
@@ -176,7 +177,7 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
     if plan.method == "auto":
         asked = replace(
             plan,
-            method=exact_training_method(*_have_loss_and_penalty_corners(problem), problem.regulariser.keeps_norms),
+            method=exact_training_method(*_kinks_of_loss_and_penalty(problem), problem.regulariser.keeps_norms),
         )
     method = METHODS[asked.method]
     if not method.one_pass:
@@ -188,7 +189,7 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
             )
         if isinstance(plan.rate, str):
             raise InputError(f"rate {plan.rate!r}: the method {plan.method} takes a number as rate, not a schedule")
-        asked = replace(asked, start=find_start(problem, plan.start, others=[RANDOM]))
+        asked = replace(asked, start=find_start_name(problem, plan.start, others=[RANDOM]))
     _require_method_capabilities(asked, method)
     if method.check:
         method.check(asked)
@@ -197,7 +198,7 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
             f"control variates need a named start, not a random one: give one of {', '.join(named_starts(problem))}"
         )
     if plan.project is not None:
-        overlap_entries(problem, plan.project)
+        entries_of_named_overlaps(problem, plan.project)
     if plan.polish is not None:
         require_known_name("value", plan.polish, [MINIMA], "polish")
     require_whole_number("restarts", plan.restarts, 0)
@@ -214,20 +215,20 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
     return asked
 
 
-def _have_loss_and_penalty_corners(problem: Problem) -> tuple[bool, bool]:
-    """Return whether the loss has corners, and whether the penalty does."""
+def _kinks_of_loss_and_penalty(problem: Problem) -> tuple[bool, bool]:
+    """Return whether the loss of a problem has kinks, and whether its penalty has."""
     return problem.solver.proximal.CORNERS, problem.regulariser.has_kinks
 
 
 def _require_method_capabilities(plan: SimulationPlan, method: TrainingMethod) -> None:
-    """Raise InputError if the plan needs what its method cannot do; the message lists the methods that can."""
+    """Raise InputError if the plan of a simulation needs what its training method cannot do, listing those that can."""
     problem, name, used = plan.problem, plan.problem.solver.name, method.name
-    (loss, penalty), keeps_norms = _have_loss_and_penalty_corners(problem), problem.regulariser.keeps_norms
-    cornered = f"the penalty of {name} has corners"
+    (loss, penalty), keeps_norms = _kinks_of_loss_and_penalty(problem), problem.regulariser.keeps_norms
+    cornered = f"the penalty of {name} has kinks"
     if loss:
-        cornered = f"the loss of {name} has corners, which {used} does not handle"
+        cornered = f"the loss of {name} has kinks, which {used} does not handle"
     if loss and penalty:
-        cornered = f"both the loss and the penalty of {name} have corners"
+        cornered = f"both the loss and the penalty of {name} have kinks"
     q_or_phi = f"the loss of {name} contains q or trained numbers, which the method {used} does not handle"
     needs = {
         "norms": (keeps_norms, f"the method {used} does not keep the given norms of {name}"),
@@ -253,4 +254,5 @@ def _require_method_capabilities(plan: SimulationPlan, method: TrainingMethod) -
     for capability in needed:
         if not getattr(method, capability):
             able = [m.name for m in METHODS.values() if all(getattr(m, one) for one in needed)]
-            raise InputError(f"{needs[capability][1]}; allowed methods are {', '.join(able) or 'none'}")
+            _, reason = needs[capability]
+            raise InputError(f"{reason}; allowed methods are {', '.join(able) or 'none'}")

@@ -18,7 +18,7 @@ from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import print_message, progress_bar
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem, require_problem
-from ...saddle_point.starts import convert_given_start, default_start
+from ...saddle_point.starts import convert_start_argument, default_start
 from .estimate import MeanEstimate
 from .instance import Instance
 from .method import PolishRecord
@@ -61,19 +61,19 @@ class Simulation(PresentableResult, DatasetResult):
 
     @property
     def problem(self) -> Problem:
-        """The problem, whose alpha gave the n = alpha d samples of every run."""
+        """The problem that is simulated; its alpha determines the number of samples, alpha d."""
         return self.plan.problem
 
     @property
     def converged(self) -> tuple[SeedRun, ...]:
-        """The converged runs, over which averages are taken."""
+        """The runs that converged; averages are taken over these."""
         return tuple(run for run in self.runs if run.status == "converged")
 
     @property
     def status(self) -> str:
         """The status of the simulation: converged, or the first other status of a seed.
 
-        Other statuses are failed, max_iterations, stalled, collapsed (to W = 0, a corner of the risk), left_domain,
+        Other statuses are failed, max_iterations, stalled, trivial (W = 0, a kink of the risk), left_domain,
         not_finite.
         """
         if self.failures:
@@ -81,7 +81,7 @@ class Simulation(PresentableResult, DatasetResult):
         return next((run.status for run in self.runs if run.status != "converged"), "converged")
 
     def require_not_interrupted(self) -> Simulation:
-        """Return this simulation, unless it was ended early.
+        """Return this simulation if it was not ended early.
 
         Raises:
             KeyboardInterrupt, TimeLimitError: the simulation was ended early.
@@ -89,22 +89,25 @@ class Simulation(PresentableResult, DatasetResult):
         if self.interrupted:
             raise KeyboardInterrupt
         if self.out_of_time:
-            raise TimeLimitError("the time limit ended the simulations")
+            raise TimeLimitError("the time limit ended the simulation before all seeds were done; allow more time")
         return self
 
     def average(self, values: Sequence[Any] | np.ndarray) -> MeanEstimate:
-        """Return mean and standard error of one value per converged run, with control variates if there are any."""
+        """Return the mean and standard error of a quantity over converged runs, by control variates if there are any.
+
+        `values` has one value for every converged run.
+        """
         known = [run.controls for run in self.converged if run.controls is not None]
         return MeanEstimate.from_values(values, known if len(known) == len(self.converged) else ())
 
     def estimate(self, name: str) -> MeanEstimate:
-        """Return mean and standard error over converged runs of an observable, as training_loss or test_error."""
+        """Return the mean and standard error over converged runs of an observable such as "test_error"."""
         values = [getattr(run, name) for run in self.converged]
         return self.average(values) if name in _CONTROLLED else MeanEstimate.from_values(values)
 
     @property
     def overlaps(self) -> tuple[Overlaps, Overlaps]:
-        """The means of the overlaps over converged runs, and their standard errors."""
+        """The mean overlaps over converged runs, and their standard errors."""
         if not len(self.converged):
             raise InputError(
                 "no seed converged, so that there are no overlaps to average; look at the status of the runs"
@@ -118,36 +121,36 @@ class Simulation(PresentableResult, DatasetResult):
 
     @property
     def multipliers(self) -> MeanEstimate | None:
-        """The mean multipliers (s,) of given column norms over converged runs; None for other regularisers."""
+        """The mean over converged runs of the ridge strengths (s,) that keep given norms; None without given norms."""
         found = [run.multipliers for run in self.converged if run.multipliers is not None]
         return self.average(found) if len(found) == len(self.converged) > 0 else None
 
     @property
     def polish(self) -> dict[str, MeanEstimate]:
-        """The means of the records of polishing over converged runs, by name; empty if nothing was polished."""
+        """The means over converged runs of each entry of the polishing record, by name; empty without polishing."""
         done = [run.polish for run in self.converged if run.polish is not None]
         return {name: MeanEstimate.from_values([getattr(polish, name) for polish in done]) for name in POLISH if done}
 
     @property
     def branches(self) -> dict[str, int]:
-        """The number of converged runs by kind of state, most frequent first."""
+        """The number of converged runs that ended on each branch, by name, most frequent first."""
         return dict(Counter(self.branch(run) for run in self.converged).most_common())
 
     def branch(self, run: SeedRun) -> str:
-        """Return the kind of state that a run ended in, see `classify_state`."""
+        """Return the name of the branch that a run ended on, such as "informed", judged by its overlaps."""
         return classify_state(self.problem, self.plan.d, run.overlaps)
 
     def only(self, branch: str) -> Simulation:
-        """Return the simulation with only those converged runs that ended in one kind of state."""
+        """Return the simulation with only those converged runs that ended on one branch."""
         return replace(self, runs=tuple(run for run in self.converged if self.branch(run) == branch))
 
     def aligned(self, reference: Overlaps) -> Simulation:
-        """Return the simulation with every run in the mirror image nearest to reference overlaps."""
+        """Return the simulation with every run replaced by its mirror image nearest to reference overlaps."""
         runs = tuple(replace(r, overlaps=nearest_mirror_image(self.problem, r.overlaps, reference)) for r in self.runs)
         return replace(self, runs=runs)
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a dataset of the runs along the axis `seed`; overlaps have the same axes as those of a curve."""
+        """Return the runs as an xarray dataset with the dimension `seed`."""
         return presenting.to_dataset(self)
 
 
@@ -220,7 +223,7 @@ def _run_missing_seeds(
     missing = [seed for seed in wanted if seed not in done]
     if not missing:
         return
-    if not plan.problem.solver.is_part_compiled():
+    if not plan.problem.solver.is_solver_part_compiled():
         print_message(f"compiling the solver of {plan.problem.solver.name} (once on this machine, up to half a minute)")
     data = Instance(plan.problem, plan.d, missing[0], plan.exact, plan.memory).token_data_bytes
     if data > plan.memory and not METHODS[plan.method].one_pass:
@@ -234,13 +237,13 @@ def _run_missing_seeds(
     )
     with progress_bar(title, len(wanted)) as task, closing(jobs):
         for _ in done:
-            task.advance()
+            task.count_finished_step()
         for _, result in jobs:
             if isinstance(result, SeedFailure):
                 if result.input_error:
                     raise InputError(result.text)
                 failures.append(result)
-                task.advance(f"{title}: seed {result.seed} failed ({result.text})")
+                task.count_finished_step(f"{title}: seed {result.seed} failed ({result.text})")
                 continue
             with defer_interrupts():  # an interruption comes before or after the run is recorded, not in between
                 if on_run:
@@ -248,7 +251,7 @@ def _run_missing_seeds(
                 done[result.seed] = result
             loss = result.training_loss  # nan after one pass
             loss_text = f", training loss {loss:.6g}" if np.isfinite(loss) else ""
-            task.advance(f"{title}: seed {result.seed} {result.status}{loss_text}")
+            task.count_finished_step(f"{title}: seed {result.seed} {result.status}{loss_text}")
 
 
 def _parse_seeds(seeds: int | Iterable[int]) -> list[int]:
@@ -262,30 +265,33 @@ def _parse_seeds(seeds: int | Iterable[int]) -> list[int]:
     return wanted
 
 
-@convert_given_start.register
+@convert_start_argument.register
 def _convert_simulation_to_start(simulation: Simulation) -> Overlaps:
-    """Return the mean overlaps of those converged runs that are of the most frequent kind of state, as a start.
+    """Return the mean overlaps of the converged runs on the most frequent branch, as a start of the saddle point.
 
     Raises:
         InputError: no seed converged.
     """
-    return mean_overlaps_of_most_frequent_kind(
+    return mean_overlaps_of_most_frequent_state(
         simulation.problem, [(simulation.branch(run), run.overlaps) for run in simulation.converged]
     )
 
 
-def mean_overlaps_of_most_frequent_kind(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
-    """Return the mean overlaps of the runs of the most frequent kind of state, in mirror images nearest to the first.
+def mean_overlaps_of_most_frequent_state(problem: Problem, found: Sequence[tuple[str, Overlaps]]) -> Overlaps:
+    """Return the mean overlaps of the runs on the most frequent branch, in mirror images nearest to the first run.
 
     Args:
         problem: the problem of the runs.
-        found: kind and overlaps of every run.
+        found: name of the branch and overlaps of every run.
 
     Raises:
         InputError: there are no runs.
     """
     if not found:
-        raise InputError("no seed of the simulation converged, so that there are no overlaps to start from")
+        raise InputError(
+            "no seed of the simulation converged, so that there are no overlaps to start from; look at the status of "
+            "its runs"
+        )
     (kind, _), *_ = Counter(kind for kind, _ in found).most_common(1)
     first, *others = (overlaps for each, overlaps in found if each == kind)
     packed = [first.pack(), *(nearest_mirror_image(problem, other, first).pack() for other in others)]

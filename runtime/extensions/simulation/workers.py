@@ -21,14 +21,14 @@ import numpy as np
 from ...base import budget
 from ...base.environment import THREAD_VARIABLES, end_helper_process, start_helper_process
 from ...base.errors import InputError
-from ...base.interrupts import defer_interrupts, end_with_parent
+from ...base.interrupts import defer_interrupts, end_process_with_parent
 from .plan import SimulationPlan
 from .run import SeedRun, train_one_seed
 
 
 @dataclass(frozen=True)
 class SeedFailure:
-    """The failure of a seed, with the reason why it has no result."""
+    """The reason why a seed of a simulation has no result."""
 
     seed: int
     text: str
@@ -36,7 +36,10 @@ class SeedFailure:
 
 
 class _SeedWorker:
-    """A worker process, started when first used, and again after it died, but not after `end_permanently`."""
+    """A worker process that runs one seed of a simulation at a time.
+
+    It is started when first used, and again after it died, but not after `stop_permanently`.
+    """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,7 +71,7 @@ class _SeedWorker:
             cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             return SeedFailure(seed, f"the process {cause} (out of memory?)")
 
-    def end_permanently(self) -> None:
+    def stop_permanently(self) -> None:
         """Stop the worker process permanently, even if another thread is about to start it."""
         with self._lock:
             self._is_ended = True
@@ -80,9 +83,9 @@ class _SeedWorker:
             end_helper_process(process)
 
 
-def serve() -> None:
+def helper_process_main() -> None:
     """Run the loop of a worker process: read (plan, seed) from stdin, write a SeedRun or a SeedFailure to stdout."""
-    end_with_parent()
+    end_process_with_parent()
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while True:
@@ -91,13 +94,13 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            pickle.dump(_run_seed_or_failure(plan, seed), sink)
+            pickle.dump(_run_seed_catching_errors(plan, seed), sink)
             sink.flush()
         except BrokenPipeError:  # the parent has ended
             os._exit(0)
 
 
-def _run_seed_or_failure(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
+def _run_seed_catching_errors(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
     try:
         return train_one_seed(plan, seed)
     except InputError as error:
@@ -109,10 +112,10 @@ def _run_seed_or_failure(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailu
 def iterate_seed_results(
     jobs: Iterable[tuple[SimulationPlan, int]], workers: int
 ) -> Generator[tuple[int, SeedRun | SeedFailure], None, None]:
-    """Run jobs in worker processes, and yield index and result of each job in the order in which jobs finish.
+    """Run seeds of simulations in worker processes, and yield index and result of each as soon as it has finished.
 
     Args:
-        jobs: plan and seed of every job.
+        jobs: plan and seed of every run.
         workers: number of processes.
     """
     idle: SimpleQueue[_SeedWorker] = SimpleQueue()
@@ -120,7 +123,7 @@ def iterate_seed_results(
     for worker in every:
         idle.put(worker)
 
-    def _run_on_idle_worker(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
+    def _run_seed_on_idle_worker(plan: SimulationPlan, seed: int) -> SeedRun | SeedFailure:
         worker = idle.get()
         try:
             return worker.run_seed(plan, seed)
@@ -130,7 +133,7 @@ def iterate_seed_results(
     pool = ThreadPoolExecutor(workers)
     try:
         waiting: dict[Future[SeedRun | SeedFailure], int] = {
-            pool.submit(_run_on_idle_worker, plan, seed): number for number, (plan, seed) in enumerate(jobs)
+            pool.submit(_run_seed_on_idle_worker, plan, seed): number for number, (plan, seed) in enumerate(jobs)
         }
         while waiting:
             left = budget.remaining_seconds()
@@ -143,4 +146,4 @@ def iterate_seed_results(
         with defer_interrupts():
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in every:
-                worker.end_permanently()
+                worker.stop_permanently()

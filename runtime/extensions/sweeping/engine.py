@@ -1,7 +1,7 @@
-"""The engine that runs the lines of a sweep: this process, or workers of Dask. Only this process writes records.
+"""The engine that computes the lines of a sweep, in this process or on Dask workers. Only this process writes records.
 
-Workers send every record as an event; the future of a line then contains all of them again, so that none is lost if a
-connection breaks.
+Workers send every record as an event as soon as it is finished. The result of a line contains all its records again, so
+that none is lost if a connection breaks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..._version import __version__
 from ...base import budget
 from ...base.environment import THREAD_VARIABLES
 from ...base.errors import InputError, TimeLimitError, require_whole_number
-from ...base.files import require_readable_to_end
+from ...base.files import require_readable_file
 from ...base.interrupts import preserve_interrupt_handler
 from ...base.options import AlgorithmOptions
 from ...base.progress import set_quiet_mode
 from ...base.threads import thread_limit
-from .line import FAILED, Record, is_point_computed, run_line
+from .line import FAILED, Record, is_point_computed, run_sweep_line
 from .plan import SweepLine
 
 StoreRecord = Callable[[SweepLine, Record], None]
@@ -44,15 +44,15 @@ _TIMEOUTS = ("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp
 
 @dataclass(frozen=True)
 class SweepEngineOptions(AlgorithmOptions):
-    """Options of the distribution of lines to workers.
+    """Options of the distribution of sweep lines to worker processes.
 
     Attributes:
         local_timeout: seconds within which local worker processes have to start and answer, on a busy machine.
-        poll_interval: seconds between checks of the time limit; smaller ends earlier, at more overhead.
+        poll_interval: seconds between checks of the time limit; smaller ends earlier, but costs more time.
         refill_interval: seconds between checks for new workers.
-        attempts: how often a line is tried whose process dies without a new point.
-        lines_per_thread: lines that a remote cluster receives at once, per thread; more hide its latency.
-        warmup_points: points computed before workers start, after which everything is compiled.
+        attempts: how often a line is tried if its process dies without a new point.
+        lines_per_thread: lines that are sent to a remote cluster in advance, per thread; more hide its latency.
+        warmup_points: points that are computed before workers start, so that all functions are compiled.
     """
 
     local_timeout: float = 600.0
@@ -68,12 +68,13 @@ class SweepEngine:
     """An engine that runs the lines of a sweep, in this process or on Dask workers.
 
     Attributes:
-        processes: number of workers of a local cluster, by default one per core; 1 is this process.
-        scheduler: address of a running scheduler; cluster: a YAML file for dask-jobqueue.
-        timeout: seconds within which the running scheduler has to answer.
+        processes: number of worker processes on this machine, by default one per core; with 1 there are no workers.
+        scheduler: address of a running Dask scheduler.
+        cluster: YAML file of a cluster for dask-jobqueue.
         threads: number of threads per worker.
-        memory: bytes that a worker of a local cluster may use; None divides the memory of the machine.
+        memory: bytes that a worker on this machine may use; None divides the memory of the machine.
         client: the Dask client, while workers are kept for several calls.
+        timeout: seconds within which the running scheduler has to answer.
     """
 
     processes: int | None = None
@@ -84,11 +85,11 @@ class SweepEngine:
     client: Any = None
     timeout: float = 60.0
 
-    def check_settings(self) -> None:
+    def check_engine_settings(self) -> None:
         """Check the settings of the engine before anything is computed.
 
         Raises:
-            InputError: a value out of range, two clusters at once, or Dask is needed and not installed.
+            InputError: a value is out of range, both a scheduler and a cluster are given, or Dask is not installed.
         """
         if self.processes is not None:
             require_whole_number("processes", self.processes, 1)
@@ -107,17 +108,17 @@ class SweepEngine:
 
     @property
     def runs_in_this_process(self) -> bool:
-        """Whether the lines are run in this process, without workers."""
+        """Whether the lines are computed in this process, without workers."""
         if self.scheduler or self.cluster:
             return False
         return (self.processes or (os.cpu_count() or 1)) == 1 or not has_dask()
 
     def run_lines(self, lines: Sequence[SweepLine], accuracy: float, known: FindRecords, handle: StoreRecord) -> None:
-        """Run those points of lines that are not computed yet.
+        """Compute those points of sweep lines that are not computed yet.
 
         Args:
             lines: lines of the sweep.
-            accuracy: accuracy of the overlaps.
+            accuracy: required accuracy of the overlaps.
             known: function that returns the existing records of a line.
             handle: function that stores a record.
 
@@ -135,7 +136,7 @@ class SweepEngine:
         """Yield an engine whose workers are kept for several calls.
 
         Raises:
-            InputError: as for `run_lines`.
+            InputError: no scheduler answers, or a cluster cannot be started.
         """
         if self.runs_in_this_process:
             yield self
@@ -146,7 +147,7 @@ class SweepEngine:
     def call_on_each_item(
         self, function: Callable[..., Any], items: Sequence[tuple[Any, ...]], handle: Callable[[int, Any], None]
     ) -> None:
-        """Call a function on every item, and handle the results in the order in which they are finished.
+        """Call a function on every item, in this process or on workers, and handle each result when it is finished.
 
         Args:
             function: function to call, as function(*item).
@@ -154,31 +155,31 @@ class SweepEngine:
             handle: function that handles a result, called with the index of its item and the result.
 
         Raises:
-            InputError: as for `run_lines`, or the process at an item dies twice. Handled results are complete.
-            TimeLimitError, KeyboardInterrupt: as for `run_lines`; other errors come from the function.
+            InputError: no scheduler answers, a cluster cannot be started, or the process of an item dies twice.
+            TimeLimitError: the time limit ended the calls; KeyboardInterrupt: Ctrl-C did. Handled results are complete.
         """
         self._run_work_here_or_on_workers(
             _FunctionCallWork(function, items, handle, self.threads), self.runs_in_this_process or len(items) < 2
         )
 
     def _run_work_here_or_on_workers(self, work: _FunctionCallWork, here: bool) -> None:
-        """Do all the work, in this process or on workers."""
+        """Do all pieces of work, in this process or on workers."""
         if here:
             with thread_limit(self.threads):
-                work.run_in_this_process()
+                work.do_work_in_this_process()
             return
         with self._connect_dask_client(len(work.numbers)) as client:
             if self.client is None:
                 with thread_limit(self.threads):
-                    work.compile_in_this_process()
+                    work.compile_worker_functions()
             ahead = SweepEngineOptions.current().lines_per_thread if self.scheduler or self.cluster else 1
-            _WorkDistributor(client, work, ahead).run_until_done()
+            _WorkDistributor(client, work, ahead).distribute_all_work()
 
     def _start_local_cluster(self, lines: int) -> Any:
-        """Start a Dask cluster on this machine, trying again if a worker dies while it starts.
+        """Start and return a Dask cluster on this machine, with a second attempt if a worker dies at its start.
 
         Raises:
-            InputError: the workers do not start.
+            InputError: the worker processes do not start.
         """
         attempts = SweepEngineOptions.current().attempts
         from distributed import LocalCluster
@@ -197,11 +198,11 @@ class SweepEngine:
             except RuntimeError as error:
                 if attempt + 1 == attempts:
                     raise InputError(f"worker processes do not start ({error}); try fewer, or --processes 1") from error
-        raise AssertionError("an attempt returns")
+        raise AssertionError("the last attempt to start a Dask cluster neither returned nor raised an error")
 
     @contextmanager
     def _connect_dask_client(self, lines: int) -> Iterator[Any]:
-        """Yield a Dask client; its cluster ends with it, unless workers are kept for several calls."""
+        """Yield a Dask client, and stop its workers afterwards unless they are kept for several calls."""
         if self.client is not None:
             yield self.client
             return
@@ -226,17 +227,17 @@ class SweepEngine:
                     target = stack.enter_context(_start_cluster_from_file(self.cluster))
                 else:
                     stack.enter_context(_isolate_spawned_processes())
-                    target = stack.enter_context(_closing_dask_object(self._start_local_cluster(lines)))
+                    target = stack.enter_context(_close_dask_object_afterwards(self._start_local_cluster(lines)))
             timeout = self.timeout if self.scheduler else patience
             try:
                 if self.scheduler:
                     get_address_host(self.scheduler)  # a client for an invalid address would take minutes to end
                 client = stack.enter_context(
-                    _closing_dask_object(Client(target, timeout=timeout, set_as_default=False))
+                    _close_dask_object_afterwards(Client(target, timeout=timeout, set_as_default=False))
                 )
             except (OSError, TimeoutError, ValueError) as error:
                 raise InputError(
-                    f"no scheduler of Dask answers at {self.scheduler or target}: {error or type(error).__name__}; "
+                    f"no Dask scheduler answers at {self.scheduler or target}: {error or type(error).__name__}; "
                     "check the address, and that the scheduler is running"
                 ) from error
             if self.scheduler:
@@ -245,7 +246,7 @@ class SweepEngine:
 
 
 class _FunctionCallWork:
-    """Work that consists of independent calls of one function; an error in one call ends all of them."""
+    """Work that consists of independent calls of one function; an error in one of them ends all."""
 
     topic: str | None = None
     """The Dask topic under which workers send events."""
@@ -260,16 +261,16 @@ class _FunctionCallWork:
         self._function, self._items, self._handle, self._threads = function, items, handle, threads
         self.numbers: Sequence[int] = range(len(items))
 
-    def run_in_this_process(self) -> None:
-        """Do all work in this process."""
+    def do_work_in_this_process(self) -> None:
+        """Do all pieces of work in this process, without workers."""
         for number, item in enumerate(self._items):
             self._handle(number, self._function(*item))
 
-    def compile_in_this_process(self) -> None:
-        """Compile in this process the functions that the workers will call."""
+    def compile_worker_functions(self) -> None:
+        """Compile the functions that workers will call, in this process, so that workers find the compiled code."""
 
     def function_and_arguments_for_worker(self, number: int) -> tuple[Any, ...]:
-        """Return the function that a worker has to call for a piece of work, and its arguments."""
+        """Return the function that a worker has to call for one piece of work, followed by its arguments."""
         return _call_function_on_worker, self._function, self._items[number], self._threads
 
     def handle_worker_event(self, number: int, what: Any) -> None:
@@ -281,7 +282,7 @@ class _FunctionCallWork:
         """
 
     def count_finished_parts(self, number: int) -> int:
-        """Return the number of finished parts of a piece of work that is running."""
+        """Return the number of finished parts of a piece of work that is not complete yet."""
         return 0
 
     def handle_work_result(self, number: int, made: Any) -> None:
@@ -294,7 +295,7 @@ class _FunctionCallWork:
         self._handle(number, made)
 
     def is_fatal_error(self, error: BaseException | None) -> bool:
-        """Return whether an error ends all work, so that no other attempt is made."""
+        """Return whether an error of one piece of work ends all work, without another attempt."""
         return error is not None and type(error).__name__ != "KilledWorker"
 
     def handle_failed_work(self, number: int, error: BaseException | None) -> None:
@@ -308,7 +309,7 @@ class _FunctionCallWork:
 
 
 class _SweepLineWork(_FunctionCallWork):
-    """Work that consists of lines of a sweep, whose records workers send as soon as they are finished."""
+    """Work that consists of lines of a sweep; workers send the record of every point as soon as it is finished."""
 
     def __init__(
         self, lines: Sequence[SweepLine], accuracy: float, known: FindRecords, handle: StoreRecord, threads: int
@@ -318,12 +319,12 @@ class _SweepLineWork(_FunctionCallWork):
         self._stored: dict[int, dict[int, Record]] = {}  # records of running lines
         self.numbers, self.topic = list(self._lines), f"saddleforge-{uuid4().hex}"
 
-    def run_in_this_process(self) -> None:
+    def do_work_in_this_process(self) -> None:
         for line in self._lines.values():
             self._run_line_in_this_process(line)
 
-    def compile_in_this_process(self) -> None:
-        """Run the first points of one line for every solver, which compiles the solver."""
+    def compile_worker_functions(self) -> None:
+        """Compute the first points of one line for every solver, so that the solver is compiled."""
         compiled = set()
         for line in self._lines.values():
             if line.ask != "simulate" and line.problem.solver.folder not in compiled:
@@ -331,7 +332,7 @@ class _SweepLineWork(_FunctionCallWork):
                 self._run_line_in_this_process(line, SweepEngineOptions.current().warmup_points)
 
     def _run_line_in_this_process(self, line: SweepLine, most: int | None = None) -> None:
-        for record in islice(run_line(line, self._accuracy, self._known(line)), most):
+        for record in islice(run_sweep_line(line, self._accuracy, self._known(line)), most):
             self._store_record(line, record)
 
     def function_and_arguments_for_worker(self, number: int) -> tuple[Any, ...]:
@@ -340,7 +341,7 @@ class _SweepLineWork(_FunctionCallWork):
         return _run_line_on_worker, line, self._accuracy, known, self.topic, self._threads
 
     def handle_worker_event(self, number: int, what: Record) -> None:
-        """Store a record that a worker sends, unless the record is stored already.
+        """Store the record of a point that a worker has sent, unless it is stored already.
 
         Args:
             number: index of the line.
@@ -371,7 +372,7 @@ class _SweepLineWork(_FunctionCallWork):
         return isinstance(error, InputError | TimeLimitError)
 
     def handle_failed_work(self, number: int, error: BaseException | None) -> None:
-        """Store a failure as the record of every unfinished point of a line.
+        """Store a failure record for every unfinished point of a line of which every attempt has failed.
 
         Args:
             number: index of the line.
@@ -385,7 +386,7 @@ class _SweepLineWork(_FunctionCallWork):
 
 
 class _WorkDistributor:
-    """A distributor of pieces of work to Dask workers, which repeats a piece if its worker dies."""
+    """A distributor of pieces of work to Dask workers; a piece whose worker dies is submitted again."""
 
     def __init__(self, client: Any, work: _FunctionCallWork, ahead: int) -> None:
         self._client, self._work, self._ahead = client, work, ahead
@@ -394,8 +395,8 @@ class _WorkDistributor:
         self._deaths_without_progress: dict[int, tuple[int, int]] = {}  # their number, and the progress then
         self._futures: dict[int, Any] = {}
 
-    def run_until_done(self) -> None:
-        """Distribute work until all of it is done."""
+    def distribute_all_work(self) -> None:
+        """Submit all pieces of work to workers, and handle their events and results until the last one is done."""
         if self._work.topic:
             self._client.subscribe_topic(self._work.topic, lambda event: self._events.put(("sent", *event[1])))
         try:
@@ -420,7 +421,7 @@ class _WorkDistributor:
                 self._client.cancel(list(self._futures.values()), force=True)
 
     def _submit_waiting_work(self) -> None:
-        """Submit one piece of work for every free thread, or several to a remote cluster."""
+        """Submit as many waiting pieces of work as workers have free threads; more to a remote cluster."""
         threads = max(1, sum(self._client.nthreads().values()))
         for number in islice(self._waiting, max(self._ahead * threads - len(self._futures), 0)):
             self._submit_work(number)
@@ -433,7 +434,7 @@ class _WorkDistributor:
         future.add_done_callback(lambda done: self._events.put(("ended", number, done)))
 
     def _handle_ended_task(self, number: int, future: Any) -> None:
-        """Handle the end of a piece of work, by a result, an error or the death of its worker."""
+        """Handle the result of an ended Dask task; after an error or the death of its worker submit the work again."""
         del self._futures[number]
         made, error = _result_or_error_of_task(future)
         if error is None and future.status == "finished":
@@ -475,31 +476,31 @@ def _result_or_error_of_task(future: Any) -> tuple[Any, BaseException | None]:
 
 
 def _failure_reason(error: BaseException | None) -> str:
-    """Return the reason of a failure as text, without network addresses, which differ from run to run."""
+    """Return the reason why a piece of work failed as text, without network addresses, which vary from run to run."""
     if error is None:
         return "the task was cancelled by the scheduler"
     if type(error).__name__ == "KilledWorker":
-        return "the process that ran it died twice (out of memory?)"
+        return "the worker process died twice (out of memory?)"
     return f"{type(error).__name__}: {error}"
 
 
 def _run_line_on_worker(
     line: SweepLine, accuracy: float, known: Mapping[int, Record], topic: str, threads: int
 ) -> list[Record]:  # pragma: no cover, in a process of its own
-    """Run a line of a sweep in a worker process, sending each record when it is finished."""
+    """Compute a line of a sweep in a worker process, and send the record of each point when it is finished."""
     from distributed import get_worker
 
     set_quiet_mode(True)
     worker, made = get_worker(), []
     with thread_limit(threads):
-        for record in run_line(line, accuracy, known):
+        for record in run_sweep_line(line, accuracy, known):
             worker.log_event(topic, (line.number, record))
             made.append(record)
     return made
 
 
 def has_dask() -> bool:
-    """Return whether Dask distributed is installed."""
+    """Return whether the package Dask distributed is installed."""
     from importlib.util import find_spec
 
     return find_spec("distributed") is not None
@@ -507,7 +508,7 @@ def has_dask() -> bool:
 
 @contextmanager
 def _isolate_spawned_processes() -> Iterator[None]:
-    """Keep spawned processes from running the user's script and from importing modules of the working directory.
+    """Keep processes that start within a `with` block from importing the user's script or the working directory.
 
     A script then needs no `__main__` guard, and no file of the user shadows a module of Python.
     """
@@ -526,7 +527,7 @@ def _isolate_spawned_processes() -> Iterator[None]:
 
 @contextmanager
 def _silence_dask() -> Iterator[None]:
-    """Silence Dask's log messages about dead workers, which the sweep reports itself."""
+    """Silence, within a `with` block, Dask's log messages about dead workers, which the sweep reports itself."""
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado.application")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -539,8 +540,8 @@ def _silence_dask() -> Iterator[None]:
 
 
 @contextmanager
-def _closing_dask_object(what: Any) -> Iterator[Any]:
-    """Yield a Dask client or cluster, and close it even if one of its processes does not end in time."""
+def _close_dask_object_afterwards(what: Any) -> Iterator[Any]:
+    """Yield a Dask client or cluster, and close it at the end, even if one of its processes does not end in time."""
     try:
         yield what
     finally:
@@ -565,16 +566,16 @@ def _check_worker_versions(client: Any, scheduler: str) -> None:
     there = set(client.run(_read_package_version).values()) - {__version__}
     if there:
         raise InputError(
-            f"workers of the scheduler at {scheduler} have saddleforge {', '.join(sorted(there))}, and this process "
-            f"has {__version__}: install the same version for the workers"
+            f"the workers of the scheduler at {scheduler} have saddleforge {', '.join(sorted(there))}, and this "
+            f"process has version {__version__}: install the same version for the workers"
         )
 
 
 @contextmanager
 def _start_cluster_from_file(path: Path) -> Iterator[Any]:
-    """Yield a cluster of dask-jobqueue, started with the settings of a YAML file.
+    """Start a cluster by dask-jobqueue with the settings of a YAML file, and yield it.
 
-    The file has `kind: SLURM`, `jobs: 10` and the arguments of `SLURMCluster`, say.
+    The file contains `kind`, such as SLURM, the number `jobs`, and arguments of the class, such as `SLURMCluster`.
 
     Raises:
         InputError: the file cannot be read or lacks a setting, or the cluster cannot be started.
@@ -588,9 +589,9 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
         raise InputError(f"--cluster {path} needs dask-jobqueue: pip install 'saddleforge[sweep]'") from None
     kinds = {name.removesuffix("Cluster") for name in vars(dask_jobqueue) if name.endswith("Cluster")} - {"JobQueue"}
     try:
-        settings = yaml.safe_load(require_readable_to_end(path).read_text(encoding="utf-8"))
+        settings = yaml.safe_load(require_readable_file(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is no YAML'}") from error
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not YAML'}") from error
     if not isinstance(settings, dict) or settings.get("kind") not in kinds or not isinstance(settings.get("jobs"), int):
         raise InputError(f"{path} must contain `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number")
     kind, jobs = settings.pop("kind"), settings.pop("jobs")
@@ -606,7 +607,7 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
         cluster.scale(jobs=jobs)
         await cluster._correct_state()  # the only report on whether they were accepted
 
-    with _closing_dask_object(cluster):
+    with _close_dask_object_afterwards(cluster):
         try:
             cluster.sync(_submit_jobs)
         except (RuntimeError, OSError) as error:

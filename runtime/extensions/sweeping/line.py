@@ -1,4 +1,4 @@
-"""The computation of one line of a sweep, point after point, in any process."""
+"""The computation of one line of a sweep, point after point, in this or in a worker process."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 
 @dataclass(frozen=True)
 class SweepLineOptions(AlgorithmOptions):
-    """Options of the computation of a line.
+    """Options of the computation of a line of a sweep.
 
     Attributes:
-        end_bisections: bisection steps for the end of the branch, if the line loses it.
-        initial_rule_sizes: sizes of a quadrature rule that are tried before a point counts as inaccurate.
-        attempts: how often a point that raises an unexpected error is tried.
+        end_bisections: bisection steps for the end of the branch, if it ends on the line.
+        initial_rule_sizes: number of quadrature sizes that are tried before a point counts as inaccurate.
+        attempts: how often a point is tried if an unexpected error occurs.
     """
 
     end_bisections: int = 4
@@ -52,7 +52,7 @@ class SweepLineOptions(AlgorithmOptions):
 
 
 def is_point_computed(record: Record | None, accuracy: float) -> bool:
-    """Return whether a point has been computed to an accuracy by this version of the package.
+    """Return whether a point has been computed to a required accuracy by this version of the package.
 
     Args:
         record: record of the point; None if there is none.
@@ -64,20 +64,20 @@ def is_point_computed(record: Record | None, accuracy: float) -> bool:
 
 
 def is_solution_record(record: Record) -> bool:
-    """Return whether a record contains a solution on the branch."""
+    """Return whether the record of a point contains a solution."""
     return "overlaps" in record
 
 
-def run_line(line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> Generator[Record, None, None]:
+def run_sweep_line(line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> Generator[Record, None, None]:
     """Compute the points of a line that are not computed yet, and yield their records one after another.
 
     Args:
         line: line of the sweep.
-        accuracy: accuracy of the overlaps.
-        known: existing records by index of the point; solutions of another accuracy or version serve as starts.
+        accuracy: required accuracy of the overlaps.
+        known: existing records by index of the point; solutions of lower accuracy or another version serve as starts.
 
     Raises:
-        TimeLimitError: a time limit ended the line.
+        TimeLimitError: a time limit ended the computation.
     """
     work = (
         _SimulationSweepLine(line, accuracy) if line.ask == "simulate" else _SaddlePointSweepLine(line, accuracy, known)
@@ -85,38 +85,38 @@ def run_line(line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> G
     for n in range(len(line.points)):
         record = known.get(n)
         if record is not None and is_point_computed(record, accuracy):
-            work.continue_from_record(n, record)
+            work.start_next_point_from_record(n, record)
             continue
-        made = _compute_point_record(work, n)
+        made = _compute_record_with_retries(work, n)
         yield {"n": n, "accuracy": accuracy, "version": __version__, **made}
 
 
-def _compute_point_record(work: _SaddlePointSweepLine | _SimulationSweepLine, n: int) -> Record:
-    """Return the record of a point, computed again after an unexpected error, and finally marked as failed."""
+def _compute_record_with_retries(work: _SaddlePointSweepLine | _SimulationSweepLine, n: int) -> Record:
+    """Compute and return the record of a point; after an unexpected error try again, and finally mark it as failed."""
     attempts = SweepLineOptions.current().attempts
     for attempt in range(attempts):
         try:
             with restore_keyboard_interrupt():  # so that Ctrl-C in compiled code is no error of the point
-                return work.compute_record(n)
+                return work.compute_record_of_point(n)
         except TimeLimitError:
             raise
         except InputError as error:
             return {"status": FAILED, "reason": str(error)}
         except Exception as error:
             if attempt + 1 == attempts:
-                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}{_error_location(error)}"}
-    raise AssertionError("an attempt returns")
+                return {"status": FAILED, "reason": f"{type(error).__name__}: {error}{_describe_error_location(error)}"}
+    raise AssertionError("the last attempt to compute a point neither returned a record nor raised an error")
 
 
-def _error_location(error: Exception) -> str:
-    """Return a text with the name of the function of this package in which an error occurred."""
+def _describe_error_location(error: Exception) -> str:
+    """Return text that names the function of this package in which an error occurred; empty if there is none."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     ours = [f for f in frames if f.f_globals.get("__name__", "").startswith(_PACKAGE)]
     return f" (in {ours[-1].f_globals['__name__'].removeprefix(_PACKAGE)}.{ours[-1].f_code.co_name})" if ours else ""
 
 
 class _SaddlePointSweepLine:
-    """The saddle points of a line, each solved from its neighbour's if the line follows a branch."""
+    """The computation of saddle points along a line of a sweep, each started from its neighbour's solution."""
 
     def __init__(self, line: SweepLine, accuracy: float, known: Mapping[int, Record]) -> None:
         self._line, self._accuracy, self._known = line, accuracy, known
@@ -127,8 +127,8 @@ class _SaddlePointSweepLine:
             chosen: dict[str, Any] = {"seed": line.seed, "effort": sizes, "most": line.effort}
             self._branch = Branch(line.problem, line.along, line.start, accuracy, **chosen)
 
-    def continue_from_record(self, n: int, record: Record) -> None:
-        """Use the existing record of a point as the start of the next point.
+    def start_next_point_from_record(self, n: int, record: Record) -> None:
+        """Use the existing record of a point as the start of the next one.
 
         Args:
             n: index of the point.
@@ -136,28 +136,28 @@ class _SaddlePointSweepLine:
         """
         self._lost = record.get("lost", self._lost)
         if self._branch is not None and is_solution_record(record):
-            value = self._parameter_value_at(n)
+            value = self._parameter_value_of_point(n)
             self._branch.known[value] = restore_solution(self._problem_at_point(n), self._line.start, record)
             self._branch.reached = record["branch"]
 
-    def compute_record(self, n: int) -> Record:
-        """Compute the record of a point, without the fields that all records have."""
+    def compute_record_of_point(self, n: int) -> Record:
+        """Compute the record of a point, without its index, accuracy and version."""
         if self._branch is None:
             return self._solve_point_independently(n)
         if self._lost is not None:
             return {"status": LOST, "reason": self._describe_lost_branch(self._lost), "lost": self._lost}
-        value, branch = self._parameter_value_at(n), self._branch
+        value, branch = self._parameter_value_of_point(n), self._branch
         earlier, guess, options = self._known.get(n), None, SweepLineOptions.current()
         if earlier is not None and is_solution_record(earlier):
             guess = restore_solution(self._problem_at_point(n), self._line.start, earlier)
         has_solution = bool(branch.known)
-        found = branch.solution_at(value, guess=guess)
+        found = branch.solution_at_parameter(value, guess=guess)
         if (
             found is not None
             and found.status is Status.ACCURACY_NOT_REACHED
             and self._line.effort > options.initial_rule_sizes
         ):
-            found = branch.solution_at(value, self._accuracy, guess=found) or found
+            found = branch.solution_at_parameter(value, self._accuracy, guess=found) or found
         if found is not None:
             made = self._record_of_solution(found)
             # The next point starts from the record, as it does after an interruption.
@@ -189,7 +189,7 @@ class _SaddlePointSweepLine:
     def _record_of_solution(self, solution: Solution) -> Record:
         scalars = {name: float(getattr(solution, name)) for name in SOLVED}
         if solution.averages is not None:
-            scalars["bistable_share"] = float(solution.averages.bistable)
+            scalars["bistable_fraction"] = float(solution.averages.bistable)
         words: dict[str, Any] = {}
         if self._line.ask == "stability":
             judged = solution.stability
@@ -210,7 +210,7 @@ class _SaddlePointSweepLine:
             "memory": encode_solution(solution),
         }
 
-    def _parameter_value_at(self, n: int) -> float:
+    def _parameter_value_of_point(self, n: int) -> float:
         assert self._line.along is not None
         return float(self._line.points[n][self._line.along])
 
@@ -224,7 +224,7 @@ class _SaddlePointSweepLine:
 
 
 def _record_without_solution(solution: Solution | None) -> Record:
-    """Return the record of a point at which the branch of its line was not found."""
+    """Return the record of a point at which the branch was not found, with the reason."""
     if solution is None:
         return {"status": Status.MAX_ITERATIONS.value, "reason": Status.MAX_ITERATIONS.advice}
     if solution.losses is None:
@@ -238,12 +238,12 @@ def _record_without_solution(solution: Solution | None) -> Record:
 
 
 class _SimulationSweepLine:
-    """The simulations of a line at finite d, whose errors are standard errors over seeds."""
+    """The computation of simulations at finite d along a line of a sweep, with standard errors over seeds."""
 
     def __init__(self, line: SweepLine, accuracy: float) -> None:
         self._line = line
 
-    def continue_from_record(self, n: int, record: Record) -> None:
+    def start_next_point_from_record(self, n: int, record: Record) -> None:
         """Do nothing, since a simulation does not depend on neighbouring points.
 
         Args:
@@ -251,8 +251,8 @@ class _SimulationSweepLine:
             record: record of the point.
         """
 
-    def compute_record(self, n: int) -> Record:
-        """Compute the record of a point, without the fields that all records have."""
+    def compute_record_of_point(self, n: int) -> Record:
+        """Compute the record of a point, without its index, accuracy and version."""
         from ..simulation.simulation import simulate
 
         chosen = self._line.simulated

@@ -1,7 +1,7 @@
-"""The part of a solution from which its neighbour on a line starts, as JSON and exactly back.
+"""Conversion to JSON and back of the part of a solution from which the next point of a sweep line starts.
 
-A line that was killed continues from its records. The neighbour of a point is therefore always restored from its
-record, even without an interruption, so that both give the same bytes.
+An interrupted line continues from its records. The next point is therefore always started from a restored record, even
+without an interruption, so that the results are the same, bit by bit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from ...solving.solution import Solution
 
 
 def encode_solution(solution: Solution) -> dict[str, Any]:
-    """Return as JSON what the next point of a line needs of a solution: rule, symmetry, Jacobian and its drift."""
+    """Return, for JSON, the part of a solution that the next point of a line starts from, without its overlaps.
+
+    It contains quadrature rule, residual, symmetry, Jacobian and the drift of the Jacobian.
+    """
     symmetry = solution.symmetry
     return {
         "rule": {"name": solution.rule.name, **asdict(solution.rule)},  # type: ignore[call-overload]
@@ -33,7 +36,7 @@ def encode_solution(solution: Solution) -> dict[str, Any]:
 
 
 def restore_solution(problem: Problem, start: str, record: dict[str, Any]) -> Solution:
-    """Return a solution from its record, as a start of other solutions; it has no losses.
+    """Return the solution in a record, to be used as a start of other solutions; losses are not computed.
 
     Args:
         problem: problem of the point.

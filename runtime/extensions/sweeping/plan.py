@@ -20,7 +20,7 @@ from ...branches.grid import values_of_range_or_list
 from ...problems.catalogue import STRUCTURAL, model_catalogue
 from ...problems.problem import Problem, stored_parameter_name
 from ...problems.problem import problem as problem_of
-from ...saddle_point.starts import find_start
+from ...saddle_point.starts import find_start_name
 
 MOST_POINTS = 10_000_000
 BYTES_A_POINT = 3000  # approximate size of a record, for two tokens
@@ -35,14 +35,14 @@ _PlacedLine = tuple[tuple[int, ...], tuple[Mapping[str, Any], ...], Mapping[str,
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """An axis of a sweep: a parameter and its values, in the order of continuation."""
+    """An axis of a sweep: the name of a parameter and its values, in the order of continuation."""
 
     name: str
     values: tuple[float, ...]
 
     @property
-    def user_name(self) -> str:
-        """The name of the parameter as users write it."""
+    def parameter_name_for_users(self) -> str:
+        """The name of the parameter in the form that users write, such as lambda in place of lambda_."""
         return self.name.rstrip("_")
 
 
@@ -51,7 +51,9 @@ class SimulationSettings:
     """The settings of the simulation at every point of a sweep.
 
     Attributes:
-        d: dimension of the embeddings; seeds: number of draws of the data; method: as for `sf.simulate`.
+        d: dimension of the samples.
+        seeds: number of draws of the data.
+        method: method of the simulation, as for `sf.simulate`.
     """
 
     d: int = 500
@@ -64,9 +66,11 @@ class ComputationSettings:
     """The settings of the computation at every point of a sweep.
 
     Attributes:
-        ask: solve, stability or simulate; seed: as for `solve`; simulated: settings of `simulate`.
-        ends: whether the end of a lost branch is located by bisection; else it is known to lie between two points.
-        effort: number of sizes of a quadrature rule that are tried at a point to reach the accuracy.
+        ask: what is computed: solve, stability or simulate.
+        seed: seed of sampled quadrature rules.
+        simulated: settings of simulations.
+        ends: whether the end of a branch on a line is located by bisection, or only bracketed by two points.
+        effort: number of quadrature sizes that are tried at a point to reach the accuracy.
     """
 
     ask: str
@@ -76,8 +80,8 @@ class ComputationSettings:
     effort: int = ALL_SIZES
 
     @property
-    def settings_by_name(self) -> dict[str, Any]:
-        """The settings of the computation by name, as keyword arguments."""
+    def computation_settings_by_name(self) -> dict[str, Any]:
+        """The settings of the computation at a point in a dictionary, as keyword arguments by name."""
         return {each.name: getattr(self, each.name) for each in fields(ComputationSettings)}
 
 
@@ -87,11 +91,12 @@ class SweepLine(ComputationSettings):
 
     Attributes:
         number: index of the line in the plan.
-        problem: the problem without the values that vary along the line.
-        points: values that vary along the line, in order.
-        along: parameter of continuation; None for independent points.
-        place: indices of start, direction and the other axes; for a table, of the start and the first row.
-        identity: JSON of everything that determines the results, except accuracy and version.
+        problem: the problem, without the values of parameters that vary along the line.
+        points: values of these parameters at every point, in order.
+        along: name of the parameter of continuation; None for independent points.
+        start, direction: named start and direction of continuation.
+        place: indices of start, direction and the values on the other axes; for a table, of start and first row.
+        identity: JSON text of everything that determines the results, except accuracy and version.
     """
 
     number: int
@@ -105,7 +110,7 @@ class SweepLine(ComputationSettings):
 
     @property
     def records_file_stem(self) -> str:
-        """The name of the file with the records of the line, without its ending."""
+        """The name of the file that contains the records of the line, without its extension."""
         return hashlib.sha256(self.identity.encode()).hexdigest()[:20]
 
 
@@ -114,12 +119,14 @@ class SweepPlan(ComputationSettings):
     """A plan of a sweep, made by `make_sweep_plan`.
 
     Attributes:
-        problem: the problem without the swept parameters.
-        axes: axes of a grid, of which lines follow the first; or rows: values of the parameters at every point.
-        sized: problems by their structural sizes (sorted names and values).
-        accuracy: as for `solve`.
+        problem: the problem, without values of the swept parameters.
+        axes: axes of a grid, whose lines are along the first axis; empty for a table.
+        rows: values of the parameters at every point of a table; empty for a grid.
+        starts: named starts.
+        accuracy: required accuracy of the overlaps.
         both_ways: whether every line is continued backward as well.
-        source: catalogue name or absolute path of the model; None for an object.
+        source: catalogue name or absolute path of the model; None for a model defined in Python.
+        sized: problems by their structural sizes (sorted names and values).
     """
 
     problem: Problem
@@ -133,35 +140,38 @@ class SweepPlan(ComputationSettings):
 
     @property
     def continuation_directions(self) -> tuple[str, ...]:
-        """The directions in which lines are continued: forward, and if asked for back."""
+        """The directions in which lines of the sweep are continued: forward, and back if both ways are asked for."""
         return (FORWARD, BACK) if self.both_ways else (FORWARD,)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of an array of all points: numbers of starts, of directions, and of values of each axis."""
+        """The shape of an array with all points of the sweep: (starts, directions, values on each axis)."""
         inner = tuple(len(axis.values) for axis in self.axes) if self.axes else (len(self.rows),)
         return (len(self.starts), len(self.continuation_directions), *inner)
 
     @property
     def point_count(self) -> int:
-        """The number of points of the sweep."""
+        """The number of points of the sweep, over all starts and directions."""
         return prod(self.shape)
 
     @cached_property
     def swept_parameters(self) -> tuple[str, ...]:
-        """The names of the swept parameters."""
+        """The names of the parameters that vary from point to point."""
         if self.axes:
             return tuple(axis.name for axis in self.axes)
         return tuple(dict.fromkeys(name for row in self.rows for name in row))
 
     @cached_property
-    def sweep_identity(self) -> dict[str, Any]:
-        """The settings that identify this sweep, for JSON; accuracy and version belong to the records."""
-        varied: dict[str, Any] = {axis.user_name: list(axis.values) for axis in self.axes}
+    def settings_that_identify_sweep(self) -> dict[str, Any]:
+        """The settings that distinguish this sweep from others, for JSON.
+
+        Accuracy and version of the package are not among them, as each record has its own.
+        """
+        varied: dict[str, Any] = {axis.parameter_name_for_users: list(axis.values) for axis in self.axes}
         if self.rows:
             varied = {"rows": [_named_parameters_as_json(row) for row in self.rows]}
         return {
-            **self._identity_common_to_lines,
+            **self._settings_common_to_lines,
             "varied": varied,
             "parameters": _parameters_as_json(self.problem, self.swept_parameters),
             "starts": list(self.starts),
@@ -169,7 +179,7 @@ class SweepPlan(ComputationSettings):
         }
 
     @cached_property
-    def _identity_common_to_lines(self) -> dict[str, Any]:
+    def _settings_common_to_lines(self) -> dict[str, Any]:
         common: dict[str, Any] = {"model": self.problem.solver.name, "ask": self.ask, "seed": self.seed}
         if self.ask == "simulate":
             common["simulated"] = vars(self.simulated)
@@ -181,7 +191,7 @@ class SweepPlan(ComputationSettings):
 
     @cached_property
     def lines(self) -> tuple[SweepLine, ...]:
-        """The lines of the sweep, one for every start, direction and combination of the other axes' values."""
+        """The lines of the sweep: one for every start, direction and combination of values on the other axes."""
         placed = self._lines_of_parameter_grid if self.axes else self._lines_of_parameter_table
         every = (
             (start, direction, *each)
@@ -192,7 +202,7 @@ class SweepPlan(ComputationSettings):
         return tuple(self._make_sweep_line(number, *each) for number, each in enumerate(every))
 
     def index_of_point(self, line: SweepLine, number: int) -> tuple[int, ...]:
-        """Return the index of a point in arrays of the sweep's `shape`.
+        """Return the index of a point in an array with all points of the sweep, see `shape`.
 
         Args:
             line: line of the point.
@@ -204,14 +214,14 @@ class SweepPlan(ComputationSettings):
         along = len(line.points) - 1 - number if line.direction == BACK else number
         return (start, direction, along, *others)
 
-    def swept_values_at(self, index: Sequence[int]) -> dict[str, Any]:
-        """Return the values of the swept parameters at indices of the axes, or at the index of a table row."""
+    def swept_values_of_point(self, index: Sequence[int]) -> dict[str, Any]:
+        """Return the values of the swept parameters at a point, from its indices on the axes or its table row."""
         if not self.axes:
             return dict(self.rows[index[0]])
         return {axis.name: axis.values[i] for axis, i in zip(self.axes, index, strict=True)}
 
     def problem_with_values(self, values: Mapping[str, Any]) -> Problem:
-        """Return the problem with given values of parameters and structural sizes."""
+        """Return the problem of the sweep with given values of swept parameters and structural sizes."""
         sizes = _swept_structural_sizes(values)
         base = self.sized[sizes] if sizes else self.problem
         changes = {name: value for name, value in values.items() if name not in STRUCTURAL}
@@ -245,7 +255,7 @@ class SweepPlan(ComputationSettings):
         at = self.problem_with_values(fixed)
         varied = tuple(dict.fromkeys(name for point in points for name in point))
         identity = {
-            **self._identity_common_to_lines,
+            **self._settings_common_to_lines,
             "digest": at.solver.physics_digest,
             "solver": at.solver.solver_files_digest,
             "parameters": _parameters_as_json(at, varied),
@@ -254,7 +264,7 @@ class SweepPlan(ComputationSettings):
         }
         along = self.axes[0].name if self.axes and self.ask != "simulate" else None
         text = json.dumps(identity, sort_keys=True, ensure_ascii=False)
-        return SweepLine(number, at, points, along, start, direction, place, text, **self.settings_by_name)
+        return SweepLine(number, at, points, along, start, direction, place, text, **self.computation_settings_by_name)
 
 
 def make_sweep_plan(
@@ -268,16 +278,16 @@ def make_sweep_plan(
     given: Mapping[str, Any],
     **asked: Any,
 ) -> SweepPlan:
-    """Return a plan of a sweep, checked before anything is computed.
+    """Return a plan of a sweep, after checking all its settings.
 
     Args:
         model: a problem, a catalogue name or a path.
         grid: parameters and their ranges, as for `sf.sweep`; None if rows are given.
-        rows: values of the parameters at every point.
+        rows: values of the parameters at every point; None if a grid is given.
         starts: named starts; None for the default one.
-        accuracy: as for `solve`.
+        accuracy: required accuracy of the overlaps.
         both_ways: whether every line is continued backward as well.
-        given: values of parameters for all points.
+        given: values of parameters that are the same at all points.
         asked: settings of the computation, see `ComputationSettings`.
 
     Raises:
@@ -294,7 +304,7 @@ def make_sweep_plan(
     require_in_interval("accuracy", accuracy, "(0, 1)")
     if both_ways and (rows or wanted.ask == "simulate"):
         raise InputError(
-            "both_ways follows a branch in two directions, which takes a grid and ask = solve or "
+            "both_ways continues branches in two directions, which is possible only for a grid and ask = solve or "
             "stability: leave it out"
         )
     require_whole_number("d", wanted.simulated.d, 1)
@@ -316,24 +326,24 @@ def make_sweep_plan(
     if len(set(swept)) < len(swept):
         raise InputError(f"a parameter is swept twice among {', '.join(swept)}; give each parameter once")
     base = _problem_without_swept_parameters(model, swept, given)
-    sized = _problems_by_size(model, given, axes, table)
-    chosen = tuple(dict.fromkeys(find_start(base, start) for start in starts or (None,)))
+    sized = _problems_by_structural_sizes(model, given, axes, table)
+    chosen = tuple(dict.fromkeys(find_start_name(base, start) for start in starts or (None,)))
     source = _model_name_or_path(model, base)
     plan = SweepPlan(base, axes, table, chosen, accuracy, both_ways, source, sized, **asked)
     _check_swept_parameter_values(plan)
     return plan
 
 
-def sweep_plan_from_identity(identity: Mapping[str, Any]) -> SweepPlan:
-    """Return the plan of a sweep from the identity and model source that the folder of its records contains.
+def sweep_plan_from_saved_settings(identity: Mapping[str, Any]) -> SweepPlan:
+    """Return the plan of a sweep from the settings that are saved in the folder of its records.
 
     Raises:
         InputError: the model is not found, or has changed.
     """
     if identity.get("source") is None:
         raise InputError(
-            "the model of this sweep was defined in a script and cannot be found by name; run the script's sweep again "
-            "with the same output, and it collects the records"
+            "the model of this sweep was defined in a Python script and cannot be found by name; run that script again "
+            "with the same output: finished points are read from the records"
         )
     varied = dict(identity["varied"])
     rows = varied.pop("rows", None)
@@ -370,10 +380,10 @@ def _problem_without_swept_parameters(model: Any, swept: Sequence[str], given: M
     return problem_of(model, **given)
 
 
-def _problems_by_size(
+def _problems_by_structural_sizes(
     model: Any, given: Mapping[str, Any], axes: Sequence[SweepAxis], rows: Sequence[Mapping[str, Any]]
 ) -> dict[tuple[tuple[str, int], ...], Problem]:
-    """Return the problem for every swept combination of structural sizes."""
+    """Return a problem for every combination of structural sizes in the sweep, by these sizes."""
     if axes and axes[0].name in STRUCTURAL:
         raise InputError(
             f"the first axis, {axes[0].name}, is a structural size, along which no branch can be followed; "
@@ -390,7 +400,7 @@ def _problems_by_size(
 
 
 def _check_swept_parameter_values(plan: SweepPlan) -> None:
-    """Check that every swept value is allowed, and that no parameter of the model is missing."""
+    """Raise InputError if a value of a swept parameter is not allowed, or a parameter of the model has no value."""
     first = next(iter(plan.sized.values()), plan.problem)
     scalars = [axis for axis in plan.axes if axis.name not in STRUCTURAL]
     for axis in scalars:
@@ -403,7 +413,7 @@ def _check_swept_parameter_values(plan: SweepPlan) -> None:
 
 
 def _count_values_on_sweep_axis(name: str, span: Any) -> int:
-    """Return the number of values on an axis, without computing the values of (first, last, count)."""
+    """Return the number of values on an axis of a sweep, without computing the values of a range."""
     if isinstance(span, tuple) and len(span) == 3 and isinstance(span[2], int | float | np.number):
         count = float(span[2])
         if count.is_integer():
@@ -412,10 +422,10 @@ def _count_values_on_sweep_axis(name: str, span: Any) -> int:
 
 
 def _values_on_sweep_axis(name: str, span: Any) -> tuple[float, ...]:
-    """Return the values on an axis, given as (first, last), (first, last, count) or a list.
+    """Return the values on an axis of a sweep, given as (first, last), (first, last, count) or a list.
 
     Raises:
-        InputError: there is no value, a duplicate, or a value that is not a number.
+        InputError: the axis has no value, a duplicate, or a value that is not a finite number.
     """
     if _count_values_on_sweep_axis(name, span) < 1:
         raise InputError(f"{name} = {span!r} contains no value; give at least one")
@@ -436,11 +446,16 @@ def _swept_structural_sizes(values: Mapping[str, Any]) -> tuple[tuple[str, int],
 
 
 def _parameters_as_json(problem: Problem, without: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of a problem as JSON, except those with some names."""
+    """Return the values of a problem's parameters for JSON, by name, without some of them.
+
+    Args:
+        problem: the problem.
+        without: names of the parameters to leave out.
+    """
     values: dict[str, Any] = {
         "alpha": problem.sample_complexity,
         **problem.parameters,
-        **problem.line_parameters,
+        **problem.parameter_lines_for_json,
     }
     values |= {"inverse_temperature": problem.inverse_temperature, "spectrum": problem.spectrum}
     if problem.given_law is not None:
@@ -450,6 +465,6 @@ def _parameters_as_json(problem: Problem, without: Sequence[str]) -> dict[str, A
 
 
 def _named_parameters_as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as JSON, by the names that users write."""
+    """Return values of parameters for JSON, by the names that users write."""
     named = {name.rstrip("_"): value for name, value in values.items()}
     return json.loads(json.dumps(named, default=lambda value: value.tolist()))

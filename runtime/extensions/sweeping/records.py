@@ -18,6 +18,7 @@ from typing import IO, Any
 from ..._version import __version__
 from ...base.errors import InputError
 from ...base.files import convert_os_errors, write_atomically
+from ...problems.columns import RENAMED_COLUMNS
 from .line import FAILED, Record
 from .plan import SweepLine, SweepPlan
 
@@ -30,12 +31,12 @@ _PLAN = "sweep.json"
 
 
 def records_folder(output: Path) -> Path:
-    """Return the folder for the records of a sweep, next to the file into which the sweep is collected."""
+    """Return the folder for the records of a sweep: NAME.records next to an output file NAME.nc."""
     return output.with_name(f"{output.stem}.records")
 
 
 class SweepRecords:
-    """The folder of a sweep's records, to which records are appended.
+    """The folder with the records of a sweep: one file for every line, to which records are appended.
 
     Raises:
         InputError: the folder contains another sweep, or cannot be read or written.
@@ -45,7 +46,7 @@ class SweepRecords:
         self.folder = folder
         self._streams: dict[Path, IO[bytes]] = {}
         self._plan_text = json.dumps(
-            {**plan.sweep_identity, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1
+            {**plan.settings_that_identify_sweep, "source": plan.source}, sort_keys=True, ensure_ascii=False, indent=1
         )
         path = folder / _PLAN
         self._is_new = not path.exists()
@@ -56,18 +57,18 @@ class SweepRecords:
                 f"the folder {folder} exists and contains other files than records of a sweep; give another name"
             )
         else:
-            self._write_sweep_identity()
+            self._write_sweep_settings()
 
-    def known_records(self, line: SweepLine) -> dict[int, Record]:
-        """Return the best record of each point of a line, by index of the point."""
+    def existing_records_of_line(self, line: SweepLine) -> dict[int, Record]:
+        """Return the existing records of a line by index of the point, the best one of every point."""
         return best_record_of_each_point(read_records(self.records_file_of_line(line)))
 
     def records_file_of_line(self, line: SweepLine) -> Path:
-        """Return the file with the records of a line."""
+        """Return the path of the file with the records of a line."""
         return self.folder / f"{line.records_file_stem}.jsonl"
 
-    def append_record(self, line: SweepLine, record: Record) -> None:
-        """Append a record to the file of its line.
+    def append_point_record(self, line: SweepLine, record: Record) -> None:
+        """Append the record of a point to the file of its line.
 
         Args:
             line: line of the sweep.
@@ -87,7 +88,7 @@ class SweepRecords:
         if stream is not None:
             stream.close()
 
-    def close_files(self) -> None:
+    def close_record_files(self) -> None:
         """Close all files of records."""
         for stream in self._streams.values():
             with suppress(OSError):
@@ -95,20 +96,20 @@ class SweepRecords:
         self._streams.clear()
 
     def close_and_remove_if_empty(self) -> None:
-        """Close all files, and remove the folder if this object created it and no record was written."""
-        self.close_files()
+        """Close all files, and remove the folder if it is new and contains no records."""
+        self.close_record_files()
         if self._is_new and not any(self.folder.glob("*.jsonl")):
             with suppress(OSError):
                 (self.folder / _PLAN).unlink(missing_ok=True)
                 self.folder.rmdir()
 
-    def _write_sweep_identity(self) -> None:
-        """Write the file with the identity of the sweep."""
+    def _write_sweep_settings(self) -> None:
+        """Write the file with the settings that distinguish the sweep from others."""
         write_atomically(self.folder / _PLAN, self._plan_text + "\n")
 
     def _open_records_file(self, path: Path, line: SweepLine) -> IO[bytes]:
         if not (self.folder / _PLAN).exists():  # another command has withdrawn
-            self._write_sweep_identity()
+            self._write_sweep_settings()
         with convert_os_errors(f"cannot write {path}"):
             stream = path.open("ab", buffering=0)
             try:
@@ -129,13 +130,13 @@ def require_same_sweep(folder: Path, plan: SweepPlan) -> None:
     """Raise InputError if a folder contains the records of another sweep than the planned one.
 
     Args:
-        folder: folder of records.
+        folder: folder with records.
         plan: plan of the sweep.
 
     Raises:
-        InputError: the folder belongs to another sweep; the message says how it differs.
+        InputError: the folder belongs to another sweep; the message names the settings that differ.
     """
-    there, wanted = read_sweep_identity(folder), json.loads(json.dumps(plan.sweep_identity))
+    there, wanted = read_sweep_settings(folder), json.loads(json.dumps(plan.settings_that_identify_sweep))
     for name in wanted:
         if there.get(name) != wanted[name]:
             one, other = _differing_entries(there.get(name), wanted[name])
@@ -145,11 +146,11 @@ def require_same_sweep(folder: Path, plan: SweepPlan) -> None:
             )
 
 
-def read_sweep_identity(folder: Path) -> dict[str, Any]:
-    """Return the identity of the sweep whose records a folder contains.
+def read_sweep_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of the sweep whose records a folder contains.
 
     Raises:
-        InputError: the folder contains no readable identity of a sweep.
+        InputError: the folder contains no records, or their settings cannot be read.
     """
     path = folder / _PLAN
     try:
@@ -159,17 +160,17 @@ def read_sweep_identity(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{folder} contains no records of a sweep: {path} is not JSON") from error
     if not isinstance(found, dict):
-        raise InputError(f"{folder} contains no records of a sweep: {path} is not an object of JSON")
+        raise InputError(f"{folder} contains no records of a sweep: {path} is not a JSON object")
     return found
 
 
 def remove_sweep_records(folder: Path) -> None:
-    """Remove the records of a sweep, leaving all other files of their folder.
+    """Remove the records of a sweep from a folder, which is deleted if it contains no other files.
 
     Raises:
         InputError: the folder contains no sweep, or a file cannot be removed.
     """
-    read_sweep_identity(folder)
+    read_sweep_settings(folder)
     with convert_os_errors(f"cannot remove {folder}"):
         for path in [*folder.glob("*.jsonl"), folder / _PLAN]:
             path.unlink(missing_ok=True)
@@ -178,7 +179,7 @@ def remove_sweep_records(folder: Path) -> None:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records in a file in the order of writing, without an incomplete last one.
+    """Return the records in a file in the order in which they were written, without an incomplete last one.
 
     Raises:
         InputError: the file cannot be read, or is damaged.
@@ -194,13 +195,13 @@ def read_records(path: Path) -> list[Record]:
         found = [json.loads(line) for line in lines]
     except ValueError as error:
         raise InputError(
-            f"{path}, a file of records, is damaged; remove it, and its points are computed again"
+            f"the file of records {path} is damaged; remove it, and run the sweep again to compute its points"
         ) from error
-    return [record for record in found if "n" in record]
+    return [{RENAMED_COLUMNS.get(key, key): value for key, value in each.items()} for each in found if "n" in each]
 
 
 def compress_records(records: Mapping[int, Record]) -> bytes:
-    """Return the records of a line as compressed bytes, which take an eighth of the memory."""
+    """Return the records of a line as compressed bytes, about eight times smaller than their text."""
     return zlib.compress(json.dumps(list(records.values())).encode(), 1)
 
 
@@ -210,7 +211,10 @@ def decompress_records(data: bytes) -> dict[int, Record]:
 
 
 def best_record_of_each_point(records: Iterable[Record]) -> dict[int, Record]:
-    """Return the best record of each point: not failed, of this version, most accurate, latest."""
+    """Return the best record of every point by its index.
+
+    Better is: not failed, then computed by this version, then more accurate, then later.
+    """
     found: dict[int, Record] = {}
     for record in records:
         there = found.get(record["n"])
@@ -237,7 +241,7 @@ def _append_json_line(stream: IO[bytes], path: Path, entry: Mapping[str, Any]) -
 
 
 def _differing_entries(one: Any, other: Any) -> tuple[Any, Any]:
-    """Return the entries in which two dictionaries differ, of each dictionary."""
+    """Return two dictionaries without the entries in which they agree."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return one, other
     names = [name for name in {**one, **other} if one.get(name) != other.get(name)]

@@ -20,14 +20,14 @@ from ...base.presenting import DatasetResult, PresentableResult
 from ...base.progress import ProgressTask, progress_bar
 from .engine import SweepEngine
 from .line import FAILED, UNFINISHED, Record, is_point_computed, is_solution_record
-from .plan import SimulationSettings, SweepLine, SweepPlan, make_sweep_plan, sweep_plan_from_identity
+from .plan import SimulationSettings, SweepLine, SweepPlan, make_sweep_plan, sweep_plan_from_saved_settings
 from .records import (
     SweepRecords,
     best_record_of_each_point,
     compress_records,
     decompress_records,
     read_records,
-    read_sweep_identity,
+    read_sweep_settings,
     records_folder,
     remove_sweep_records,
     require_same_sweep,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-ENDED = ("lost", "left_basin", "ended_elsewhere", "collapsed")
-"""Statuses of points at which there is no solution on the branch; `ended_elsewhere` is `left_basin` in older files."""
+ENDED = ("lost", "left_basin", "trivial", "ended_elsewhere", "collapsed")
+"""Statuses of points at which the branch has no solution; the last two are old names of `left_basin` and `trivial`."""
 _FINE = ("converged", "floor", *ENDED)
 
 
@@ -47,8 +47,8 @@ class SweepProgressOptions(AlgorithmOptions):
     """Options of the progress report of a sweep.
 
     Attributes:
-        min_seconds: shortest time between two progress messages.
-        time_fraction: shortest time between two progress messages as a fraction of the elapsed time.
+        min_seconds: shortest time between two progress messages, in seconds.
+        time_fraction: shortest time between two progress messages, as a fraction of the elapsed time.
     """
 
     min_seconds: float = 5.0
@@ -61,9 +61,9 @@ class Sweep(PresentableResult, DatasetResult):
 
     Attributes:
         plan: plan of the sweep.
-        records: compressed records of every line (see `lines`); missing points are unfinished.
-        interrupted: whether Ctrl-C ended the sweep; out_of_time: whether a time limit did.
-        shard: (I, N) if only every N-th line was asked for, else None.
+        records: compressed records of every line, see `lines`; unfinished points have none.
+        interrupted, out_of_time: whether Ctrl-C or a time limit ended the sweep.
+        shard: (I, N) if only every N-th line, from the I-th on, was computed; else None.
 
     Example:
         >>> found = sf.sweep("ridge_regression", grid={"alpha": (3, 1, 3), "Delta": [0.1, 0.2]}, processes=1)
@@ -78,12 +78,15 @@ class Sweep(PresentableResult, DatasetResult):
     shard: tuple[int, int] | None = None
 
     def lines(self) -> Iterator[tuple[SweepLine, dict[int, Record]]]:
-        """Yield every line of the sweep with its records, by index of the point."""
+        """Yield every line of the sweep together with the records of its points, by index of the point."""
         for line, data in zip(self.plan.lines, self.records, strict=True):
             yield line, decompress_records(data)
 
     def points(self) -> Iterator[tuple[tuple[int, ...], SweepLine, Record]]:
-        """Yield index (in `plan.shape`), line and record of every point; an unfinished point has only a status."""
+        """Yield every point of the sweep as (index in an array of shape `plan.shape`, line, record).
+
+        The record of an unfinished point contains only a status and a reason.
+        """
         for line, known in self.lines():
             for n in range(len(line.points)):
                 record = known.get(n)
@@ -93,16 +96,16 @@ class Sweep(PresentableResult, DatasetResult):
 
     @cached_property
     def statuses(self) -> dict[str, int]:
-        """The number of points by status, most frequent first."""
+        """The number of points of every status, most frequent first."""
         counted = Counter(record["status"] for _, _, record in self.points())
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
     @cached_property
     def weak(self) -> dict[str, int]:
-        """The number of failed points by status: neither a solution nor beyond the end of a branch.
+        """The number of failed points of every status: points that should have a solution, and have none.
 
-        On a line with a solution, points before the first and after the last solution are beyond the ends of the
-        branch, whatever the status of the solver. On a line without any solution, every point counts.
+        Points beyond the ends of a branch do not count: on a line, those before its first and after its last solution.
+        On a line without any solution every point counts.
         """
         counted: Counter[str] = Counter()
         for line, known in self.lines():
@@ -115,15 +118,18 @@ class Sweep(PresentableResult, DatasetResult):
         return {name: counted[name] for name in self.statuses if name not in _FINE and counted[name]}
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a dataset of values, error bars, statuses and verdicts along start, (direction,) and parameters."""
+        """Return an xarray dataset with observables, error bars, statuses and verdicts at all points of the sweep.
+
+        Its dimensions are start, direction (if branches are continued both ways) and the swept parameters.
+        """
         return presenting.to_dataset(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a data frame with one row per point, and columns q_1, V_1, ... per token."""
+        """Return a pandas data frame with one row per point, and columns for observables and overlaps."""
         return presenting.to_frame(self)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Draw families of curves along one axis or maps along two, and save the figure if a path is given."""
+        """Draw the results as curves along one axis or as maps along two, and save the figure if a path is given."""
         return presenting.plot(self, path)
 
 
@@ -209,7 +215,7 @@ def sweep(
 
 @contextmanager
 def temporary_records_folder() -> Iterator[Path]:
-    """Yield a temporary folder for the records of a sweep without a file."""
+    """Yield a temporary folder for the records of a sweep that has no output file."""
     with TemporaryDirectory() as folder:
         yield Path(folder) / "records"
 
@@ -217,43 +223,43 @@ def temporary_records_folder() -> Iterator[Path]:
 def run_sweep_plan(
     plan: SweepPlan, engine: SweepEngine, folder: Path, force: bool = False, shard: tuple[int, int] | None = None
 ) -> Sweep:
-    """Run the points of a planned sweep that are not computed yet, and return the whole sweep.
+    """Compute the points of a planned sweep that are not computed yet, and return the whole sweep.
 
     Args:
         plan: plan of the sweep.
-        engine: engine that runs the lines.
+        engine: engine that computes the lines.
         folder: folder of the records.
-        force: remove existing records.
-        shard: (I, N) to run every N-th line.
+        force: whether to remove existing records first.
+        shard: (I, N) to compute only every N-th line, from the I-th on.
 
     Raises:
-        InputError: as for `sweep`.
+        InputError: a setting is out of range, the folder contains another sweep, or no scheduler answers.
     """
-    engine.check_settings()
+    engine.check_engine_settings()
     if shard is not None and not 1 <= shard[0] <= shard[1]:
-        raise InputError(f"shard {shard[0]}/{shard[1]} is out of range: a shard is I/N with 1 <= I <= N")
+        raise InputError(f"shard {shard[0]}/{shard[1]} is out of range: give I/N with whole numbers 1 <= I <= N")
     if force and (folder / "sweep.json").exists():
         remove_sweep_records(folder)
-    (sweep,) = run_plans_together([(plan, folder)], engine, shard)
+    (sweep,) = run_sweep_plans_together([(plan, folder)], engine, shard)
     return sweep
 
 
-def run_plans_together(
+def run_sweep_plans_together(
     plans: Sequence[tuple[SweepPlan, Path]],
     engine: SweepEngine,
     shard: tuple[int, int] | None = None,
     before: Callable[[SweepLine], float] | None = None,
 ) -> list[Sweep]:
-    """Run several planned sweeps of one model and accuracy together, and return the sweeps.
+    """Compute several planned sweeps of one model and one accuracy together, and return the sweeps.
 
     Args:
         plans: plans of the sweeps, each with its folder of records.
-        engine: engine that runs the lines.
-        shard: (I, N) to run every N-th line.
-        before: sort key of the lines; by default lines are run plan after plan.
+        engine: engine that computes the lines.
+        shard: (I, N) to compute only every N-th line, from the I-th on.
+        before: sort key of the lines; by default lines are computed plan after plan.
 
     Raises:
-        InputError: as for `sweep`.
+        InputError: a folder contains another sweep, or no scheduler answers.
     """
     folders = [SweepRecords(folder, plan) for plan, folder in plans]
     records_of: dict[int, SweepRecords] = {}
@@ -268,9 +274,9 @@ def run_plans_together(
         count = _ProgressCounter(task, first, total)
         unfinished = []
         for line in lines:
-            known = records_of[line.number].known_records(line)
+            known = records_of[line.number].existing_records_of_line(line)
             done = sum(is_point_computed(known.get(n), accuracy) for n in range(len(line.points)))
-            count.count_known_points(done)
+            count.count_already_finished_points(done)
             if done < len(line.points):
                 unfinished.append(line)
         if before is not None:
@@ -278,7 +284,7 @@ def run_plans_together(
 
         def _store_record(line: SweepLine, record: Record) -> None:
             with defer_interrupts():  # an interruption comes before or after the record is written
-                records_of[line.number].append_record(line, record)
+                records_of[line.number].append_point_record(line, record)
                 count.count_finished_point(line, record)
                 if record["n"] == len(line.points) - 1:
                     records_of[line.number].close_line_file(line)
@@ -286,7 +292,10 @@ def run_plans_together(
         with keep_partial_results() as early:
             try:
                 engine.run_lines(
-                    unfinished, accuracy, lambda line: records_of[line.number].known_records(line), _store_record
+                    unfinished,
+                    accuracy,
+                    lambda line: records_of[line.number].existing_records_of_line(line),
+                    _store_record,
                 )
             except InputError:
                 for records in folders:
@@ -294,16 +303,16 @@ def run_plans_together(
                 raise
             finally:
                 for records in folders:
-                    records.close_files()
+                    records.close_record_files()
     ended = early.interrupted, early.out_of_time, shard
     return [
-        Sweep(plan, tuple(compress_records(records.known_records(line)) for line in plan.lines), *ended)
+        Sweep(plan, tuple(compress_records(records.existing_records_of_line(line)) for line in plan.lines), *ended)
         for (plan, _), records in zip(plans, folders, strict=True)
     ]
 
 
 def collect(*folders: str | Path) -> Sweep:
-    """Return a sweep from the folder of its records, or from the folders of all its shards.
+    """Return a sweep from the folder of its records, or from the folders of its parts (shards).
 
     Raises:
         InputError: a folder contains no records or records of another sweep, or the model is not found.
@@ -320,7 +329,7 @@ def collect(*folders: str | Path) -> Sweep:
     if not folders:
         raise InputError("no folder is given; give at least one folder of records, NAME.records")
     every = [Path(folder) for folder in folders]
-    plan = sweep_plan_from_identity(read_sweep_identity(every[0]))
+    plan = sweep_plan_from_saved_settings(read_sweep_settings(every[0]))
     for folder in every:
         require_same_sweep(folder, plan)
     found = (
@@ -340,15 +349,15 @@ class _ProgressCounter:
         self._before = self._done = self._failed = 0
         self._started = self._last_report = monotonic()
 
-    def count_known_points(self, count: int) -> None:
-        """Count points that an earlier run has finished."""
+    def count_already_finished_points(self, count: int) -> None:
+        """Count points that were finished by an earlier run of the same sweep."""
         self._before += count
         for _ in range(count):
-            self._task.advance()
+            self._task.count_finished_step()
         self._started = monotonic()
 
     def count_finished_point(self, line: SweepLine, record: Record) -> None:
-        """Count a finished point.
+        """Count a point that was finished now, and report the progress of the sweep from time to time.
 
         Args:
             line: line of the point.
@@ -360,11 +369,11 @@ class _ProgressCounter:
         passed = now - self._started
         options = SweepProgressOptions.current()
         if left and now - self._last_report < max(options.min_seconds, options.time_fraction * passed):
-            self._task.advance()
+            self._task.count_finished_step()
             return
         self._last_report = now
         text = f"sweep of {self._plan.problem.solver.name}: {self._before + self._done} done, {self._failed} failed, "
-        self._task.advance(
+        self._task.count_finished_step(
             f"{text}{left} left" + (f", about {_format_duration(passed / self._done * left)}" if left else "")
         )
 

@@ -23,24 +23,27 @@ _LINE_COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY)
 def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Draw a branch along its parameter, with error bars: overlaps m, theta and q above, losses below.
 
-    Training loss and test error have an axis each; a tuned curve adds the best value of the tuned parameter.
+    Training loss and test error have a panel each; of a tuned curve the optimal parameter value has one, too.
 
     Args:
-        dataset: from `tables.curve_dataset`, or loaded.
-        path: output file, PNG, PDF or SVG; None: none.
+        dataset: table from `tables.curve_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
 
     Raises:
-        InputError: the table is not that of a branch.
+        InputError: the table contains no overlaps, so that it is not that of a branch.
     """
     if any(name not in dataset for name in OVERLAPS):
-        raise InputError(f"the table of {dataset.attrs['model']} holds no branch: it has no overlaps to draw")
+        raise InputError(
+            f"the table of {dataset.attrs['model']} holds no branch, since it has no overlaps to draw; give a table "
+            "that `curve` or `follow` wrote"
+        )
     below = _plotted_observables(dataset)
     with drawing.new_figure(9.2, 4.2 + 1.9 * len(below), path) as figure:
         upper, lower = drawing.create_overlap_panels(figure, len(below))
         held = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset)]
         upper.set_title(drawing.branch_figure_title(dataset), loc="left", pad=8 + 11 * len(held))
         upper.text(0, 1.02, "\n".join(held), transform=upper.transAxes, fontsize=8, color=GREY)
-        x, verdicts = drawing.parameter_values_along_table(dataset), drawing.point_stability_verdicts(dataset)
+        x, verdicts = drawing.parameter_values_along_table(dataset), drawing.stability_verdicts_of_points(dataset)
         for entry in drawing.overlap_entries_to_draw(dataset):
             look = entry.colour, entry.marker, entry.label
             drawing.draw_line_with_verdicts(
@@ -58,7 +61,7 @@ def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
             axes.set_ylabel(label.replace(" per ", "\nper "))  # the label is long for a low panel
             drawing.start_axis_at_zero(axes)
         [upper, *lower][-1].set_xlabel(drawing.parameter_axis_label(dataset.attrs["parameter"]))
-        jumps = drawing.proximal_jump_intervals(dataset)
+        jumps = drawing.intervals_of_proximal_jumps(dataset)
         marks = [
             {**event, "label": event["type"] if event["kind"] == "spinodal" else event["kind"]}
             for event in json.loads(dataset.attrs.get("events", "[]"))
@@ -69,9 +72,9 @@ def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
                 axes.axvspan(left, right, color=GREY, alpha=0.10, linewidth=0, zorder=0)
             drawing.draw_branch_ends(axes, dataset, GREY)
         extra = (
-            drawing.stability_legend_entries(verdicts)
-            + drawing.threshold_legend_entries(marks)
-            + drawing.branch_end_legend_entries([dataset])
+            drawing.legend_entries_of_stability(verdicts)
+            + drawing.legend_entries_of_thresholds(marks)
+            + drawing.legend_entries_of_branch_ends([dataset])
         )
         if jumps:
             extra.append(Patch(color=GREY, alpha=0.2, label="proximal map jumps: RS not strict"))
@@ -83,7 +86,7 @@ def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
 
 
 def _plotted_observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
-    """Return name -> colour, marker and label of the quantities of the table to draw below the overlaps."""
+    """Return, by name, colour, marker and label of the quantities to draw below the overlaps."""
     tuned = dataset.attrs.get("tuned", "")
     labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
     found = {}
@@ -99,21 +102,24 @@ def _plotted_observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, s
 def plot_critical_line(
     dataset: xarray.Dataset, path: str | Path | None = None, overlay: Sequence[xarray.Dataset] = ()
 ) -> Figure:
-    """Draw an event along a second parameter, its error bar as a band, with codimension-2 points marked.
+    """Draw a critical line: where an event lies along a second parameter, with error band and codimension-2 points.
 
     Args:
-        dataset: from `tables.critical_line_dataset` or `tables.bayes_threshold_line_dataset`, or loaded.
-        path: output file; None: none.
-        overlay: further tables of lines in the same two parameters.
+        dataset: table from `tables.critical_line_dataset` or `bayes_threshold_line_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
+        overlay: tables of further critical lines in the same two parameters, drawn in the same axes.
 
     Raises:
-        InputError: the lines have other parameters.
+        InputError: a further line has other parameters.
     """
     over, parameter = dataset.attrs["over"], dataset.attrs["parameter"]
     every = [dataset, *overlay]
     for other in overlay:
         if (other.attrs.get("over"), other.attrs["parameter"]) != (over, parameter):
-            raise InputError(f"a line in {over} and {parameter} cannot be drawn with lines in other parameters")
+            raise InputError(
+                f"a critical line of {parameter} along {over} and one of {other.attrs['parameter']} along "
+                f"{other.attrs.get('over')} cannot be drawn in the same axes; draw them in separate figures"
+            )
     with drawing.new_figure(9.2, 5.0, path) as figure:
         axes = figure.subplots()
         alone = len(every) == 1

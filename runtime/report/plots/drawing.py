@@ -70,9 +70,9 @@ class FigureOptions(AlgorithmOptions):
     """Options of all figures.
 
     Attributes:
-        dots_per_inch: resolution of PNG files; more is sharper, but takes more space.
-        mean_points: times at which means of one-pass runs are drawn.
-        max_curves: largest number of curves of a family of a sweep.
+        dots_per_inch: resolution of PNG files; more is sharper, but the files are larger.
+        mean_points: number of times at which means of one-pass runs are drawn.
+        max_curves: largest number of curves in a panel of a sweep, one for each value of the second parameter.
     """
 
     dots_per_inch: int = 130
@@ -91,12 +91,12 @@ _REPLICON_ROUNDING = 1e-9  # of a replicon
 
 @contextmanager
 def new_figure(width: float, height: float, path: str | Path | None) -> Iterator[Figure]:
-    """Create a figure in the common style, and write it at the end of the block if a path is given.
+    """Create a Matplotlib figure in the style of the package, and write it at the end of the block if a path is given.
 
     Args:
-        width: inches.
-        height: inches.
-        path: output file; None: none.
+        width: width in inches.
+        height: height in inches.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -106,12 +106,12 @@ def new_figure(width: float, height: float, path: str | Path | None) -> Iterator
 
 
 def create_overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tuple[Axes, list[Axes]]:
-    """Create a panel for overlaps and smaller panels below it, with a common horizontal axis.
+    """Create axes for overlaps and smaller axes below, with a common horizontal axis; return the first and the others.
 
     Args:
-        figure: the figure.
-        below: number of smaller panels.
-        ratio: height of the first panel, where a smaller one has the height 1.6.
+        figure: Matplotlib figure.
+        below: number of smaller axes.
+        ratio: relative height of the first axes; that of the smaller ones is 1.6.
     """
     upper, *lower = figure.subplots(1 + below, 1, sharex=True, height_ratios=(ratio, *[1.6] * below))
     upper.set_ylabel("overlap")
@@ -119,26 +119,26 @@ def create_overlap_panels(figure: Figure, below: int, ratio: float = 3.4) -> tup
 
 
 def parameter_axis_label(parameter: str) -> str:
-    """Return the axis label of a parameter, with its meaning if known."""
+    """Return the label of an axis along a parameter: its symbol and, if known, its meaning."""
     name = parameter.rstrip("_")
     meaning = {"alpha": "samples per dimension", "omega": "weight of the positional part of the target"}.get(name)
     return SYMBOLS.get(name, name) + (f"  ({meaning})" if meaning else "")
 
 
 def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> None:
-    """Write a figure as PNG, PDF or SVG by the file's suffix, whole or not at all; equal figures give equal bytes.
+    """Write a figure as PNG, PDF or SVG, by the suffix of the file; equal figures give equal bytes.
 
     Args:
-        figure: the figure.
-        path: output file.
-        source: the table it was drawn from, for `is_picture_of_table`.
+        figure: Matplotlib figure.
+        path: file to write; it is never partially written.
+        source: path of the table that the figure shows, stored in the file for `is_picture_of_table`.
 
     Raises:
-        InputError: the file cannot be written, or has another suffix.
+        InputError: the file cannot be written, or its suffix is not .png, .pdf or .svg.
     """
     path = check_file_writable(Path(path))
     kind = figure_file_format(path)
-    mark = {_DESCRIPTIONS[kind]: _picture_mark_of_table(source)} if source is not None else {}
+    mark = {_DESCRIPTIONS[kind]: _metadata_text_of_table(source)} if source is not None else {}
     stream = io.BytesIO()
     if rcParams["text.usetex"]:
         print_message(
@@ -152,10 +152,10 @@ def save_figure(figure: Figure, path: str | Path, source: str | None = None) -> 
 
 
 def figure_file_format(path: Path) -> str:
-    """Return png, pdf or svg, by the suffix of a file.
+    """Return the file format of a figure, "png", "pdf" or "svg", by the suffix of its path.
 
     Raises:
-        InputError: another suffix, or none.
+        InputError: the path has another suffix, or none.
     """
     kind = path.suffix.removeprefix(".")
     if kind not in _DESCRIPTIONS:
@@ -164,19 +164,19 @@ def figure_file_format(path: Path) -> str:
 
 
 def is_picture_of_table(path: Path, source: str) -> bool:
-    """Return whether a file is a picture that `save_figure` drew from a table.
+    """Return whether a file is a figure that `save_figure` wrote with this table as its source.
 
     Args:
-        path: path of the picture.
+        path: path of the figure.
         source: path of the table.
     """
     try:
-        return _picture_mark_of_table(source).encode() in path.read_bytes()
+        return _metadata_text_of_table(source).encode() in path.read_bytes()
     except OSError:
         return False
 
 
-def _picture_mark_of_table(source: str) -> str:
+def _metadata_text_of_table(source: str) -> str:
     return f"drawn by saddleforge from [{quote(os.fsencode(source))}]"
 
 
@@ -186,17 +186,17 @@ _CHANGING = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 
 
 def start_axis_at_zero(axes: Axes) -> None:
-    """Let an axis of losses begin at 0, unless something drawn on it is negative."""
+    """Let the vertical axis begin at 0, unless something drawn on it is negative."""
     low, high = axes.dataLim.intervaly
     if low >= 0 and 0 < high < np.inf:
         axes.set_ylim(0, 1.07 * high)  # room for markers, also if all values are nearly equal
 
 
-def point_stability_verdicts(dataset: xarray.Dataset) -> np.ndarray:
-    """Return STABLE, MARGINAL or UNSTABLE for every point, from the replicon and the longitudinal eigenvalues.
+def stability_verdicts_of_points(dataset: xarray.Dataset) -> np.ndarray:
+    """Return STABLE, MARGINAL or UNSTABLE for every solution of a table, by replicon and longitudinal eigenvalues.
 
-    With a step of symmetry breaking, by the root of type I. Points without a verdict count as unstable, unless the
-    table has no verdicts at all.
+    Solutions with one step of symmetry breaking are judged by their own stability (type I: clustering of states).
+    Solutions without a verdict count as unstable, unless the table has no verdicts at all.
     """
     replicon, eigenvalue = dataset["replicon"].values, dataset["longitudinal_eigenvalue"].values
     if not np.isfinite(replicon).any():
@@ -205,8 +205,8 @@ def point_stability_verdicts(dataset: xarray.Dataset) -> np.ndarray:
         error = dataset["replicon_error"].values
         if "replica_symmetry" not in dataset:  # of a release whose error bars left out the errors of the overlaps
             error = np.maximum(error, _REPLICON_ROUNDING)
-        found = _verdicts_against_one(replicon, error)
-        along = _verdicts_against_one(eigenvalue, np.zeros(eigenvalue.shape))
+        found = _stability_verdicts_of_eigenvalues(replicon, error)
+        along = _stability_verdicts_of_eigenvalues(eigenvalue, np.zeros(eigenvalue.shape))
         if "longitudinal" in dataset:
             along = np.where(np.isfinite(eigenvalue), dataset["longitudinal"].values, UNSTABLE)
         found = np.where((found == UNSTABLE) | (along == STABLE), found, along)
@@ -216,24 +216,24 @@ def point_stability_verdicts(dataset: xarray.Dataset) -> np.ndarray:
     return found
 
 
-def _verdicts_against_one(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Return `stability_verdict` of every value; UNSTABLE for NaN."""
+def _stability_verdicts_of_eigenvalues(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Return, for every eigenvalue or replicon, STABLE, MARGINAL or UNSTABLE (also for NaN), by comparison with 1."""
     pairs = zip(values.ravel(), np.nan_to_num(errors).ravel(), strict=True)
     words = [stability_verdict(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
     return np.array(words, object).reshape(values.shape)
 
 
-def proximal_jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]]:
-    """Return the disjoint intervals of the parameter in which the proximal map jumps.
+def intervals_of_proximal_jumps(dataset: xarray.Dataset) -> list[tuple[float, float]]:
+    """Return the disjoint intervals of the parameter of a branch in which its proximal map jumps.
 
-    The parameter need not be monotonic.
+    The parameter need not be monotonic along the branch.
     """
     values = parameter_values_along_table(dataset)
     if not len(values):
         return []
     edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
     intervals: list[tuple[float, float]] = []
-    jumping = dataset["bistable_share"].values > NEGLIGIBLE_JUMPS
+    jumping = dataset["bistable_fraction"].values > NEGLIGIBLE_JUMPS
     spans = np.sort(np.column_stack([edges[:-1], edges[1:]])[jumping], axis=1)
     for left, right in spans[np.argsort(spans[:, 0])]:
         if intervals and left <= intervals[-1][1]:
@@ -244,21 +244,21 @@ def proximal_jump_intervals(dataset: xarray.Dataset) -> list[tuple[float, float]
 
 
 def parameter_values_along_table(dataset: xarray.Dataset) -> np.ndarray:
-    """Return the values of the parameter along the table, (N,)."""
+    """Return the values of the parameter along a table, shape (N points,)."""
     return dataset[table_column_name(dataset.attrs["parameter"])].values
 
 
 @dataclass(frozen=True)
 class PlottedOverlapEntry:
-    """An entry of an overlap along a curve, with the entries that agree with it.
+    """A curve of a figure: an entry of an overlap along a branch, drawn once for all entries that are equal to it.
 
     Attributes:
-        name: name of the overlap.
-        number: how many entries of the overlap are drawn before it.
-        values: values of the first entry, (N,); |m| if the sign is free.
-        errors: their error bars, (N,).
-        indices: (token, cluster, column, ...) of all entries, from 0.
-        label: the entries in words.
+        name: name of the overlap, as "q".
+        number: number of this curve among those of the overlap, from 0.
+        values: values of the entry, shape (N points,); |m| if the sign of W is free.
+        errors: error bars of the values, shape (N points,).
+        indices: indices (token, cluster, column, ...) of all equal entries, from 0.
+        label: text of the legend, which names the equal entries.
     """
 
     name: str
@@ -270,39 +270,39 @@ class PlottedOverlapEntry:
 
     @property
     def colour(self) -> str:
-        """The colour of the overlap in the shade of this entry."""
+        """The colour of this curve: a shade of the colour of the overlap."""
         return overlap_entry_colour(OVERLAP_STYLES[self.name][0], self.number)
 
     @property
     def marker(self) -> str:
-        """The marker of the overlap."""
+        """The Matplotlib marker of this curve, the same for all entries of the overlap."""
         return OVERLAP_STYLES[self.name][1]
 
 
 def overlap_entries_to_draw(dataset: xarray.Dataset) -> list[PlottedOverlapEntry]:
-    """Return the different entries of m, theta and q, each to be drawn once."""
+    """Return the curves of m, theta and q to draw: one for every group of equal entries."""
     return [entry for name in OVERLAP_STYLES for entry in distinct_overlap_entries(dataset, name)]
 
 
 def distinct_overlap_entries(dataset: xarray.Dataset, name: str) -> list[PlottedOverlapEntry]:
-    """Return the entries of an overlap along a curve, without those that agree with an earlier one everywhere.
+    """Return the curves of an overlap to draw along a branch: one for every group of entries that are equal everywhere.
 
-    An entry is drawn once for all tokens and clusters in which it is equal within the error bars; of q the upper
-    triangle. Several entries of q, m or theta are drawn once if they are equal in the same tokens and clusters.
+    Entries are equal if they agree within their error bars, between tokens and clusters or within a matrix. Of the
+    symmetric q only the upper triangle is used.
 
     Args:
-        dataset: table of a branch.
-        name: name of the overlap.
+        dataset: table of a branch, from `tables.curve_dataset`.
+        name: name of the overlap, as "q".
     """
     block, errors = overlap_values_to_draw(dataset, name), dataset[f"{name}_error"].values
     tolerance = 1e-6 * np.nanmax(np.abs(block), initial=0.0)
 
-    def have_equal_values(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-        """Return whether two entries are equal within their error bars everywhere.
+    def are_equal_within_errors(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+        """Return whether two entries of the overlap are equal within their error bars along the whole branch.
 
         Args:
-            one: index of the first.
-            other: index of the second.
+            one: index (token, cluster, column, ...) of the first entry.
+            other: index of the second entry.
         """
         apart = np.abs(overlap_entry_along_curve(block, one) - overlap_entry_along_curve(block, other))
         known = np.nan_to_num(overlap_entry_along_curve(errors, one)) + np.nan_to_num(
@@ -313,14 +313,19 @@ def distinct_overlap_entries(dataset: xarray.Dataset, name: str) -> list[Plotted
     groups: list[list[tuple[int, ...]]] = []
     for entry in independent_overlap_entries(block.shape[3:], name):
         own: list[list[tuple[int, ...]]] = []
-        for context in contexts_with_nonzero_overlap(dataset, name):
+        for context in token_cluster_pairs_with_overlap(dataset, name):
             index = (*context, *entry)
-            group = next((one for one in own if have_equal_values(one[0], index)), None)
+            group = next((one for one in own if are_equal_within_errors(one[0], index)), None)
             own.append([index]) if group is None else group.append(index)
         for new in own:
             same = [index[:2] for index in new]
             group = next(
-                (g for g in groups if contexts_of_entries(g) == same and have_equal_values(g[0], new[0])), None
+                (
+                    g
+                    for g in groups
+                    if token_cluster_pairs_of_entries(g) == same and are_equal_within_errors(g[0], new[0])
+                ),
+                None,
             )
             groups.append(new) if group is None else group.extend(new)
     found = []
@@ -340,21 +345,21 @@ def distinct_overlap_entries(dataset: xarray.Dataset, name: str) -> list[Plotted
 
 
 def overlap_entry_along_curve(block: np.ndarray, index: tuple[int, ...]) -> np.ndarray:
-    """Return an entry of an overlap at every point, (N,).
+    """Return an entry of an overlap at all points of a table, shape (N points,).
 
     Args:
-        block: the overlap, (N, tokens, clusters, ...).
-        index: index of the entry.
+        block: values of the overlap, shape (N points, tokens, clusters, columns, ...).
+        index: index (token, cluster, column, ...) of the entry.
     """
     return block.reshape(len(block), -1)[:, np.ravel_multi_index(index, block.shape[1:])]
 
 
 def overlap_values_to_draw(dataset: xarray.Dataset, name: str) -> np.ndarray:
-    """Return the values of an overlap to draw: |m| if the sign of W is free.
+    """Return the values of an overlap as they are drawn: absolute values |m| if the sign of W is free.
 
     Args:
-        dataset: table of a branch.
-        name: name of the overlap.
+        dataset: table of a branch, from `tables.curve_dataset`.
+        name: name of the overlap, as "q".
     """
     values = dataset[name].values
     return np.abs(values) if overlap_symbol(dataset, name).startswith("|") else values
@@ -364,50 +369,50 @@ def overlap_symbol(dataset: xarray.Dataset, name: str) -> str:
     """Return the symbol of an overlap: m, |m| if the sign of W is free (or unknown), θ or q.
 
     Args:
-        dataset: table of a branch.
-        name: name of the overlap.
+        dataset: table of a branch, from `tables.curve_dataset`.
+        name: name of the overlap, as "q".
     """
     return "m" if name == "m" and dataset["m"].attrs.get("sign") == "fixed" else OVERLAP_STYLES[name][2]
 
 
 def independent_overlap_entries(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
-    """Return (column, ...) of the independent entries of an overlap: of q, the upper triangle.
+    """Return the indices of the independent entries of an overlap matrix: of the symmetric q, the upper triangle.
 
     Args:
-        shape: (tokens, clusters, columns, ...).
-        name: name of the overlap.
+        shape: shape of the overlap matrix of one token and cluster.
+        name: name of the overlap, as "q".
     """
     return [index for index in np.ndindex(*shape) if name != "q" or index[0] <= index[1]]
 
 
-def contexts_with_nonzero_overlap(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
-    """Return the (token, cluster) pairs in which an overlap does not vanish by construction.
+def token_cluster_pairs_with_overlap(dataset: xarray.Dataset, name: str) -> list[tuple[int, ...]]:
+    """Return the (token, cluster) pairs in which an overlap need not vanish.
 
     Args:
-        dataset: table of a branch.
-        name: name of the overlap.
+        dataset: table of a branch, from `tables.curve_dataset`.
+        name: name of the overlap, as "q".
     """
     shape = dataset[name].sizes["token"], dataset[name].sizes["cluster"]
     known = np.atleast_1d(dataset[name].attrs.get("present", np.ones(shape, int)))
     return [index for index, there in np.ndenumerate(known.reshape(shape)) if there]
 
 
-def contexts_of_entries(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Return the (token, cluster) pairs of a group of entries, each once."""
+def token_cluster_pairs_of_entries(group: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the distinct (token, cluster) pairs among the indices of entries of an overlap."""
     return list(dict.fromkeys(index[:2] for index in group))
 
 
 def overlap_entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Sequence[int]) -> str:
-    """Return the legend text for overlap entries, as 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
+    """Return the legend text of equal entries of an overlap, as 'q', 'θ, token 2' or 'q₁₁ = q₂₂, tokens 1-3'.
 
     Args:
         symbol: symbol of the overlap.
-        group: (token, cluster, column, ...) of each, the same tokens and clusters for all.
+        group: indices (token, cluster, column, ...) of the entries; every matrix entry occurs for the same pairs.
         shape: shape of the overlap, (tokens, clusters, columns, ...).
     """
     entries = list(dict.fromkeys(index[2:] for index in group))
     parts = [_overlap_entries_text(symbol, entries, shape[2:])]
-    contexts, several = contexts_of_entries(group), any(size > 1 for size in shape[2:])
+    contexts, several = token_cluster_pairs_of_entries(group), any(size > 1 for size in shape[2:])
     if shape[0] * shape[1] == 1 or (len(contexts) == shape[0] * shape[1] and not several):
         return parts[0]
     tokens, clusters = (sorted({context[axis] for context in contexts}) for axis in (0, 1))
@@ -416,7 +421,7 @@ def overlap_entry_label(symbol: str, group: Sequence[tuple[int, ...]], shape: Se
         return ", ".join([*parts, " and ".join(named)])
     for axis, numbers, size in (("token", tokens, shape[0]), ("cluster", clusters, shape[1])):
         if size > 1:
-            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_number_range_text(numbers)}")
+            parts.append(f"{axis}{'s' if len(numbers) > 1 else ''} {_format_number_range(numbers)}")
     return ", ".join(parts)
 
 
@@ -443,8 +448,8 @@ def _subscript_digits(entry: Sequence[int]) -> str:
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-def _number_range_text(numbers: Sequence[int]) -> str:
-    """Return numbers as text, counted from 1: 1-3 for consecutive ones, else 1, 3."""
+def _format_number_range(numbers: Sequence[int]) -> str:
+    """Return indices from 0 as text that counts from 1: "1-3" if they are consecutive, else "1, 3"."""
     first, last = numbers[0] + 1, numbers[-1] + 1
     if len(numbers) > 2 and last - first == len(numbers) - 1:
         return f"{first}-{last}"
@@ -452,25 +457,25 @@ def _number_range_text(numbers: Sequence[int]) -> str:
 
 
 def draw_error_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour: Any, **style: Any) -> None:
-    """Shade the band of the error bar around a curve.
+    """Shade the band of error bars around a curve.
 
     Args:
-        axes: the panel.
-        x: the parameter, (N,).
-        y: values, (N,).
-        error: error bars, (N,).
+        axes: Matplotlib axes to draw on.
+        x: values of the parameter, shape (N points,).
+        y: values of the quantity, shape (N points,).
+        error: error bars of the quantity, shape (N points,).
         colour: colour of the band.
-        **style: options of Matplotlib's `fill_between`.
+        **style: further options of Matplotlib's `fill_between`.
     """
     known = np.nan_to_num(error)
     axes.fill_between(x, y - known, y + known, color=colour, linewidth=0, **{"alpha": 0.25, **style})
 
 
 def draw_overlaps_between_states(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw the overlaps between two states, (token, cluster, column, column2), as thin lines in the colour of q.
+    """Draw the overlaps q_0 between two states of broken symmetry as thin dotted lines, for all tokens and clusters.
 
     Args:
-        axes: the panel.
+        axes: Matplotlib axes to draw on.
         dataset: table of a branch with broken symmetry.
     """
     x, between = parameter_values_along_table(dataset), dataset["q_between"].values
@@ -483,11 +488,11 @@ def draw_overlaps_between_states(axes: Axes, dataset: xarray.Dataset) -> None:
 
 
 def overlap_entry_colour(colour: str, number: int) -> str:
-    """Return the colour of an entry of an overlap: a shade of the colour of the overlap by its number.
+    """Return the colour of a curve of an overlap: a shade of the colour of the overlap.
 
     Args:
         colour: colour of the overlap.
-        number: number of the entry, from 0.
+        number: number of the curve among those of the overlap, from 0.
     """
     toward, share = (("black", 0.0), ("black", 0.45), ("white", 0.45), ("black", 0.75), ("white", 0.65))[number % 5]
     red, green, blue = ((1 - share) * a + share * b for a, b in zip(to_rgb(colour), to_rgb(toward), strict=True))
@@ -506,18 +511,18 @@ def draw_line_with_verdicts(
     *,
     hollow: bool = False,
 ) -> None:
-    """Draw points with error bars, joined by lines in the style of the worse verdict of their ends.
+    """Draw points with error bars, joined by lines whose style shows the stability (the worse of both ends).
 
     Args:
-        axes: the panel.
-        x: the parameter, (N,).
-        y: values, (N,).
-        error: error bars, (N,).
-        verdicts: verdict of every point, see `point_stability_verdicts`.
+        axes: Matplotlib axes to draw on.
+        x: values of the parameter, shape (N points,).
+        y: values of the quantity, shape (N points,).
+        error: error bars of the quantity, shape (N points,).
+        verdicts: stability of every point, from `stability_verdicts_of_points`.
         colour: colour of line and markers.
         marker: Matplotlib's marker.
         label: text in the legend.
-        hollow: whether markers are hollow.
+        hollow: whether markers are filled with white.
     """
     look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "white" if hollow else colour}
     axes.errorbar(x, y, yerr=np.nan_to_num(error), linestyle="none", capsize=2, elinewidth=1, **look)
@@ -529,11 +534,11 @@ def draw_line_with_verdicts(
 
 
 def draw_linear_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw the test error of the linear baseline, if there is one.
+    """Draw the test error of the linear baseline as a dotted line, if the table has one.
 
     Args:
-        axes: the panel.
-        dataset: table of a branch.
+        axes: Matplotlib axes to draw on.
+        dataset: table of a branch, from `tables.curve_dataset`.
     """
     baseline = dataset["baseline_error"].values
     if np.isfinite(baseline).any():
@@ -543,11 +548,11 @@ def draw_linear_baseline(axes: Axes, dataset: xarray.Dataset) -> None:
 
 
 def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
-    """Draw a dotted vertical line in the middle of each interval in which the branch ends.
+    """Draw a dotted vertical line where a branch ends, in the middle of the interval that is known.
 
     Args:
-        axes: the panel.
-        dataset: table of a branch.
+        axes: Matplotlib axes to draw on.
+        dataset: table of a branch, from `tables.curve_dataset`.
         colour: colour of the line.
     """
     for side in ("end_below", "end_above"):
@@ -556,8 +561,8 @@ def draw_branch_ends(axes: Axes, dataset: xarray.Dataset, colour: str) -> None:
             axes.axvline(sum(end) / 2, color=colour, linestyle=(0, (1, 2)), linewidth=1.1)
 
 
-def branch_end_legend_entries(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
-    """Return the legend entry for ends of branches; empty if all reach the edge of the grid."""
+def legend_entries_of_branch_ends(datasets: Iterable[xarray.Dataset]) -> list[Line2D]:
+    """Return a legend entry for the ends of branches in a list; empty if no branch ends inside the grid."""
     if not any(d.attrs.get(side, "[]") != "[]" for d in datasets for side in ("end_below", "end_above")):
         return []
     return [Line2D([], [], color=GREY, linestyle=(0, (1, 2)), linewidth=1.1, label="branch ends")]
@@ -567,8 +572,8 @@ def draw_thresholds(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
     """Draw vertical lines at thresholds, shaded by their error bars.
 
     Args:
-        axes: the panel.
-        marks: `value`, `error` and `label` of each.
+        axes: Matplotlib axes to draw on.
+        marks: thresholds: dicts with `value`, `error` and `label`.
     """
     for mark, style in zip(marks, MARK_STYLES, strict=False):
         value, error = mark["value"], mark.get("error")
@@ -580,16 +585,16 @@ def draw_thresholds(axes: Axes, marks: Sequence[Mapping[str, Any]]) -> None:
 MARK_STYLES: tuple[Any, ...] = ("-.", (0, (6, 2)), (0, (3, 1, 1, 1, 1, 1)))
 
 
-def threshold_legend_entries(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
-    """Return the legend entries of thresholds."""
+def legend_entries_of_thresholds(marks: Sequence[Mapping[str, Any]]) -> list[Line2D]:
+    """Return the legend entries of the vertical lines that `draw_thresholds` draws."""
     return [
         Line2D([], [], color="black", linewidth=1.0, linestyle=style, label=mark["label"])
         for mark, style in zip(marks, MARK_STYLES, strict=False)
     ]
 
 
-def stability_legend_entries(verdicts: np.ndarray) -> list[Any]:
-    """Return the legend entries for line styles of stable and unstable points; empty if all points are stable."""
+def legend_entries_of_stability(verdicts: np.ndarray) -> list[Any]:
+    """Return legend entries that explain line styles by stability; an empty list if all points are stable."""
     if np.all(verdicts == STABLE):
         return []
     shown = [verdict for verdict in _LABELS if verdict != MARGINAL or MARGINAL in verdicts]
@@ -597,19 +602,19 @@ def stability_legend_entries(verdicts: np.ndarray) -> list[Any]:
 
 
 def draw_legend(axes: Axes, extra: Sequence[Any]) -> None:
-    """Draw the legend to the right of the panel: the labelled lines, then further entries.
+    """Draw the legend to the right of the axes: first the labelled lines, then further entries.
 
     Args:
-        axes: the panel.
-        extra: further entries.
+        axes: Matplotlib axes to draw on.
+        extra: further legend entries.
     """
     handles, _ = axes.get_legend_handles_labels()
     if handles or extra:
         axes.legend(handles=[*handles, *extra], loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
-def describe_model_setting(dataset: xarray.Dataset) -> str:
-    """Return the model and its scalar parameters in words."""
+def describe_model_and_omega(dataset: xarray.Dataset) -> str:
+    """Return the name of the model of a table, with omega if it has one, for the title of a figure."""
     parameters = json.loads(dataset.attrs["parameters"])
     named = {"omega": parameters.get("omega")} if "omega" in parameters else {}
     numbers = ", ".join(f"{SYMBOLS.get(n, n)} = {v:g}" for n, v in named.items() if isinstance(v, int | float))
@@ -618,7 +623,7 @@ def describe_model_setting(dataset: xarray.Dataset) -> str:
 
 
 def describe_scalar_parameters(dataset: xarray.Dataset) -> list[str]:
-    """Return lines of text with the scalar parameters of a table, without those in the title."""
+    """Return lines of text with the scalar parameters of a table, except omega, which the title contains."""
     shown = []
     for name, value in json.loads(dataset.attrs["parameters"]).items():
         if isinstance(value, list) and value and all(entry == value[0] for entry in value):
@@ -630,7 +635,7 @@ def describe_scalar_parameters(dataset: xarray.Dataset) -> list[str]:
 
 
 def replica_symmetry_warning(dataset: xarray.Dataset) -> list[str]:
-    """Return a warning for the title if replica symmetry is unstable at some points; else nothing."""
+    """Return a line of warning if replica symmetry is unstable at some points of a table; else an empty list."""
     if "rsb" in dataset or "replica_symmetry" not in dataset or not (dataset["replica_symmetry"] == UNSTABLE).any():
         return []
     return ["replica symmetric numbers, though replica symmetry is unstable where marked"]
@@ -641,4 +646,4 @@ _SIZES = ("tokens", "student_rank", "teacher_rank", "clusters")
 
 def branch_figure_title(dataset: xarray.Dataset) -> str:
     """Return the title of a figure of a branch: the branch, the model and its scalar parameters."""
-    return f"{dataset.attrs['branch'].capitalize()} branch, {describe_model_setting(dataset)}"
+    return f"{dataset.attrs['branch'].capitalize()} branch, {describe_model_and_omega(dataset)}"

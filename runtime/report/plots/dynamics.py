@@ -15,12 +15,12 @@ from .simulation import draw_simulation_means
 
 
 def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: bool = False) -> Figure:
-    """Draw overlaps, loss and test error against time, with error bars as bands; plateaus are shaded.
+    """Draw overlaps, loss and test error of descent against time, with error bands; plateaus are shaded.
 
     Args:
-        dataset: from `dynamics_tables.dynamics_dataset`, or loaded.
-        path: output file; None: none.
-        log: whether time and losses have logarithmic axes, for plateaus and power laws.
+        dataset: table from `dynamics_tables.dynamics_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
+        log: whether time and losses have logarithmic axes, which show plateaus and power laws.
     """
     record, times = json.loads(dataset.attrs["dynamics"]), dataset["time"].values
     below = [name for name in ("loss", "test_error") if np.isfinite(dataset[name].values).any()]
@@ -53,11 +53,11 @@ def plot_dynamics(dataset: xarray.Dataset, path: str | Path | None = None, log: 
 def plot_one_pass_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Draw overlaps of one-pass runs at finite d against time: a thin line per seed, points for the mean.
 
-    Points have standard errors; if the table has the dynamics of infinite d, it is drawn as lines with error bars.
+    Points have standard errors. If the table contains the dynamics at infinite d, thick lines show it.
 
     Args:
-        dataset: from `simulation_tables.simulation_dataset` or `add_theory_dynamics`, or loaded.
-        path: output file; None: none.
+        dataset: table from `simulation_tables.simulation_dataset` or `add_dynamics_at_infinite_d`, or from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     plan, times = json.loads(dataset.attrs["plan"]), dataset["time"].values
     theory = None

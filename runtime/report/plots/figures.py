@@ -27,15 +27,15 @@ _FIGURES = {
 
 @plot.register_renderer_of_class(xarray.Dataset)
 def plot_table(dataset: xarray.Dataset, path: str | Path | None = None, **options: Any) -> Figure:
-    """Draw the figure of a Dataset, by the kind of result that it holds.
+    """Draw the figure of a Dataset; which figure depends on the kind of result that it contains.
 
     Args:
-        dataset: table of a result, or loaded from a file.
-        path: output file, PNG, PDF or SVG; None: none.
-        options: options of the figure of its kind, as `overlay` of critical lines.
+        dataset: table of a result, computed or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
+        options: further options of that figure, as `overlay` of `plot_critical_line`.
 
     Raises:
-        InputError: the table has nothing to draw.
+        InputError: the table contains nothing that can be drawn.
     """
     draw: Any = next((draw for mark, draw in _FIGURES.items() if mark in dataset.attrs), plot_branch)
     if draw is plot_simulation_runs and "path_q" in dataset:
@@ -45,11 +45,11 @@ def plot_table(dataset: xarray.Dataset, path: str | Path | None = None, **option
 
 @plot.register_renderer_of_class(DatasetResult)
 def plot_result(result: DatasetResult, path: str | Path | None = None, **options: Any) -> Figure:
-    """Draw a result that is a table of points.
+    """Draw the figure of a result, from its Dataset.
 
     Args:
-        result: the result.
-        path: output file; None: none.
-        options: options of the figure of its kind.
+        result: result that can be converted to xarray.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
+        options: further options of that figure.
     """
     return plot_table(result.to_xarray(), path, **options)

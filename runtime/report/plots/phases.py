@@ -47,11 +47,11 @@ class PhaseFigureOptions(AlgorithmOptions):
 
     Attributes:
         white_fraction: fraction of white mixed into the colour of a region.
-        row_half_height: half height of a diagram of a single row, relative to max(|value|, 1).
-        pixels: points of regions along both axes; more give smoother boundaries and take longer.
-        min_label_width: smallest fraction of the width of a region with room for its letter.
-        frame_weight: weight of the width of rows at the frame when the row of a letter is chosen.
-        label_margin: smallest distance of a letter from the frame, as a fraction of the height.
+        row_half_height: half the height of a diagram of a single row, relative to max(|second parameter|, 1).
+        pixels: pixels along both axes; more give smoother boundaries and take longer.
+        min_label_width: smallest width of a region that gets a letter, as a fraction of the width of the figure.
+        frame_weight: factor on the widths of the first and last row when the row for a letter is chosen, below 1.
+        label_margin: smallest distance of a letter from the frame, as a fraction of the height of the figure.
     """
 
     white_fraction: float = 0.72
@@ -63,14 +63,14 @@ class PhaseFigureOptions(AlgorithmOptions):
 
 
 def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Draw a phase diagram: regions by the lowest branch, boundaries with error bars, triple points as stars.
+    """Draw a phase diagram: regions by the branch of lowest loss, boundaries with error bars, triple points as stars.
 
-    Regions have letters that the legend explains; hatched where replica symmetry of the lowest branch is unstable,
-    through the replicon or jumps, or marginal.
+    Regions have letters, which the legend explains. They are hatched where replica symmetry of the branch of lowest
+    loss is unstable (by the replicon or by jumps) or marginal.
 
     Args:
-        dataset: from `phase_tables.phase_diagram_dataset`, or loaded.
-        path: output file; None: none.
+        dataset: table from `phase_tables.phase_diagram_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     names = json.loads(dataset.attrs["phases"])
     if dataset.sizes[table_column_name(names[1])] == 1:  # an interrupted diagram
@@ -86,11 +86,11 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         numbers = np.array([[branches.index(n) if n else -1 for n in row] for row in dataset["lowest"].values.tolist()])
         shades = ListedColormap([_lighten_colour(colours[name]) for name in branches])
         fine = np.linspace(x[0], x[-1], pixels), np.linspace(y[0], y[-1], pixels)
-        regions = _lowest_branch_grid(dataset, numbers, *fine)
+        regions = _branches_of_lowest_loss(dataset, numbers, *fine)
         masked = np.ma.masked_less(regions, 0)
         axes.pcolormesh(*fine, masked, cmap=shades, vmin=-0.5, vmax=len(branches) - 0.5, shading="nearest", zorder=0)
         broken = [
-            (label, marks, _verdict_mask(dataset[name].values == why, dataset, regions, *fine))
+            (label, marks, _pixels_with_stability_verdict(dataset[name].values == why, dataset, regions, *fine))
             for name, why, label, marks in _BROKEN
             if name in dataset
         ]
@@ -98,8 +98,8 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
             if where.any():
                 marked = axes.contourf(*fine, where, levels=[0.5, 1.5], colors="none", hatches=[marks], zorder=1)
                 marked.set(edgecolor=GREY, linewidth=0)
-        lines = _draw_boundaries(axes, dataset, colours)
-        triple = _draw_triple_points(axes, dataset)
+        lines = _draw_phase_boundaries(axes, dataset, colours)
+        triple = _draw_codim2_points(axes, dataset)
         named = _label_regions(axes, dataset)
         axes.set_xlim(x[0], x[-1])
         axes.set_ylim(y[0], y[-1])
@@ -108,7 +108,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
         unjudged = [] if dataset.attrs.get("judged", 1) else ["replica symmetry not judged"]
         held = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset), *unjudged]
         axes.set_title(
-            "\n".join([f"Phases of {drawing.describe_model_setting(dataset)}", *held]), loc="left", fontsize=10
+            "\n".join([f"Phases of {drawing.describe_model_and_omega(dataset)}", *held]), loc="left", fontsize=10
         )
         drawn = [name for n, name in enumerate(branches) if n in numbers]
         extra = [Patch(facecolor=_lighten_colour(colours[name]), label=f"{name} is lowest") for name in drawn]
@@ -120,7 +120,7 @@ def plot_phases(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
 
 
 def _widen_single_grid_row(dataset: xarray.Dataset, second: str) -> xarray.Dataset:
-    """Return a phase diagram of a single row as a narrow band around that row."""
+    """Return a phase diagram with a single row as one with two equal rows, so that it can be drawn as a narrow band."""
     at = float(dataset[second][0])
     height = PhaseFigureOptions.current().row_half_height
     sides = [at + sign * height * max(abs(at), 1.0) for sign in (-1, 1)]
@@ -131,16 +131,18 @@ def _widen_single_grid_row(dataset: xarray.Dataset, second: str) -> xarray.Datas
 
 
 def _parameter_values_of_grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of both parameters of the grid."""
+    """Return the values of the first and the second parameter on the grid of a phase diagram."""
     first, second = (table_column_name(name) for name in json.loads(dataset.attrs["phases"]))
     return dataset[first].values, dataset[second].values
 
 
-def _lowest_branch_grid(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the lowest branch on a fine grid of the plane.
+def _branches_of_lowest_loss(
+    dataset: xarray.Dataset, numbers: np.ndarray, wide: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Return the number of the branch of lowest training loss at every pixel, shape (pixels, pixels).
 
-    Rows are divided at their boundaries; cuts are interpolated linearly between rows with the same sequence of
-    branches, else the nearer row counts.
+    Each row of the phase diagram is cut at its boundaries. Between rows with the same sequence of branches the cuts are
+    interpolated linearly; otherwise the nearer row is taken.
     """
     x, y = _parameter_values_of_grid(dataset)
     rows = [_branch_changes_along_row(dataset, numbers[r], x, at) for r, at in enumerate(y)]
@@ -160,7 +162,7 @@ def _lowest_branch_grid(dataset: xarray.Dataset, numbers: np.ndarray, wide: np.n
 def _interpolate_boundaries_between_rows(
     dataset: xarray.Dataset, ends: tuple[float, float], cuts: tuple[np.ndarray, np.ndarray], share: float
 ) -> np.ndarray:
-    """Return boundaries of branches interpolated between two rows of the grid."""
+    """Return the cuts between regions, interpolated between two rows of the grid through codimension-2 points."""
     found = (1 - share) * cuts[0] + share * cuts[1]
     for value, at, _ in _confirmed_codim2_points(dataset) if len(found) else ():
         there = (at - ends[0]) / (ends[1] - ends[0])
@@ -173,7 +175,7 @@ def _interpolate_boundaries_between_rows(
 def _branch_changes_along_row(
     dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
 ) -> tuple[list[int], np.ndarray]:
-    """Return the lowest branches along a row of the grid and the parameter values at which they change."""
+    """Return the branches of lowest loss along a row of the grid, and the parameter values at which they change."""
     places = np.flatnonzero(np.diff(numbers))
     kinds, here = dataset["kind"].values, dataset["at"].values == at
     located = dataset["value"].values
@@ -189,10 +191,10 @@ def _branch_changes_along_row(
     return [int(numbers[0]), *(int(numbers[n + 1]) for n in places)], np.maximum.accumulate(np.array(cuts, float))
 
 
-def _verdict_mask(
+def _pixels_with_stability_verdict(
     through: np.ndarray, dataset: xarray.Dataset, regions: np.ndarray, wide: np.ndarray, high: np.ndarray
 ) -> np.ndarray:
-    """Return the mask of points of the plane at which the lowest branch has a verdict, from the nearest grid point."""
+    """Return a mask of the pixels at which the branch of lowest loss has a given verdict, by the nearest grid point."""
     x, y = _parameter_values_of_grid(dataset)
     found = np.isfinite(dataset["training_loss"].values)
     rows = np.abs(high[:, None] - y).argmin(axis=1)
@@ -207,10 +209,11 @@ def _verdict_mask(
     return out
 
 
-def _boundary_lines(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
-    """Return kind, branches and points (N, 4: value, error, at, whether bracketed) of every boundary line.
+def _phase_boundary_lines(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]]:
+    """Return kind, branches and points of every boundary line of a phase diagram.
 
-    If a row has several of one kind, the first ones form a line, then the second ones.
+    Points have shape (N points, 4): first parameter, its error bar, second parameter, 1 if only bracketed. If rows have
+    several boundaries of one kind, the first of each row form one line, the second ones another.
     """
     table = zip(
         *(dataset[n].values.tolist() for n in ("kind", "between", "at", "value", "error", "located")), strict=True
@@ -225,10 +228,10 @@ def _boundary_lines(dataset: xarray.Dataset) -> list[tuple[str, str, np.ndarray]
     return found
 
 
-def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
-    """Draw lines through located boundaries with their error bars; return their legend entries."""
+def _draw_phase_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str]) -> list[Line2D]:
+    """Draw the boundaries of the phases with error bars, joined by lines; return their legend entries."""
     handles: dict[tuple[str, str], Line2D] = {}
-    for kind, between, points in _boundary_lines(dataset):
+    for kind, between, points in _phase_boundary_lines(dataset):
         if kind not in _KINDS:
             continue
         style, marker = _KINDS[kind]
@@ -243,7 +246,7 @@ def _draw_boundaries(axes: Axes, dataset: xarray.Dataset, colours: dict[str, str
 
 
 def _confirmed_codim2_points(dataset: xarray.Dataset) -> list[tuple[float, float, list[list[str]]]]:
-    """Return both parameters of the located and confirmed codimension-2 points, and the lines that may meet there."""
+    """Return, for every confirmed codimension-2 point, both parameters and the boundaries that meet there."""
     if not dataset.sizes.get("triple"):
         return []
     columns = (dataset[f"triple_{n}"].values.tolist() for n in ("value", "at", "lines", "located"))
@@ -257,7 +260,7 @@ def _confirmed_codim2_points(dataset: xarray.Dataset) -> list[tuple[float, float
 def _extend_to_codim2_points(
     dataset: xarray.Dataset, kind: str, between: str, points: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return a boundary line extended to the codimension-2 points in which it ends."""
+    """Return both parameters along a boundary line, extended to the codimension-2 points in which it ends."""
     y = np.sort(_parameter_values_of_grid(dataset)[1])
     line = {float(at): float(value) for value, _, at, _ in points}
     for value, at, lines in _confirmed_codim2_points(dataset):
@@ -269,8 +272,8 @@ def _extend_to_codim2_points(
     return np.array([line[at] for at in heights]), heights
 
 
-def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
-    """Draw codimension-2 points with error bars, grey if not confirmed; return their legend entries."""
+def _draw_codim2_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
+    """Draw codimension-2 points as stars with error bars, grey if not confirmed; return their legend entries."""
     handles: list[Line2D] = []
     if not dataset.sizes.get("triple"):
         return handles
@@ -287,7 +290,7 @@ def _draw_triple_points(axes: Axes, dataset: xarray.Dataset) -> list[Line2D]:
 
 
 def _label_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
-    """Draw a letter for every phase, in the row in which it is widest; return the legend entries of the letters."""
+    """Draw a letter in every phase, at the row in which the phase is widest; return the legend entries."""
     options = PhaseFigureOptions.current()
     x, y = _parameter_values_of_grid(dataset)
     widest: dict[str, tuple[float, float, float]] = {}  # (fraction of the width, reduced at the frame; position)
@@ -311,7 +314,7 @@ def _label_regions(axes: Axes, dataset: xarray.Dataset) -> list[Patch]:
 
 
 def _phases_along_row(dataset: xarray.Dataset, r: int, x: np.ndarray) -> Iterator[tuple[str, float, float]]:
-    """Yield every phase along a row of the grid with the parameter values at its ends."""
+    """Yield every phase along a row of the grid, with the values of the first parameter at its two ends."""
     names, at = dataset["phase"].values[r].tolist(), float(dataset[dataset["phase"].dims[0]].values[r])
     here = dataset["value"].values[(dataset["at"].values == at) & np.isin(dataset["kind"].values, (CROSSING, SPINODAL))]
     left, start = float(x[0]), 0

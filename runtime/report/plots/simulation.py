@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from ...base.presenting import plot
 from ...extensions.comparison.compare import FiniteSizeScaling, SimulationComparison
 from ...extensions.comparison.measurements import MeasurementComparison
-from ...problems.columns import overlap_entry_suffix
+from ...problems.columns import column_suffix_of_entry
 from . import drawing
 from .drawing import BLUE, BRANCH_COLOURS, GREEN, GREY, LOSS_STYLES, ORANGE, OVERLAP_STYLES, PINK, RED, SKY
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 def draw_simulation_means(
     axes: Axes, x: Any, y: Any, error: Any, colour: str, marker: str, label: str | None = None, face: str = "white"
 ) -> None:
-    """Draw means of simulations with one standard error, hollow so that the line below stays visible.
+    """Draw means of simulations with their standard errors, as hollow markers through which a line stays visible.
 
     Args:
-        axes: the panel.
-        x: the parameter, (N,).
-        y: means, (N,).
-        error: standard errors, (N,).
+        axes: Matplotlib axes to draw on.
+        x: values of the parameter, shape (N points,).
+        y: means over seeds, shape (N points,).
+        error: standard errors of the means, shape (N points,).
         colour: colour of the markers.
         marker: Matplotlib's marker.
         label: text in the legend.
@@ -46,13 +46,13 @@ def draw_simulation_means(
 
 @plot.register_renderer_of_class(SimulationComparison)
 def plot_comparison(comparison: SimulationComparison, path: str | Path | None = None) -> Figure:
-    """Draw simulations (points) and theory (lines): overlaps above, training loss and test error below.
+    """Draw simulations (points) and theory (lines) along a branch: overlaps above, training loss and test error below.
 
-    Of overlaps that are equal in theory, the first token and cluster is drawn.
+    Of overlaps that are equal in theory, only that of the first token and cluster is drawn.
 
     Args:
-        comparison: the comparison.
-        path: output file; None: none.
+        comparison: simulations along a branch, compared with theory.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     curve, found = comparison.curve, comparison.measurements()
     losses = [name for name in LOSS_STYLES if any(name in one for one in found)]
@@ -60,10 +60,10 @@ def plot_comparison(comparison: SimulationComparison, path: str | Path | None = 
     def draw_simulated_quantity(
         axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool
     ) -> None:
-        """Draw the simulated values of a quantity, where available.
+        """Draw the simulated values of a quantity along the branch, at the points where it was simulated.
 
         Args:
-            axes: the panel.
+            axes: Matplotlib axes to draw on.
             name: name of the quantity.
             colour: colour of the markers.
             marker: Matplotlib's marker.
@@ -91,7 +91,7 @@ def plot_comparison(comparison: SimulationComparison, path: str | Path | None = 
             )
             upper.plot(curve.values, entry.values, color=entry.colour)
             key, label = (
-                entry.name + overlap_entry_suffix(first, shape),
+                entry.name + column_suffix_of_entry(first, shape),
                 drawing.overlap_entry_label(symbol, [first], shape),
             )
             draw_simulated_quantity(upper, key, entry.colour, entry.marker, label, symbol.startswith("|"))
@@ -108,11 +108,11 @@ def plot_comparison(comparison: SimulationComparison, path: str | Path | None = 
 
 @plot.register_renderer_of_class(MeasurementComparison)
 def plot_measurement_comparison(points: MeasurementComparison, path: str | Path | None = None) -> Figure:
-    """Draw the branch as a line, and the user's points with their standard errors.
+    """Draw an observable of a branch as a line, and the user's measurements with their standard errors.
 
     Args:
-        points: the user's points with the branch.
-        path: output file; None: none.
+        points: comparison of the measurements with the branch.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     colour, marker = LOSS_STYLES[points.observable]
     with drawing.new_figure(6.4, 4.0, path) as figure:
@@ -131,13 +131,13 @@ def plot_measurement_comparison(points: MeasurementComparison, path: str | Path 
 
 
 def plot_simulation_runs(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
-    """Draw every seed of a simulation: overlaps of the first token and cluster, training loss, test error.
+    """Draw the runs of a simulation against their seeds: overlaps of the first token and cluster, losses.
 
-    Each has an axis of its own; the colour is the kind of state.
+    Overlaps, training loss and test error have a panel each; the colour shows the state in which a run ended.
 
     Args:
-        dataset: from `simulation_tables.simulation_dataset`, or loaded.
-        path: output file; None: none.
+        dataset: table from `simulation_tables.simulation_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     plan = json.loads(dataset.attrs["plan"])
     branches, seeds = dataset["branch"].values, dataset["seed"].values
@@ -164,11 +164,11 @@ def plot_simulation_runs(dataset: xarray.Dataset, path: str | Path | None = None
 
 
 def _draw_overlaps_by_seed(axes: Axes, dataset: xarray.Dataset, name: str) -> list[Line2D]:
-    """Draw the entries of an overlap in one token and cluster against the seed; return the legend entries."""
+    """Draw the entries of an overlap of the first token and cluster against the seed; return the legend entries."""
     block, marker = drawing.overlap_values_to_draw(dataset, name), OVERLAP_STYLES[name][1]
     branches, seeds = dataset["branch"].values, dataset["seed"].values
     handles: list[Line2D] = []
-    for context in drawing.contexts_with_nonzero_overlap(dataset, name)[:1]:
+    for context in drawing.token_cluster_pairs_with_overlap(dataset, name)[:1]:
         for index in ((*context, *entry) for entry in drawing.independent_overlap_entries(block.shape[3:], name)):
             style = _ENTRY_FILLS[len(handles) % len(_ENTRY_FILLS)]
             for branch in dict.fromkeys(branches):
@@ -192,14 +192,14 @@ _ENTRY_FILLS: tuple[dict[str, Any], ...] = (
 
 @plot.register_renderer_of_class(FiniteSizeScaling)
 def plot_finite_size_scaling(scaling: FiniteSizeScaling, path: str | Path | None = None) -> Figure:
-    """Draw the ratio of measured and theoretical observables against 1/d, with the fit and its limit at 1/d = 0.
+    """Draw the ratio of simulated and theoretical observables against 1/d, with the extrapolation to infinite d.
 
     Args:
-        scaling: the scaling.
-        path: output file; None: none.
+        scaling: simulations at several d, compared with theory.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
     """
     limits, every = scaling.limits(), scaling.measurements()
-    shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.half_width]
+    shown = [name for name, (limit, _) in limits.items() if abs(limit.theory) > 10 * limit.theory_error]
     with drawing.new_figure(6.4, 4.4, path) as figure:
         draw_finite_size_scaling(figure.subplots(), scaling.dims, {name: (limits[name], every) for name in shown})
     return figure
@@ -208,12 +208,12 @@ def plot_finite_size_scaling(scaling: FiniteSizeScaling, path: str | Path | None
 def draw_finite_size_scaling(
     axes: Axes, dims: Sequence[int], rows: Mapping[str, tuple[Any, Sequence[Mapping[str, Any]]]]
 ) -> None:
-    """Draw the ratio of simulation and theory against 1/d, one colour per observable.
+    """Draw the ratio of simulated and theoretical observables against 1/d, one colour per observable.
 
     Args:
-        axes: the panel.
+        axes: Matplotlib axes to draw on.
         dims: dimensions d.
-        rows: observable -> ((limit, fit), measurements at each d).
+        rows: by name of the observable, ((limit at infinite d, fit), simulated values at each d).
     """
     inverse = np.linspace(0, 1 / min(dims), 100)
     apart = 0.008 * inverse[-1]  # horizontal offset of the observables

@@ -32,24 +32,24 @@ _LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figure:
     """Draw overlaps, training loss and test error of a sweep: curves along one parameter, maps along two.
 
-    Parameters after the second have their first values, as the title says. Hatching on maps and crosses on curves mark
-    unstable or marginal replica symmetry or longitudinal eigenvalues.
+    Further parameters are kept at their first values, as the title says. Hatching on maps and crosses on curves mark
+    solutions that are unstable or marginal.
 
     Args:
-        dataset: from `sweep_tables.sweep_dataset`, or loaded.
-        path: output file; None: none.
+        dataset: table from `sweep_tables.sweep_dataset`, or loaded from a file.
+        path: PNG, PDF or SVG file to write; None: the figure is only returned.
 
     Raises:
-        InputError: the table consists of rows, which have no axes.
+        InputError: the sweep is over a list of points, which has no axes.
     """
     axes = [table_column_name(name) for name in json.loads(dataset.attrs["sweep"])["axes"]]
     if not axes:
-        raise InputError("a sweep over the rows of a table has no axes to draw along; to_pandas() holds its points")
+        raise InputError("a sweep over a list of points has no axes to draw along; draw the columns of to_pandas()")
     held = {name: float(dataset[name][0]) for name in axes[2:]}
     dataset = dataset.isel(dict.fromkeys(axes[2:], 0))
     quantities = _plotted_quantities(dataset)
     families, has_maps = (
-        _starts_and_directions(dataset),
+        _starts_and_directions_of_sweep(dataset),
         len(axes) > 1 and min(dataset.sizes[name] for name in axes[:2]) > 1,
     )
     size = (2.5 * len(quantities) + 0.8, 2.1 * len(families) + 1.2) if has_maps else (7.5, 1.9 * len(quantities) + 0.8)
@@ -57,17 +57,17 @@ def plot_sweep(dataset: xarray.Dataset, path: str | Path | None = None) -> Figur
         draw = _draw_sweep_maps if has_maps else _draw_sweep_curves
         draw(figure, dataset, axes[:2], quantities, families)
         fixed = [f"{SYMBOLS.get(name, name)} = {value:g}" for name, value in held.items()]
-        title = ", ".join([f"Sweep of {drawing.describe_model_setting(dataset)}", *fixed])
+        title = ", ".join([f"Sweep of {drawing.describe_model_and_omega(dataset)}", *fixed])
         notes = [*drawing.describe_scalar_parameters(dataset), *drawing.replica_symmetry_warning(dataset)]
         figure.suptitle("\n".join([title, *notes]), x=0.01, ha="left", fontsize=10)
     return figure
 
 
 def _plotted_quantities(dataset: xarray.Dataset) -> Quantities:
-    """Return the quantities of a sweep to draw, by name: label, and one number per point."""
+    """Return, by name, the quantities of a sweep to draw: a label, and an array with one number per point."""
     found = {}
     for name in ("theta", "m", "q"):
-        there = drawing.contexts_with_nonzero_overlap(dataset, name)
+        there = drawing.token_cluster_pairs_with_overlap(dataset, name)
         values = dataset[name]
         inner = quantity_in_column(name).axes
         several = np.prod([values.sizes[axis] for axis in inner]) > 1
@@ -80,7 +80,7 @@ def _plotted_quantities(dataset: xarray.Dataset) -> Quantities:
 
 
 def _instability_masks(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
-    """Return the points at which replica symmetry or the longitudinal spectrum is unstable, or marginal."""
+    """Return two masks of the points of a sweep, by verdict: where solutions are UNSTABLE, and where MARGINAL."""
     names = [name for name in ("replica_symmetry", "longitudinal") if name in dataset]
     if not names:  # of a release without these columns
         return {UNSTABLE: (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)}
@@ -88,8 +88,8 @@ def _instability_masks(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
     return {UNSTABLE: found[UNSTABLE], MARGINAL: found[MARGINAL] & ~found[UNSTABLE]}
 
 
-def _starts_and_directions(dataset: xarray.Dataset) -> Families:
-    """Return for every start and direction of a sweep its label and the selection of its points."""
+def _starts_and_directions_of_sweep(dataset: xarray.Dataset) -> Families:
+    """Return, for every start and direction of a sweep, a label and the dict that selects its points."""
     names = [name for name in ("start", "direction") if name in dataset.dims]
     every = product(*(map(str, dataset[name].values) for name in names))
     return [(", ".join(values), dict(zip(names, values, strict=True))) for values in every]
@@ -131,7 +131,7 @@ def _draw_sweep_maps(
 
 
 def _hatch_map_cells(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarray, hatch: str) -> None:
-    """Hatch the cells of a map."""
+    """Hatch those cells of a map at which `where` is true."""
     masked = np.ma.masked_where(~where, np.ones(where.shape))
     nothing = ListedColormap([(0, 0, 0, 0)])
     panel.pcolor(x, y, masked, shading="nearest", cmap=nothing, hatch=hatch, edgecolor="white", linewidth=0)
@@ -140,7 +140,7 @@ def _hatch_map_cells(panel: Axes, x: np.ndarray, y: np.ndarray, where: np.ndarra
 def _draw_sweep_curves(
     figure: Figure, dataset: xarray.Dataset, axes: list[str], quantities: Quantities, families: Families
 ) -> None:
-    """Draw curves along one axis of a sweep, in shades for up to a dozen values of the other axis."""
+    """Draw curves along one parameter of a sweep, one curve for each of up to a dozen values of the other parameter."""
     over = axes[0] if len(axes) == 1 or dataset.sizes[axes[0]] > 1 else axes[1]
     other = next((name for name in axes if name != over), None)
     judged = _instability_masks(dataset)

@@ -19,8 +19,8 @@ from .drawing import (
     ALPHA,
     OMEGA,
     branch_colour,
-    branch_legend_entries,
     draw_zero_line,
+    legend_entries_of_branches,
     legend_entry,
     styled_figure,
     values_on_grid,
@@ -49,7 +49,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write_report(run: BreakingRun) -> None:
-    """Write the table, the figure and the page of a run on symmetry breaking."""
+    """Write the table, the figure and the report of a run on symmetry breaking."""
     rows = table_rows(run.results)
     write_table(run, "rsb", rows, as_json=True)
     write_page(
@@ -58,17 +58,19 @@ def write_report(run: BreakingRun) -> None:
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one table row per solution with one step of breaking, with the replica symmetric one if it exists."""
+    """Return a table row for every solution with one step of breaking, with the replica symmetric one if it exists."""
     found = {(name, f"{SHOWN_OMEGA:g}"): one for name, one in results["curves"].items()}
     found |= {("positional", omega): one for omega, one in results["map"].items()}
     return [
-        _table_row(name, float(omega), point, {p["alpha"]: p for p in one["symmetric"]["points"]}.get(point["alpha"]))
+        _table_row_of_solution(
+            name, float(omega), point, {p["alpha"]: p for p in one["symmetric"]["points"]}.get(point["alpha"])
+        )
         for (name, omega), one in sorted(found.items())
         for point in one["broken"]["points"]
     ]
 
 
-def _table_row(
+def _table_row_of_solution(
     name: str, omega: float, point: Mapping[str, Any], symmetric: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     row = {"branch": name, "omega": omega, **{key: value for key, value in point.items() if key != "rule"}}
@@ -85,7 +87,7 @@ def _table_row(
 
 
 def branch_ends(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the interval of alpha in which each branch ends, replica symmetric and with one step of breaking."""
+    """Return, as dicts, the intervals of alpha in which the branches end, with 0 and with 1 step of breaking."""
     return [
         {"branch": name, "steps": steps, "alpha": end}
         for name, one in results["curves"].items()
@@ -96,12 +98,15 @@ def branch_ends(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def plot_symmetry_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
-    """Draw energy change, overlap between states, theta and y along alpha; crossings; map of the energy change.
+    """Draw the figure of one step of symmetry breaking.
+
+    Four panels show energy change, overlap between states, theta and Parisi parameter y along alpha. The others show
+    the loss crossing of the branches, and a map of the energy change over (omega, alpha).
 
     Args:
-        results: results of the run.
-        rows: table rows, from `table_rows`.
-        path: output file.
+        results: results of the run by key, see `ReproductionRun.results`.
+        rows: rows of the table of solutions, from `table_rows`.
+        path: PNG file to write.
     """
     here = [row for row in rows if row["omega"] == SHOWN_OMEGA]
     symmetric = {name: one["symmetric"]["points"] for name, one in results["curves"].items()}
@@ -128,9 +133,9 @@ def plot_symmetry_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -
         for axes in (theta, share):
             axes.set_ylim(bottom=0)
         _draw_loss_crossing(crossing, broken, symmetric, results["crossing"])
-        _draw_energy_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
+        _draw_energy_change_map(figure, plane, [row for row in rows if row["branch"] == "positional" and row["on_map"]])
         handles = [
-            *branch_legend_entries(names),
+            *legend_entries_of_branches(names),
             legend_entry("one step of breaking"),
             legend_entry("replica symmetric", linestyle="--"),
             legend_entry("end of the branch (fainter: replica symmetric)", linewidth=6, alpha=0.25),
@@ -147,7 +152,7 @@ def _draw_quantity_along_alpha(axes: Axes, branch: str, rows: Rows, name: str, m
 def _draw_loss_crossing(
     axes: Axes, broken: Mapping[str, Rows], symmetric: Mapping[str, Rows], crossing: Mapping[str, Any]
 ) -> None:
-    """Draw the loss difference of the two branches, replica symmetric and with one step of breaking, and its zeros."""
+    """Draw the difference of the training losses of both branches and its zeros, with and without breaking."""
     for branches, style, kind in ((symmetric, "--", "symmetric"), (broken, "-", "broken")):
         one, other = ({row["alpha"]: row for row in branches.get(name, ())} for name in BRANCHES)
         points = [
@@ -167,7 +172,7 @@ def _draw_loss_crossing(
     axes.set(xlabel=ALPHA, ylabel="training loss per d,\nsemantic less positional")
 
 
-def _draw_energy_map(figure: Figure, axes: Axes, rows: Rows) -> None:
+def _draw_energy_change_map(figure: Figure, axes: Axes, rows: Rows) -> None:
     """Draw a map of the energy change of the positional branch, one labelled square per solution."""
     known = [row for row in rows if row["energy_moved"] is not None]
     if not known:
@@ -191,11 +196,11 @@ def _draw_energy_map(figure: Figure, axes: Axes, rows: Rows) -> None:
 
 
 def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """Return the content of the page: energy change, figure, base cases, ends, crossing, timings.
+    """Return the report on symmetry breaking as a list of paragraphs, tables and pictures.
 
     Args:
-        results: results of the run.
-        rows: table rows, from `table_rows`.
+        results: results of the run by key, see `ReproductionRun.results`.
+        rows: rows of the table of solutions, from `table_rows`.
     """
     return [
         "# What one step of replica symmetry breaking moves",
@@ -203,7 +208,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         "with one step of breaking at zero temperature (docs/theory.md section 18). q_1 is the self-overlap of one "
         "minimiser, Delta = q_1 - q_0 what it has over that of two states, y the Parisi parameter at which the "
         "complexity vanishes. Half widths stand in the last digits.",
-        _energy_change_sentence(rows),
+        _sentence_on_energy_change(rows),
         Picture(
             BREAKING,
             f"All panels but the map at omega = {SHOWN_OMEGA:g}. Solid: one step of breaking; dashed: replica "
@@ -211,14 +216,14 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
             "compared, vertical where they are equal; the map, with error bars.",
         ),
         "## Base cases",
-        _base_cases_block(rows),
+        _table_of_base_cases(rows),
         "## Where the branches end, and where they cross",
         *(
             f"{kind}: {one[name]['words']}."
             for one in results["curves"].values()
             for name, kind in (("symmetric", "Replica symmetric"), ("broken", "One step of breaking"))
         ),
-        *_crossing_blocks(results["crossing"]),
+        *_paragraphs_on_crossing(results["crossing"]),
         "## All solutions",
         _all_solutions_table(rows),
         "## Times",
@@ -227,7 +232,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
     ]
 
 
-def _energy_change_sentence(rows: Rows) -> str:
+def _sentence_on_energy_change(rows: Rows) -> str:
     """Return sentences that compare the energies of replica symmetry and of one step of breaking."""
     moved = [row for row in rows if row["energy_moved"] is not None]
     known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
@@ -251,7 +256,7 @@ def _format_quantity(row: Mapping[str, Any], key: str, missing: str = "none") ->
     return missing if row[key] is None else format_value_with_error(row[key] / unit, row[f"{key}_error"] / unit)
 
 
-def _base_cases_block(rows: Rows) -> Block:
+def _table_of_base_cases(rows: Rows) -> Block:
     lines = []
     here = {(row["branch"], row["alpha"]): row for row in rows if row["omega"] == SHOWN_OMEGA}
     for (name, alpha), values in PROTOTYPE.items():
@@ -268,7 +273,7 @@ def _base_cases_block(rows: Rows) -> Block:
     return Table("branch | alpha | quantity | here | prototype (on grids, about 1 %)", lines)
 
 
-def _crossing_blocks(crossing: Mapping[str, Any]) -> list[Block]:
+def _paragraphs_on_crossing(crossing: Mapping[str, Any]) -> list[Block]:
     if crossing["broken"] is None:
         return [f"alpha_c with one step of breaking was not located: {crossing['sentence']}."]
     one, other = crossing["symmetric"], crossing["broken"]

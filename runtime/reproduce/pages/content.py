@@ -23,35 +23,36 @@ from ..run import ReproductionRun
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page: rows under a header.
+    """A table of a report: rows under a header.
 
     Attributes:
-        head: titles of the columns, separated by bars.
+        head: titles of the columns, separated by " | ".
         rows: rows of cells: words, numbers, or pairs of a value and its error; None for an empty cell.
     """
 
     head: str
     rows: Sequence[Sequence[Any]]
 
-    def formatted_lines(self) -> list[list[str]]:
-        """Return the header and the rows of the table as formatted text."""
+    def header_and_rows_as_text(self) -> list[list[str]]:
+        """Return the header and the rows of the table as lists of cells, formatted as text."""
         return [self.head.split(" | "), *([_format_cell(cell) for cell in row] for row in self.rows)]
 
 
 def table_cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any], Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of a table from records and columns.
+    """Return the rows of a table: for every record, the cells of the given columns.
 
     Args:
-        rows: records.
-        *columns: names of quantities; two, as "value error", for a value and its error; or a function of a record.
+        rows: records: dicts of quantities by name.
+        *columns: name of a quantity; two names, as "value error", for a value with its error bar; or a function of a
+            record that returns the cell.
     """
 
     def cell_content(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
-        """Return the content of a cell.
+        """Return the content of the cell of a record in a column.
 
         Args:
-            row: the record.
-            column: name, names or function of the column.
+            row: record: a dict of quantities by name.
+            column: name of a quantity, names of a value and its error, or a function of a record.
         """
         if callable(column):
             return column(row)
@@ -62,29 +63,29 @@ def table_cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any
 
 
 def words_column(name: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a column that shows a quantity in words, with underscores replaced by spaces."""
+    """Return a column for `table_cells` that shows a text with underscores replaced by spaces."""
     return lambda row: row[name].replace("_", " ")
 
 
 def counts_column(part: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return a column that shows a count and its total."""
+    """Return a column for `table_cells` that shows a count and its total, as "15 of 16"."""
     return lambda row: f"{row[part]} of {row['of']}"
 
 
 def rounded_column(name: str, digits: str, times: int = 1) -> Callable[[Mapping[str, Any]], str | None]:
-    """Return a column of numbers with a fixed number of digits, empty where they are not finite.
+    """Return a column for `table_cells` that shows numbers with given digits, empty where they are not finite.
 
     Args:
         name: name of the quantity.
-        digits: format of the number.
-        times: factor.
+        digits: format specification, as ".3f".
+        times: factor by which the numbers are multiplied.
     """
     return lambda row: None if row[name] is None or not np.isfinite(row[name]) else format(times * row[name], digits)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of a page, given by its name, with a caption."""
+    """A figure of a report: `name` is its file name without suffix, `caption` the text below it."""
 
     name: str
     caption: str
@@ -102,7 +103,7 @@ def _format_cell(value: Any) -> str:
 
 
 def render_markdown(blocks: Iterable[Block]) -> str:
-    """Return the blocks of a page as Markdown."""
+    """Return a report (paragraphs, tables and pictures, in order) as Markdown text."""
     parts = []
     for block in blocks:
         if isinstance(block, str):
@@ -110,7 +111,7 @@ def render_markdown(blocks: Iterable[Block]) -> str:
         elif isinstance(block, Picture):
             parts.append(f"![{block.caption}](figures/{block.name}.png)\n\n*{block.caption}*")
         else:
-            head, *rows = block.formatted_lines()
+            head, *rows = block.header_and_rows_as_text()
             lines = [head, ["---"] * len(head), *rows]
             parts.append("\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines))
     return "\n\n".join(parts) + "\n"
@@ -142,11 +143,11 @@ figcaption {{ color: #555; font-size: .9rem; }}
 
 
 def render_html(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
-    """Return the blocks of a page, the title first, as one HTML file that contains its figures.
+    """Return a report as the text of one HTML file that contains its figures.
 
     Args:
-        blocks: content of the page.
-        images: bytes of the figures by name.
+        blocks: paragraphs, tables and pictures in order, the title first.
+        images: PNG bytes of the figures by name.
     """
     parts = []
     for block in blocks:
@@ -159,7 +160,7 @@ def render_html(blocks: Sequence[Block], images: Mapping[str, bytes]) -> str:
             image = f'<img alt="{caption}" src="data:image/png;base64,{data}">'
             parts.append(f"<figure>{image}<figcaption>{caption}</figcaption></figure>")
         else:
-            head, *rows = ([markup.escape(cell) for cell in row] for row in block.formatted_lines())
+            head, *rows = ([markup.escape(cell) for cell in row] for row in block.header_and_rows_as_text())
             lines = [f"<th>{'</th><th>'.join(head)}</th>", *(f"<td>{'</td><td>'.join(row)}</td>" for row in rows)]
             parts.append("<table>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "\n</table>")
     title = str(blocks[0]).removeprefix("# ")
@@ -170,9 +171,9 @@ def write_table(run: ReproductionRun, name: str, rows: Any, as_json: bool = Fals
     """Write a table of a run as CSV, and optionally as JSON.
 
     Args:
-        run: run that gives the output folder.
+        run: run of `reproduce`, whose output folder is used.
         name: name of the files, without suffix.
-        rows: records.
+        rows: records: dicts of quantities by name, or a DataFrame.
         as_json: whether to write JSON as well.
     """
     text = pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n")
@@ -182,12 +183,12 @@ def write_table(run: ReproductionRun, name: str, rows: Any, as_json: bool = Fals
 
 
 def write_page(run: ReproductionRun, blocks: Sequence[Block], draw: Mapping[str, Callable[[Path], Any]]) -> None:
-    """Draw the requested figures of a run; write its page as Markdown and HTML, and its results as JSON.
+    """Draw the requested figures of a run; write its report as Markdown and HTML, and its results as JSON.
 
     Args:
-        run: run that gives figures, results and the output folder.
-        blocks: content of the page.
-        draw: name of a figure -> function of the path that draws it.
+        run: run of `reproduce`: names of the requested figures, results and output folder.
+        blocks: paragraphs, tables and pictures of the report, in order.
+        draw: by name of a figure, the function that draws it into a file.
     """
     images = {}
     for name in run.figures:
@@ -200,15 +201,15 @@ def write_page(run: ReproductionRun, blocks: Sequence[Block], draw: Mapping[str,
 
 
 def numeric_columns(rows: Sequence[Mapping[str, Any]], *names: str) -> list[np.ndarray]:
-    """Return quantities of records as arrays, one per name, with NaN for missing numbers.
+    """Return quantities of all records as arrays, one per name, with NaN for missing numbers.
 
     Args:
-        rows: records.
+        rows: records: dicts of quantities by name.
         *names: names of the quantities.
     """
     return [np.array([row[name] for row in rows], float) for name in names]
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return counts in words, as '3 semantic, 1 mixed'."""
+    """Return counts by name as text, as '3 semantic, 1 mixed'."""
     return ", ".join(f"{count} {name}" for name, count in counts.items())

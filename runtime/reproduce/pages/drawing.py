@@ -22,10 +22,10 @@ FAINT_OPACITY = 0.4
 
 @contextmanager
 def styled_figure(path: str | Path | None, width: float, height: float) -> Iterator[Figure]:
-    """Yield a figure in the style of the package; save it at the end of the block.
+    """Create a Matplotlib figure in the style of the package, and save it at the end of the block.
 
     Args:
-        path: output file.
+        path: PNG file to write; None: the figure is not saved.
         width: width in inches.
         height: height in inches.
     """
@@ -37,23 +37,23 @@ def styled_figure(path: str | Path | None, width: float, height: float) -> Itera
 
 
 def branch_colour(branch: str) -> str:
-    """Return the colour of a branch; grey if it has none."""
+    """Return the colour in which a branch is drawn, by its name; grey for unknown names."""
     return plots.BRANCH_COLOURS.get(branch, plots.GREY)
 
 
 def legend_entry(label: str, colour: str = plots.GREY, **style: Any) -> Line2D:
-    """Return a legend entry.
+    """Return a Matplotlib line that is not drawn, as an entry of a legend.
 
     Args:
         label: text of the entry.
-        colour: colour of the entry.
-        **style: options of Matplotlib's line.
+        colour: colour of the line.
+        **style: further options of `matplotlib.lines.Line2D`.
     """
     return Line2D([], [], color=colour, label=label, **style)
 
 
-def branch_legend_entries(names: Iterable[str]) -> list[Line2D]:
-    """Return one legend entry for each branch."""
+def legend_entries_of_branches(names: Iterable[str]) -> list[Line2D]:
+    """Return one legend entry for each branch, in its colour."""
     return [legend_entry(f"{name} branch", branch_colour(name), marker="o") for name in names]
 
 
@@ -63,7 +63,7 @@ def draw_zero_line(axes: Axes) -> None:
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
 
 
-def draw_branch(
+def draw_quantity_along_branch(
     axes: Axes,
     name: str,
     dataset: xarray.Dataset,
@@ -77,14 +77,14 @@ def draw_branch(
     """Draw a quantity along a branch with its error bars, or as a faint line without error bars.
 
     Args:
-        axes: panel of the figure.
+        axes: Matplotlib axes to draw on.
         name: name of the branch.
         dataset: table of the branch.
-        y: values of the quantity, (N,).
-        error: error bars, (N,).
-        at: values of the parameter at which the quantity is known; None for all of the table.
+        y: values of the quantity, shape (N points,).
+        error: error bars of the quantity, shape (N points,).
+        at: values of the parameter at which the quantity is known; None: all values of the table.
         label: label in the legend.
-        faint: whether to draw a faint line.
+        faint: whether to draw only a faint line.
     """
     every, colour = plots.parameter_values_along_table(dataset), branch_colour(name)
     x = every if at is None else at
@@ -92,29 +92,31 @@ def draw_branch(
         axes.plot(x, y, color=colour, linewidth=1.2, alpha=FAINT_OPACITY, zorder=1)
     else:
         plots.draw_line_with_verdicts(
-            axes, x, y, error, plots.point_stability_verdicts(dataset)[np.isin(every, x)], colour, "o", label
+            axes, x, y, error, plots.stability_verdicts_of_points(dataset)[np.isin(every, x)], colour, "o", label
         )
 
 
 def draw_test_error(axes: Axes, name: str, dataset: xarray.Dataset, **how: Any) -> None:
-    """Draw the test error along a branch.
+    """Draw the test error of a branch along its parameter, with error bars.
 
     Args:
-        axes: panel of the figure.
+        axes: Matplotlib axes to draw on.
         name: name of the branch.
         dataset: table of the branch.
-        **how: options of `draw_branch`.
+        **how: further options of `draw_quantity_along_branch`.
     """
-    draw_branch(axes, name, dataset, dataset["test_error"].values, dataset["test_error_error"].values, **how)
+    draw_quantity_along_branch(
+        axes, name, dataset, dataset["test_error"].values, dataset["test_error_error"].values, **how
+    )
 
 
 def values_on_grid(
     rows: Sequence[Mapping[str, Any]], values: Iterable[float], alphas: Sequence[float], omegas: Sequence[float]
 ) -> np.ndarray:
-    """Return values of records on a grid, (alphas, omegas), with NaN at points without a record.
+    """Arrange values on the grid of alpha and omega: an array of shape (alphas, omegas), with NaN where none is known.
 
     Args:
-        rows: records with alpha and omega.
+        rows: records: dicts that contain alpha and omega.
         values: one value per record.
         alphas: values of alpha of the grid.
         omegas: values of omega of the grid.

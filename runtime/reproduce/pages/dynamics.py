@@ -19,43 +19,46 @@ _DRAWN = (("q", GREEN, "^"), ("m", RED, "o"), ("θ", BLUE, "s"))
 
 
 def write_report(run: DynamicsRun) -> None:
-    """Write the table, the figure and the page of a run on one-pass descent."""
+    """Write the table, the figure and the report of a run on one-pass descent."""
     planes = {name: map(float, name.split(",")) for name in run.results["basins"]}
     rows = [
         {"rate": rate, "omega": omega, "theta": theta, "m": m, "reached": name}
         for plane, (rate, omega) in planes.items()
-        for (theta, m), name in starts_with_final_states(run.results["basins"][plane])
+        for (theta, m), name in initial_overlaps_with_final_states(run.results["basins"][plane])
     ]
     write_table(run, DYNAMICS, rows)
     write_page(run, build_page(run.results), {DYNAMICS: lambda path: plot_dynamics_figure(run.results, path)})
 
 
-def starts_with_final_states(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
-    """Yield the starts (theta, m) of a plane that weights can have, with their final states."""
+def initial_overlaps_with_final_states(plane: Mapping[str, Any]) -> Iterator[tuple[tuple[float, float], str]]:
+    """Yield the initial (theta, m) that weights can have, each with the name of the state that descent reaches."""
     for theta, line in zip(plane["theta"], plane["reached"], strict=True):
         yield from (((theta, m), name) for m, name in zip(plane["m"], line, strict=True) if name)
 
 
 def deviations_from_theory(found: Mapping[str, Any]) -> np.ndarray:
-    """Return simulated means minus theory at the measured times, in standard errors, (times, q m theta)."""
+    """Return simulated overlaps minus theory in units of the standard error, shape (times, 3) for q, m and theta."""
     path, errors = np.array(found["path"]), np.array(found["errors"])
     theory = np.column_stack([np.interp(found["measured"], found["times"], column) for column in path.T])
     known = errors > 1e-12
     return np.where(known, (np.array(found["means"]) - theory) / np.where(known, errors, 1.0), 0.0)
 
 
-def count_agreeing_runs(plane: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the number of runs at finite d that end in the predicted final state, and the number of all runs."""
-    reached = dict(starts_with_final_states(plane))
+def count_runs_agreeing_with_theory(plane: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of simulated runs that reach the state predicted by theory, and the number of all runs."""
+    reached = dict(initial_overlaps_with_final_states(plane))
     return sum(reached[theta, m] == name for theta, m, name in plane["simulated"]), len(plane["simulated"])
 
 
 def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
-    """Draw overlaps in time with simulations and escape times above, and basins for each rate and mixing below.
+    """Draw the figure of one-pass descent.
+
+    Above: overlaps in time with simulations, and escape times against d. Below: basins of attraction in the plane of
+    initial (theta, m), for each learning rate and omega.
 
     Args:
         results: results of `reproduce.dynamics.DynamicsRun`.
-        path: output file.
+        path: PNG file to write.
     """
     basins = {tuple(map(float, name.split(","))): found for name, found in results["basins"].items()}
     rates, omegas = (sorted({place[n] for place in basins}) for n in (0, 1))
@@ -73,7 +76,7 @@ def plot_dynamics_figure(results: Mapping[str, Any], path: Path) -> None:
             row[0].set_ylabel("initial m")
         for axes in panels[-1]:
             axes.set_xlabel("initial θ")
-        names = {name for found in basins.values() for _, name in starts_with_final_states(found)}
+        names = {name for found in basins.values() for _, name in initial_overlaps_with_final_states(found)}
         names |= {name for found in basins.values() for *_, name in found["simulated"]}
         handles = [legend_entry(name, branch_colour(name), marker="o", linestyle="") for name in sorted(names)]
         handles.append(legend_entry("one pass at finite d", marker="D", markerfacecolor="none", linestyle=""))
@@ -90,11 +93,11 @@ def _draw_trajectory(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def _finite_escape_times(found: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return the finite escape times, one array per dimension d."""
+    """Return, for every dimension d, the escape times of the runs that escaped."""
     return [np.array([t for t in row if t is not None], float) for row in found["times"]]
 
 
-def _median_time(times: np.ndarray) -> float:
+def _median_escape_time(times: np.ndarray) -> float:
     return float(np.median(times)) if len(times) else np.nan
 
 
@@ -102,7 +105,7 @@ def _draw_escape_times(axes: Any, found: Mapping[str, Any]) -> None:
     d, times = np.array(found["d"], float), _finite_escape_times(found)
     for x, row in zip(d, times, strict=True):
         axes.plot(np.full(len(row), x), row, ".", color=GREY, markersize=4)
-    medians = [_median_time(row) for row in times]
+    medians = [_median_escape_time(row) for row in times]
     axes.plot(d, medians, "o-", color=BLUE, label="median")
     for (rate, words), style in zip(found["growths"][:2], ("--", ":"), strict=False):
         line = medians[-1] + (np.log(d) - np.log(d[-1])) / (2 * rate)
@@ -113,7 +116,7 @@ def _draw_escape_times(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def _draw_basins(axes: Any, found: Mapping[str, Any]) -> None:
-    for place, name in starts_with_final_states(found):
+    for place, name in initial_overlaps_with_final_states(found):
         axes.plot(*place, "o", color=branch_colour(name), markersize=5)
     for *place, name in found["simulated"]:
         axes.plot(*place, "D", color=branch_colour(name), markerfacecolor="none", markersize=11)
@@ -123,17 +126,17 @@ def _draw_basins(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def build_page(results: Mapping[str, Any]) -> list[Block]:
-    """Return the content of the page: trajectory and simulations, basins of the planes, escape times."""
+    """Return the report on one-pass descent as a list of paragraphs, tables and pictures."""
     escape, off = results["escape"], deviations_from_theory(results["trajectory"])
     growths = ", ".join(f"{rate:.4g} along {words}" for rate, words in escape["growths"])
     medians = [
-        [f"{d:g}", f"{_median_time(times):.4g}" if len(times) else None, describe_counts(reached)]
+        [f"{d:g}", f"{_median_escape_time(times):.4g}" if len(times) else None, describe_counts(reached)]
         for d, times, reached in zip(escape["d"], _finite_escape_times(escape), escape["reached"], strict=True)
     ]
     planes = []
     for name, found in results["basins"].items():
-        counts = dict(Counter(word for _, word in starts_with_final_states(found)).most_common())
-        same, every = count_agreeing_runs(found)
+        counts = dict(Counter(word for _, word in initial_overlaps_with_final_states(found)).most_common())
+        same, every = count_runs_agreeing_with_theory(found)
         planes.append([*name.split(", "), describe_counts(counts), len(found["boundary"]), f"{same} of {every}"])
     return [
         "# Which solution does one-pass descent reach?",

@@ -10,35 +10,35 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, stability_legend_entries, start_axis_at_zero
+from ...report.plots.drawing import GREY, MARK_STYLES, draw_thresholds, legend_entries_of_stability, start_axis_at_zero
 from ...report.tables import loss_difference_curve
-from ..extensions import CROSSING, EXTENSIONS, FOLDER, ONSET, SETTINGS, ExtensionsRun
+from ..extensions import CONTINUOUS, CROSSING, EXTENSIONS, FOLDER, SETTINGS, ExtensionsRun
 from ..run import BRANCHES, SHOWN_OMEGA
 from .content import Block, Picture, Table, table_cells, words_column, write_page, write_table
 from .drawing import (
     ALPHA,
     FAINT_OPACITY,
     OMEGA,
-    branch_legend_entries,
-    draw_branch,
+    draw_quantity_along_branch,
     draw_test_error,
     draw_zero_line,
+    legend_entries_of_branches,
     legend_entry,
     styled_figure,
 )
 from .transition import SOURCE, threshold_curve, verdicts_text
 
 _REFERENCE = "positional"  # branch whose training loss is subtracted
-_LINE_NAMES = {CROSSING: "α_c: equal training loss", ONSET: "θ grows out of the positional branch"}
-_WORDS = {CROSSING: "equal training loss", ONSET: "theta grows out of the positional branch"}
+_LINE_NAMES = {CROSSING: "α_c: equal training loss", CONTINUOUS: "θ grows out of the positional branch"}
+_WORDS = {CROSSING: "equal training loss", CONTINUOUS: "theta grows out of the positional branch"}
 
 
 def write_report(run: ExtensionsRun) -> None:
-    """Write the table, the figure and the page of a run on extensions; add summaries of branches to its results."""
+    """Write the table, the figure and the report on extensions of the base case; add summaries to `results`."""
     rows = table_rows(run.results)
     write_table(run, "extensions", rows, as_json=True)
-    base = {name: run.branch_dataset(name) for name in BRANCHES}
-    tables = {name: run.branch_tables(name) for name in SETTINGS}
+    base = {name: run.load_branch_table(name) for name in BRANCHES}
+    tables = {name: run.load_tables_of_extension(name) for name in SETTINGS}
     for name, found in run.results["settings"].items():
         found["seen"] = summarise_branches(tables[name])
     draw = {EXTENSIONS: lambda path: plot_extensions(run.results, tables, base, path)}
@@ -46,22 +46,30 @@ def write_report(run: ExtensionsRun) -> None:
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return one table row per transition: alpha_c, error bar, shift from the base case, status."""
+    """Return a table row for every transition: its alpha, error bar, shift from the base case and status."""
     base, shown = results["thresholds"]["alpha_c"], f"{SHOWN_OMEGA:g}"
-    rows = [_table_row("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)]
+    rows = [
+        _table_row_of_transition("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)
+    ]
     for name, setting in SETTINGS.items():
         found = results["settings"][name]
         for omega in sorted(found["alpha_c"], key=float):
-            rows.append(_table_row(setting.title, setting.transition, omega, found["alpha_c"][omega], base.get(omega)))
+            rows.append(
+                _table_row_of_transition(
+                    setting.title, setting.transition, omega, found["alpha_c"][omega], base.get(omega)
+                )
+            )
         if "saddles" in found:
             title = f"{setting.title}: semantic and positional saddle"
-            rows.append(_table_row(title, CROSSING, shown, found["saddles"], base.get(shown)))
+            rows.append(_table_row_of_transition(title, CROSSING, shown, found["saddles"], base.get(shown)))
     for change, threshold in results["variations"].items():
-        rows.append(_table_row(f"correlated tokens: {change}", CROSSING, shown, threshold, base.get(shown)))
+        rows.append(
+            _table_row_of_transition(f"correlated tokens: {change}", CROSSING, shown, threshold, base.get(shown))
+        )
     return rows
 
 
-def _table_row(
+def _table_row_of_transition(
     title: str, transition: str, omega: str, threshold: Mapping[str, Any], base: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     value, error = threshold["value"], threshold["error"]
@@ -88,13 +96,15 @@ def plot_extensions(
     base: Mapping[str, xarray.Dataset],
     path: Path,
 ) -> None:
-    """Draw a row of panels for each setting: loss difference, test error, transition line; the base case is faint.
+    """Draw a row of panels for each extension: loss differences, test error, transition along omega.
+
+    The base case is drawn faint in the same panels.
 
     Args:
-        results: results of the run.
-        tables: setting -> branch -> table.
-        base: branch -> table of the base case.
-        path: output file.
+        results: results of the run by key, see `ReproductionRun.results`.
+        tables: tables by name of the extension and of the branch.
+        base: tables of the base case by name of the branch.
+        path: PNG file to write.
     """
     base_line = threshold_curve("base case", results["thresholds"]["alpha_c"])
     with styled_figure(path, 13.0, 3.1 * len(SETTINGS) + 0.5) as figure:
@@ -130,20 +140,20 @@ def plot_extensions(
         for axes, label in zip(panels[-1], (ALPHA, ALPHA, OMEGA), strict=True):
             axes.set_xlabel(label)
         handles = [
-            *branch_legend_entries(dict.fromkeys(branch for table in tables.values() for branch in table)),
+            *legend_entries_of_branches(dict.fromkeys(branch for table in tables.values() for branch in table)),
             legend_entry("faint: base case", linewidth=1.2, alpha=FAINT_OPACITY),
-            *stability_legend_entries(np.zeros(1, bool)),
+            *legend_entries_of_stability(np.zeros(1, bool)),
             legend_entry("transition", "black", linewidth=1.0, linestyle=MARK_STYLES[0]),
         ]
         figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _draw_loss_differences(axes: Axes, datasets: Mapping[str, xarray.Dataset], faint: bool) -> None:
-    """Draw the training losses of branches minus that of the positional branch, where both were found."""
+    """Draw the training loss of every branch minus that of the positional branch, where both were found."""
     for name, dataset in datasets.items():
         if name != _REFERENCE and _REFERENCE in datasets:
             at, difference, error = loss_difference_curve(dataset, datasets[_REFERENCE])
-            draw_branch(axes, name, dataset, difference, error, at=at, faint=faint)
+            draw_quantity_along_branch(axes, name, dataset, difference, error, at=at, faint=faint)
 
 
 def _draw_transition_line(axes: Axes, line: Mapping[str, Any], **style: Any) -> None:
@@ -152,11 +162,12 @@ def _draw_transition_line(axes: Axes, line: Mapping[str, Any], **style: Any) -> 
 
 
 def summarise_branches(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Any]:
-    """Return the range of the largest longitudinal eigenvalue of each branch, and where its training loss is lowest.
+    """Summarise branches along alpha: their stability, and which of them has the lowest training loss where.
 
     Returns:
-        `eigenvalues`: branch -> [least, greatest] along it. `lowest`: branch -> values of alpha with the lowest
-        training loss, among those at which every branch was found; empty if there is only one branch.
+        A dict with two entries. `eigenvalues`: by branch, the smallest and largest value of its leading longitudinal
+        eigenvalue. `lowest`: by branch, the values of alpha at which its training loss is the lowest, among those at
+        which every branch was found; empty if there is only one branch.
     """
     eigenvalues, losses = {}, {}
     for name, dataset in datasets.items():
@@ -177,11 +188,11 @@ def _transition_cell(row: Mapping[str, Any]) -> Any:
 
 
 def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the content of the page: figure, transitions, branches.
+    """Return the report on extensions of the base case as a list of paragraphs, tables and pictures.
 
     Args:
-        results: results of the run.
-        rows: table rows, from `table_rows`.
+        results: results of the run by key, see `ReproductionRun.results`.
+        rows: rows of the table of solutions, from `table_rows`.
     """
     blocks: list[Block] = [
         "# The transition beyond the base case",

@@ -46,7 +46,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def write_report(run: FiniteSizeRun) -> None:
-    """Write the table, the figure and the page of a run that compares theory with finite d."""
+    """Write the table, the figure and the report of a run that compares theory with simulations at finite d."""
     theory = {name: theory_curve(run, name) for name in BRANCHES}
     rows = comparison_rows(run.results["points"], theory)
     write_table(run, "finite_size", rows)
@@ -55,13 +55,13 @@ def write_report(run: FiniteSizeRun) -> None:
 
 
 def theory_curve(run: FiniteSizeRun, name: str) -> dict[str, Any]:
-    """Return the theoretical observables along a branch, with absolute overlaps of the first token.
+    """Return the theoretical observables along a branch by name; of the overlaps, absolute values of the first token.
 
     Args:
-        run: run that stored the table of the branch.
+        run: run in whose output folder the table of the branch is stored.
         name: name of the branch.
     """
-    dataset = run.branch_dataset(name)
+    dataset = run.load_branch_table(name)
     found = {key: dataset[key].values for key in ("alpha", "verdict")}
     for key in (*OVERLAPS, *LOSSES):
         values, errors = (dataset[one].values.reshape(len(found["alpha"]), -1)[:, 0] for one in (key, f"{key}_error"))
@@ -69,8 +69,8 @@ def theory_curve(run: FiniteSizeRun, name: str) -> dict[str, Any]:
     return found
 
 
-def _alpha_index(theory: Mapping[str, Any], alpha: float) -> int | None:
-    """Return the index of a value of alpha on a theory curve, or None."""
+def _index_of_alpha(theory: Mapping[str, Any], alpha: float) -> int | None:
+    """Return the index at which a theory curve has this value of alpha, or None."""
     at = np.flatnonzero(np.abs(np.asarray(theory["alpha"]) - alpha) < 1e-9)
     return int(at[0]) if len(at) else None
 
@@ -78,17 +78,17 @@ def _alpha_index(theory: Mapping[str, Any], alpha: float) -> int | None:
 def comparison_rows(
     points: Mapping[str, Mapping[str, Rows]], theory: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return one table row per simulated observable: theory, simulation, deviation in combined standard errors.
+    """Return a table row for every simulated observable: theory, simulation, deviation in combined standard errors.
 
     Overlaps that vanish in theory are left out, since |m| of a simulation cannot vanish.
 
     Args:
-        points: simulated points.
-        theory: theory curves by branch.
+        points: simulated observables, by search method and branch.
+        theory: curves from `theory_curve`, by branch.
     """
     rows = []
     for search, name, row in [(s, n, row) for s, found in points.items() for n, many in found.items() for row in many]:
-        branch, at = theory[name], _alpha_index(theory[name], row["alpha"])
+        branch, at = theory[name], _index_of_alpha(theory[name], row["alpha"])
         for key in (*OVERLAPS, *LOSSES):
             value, width = (np.nan, np.nan) if at is None else (float(branch[k][at]) for k in (key, f"{key}_error"))
             if key in OVERLAPS and value < 1e-6:
@@ -103,7 +103,7 @@ def comparison_rows(
                     "runs": row["on_branch"],
                     "of": row["of"],
                     "theory": value,
-                    "half_width": width,
+                    "theory_error": width,
                     "simulation": simulated,
                     "standard_error": standard_error,
                     "deviation": (simulated - value) / float(np.hypot(standard_error, width / 2)),
@@ -114,15 +114,15 @@ def comparison_rows(
 
 
 def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path: Path) -> None:
-    """Draw the eight panels of `reproduce.finite_size`.
+    """Draw the figure that compares theory with simulations at finite d, in eight panels.
 
-    They show overlaps, losses, both searches minus theory, the transition, scaling, difference of losses, random
-    starts, GAMP.
+    The panels show overlaps, losses, deviations from theory, the transition, scaling in d, loss differences at several
+    omega, random starts, and GAMP.
 
     Args:
-        results: results of the run.
-        theory: curves by branch.
-        path: output file.
+        results: results of the run by key, see `ReproductionRun.results`.
+        theory: curves from `theory_curve`, by branch.
+        path: PNG file to write.
     """
     # Simulations with standard errors; quantities as columns.
     names = ["alpha", *(key + end for key in (*OVERLAPS, *LOSSES) for end in ("", "_error"))]
@@ -140,13 +140,13 @@ def plot_finite_size(results: Mapping[str, Any], theory: Mapping[str, Any], path
         _draw_deviations_from_theory(panels[1, 0], theory, points)
         _draw_paired_loss_differences(panels[1, 1], results)
         _draw_scaling_in_d(panels[2, 0], results["scaling"][FOUND]["semantic"])
-        _draw_loss_differences_over_plane(panels[2, 1], results["plane"])
-        _draw_random_starts(panels[3, 0], results["random"])
-        _draw_gamp(panels[3, 1], results["gamp"])
+        _draw_loss_differences_by_omega(panels[2, 1], results["plane"])
+        _draw_branches_from_random_starts(panels[3, 0], results["random"])
+        _draw_gamp_iterations(panels[3, 1], results["gamp"])
 
 
 def _draw_overlaps(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    """Draw overlaps of refined minima, with crosses for those found by L-BFGS."""
+    """Draw overlaps of simulated minima against alpha, with theory as lines; crosses mark minima of L-BFGS alone."""
     for branch, one in theory.items():
         for name, (colour, _, _) in OVERLAP_STYLES.items():
             axes.plot(one["alpha"], one[name], color=colour, linestyle="-" if branch == "semantic" else "--")
@@ -187,13 +187,13 @@ def _draw_losses(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any
 
 
 def _draw_deviations_from_theory(axes: Axes, theory: Mapping[str, Any], points: Mapping[str, Any]) -> None:
-    """Draw the deviations of simulated overlaps and training losses from theory, in percent."""
+    """Draw, in percent, how far simulated overlaps and training losses deviate from theory."""
     for branch, overlap in (("semantic", "theta"), ("positional", "m")):
         colour = BRANCH_COLOURS[branch]
         for name, marker, apart in ((overlap, "o", 1), ("training_loss", "s", 2)):
             for search, face, aside in ((FOUND, "white", -0.008), (POLISHED, colour, 0.008)):
                 found = points[search][branch]
-                places = [_alpha_index(theory[branch], alpha) for alpha in found["alpha"]]
+                places = [_index_of_alpha(theory[branch], alpha) for alpha in found["alpha"]]
                 there = np.array([place is not None for place in places], bool)
                 unit = np.array([theory[branch][name][place] for place in places if place is not None]) / 100
                 x, y, error = (found[one][there] for one in ("alpha", name, f"{name}_error"))
@@ -212,7 +212,7 @@ def _draw_deviations_from_theory(axes: Axes, theory: Mapping[str, Any], points: 
 
 
 def _draw_paired_loss_differences(axes: Axes, results: Mapping[str, Any]) -> None:
-    """Draw the training-loss differences of paired runs on the same data near the transition."""
+    """Draw the difference of the training losses of both starts on the same data, near the transition."""
     for (search, found), colour in zip(results["transition"].items(), (RED, BLUE), strict=True):
         alpha, mean, error = numeric_columns(found["differences"], "alpha", "mean", "standard_error")
         value, width = found["value"], found["error"]
@@ -232,7 +232,7 @@ def _draw_scaling_in_d(axes: Axes, scaled: Mapping[str, Any]) -> None:
     rows = {}
     for name, row in scaled["rows"].items():
         if abs(row["theory"]) >= 1e-6 and not name.endswith("_2"):
-            theory = row["theory"], row["half_width"]
+            theory = row["theory"], row["theory_error"]
             parts = ("value", "error", "slope", "power", "chi2")
             fit = FiniteSizeExtrapolation(**{part: row[part] for part in parts}, freedom=0)
             means, errors = (np.array(row[part], float) for part in ("means", "errors"))
@@ -244,8 +244,8 @@ def _draw_scaling_in_d(axes: Axes, scaled: Mapping[str, Any]) -> None:
     axes.set_title(f"semantic branch, alpha = {SCALING_ALPHA:g}: scaling in d")
 
 
-def _draw_loss_differences_over_plane(axes: Axes, rows: Rows) -> None:
-    """Draw the training-loss differences of both branches against alpha, one colour per omega."""
+def _draw_loss_differences_by_omega(axes: Axes, rows: Rows) -> None:
+    """Draw the difference of the training losses of both branches against alpha, one colour per omega."""
     omegas = sorted({row["omega"] for row in rows})
     for omega, colour in zip(omegas, (BLUE, GREEN, ORANGE, RED, PINK), strict=False):
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])
@@ -259,8 +259,8 @@ def _draw_loss_differences_over_plane(axes: Axes, rows: Rows) -> None:
     axes.legend(loc="best")
 
 
-def _draw_random_starts(axes: Axes, rows: Rows) -> None:
-    """Draw the fractions of the branches reached from random starts, one bar per method and alpha."""
+def _draw_branches_from_random_starts(axes: Axes, rows: Rows) -> None:
+    """Draw which fraction of the random starts reaches each branch, one bar per optimiser and alpha."""
     places, bottom = np.arange(len(rows), dtype=float), np.zeros(len(rows))
     for branch, colour in BRANCH_COLOURS.items():
         share = np.array([row["reached"].get(branch, 0) / max(row["runs"], 1) for row in rows])
@@ -268,12 +268,12 @@ def _draw_random_starts(axes: Axes, rows: Rows) -> None:
         bottom += share
     axes.set_xticks(places, [f"{row['method']}\nα = {row['alpha']:g}" for row in rows])
     axes.set_ylim(0, 1.18)
-    axes.set(title="minima reached from random starts", ylabel="share of seeds")
+    axes.set(title="minima reached from random starts", ylabel="fraction of seeds")
     axes.legend(loc="upper center", ncols=4)
     axes.grid(False, axis="x")
 
 
-def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
+def _draw_gamp_iterations(axes: Axes, gamp: Mapping[str, Any]) -> None:
     """Draw the overlaps of GAMP (means over seeds) and of state evolution against the iteration."""
     for name, (colour, marker, label) in OVERLAP_STYLES.items():
         axes.plot(np.abs(gamp["theory"][name]), color=colour)
@@ -285,18 +285,18 @@ def _draw_gamp(axes: Axes, gamp: Mapping[str, Any]) -> None:
 
 
 def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
-    """Return the content of the page: results, figure, and tables.
+    """Return the report on finite d as a list of paragraphs, tables and pictures.
 
     Args:
-        results: results of the run.
-        rows: table rows, from `comparison_rows`.
+        results: results of the run by key, see `ReproductionRun.results`.
+        rows: rows that compare theory and simulations, from `comparison_rows`.
     """
     known = results["thresholds"]["alpha_c"][f"{SHOWN_OMEGA:g}"]
     stable = [r for r in rows if r["verdict"].startswith("RS stable") and np.isfinite(r["deviation"])]
     near = [r for r in stable if abs(r["deviation"]) <= SIGNIFICANT_DEVIATION]
     head = "branch | alpha | search | runs | observable | theory | simulation | deviation | verdict of theory"
     table = table_cells(rows, "branch", "alpha", "search", counts_column("runs"), words_column("observable"),
-                  "theory half_width", "simulation standard_error", rounded_column("deviation", "+.1f"),
+                  "theory theory_error", "simulation standard_error", rounded_column("deviation", "+.1f"),
                   "verdict")  # fmt: skip
     found = " and ".join(
         f"{format_value_with_error(t['value'], t['error'])} ({s})" for s, t in results["transition"].items()
@@ -326,7 +326,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         lines = [
             (
                 key.replace("_", " ") if key in LOSSES else key,
-                (row["theory"], row["half_width"]),
+                (row["theory"], row["theory_error"]),
                 *zip(row["means"], row["errors"], strict=True),
                 format_value_with_error(row["value"], row["error"]) + (" 1/d" if row["power"] == 1 else " 1/sqrt(d)"),
                 f"{row['deviation']:+.1f}",
@@ -349,7 +349,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         *blocks,
         "## Random starts",
         Table("method | alpha | converged | minima reached", random),
-        "## GAMP as the judge of stability",
+        "## GAMP as a test of stability",
         f"Point-wise convergence (squared relative step below 1e-12 within {JUDGE_STEPS} iterations) is expected "
         "where the proximal map does not jump and the replicon is below 1; where it jumps, iterates are expected "
         "to stay apart by 2 D*, twice the self-overlap loss times q. Measured: the factor by which the squared "

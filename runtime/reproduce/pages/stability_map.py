@@ -20,7 +20,7 @@ from .drawing import ALPHA, OMEGA, legend_entry, styled_figure, values_on_grid
 
 
 def write_report(run: StabilityRun) -> None:
-    """Write the table, the figure and the page of a stability map."""
+    """Write the table, the figure and the report of a stability map."""
     found = run.results["map"]
     rows = table_rows(found)
     write_table(run, "stability", rows, as_json=True)
@@ -29,7 +29,7 @@ def write_report(run: StabilityRun) -> None:
 
 
 def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Return one table row per solution, which says whether its branch has the lowest training loss there."""
+    """Return a table row for every solution; `lowest` says whether it has the lowest training loss of the branches."""
     rows = [
         {"branch": name, "omega": float(omega), **{key: value for key, value in point.items() if key != "overlaps"}}
         for name, by_omega in curves.items()
@@ -46,7 +46,7 @@ def table_rows(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[di
 
 
 def branch_ends(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, list[list[tuple[float, float]]]]:
-    """Return for each branch the lines of (omega, alpha) at which it ends below and above."""
+    """Return, by branch, two lists of points (omega, alpha): where it ends at small and at large alpha."""
     return {
         name: [
             [(float(omega), float(np.mean(row["ends"][side]))) for omega, row in by_omega.items() if row["ends"][side]]
@@ -59,12 +59,12 @@ def branch_ends(curves: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[s
 def plot_stability_map(
     rows: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[Sequence[tuple[float, float]]]], path: Path
 ) -> None:
-    """Draw the self-overlap loss over omega and alpha: one panel per branch, and one for the lowest training loss.
+    """Draw maps of the self-overlap loss D*/q over (omega, alpha): of every branch, and of the branch of lowest loss.
 
     Args:
-        rows: table rows, from `table_rows`.
-        ends: branch -> lines of (omega, alpha) at which it ends.
-        path: output file.
+        rows: rows of the table of solutions, from `table_rows`.
+        ends: by branch, lists of points (omega, alpha) at which it ends, from `branch_ends`.
+        path: PNG file to write.
     """
     branches = sorted({row["branch"] for row in rows}, reverse=True)
     omegas, alphas = (sorted({row[name] for row in rows}) for name in ("omega", "alpha"))
@@ -105,11 +105,11 @@ def plot_stability_map(
 
 
 def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Return the content of the page: summary of the map, figure, and a table by branch and omega.
+    """Return the report on the stability map as a list of paragraphs, tables and pictures.
 
     Args:
-        results: results of the run.
-        rows: table rows, from `table_rows`.
+        results: results of the run by key, see `ReproductionRun.results`.
+        rows: rows of the table of solutions, from `table_rows`.
     """
     winners = [row for row in rows if row["lowest"]]
     stable = [row for row in winners if row["self_overlap_loss"] + row["self_overlap_loss_error"] < NEGLIGIBLE_LOSS]
@@ -126,7 +126,7 @@ def build_page(results: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) ->
             lines.append([name, omega, *found])
     return [
         "# Is the replica-symmetric phase diagram right?",
-        f"{results['model']}, saddleforge {results['version']}. The self-overlap loss is the share of q that an "
+        f"{results['model']}, saddleforge {results['version']}. The self-overlap loss is the fraction of q that an "
         "estimate loses to itself because the proximal map jumps, or because the replicon is above 1: the largest "
         "fixed point D* of the map of two copies, over q. Zero: the replica-symmetric solution is self-consistent.",
         f"On the branch of lowest training loss it is below {NEGLIGIBLE_LOSS:g} at {len(stable)} of {len(winners)} "

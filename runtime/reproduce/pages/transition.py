@@ -27,7 +27,15 @@ from ..base_case import OMEGAS
 from ..run import BRANCHES, SHOWN_OMEGA
 from ..transition import SHORT_NAMES, TransitionRun
 from .content import Block, Picture, Table, numeric_columns, write_page, write_table
-from .drawing import ALPHA, OMEGA, branch_colour, draw_branch, draw_test_error, draw_zero_line, styled_figure
+from .drawing import (
+    ALPHA,
+    OMEGA,
+    branch_colour,
+    draw_quantity_along_branch,
+    draw_test_error,
+    draw_zero_line,
+    styled_figure,
+)
 
 Marks = Sequence[Mapping[str, Any]]  # vertical lines of a figure, each with `value`, `error` and `label`
 
@@ -56,7 +64,7 @@ def write_report(run: TransitionRun) -> None:
     names = ("omega", "alpha", "error")
     lines = {kind: {name: np.asarray(line[name], float) for name in names} for kind, line in results["lines"].items()}
     write_table(run, "lines", pandas.concat([pandas.DataFrame({"threshold": k, **line}) for k, line in lines.items()]))
-    datasets = {name: run.branch_dataset(name) for name in BRANCHES}
+    datasets = {name: run.load_branch_table(name) for name in BRANCHES}
     shown = {kind: found[f"{SHOWN_OMEGA:g}"] for kind, found in results["thresholds"].items()}
     marks = {k: [{**r, "label": SHORT_NAMES[k]}] if r["value"] is not None else [] for k, r in shown.items()}
     draw: dict[str, Callable[[Path], Any]] = {
@@ -69,7 +77,10 @@ def write_report(run: TransitionRun) -> None:
 
 
 def threshold_tables(results: Mapping[str, Any]) -> tuple[xarray.Dataset, pandas.DataFrame]:
-    """Return thresholds along omega with error bars, published values, status and verdicts."""
+    """Return the table of thresholds along omega as a Dataset and as a DataFrame.
+
+    Its columns are values with error bars, published values, status and stability verdicts.
+    """
     thresholds = results["thresholds"]
     omegas = sorted({float(w) for found in thresholds.values() for w in found})
     columns: dict[str, Any] = {"omega": np.array(omegas)}
@@ -90,18 +101,18 @@ def verdicts_text(result: Mapping[str, Any], between: str) -> str:
     """Return the stability verdicts of the branches at a threshold as text.
 
     Args:
-        result: stored threshold.
-        between: separator between branches.
+        result: threshold from `threshold_as_dict`.
+        between: text that separates the branches.
     """
     return between.join(f"{branch}: {verdict}" for branch, verdict in result["verdicts"].items())
 
 
 def threshold_curve(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a threshold along omega to be drawn: label, omega, alpha, error; NaN where it was not found.
+    """Return a threshold along omega for a figure: a dict with label, omega, alpha and error (NaN if not found).
 
     Args:
-        label: label in the legend.
-        thresholds: omega -> threshold.
+        label: text in the legend.
+        thresholds: by omega (as text), threshold from `threshold_as_dict`.
     """
     omegas = sorted(thresholds, key=float)
     alpha, error = numeric_columns([thresholds[omega] for omega in omegas], "value", "error")
@@ -109,7 +120,7 @@ def threshold_curve(label: str, thresholds: Mapping[str, Any]) -> dict[str, Any]
 
 
 def phase_diagram_lines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the thresholds along omega as lines for `plot_phase_diagram`."""
+    """Return the thresholds along omega as the argument `lines` of `plot_phase_diagram`."""
     return [
         {
             **threshold_curve(SHORT_NAMES[kind], found),
@@ -126,9 +137,9 @@ def plot_overlaps(
     """Draw overlaps of several branches against the parameter (the paper's Fig. 2): panels for theta, |m| and q.
 
     Args:
-        datasets: branch -> table.
-        path: output file.
-        marks: thresholds with `value`, `error` and `label`.
+        datasets: tables of the branches, by name of the branch.
+        path: PNG file to write.
+        marks: thresholds to draw as vertical lines: dicts with `value`, `error` and `label`.
     """
     with styled_figure(path, 9.2, 8.0) as figure:
         panels = figure.subplots(3, 1, sharex=True)
@@ -137,10 +148,10 @@ def plot_overlaps(
             for branch, dataset in datasets.items():
                 for number, one in enumerate(plots.distinct_overlap_entries(dataset, name)):
                     text = None if number else f"{branch} branch"
-                    draw_branch(axes, branch, dataset, one.values, one.errors, label=text)
+                    draw_quantity_along_branch(axes, branch, dataset, one.values, one.errors, label=text)
             axes.axhline(0, color=GREY, linewidth=0.6)
             axes.set_ylabel(label)
-            _draw_jump_strips(axes, datasets, marks)
+            _draw_intervals_of_proximal_jumps(axes, datasets, marks)
         _add_titles_and_legend(panels[0], panels[-1], datasets, "Overlaps", marks)
     return figure
 
@@ -148,12 +159,12 @@ def plot_overlaps(
 def plot_test_error(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
-    """Draw the test error of several branches against the parameter, with the linear baseline.
+    """Draw the test error of several branches against alpha, with the linear baseline.
 
     Args:
-        datasets: branch -> table.
-        path: output file.
-        marks: thresholds with `value`, `error` and `label`.
+        datasets: tables of the branches, by name of the branch.
+        path: PNG file to write.
+        marks: thresholds to draw as vertical lines: dicts with `value`, `error` and `label`.
     """
     with styled_figure(path, 9.2, 4.6) as figure:
         axes = figure.subplots()
@@ -165,7 +176,7 @@ def plot_test_error(
         plots.draw_linear_baseline(axes, datasets[max(spans, key=lambda name: spans[name])])
         plots.start_axis_at_zero(axes)
         axes.set_ylabel("test error per token")
-        _draw_jump_strips(axes, datasets, marks)
+        _draw_intervals_of_proximal_jumps(axes, datasets, marks)
         _add_titles_and_legend(axes, axes, datasets, "Test error", marks)
     return figure
 
@@ -173,12 +184,12 @@ def plot_test_error(
 def plot_loss_difference(
     datasets: Mapping[str, xarray.Dataset], path: str | Path | None = None, *, marks: Marks = ()
 ) -> Figure:
-    """Draw the training loss of one branch minus that of the other, where both were found.
+    """Draw the training loss of one branch minus that of another along alpha, where both were found.
 
     Args:
-        datasets: branch -> table.
-        path: output file.
-        marks: thresholds with `value`, `error` and `label`.
+        datasets: tables of the branches, by name of the branch.
+        path: PNG file to write.
+        marks: thresholds to draw as vertical lines: dicts with `value`, `error` and `label`.
     """
     first, second = datasets.values()
     values, difference, error = loss_difference_curve(first, second)
@@ -192,9 +203,9 @@ def plot_loss_difference(
         draw_zero_line(axes)
         axes.set_xlabel(plots.parameter_axis_label(first.attrs["parameter"]))
         axes.set_ylabel(f"training loss per d:\n{one} minus {other}")
-        axes.set_title(f"Difference of training losses, {plots.describe_model_setting(first)}")
+        axes.set_title(f"Difference of training losses, {plots.describe_model_and_omega(first)}")
         plots.draw_thresholds(axes, marks)
-        plots.draw_legend(axes, plots.threshold_legend_entries(marks))
+        plots.draw_legend(axes, plots.legend_entries_of_thresholds(marks))
     return figure
 
 
@@ -202,10 +213,10 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
     """Draw thresholds in alpha against omega, with error bars and published points.
 
     Args:
-        lines: one record per threshold: `label`, `omega`, `alpha`, `error` (equally long; nan where it does not exist),
-            and optionally `published`, pairs (omega, alpha), and `line`: omega, alpha, error of the same threshold as a
-            continuous line, drawn with its error bar as a band.
-        path: output file.
+        lines: a dict for every threshold: `label`, `omega`, `alpha` and `error` (arrays; NaN where it was not found),
+            optionally `published` (pairs of omega and alpha) and `line` (dict with omega, alpha and error of a
+            continuous line, drawn with its error bar as a band).
+        path: PNG file to write.
     """
     with styled_figure(path, 9.2, 5.0) as figure:
         axes = figure.subplots()
@@ -230,10 +241,10 @@ def plot_phase_diagram(lines: Sequence[Mapping[str, Any]], path: str | Path | No
     return figure
 
 
-def _draw_jump_strips(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
-    """Draw, for each branch, a strip where its proximal map jumps and its ends, and draw the thresholds."""
+def _draw_intervals_of_proximal_jumps(axes: Axes, datasets: Mapping[str, xarray.Dataset], marks: Marks) -> None:
+    """Mark where the proximal map jumps (a strip for each branch), where the branches end, and the thresholds."""
     for row, (branch, dataset) in enumerate(datasets.items()):
-        for left, right in plots.proximal_jump_intervals(dataset):
+        for left, right in plots.intervals_of_proximal_jumps(dataset):
             foot = 0.022 * row
             axes.axvspan(left, right, foot, foot + 0.018, color=branch_colour(branch), alpha=0.45, linewidth=0)
         plots.draw_branch_ends(axes, dataset, branch_colour(branch))
@@ -246,24 +257,28 @@ def _add_titles_and_legend(
     """Add a title, axis labels and one legend to a figure with one colour per branch."""
     one = next(iter(datasets.values()))
     last.set_xlabel(plots.parameter_axis_label(one.attrs["parameter"]))
-    first.set_title(f"{title}, {plots.describe_model_setting(one)}")
-    handles: list[Any] = plots.stability_legend_entries(
-        np.concatenate([plots.point_stability_verdicts(d) for d in datasets.values()])
+    first.set_title(f"{title}, {plots.describe_model_and_omega(one)}")
+    handles: list[Any] = plots.legend_entries_of_stability(
+        np.concatenate([plots.stability_verdicts_of_points(d) for d in datasets.values()])
     )
-    handles += [*plots.threshold_legend_entries(marks), *plots.branch_end_legend_entries(datasets.values())]
-    if any(plots.proximal_jump_intervals(d) for d in datasets.values()):
+    handles += [*plots.legend_entries_of_thresholds(marks), *plots.legend_entries_of_branch_ends(datasets.values())]
+    if any(plots.intervals_of_proximal_jumps(d) for d in datasets.values()):
         handles.append(Patch(color=GREY, alpha=0.45, label="strip: proximal map jumps, RS not strict"))
     plots.draw_legend(first, handles)
 
 
 def build_page(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
-    """Return the content of the report.
+    """Return the report on the phase transition as a list of paragraphs, tables and pictures.
 
     Args:
-        results: results of the run: model, digest, version, omega; derivation {equations}; generated
-            {differences}; curves {name: {ends, points}}; thresholds {kind: {omega: {value, error, error_kind, status,
-            verdicts, bistable_shares, evidence, sentence}}}; coarse {crossings, baseline}; baseline {omega: exact
-            error}.
+        results: results of the run by key:
+            model, digest, version, omega;
+            derivation: {equations};
+            generated: {differences};
+            curves: {name of the branch: {ends, points}};
+            thresholds: {"alpha_c" or "alpha_l": {omega: dict from `threshold_as_dict`}};
+            coarse: {crossings, baseline};
+            baseline: {omega: exact test error of the linear baseline}.
         figures: names of the figures that were drawn.
     """
     return [
@@ -272,11 +287,11 @@ def build_page(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block
         f"{results['version']}. Every value is a solution of the replica-symmetric saddle point with its half "
         "width in the last digits, as in 1.2515(3); deviations are (published - ours) / ours.",
         _summary_text(results),
-        *_threshold_blocks(results, figures),
-        *_baseline_blocks(results),
-        *_branch_blocks(results, figures),
-        *_coarse_rule_blocks(results),
-        *_derivation_blocks(results),
+        *_section_on_thresholds(results, figures),
+        *_section_on_baseline(results),
+        *_section_on_branches(results, figures),
+        *_section_on_coarse_rules(results),
+        *_section_on_derivation(results),
         "## Files",
         "tables/semantic and tables/positional (.nc, .csv): the branches at omega = 0.3, with errors, stability; "
         "tables/thresholds (.nc, .csv): the thresholds; derivation.txt and derivation.tex: the derivation; "
@@ -302,7 +317,7 @@ def _summary_text(results: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
+def _section_on_thresholds(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
     blocks: list[Block] = ["## Thresholds"]
     absent: list[Block] = []
     for kind, found in results["thresholds"].items():
@@ -312,7 +327,7 @@ def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> lis
             shown = "-" if published is None else f"{published:.4f}"
             if result["value"] is None:
                 rows.append([omega, "none found", shown, None, "see below", verdicts_text(result, "; ") or None])
-                absent += _absent_threshold_blocks(kind, omega, result)
+                absent += _paragraphs_on_absent_threshold(kind, omega, result)
             else:
                 status = f"{result['status'].replace('_', ' ')}, {result['error_kind']}"
                 rows.append([omega, _format_threshold(result), shown, percent_deviation(published, result["value"]),
@@ -324,10 +339,10 @@ def _threshold_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> lis
         f"published {PUBLISHED['alpha_c']['0.3']:.4f}."
     )
     caption = "Thresholds against omega: as lines with error bars, located one by one (symbols), published (open)."
-    return [*blocks, *absent, *_drawn_pictures({"phase_diagram": caption}, figures)]
+    return [*blocks, *absent, *_pictures_with_captions({"phase_diagram": caption}, figures)]
 
 
-def _drawn_pictures(captions: Mapping[str, str], figures: Sequence[str]) -> list[Picture]:
+def _pictures_with_captions(captions: Mapping[str, str], figures: Sequence[str]) -> list[Picture]:
     return [Picture(name, caption) for name, caption in captions.items() if name in figures]
 
 
@@ -335,8 +350,8 @@ def _format_threshold(threshold: Mapping[str, Any]) -> str:
     return format_value_with_error(threshold["value"], threshold["error"])
 
 
-def _absent_threshold_blocks(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
-    """Return sentences and a table about a threshold that was not found, with the evidence."""
+def _paragraphs_on_absent_threshold(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
+    """Return paragraphs and a table on a threshold that was not found: where the branches were compared."""
     evidence = result["evidence"]
     blocks: list[Block] = [f"No {kind} at omega = {omega}: {result['sentence']}."]
     for branch, lowest in evidence["lowest_alpha_found"].items():
@@ -351,7 +366,7 @@ def _absent_threshold_blocks(kind: str, omega: str, result: Mapping[str, Any]) -
     return blocks
 
 
-def _baseline_blocks(results: Mapping[str, Any]) -> list[Block]:
+def _section_on_baseline(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     exact, planes = results["baseline"][omega], results["coarse"]["baseline"]
     published = "published (sum over two tokens 0.00398092)"
@@ -365,7 +380,7 @@ def _baseline_blocks(results: Mapping[str, Any]) -> list[Block]:
     return ["## Linear positional baseline", Table(head, rows), f"At the other omega: {others}."]
 
 
-def _branch_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
+def _section_on_branches(results: Mapping[str, Any], figures: Sequence[str]) -> list[Block]:
     blocks: list[Block] = [f"## Branches at omega = {results['omega']:g}"]
     for found in results["curves"].values():
         ends = found["ends"]
@@ -378,10 +393,10 @@ def _branch_blocks(results: Mapping[str, Any], figures: Sequence[str]) -> list[B
         "test_error": "Test error per token of both branches, and the best linear positional layer.",
         "loss_difference": "Difference of training losses; the transition is its zero.",
     }
-    return [*blocks, *_drawn_pictures(captions, figures)]
+    return [*blocks, *_pictures_with_captions(captions, figures)]
 
 
-def _coarse_rule_blocks(results: Mapping[str, Any]) -> list[Block]:
+def _section_on_coarse_rules(results: Mapping[str, Any]) -> list[Block]:
     omega = f"{results['omega']:g}"
     found, ours = results["thresholds"]["alpha_c"][omega], results["thresholds"]["alpha_c"][omega]["value"]
     publications = {"published": PUBLISHED["alpha_c"][omega], "published tables": PUBLISHED_CROSSING}
@@ -408,15 +423,15 @@ def _coarse_rule_blocks(results: Mapping[str, Any]) -> list[Block]:
             f"{'A coarse rule is enough to explain' if explains else 'A coarse rule does not explain'} "
             f"deviations of the published size at omega = {omega}: these rules are off by {min(coarse):+.1f} to "
             f"{max(coarse):+.1f} %, the published values by {min(published):+.1f} to {max(published):+.1f} %."
-            f"{_single_start_sentence(values)} What is shown is the size of such errors, not the published digits: "
-            "these, and their sign, depend on details of the rule that are not reproduced here, such as the order in "
-            "which the fields are sampled."
+            f"{_sentence_on_single_proximal_start(values)} What is shown is the size of such errors, not the "
+            "published digits: these, and their sign, depend on details of the rule that are not reproduced here, such "
+            "as the order in which the fields are sampled."
         )
     return blocks
 
 
-def _single_start_sentence(values: Mapping[str, float]) -> str:
-    """Return a sentence on the effect of the single proximal start: the same rule with and without it."""
+def _sentence_on_single_proximal_start(values: Mapping[str, float]) -> str:
+    """Return a sentence on how much it matters to solve the proximal map from a single start, by the same rule."""
     for rule, single in values.items():
         both = values.get(rule.replace("one proximal start", "global proximal map"))
         if "one proximal start" in rule and both is not None:
@@ -429,7 +444,7 @@ def _single_start_sentence(values: Mapping[str, float]) -> str:
     return ""
 
 
-def _derivation_blocks(results: Mapping[str, Any]) -> list[Block]:
+def _section_on_derivation(results: Mapping[str, Any]) -> list[Block]:
     fresh, found = "is what the generator writes today, byte for byte.", "; ".join(results["generated"]["differences"])
     if found:
         fresh = f"is NOT what the generator writes: {found}. `saddleforge generate` writes it again."
@@ -445,8 +460,8 @@ def percent_deviation(published: float | None, ours: float | None) -> str:
     """Return (published - ours) / ours in percent, with its sign.
 
     Args:
-        published: the published number.
-        ours: the number of this package.
+        published: number of the publication; None if there is none.
+        ours: number computed by this package; None if there is none.
     """
     percent = math.nan if published is None or ours is None else 100 * (published - ours) / ours
     return f"{percent:+.2f} %" if math.isfinite(percent) else "-"

@@ -9,12 +9,12 @@ METHODS: dict[str, TrainingMethod] = {m.METHOD.name: m.METHOD for m in (lbfgs, g
 
 
 def exact_training_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
-    """Return the name of the first training method that is exact for a problem.
+    """Return the name of the first training method that finds exact minima of a problem.
 
     Args:
-        loss_corners: whether the loss has corners.
-        penalty_corners: whether the penalty has corners.
-        norms: whether norms of the columns are given.
+        loss_corners: whether the loss has kinks.
+        penalty_corners: whether the penalty has kinks.
+        norms: whether norms of the columns of W are given.
     """
     return next(
         name

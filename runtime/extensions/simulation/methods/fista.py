@@ -9,9 +9,9 @@ from ..risk import Risk, Weights
 
 
 def proximal_gradient(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
-    """Minimise the risk by FISTA, with momentum that is reset whenever a step goes against it.
+    """Minimise the risk by accelerated proximal gradient steps (FISTA), with restarts of the momentum.
 
-    It takes gradient steps for the data term and proximal steps for the penalty, which may have corners (Beck and
+    It takes gradient steps for the data term and proximal steps for the penalty, which may have kinks (Beck and
     Teboulle, SIAM J. Imaging Sci. 2 (2009) 183).
 
     Args:
@@ -23,20 +23,18 @@ def proximal_gradient(risk: Risk, start: Weights, descent: DescentSettings) -> T
     curvature = risk.largest_curvature(start, data_only=True)
 
     def _proximal_step(at: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        return regulariser.proximal_map(curvature * at - gradient, curvature, risk.instance.known_teacher_coordinates)[
-            0
-        ]
+        return regulariser.proximal_map(curvature * at - gradient, curvature, risk.instance.teacher_in_penalty)[0]
 
     W = extrapolated = start.W
     momentum, residual = 1.0, np.inf
     iteration = 0
     while iteration < descent.most:
         iteration += 1
-        data, slope = risk.data_term(Weights(extrapolated, start.phi))
+        data, slope = risk.data_term_and_gradient(Weights(extrapolated, start.phi))
         while True:
             new = _proximal_step(extrapolated, slope.W)
             change = new - extrapolated
-            new_data = risk.data_term(Weights(new, start.phi))[0]
+            new_data = risk.data_term_and_gradient(Weights(new, start.phi))[0]
             model = data + (np.sum(slope.W * change) + curvature / 2 * np.sum(change**2)) / d
             if not np.isfinite(new_data) or new_data <= model + 1e-14 * (1 + abs(data)):
                 break

@@ -39,12 +39,12 @@ _STREAM = 7  # stream of random numbers
 
 @dataclass(frozen=True)
 class GampOptions(AlgorithmOptions):
-    """Options of approximate message passing.
+    """Options of generalised approximate message passing (GAMP).
 
     Attributes:
         max_iterations: default of the largest number of iterations.
-        transient: iterations after which V^ is averaged for losses with corners, as state evolution has converged: this
-            converges better but is no longer the exact response.
+        transient: iterations after which the conjugate of V is averaged over iterations for losses with kinks: this
+            converges better, but is no longer the exact response.
     """
 
     max_iterations: int = 1000
@@ -53,16 +53,19 @@ class GampOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class GampTrajectory:
-    """The sequence of iterates of GAMP on one instance.
+    """The sequence of iterates of approximate message passing (GAMP) on one instance.
 
     Attributes:
+        weights: last weights W.
+        V: last responses V, shape (contexts, s, s).
         overlaps: overlaps, V included, before the first iteration and after every iteration.
         steps: mean square change of W relative to its mean square, for every iteration.
-        late: squared distance of the last iterate from those of the second half of the run, averaged over a dozen of
-            them: Tr (1/d) dW^T Sigma_c dW, largest over contexts. It is 0 if the iterates converged; if the proximal
-            map jumps, theory expects twice D*, docs/theory.md (8.23).
-        g, m_hat, V_hat: the last g (n, L, s) and the conjugates of the last w, (C, s) and (C, s, s).
-        status: converged, max_iterations, left_domain (Lambda + A not positive definite) or not_finite.
+        late: mean squared distance of the last fields from those of a dozen iterates in the second half of the run,
+            largest over contexts: 0 if the iterates converged; docs/theory.md (8.23) if the proximal map jumps.
+        g: last messages of the samples, proximal residuals in units of the variance, shape (n, L, s).
+        m_hat: last conjugates of m, shape (contexts, s).
+        V_hat: last conjugates of V, shape (contexts, s, s).
+        status: converged, max_iterations, left_domain (a matrix is not positive definite) or not_finite.
     """
 
     weights: Weights
@@ -86,16 +89,16 @@ def gamp(
     inertia: float = SimulationPlan.inertia,
     damping: float = SimulationPlan.damping,
 ) -> GampTrajectory:
-    """Iterate GAMP from weights that are independent of the data.
+    """Return the iterates of generalised approximate message passing from weights independent of the data.
 
     Args:
         instance: instance of a seed.
         start: initial weights.
-        V: initial response, (C, s, s).
+        V: initial response, shape (contexts, s, s).
         iterations: largest number of iterations.
-        tolerance: relative change of W in one iteration below which GAMP has converged.
-        inertia: weight on old conjugates and V, in [0, 1).
-        damping: weight on old g and W, in [0, 1); state evolution holds only for 0.
+        tolerance: relative change of the weights in one iteration below which GAMP has converged.
+        inertia: weight on old values of V and of the conjugates, in [0, 1).
+        damping: weight on old weights and messages, in [0, 1); state evolution holds only for 0.
     """
     transient = GampOptions.current().transient
     problem = instance.problem
@@ -120,9 +123,7 @@ def gamp(
         onsager = averaged_V_hat if has_corners and iteration > transient else V_hat
         field += known.tau @ means + np.einsum("ic,cab,ib->ia", known.gamma, onsager, W)
         stiffness = np.einsum("ic,cab->iab", known.gamma, averaged_V_hat)
-        new, response = problem.regulariser.minimisers_and_derivatives(
-            field, stiffness, instance.known_teacher_coordinates
-        )
+        new, response = problem.regulariser.minimisers_and_derivatives(field, stiffness, instance.teacher_in_penalty)
         new = keep * W + (1 - keep) * new
         if not np.isfinite(new).all():
             status = "left_domain"
@@ -146,11 +147,11 @@ def gamp(
 def squared_distance_contraction(
     instance: Instance, fixed: GampTrajectory, iterations: int = 10, seed: int = 0
 ) -> float:
-    """Return the replicon: the factor per iteration of the squared distance of two iterates with equal overlaps.
+    """Return the factor per iteration of message passing of the squared distance of two iterates with equal overlaps.
 
-    A small perturbation of the fixed point is iterated with fixed V and conjugates, and kept orthogonal to the means,
-    to the teacher and to the estimate itself, so that no overlap changes. The factor is averaged over the second half
-    of few iterations: after many, one direction of this draw of the data dominates.
+    It measures the replicon eigenvalue. A small perturbation of the fixed point is kept orthogonal to the means, to
+    the teacher and to the estimate itself, so that no overlap changes. The factor is averaged over the second half of
+    few iterations: after many, one direction of this draw of the data dominates.
 
     Args:
         instance: instance of a seed.
@@ -164,10 +165,10 @@ def squared_distance_contraction(
     constrained = np.linalg.qr(np.concatenate([known.tau, known.pi, W], axis=1))[0]
     size = 1e-5 * np.linalg.norm(W)
 
-    def _iterate_messages(at: np.ndarray, g: np.ndarray) -> np.ndarray:
+    def _iterate_messages_once(at: np.ndarray, g: np.ndarray) -> np.ndarray:
         field, V_hat, _ = _output_channel_step(instance, at, fixed.V, fixed.V, g, fixed.overlaps[-1].m, 0.0)
         field += known.tau @ fixed.m_hat + np.einsum("ic,cab,ib->ia", known.gamma, V_hat, at)
-        return problem.regulariser.minimisers_and_derivatives(field, G, instance.known_teacher_coordinates)[0]
+        return problem.regulariser.minimisers_and_derivatives(field, G, instance.teacher_in_penalty)[0]
 
     still, g = fixed.g.copy(), fixed.g.copy()
     delta = random_stream(seed, _STREAM).standard_normal((d, problem.student_rank))
@@ -177,7 +178,7 @@ def squared_distance_contraction(
         scale = size / np.linalg.norm(delta)
         g = still + scale * (g - still)
         # The unperturbed messages are iterated as well: they may not have converged fully.
-        delta = _iterate_messages(W + scale * delta, g) - _iterate_messages(W, still)
+        delta = _iterate_messages_once(W + scale * delta, g) - _iterate_messages_once(W, still)
         moved = delta - constrained @ (constrained.T @ delta)
         factors.append((np.linalg.norm(moved) / size) ** 2)
     return float(np.exp(np.mean(np.log(factors[len(factors) // 2 :]))))
@@ -186,9 +187,11 @@ def squared_distance_contraction(
 def _output_channel_step(
     instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Update the messages g (n, L, s) in place, and return their token sum (d, s), V^ (C, s, s) and m^ (C, s).
+    """Update the messages g of the samples in place, and return what the weights receive from them.
 
-    `keep` is the weight on the old messages.
+    Returns:
+        The sum of g times the tokens, shape (d, s), and the conjugates of V and m, shapes (contexts, s, s) and
+        (contexts, s).
     """
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
@@ -196,7 +199,7 @@ def _output_channel_step(
     instance.add_centred_fields(omega, W)
     V_hat, m_hat = np.zeros_like(V), np.zeros_like(m)
     for labels, rows, at, known in instance.group_samples_by_labels(omega):
-        contexts = problem.context_indices(labels)
+        contexts = problem.token_cluster_indices(labels)
         variance = np.ascontiguousarray(U[contexts])
         np.linalg.cholesky(variance)
         precision = np.linalg.inv(variance)
@@ -218,16 +221,16 @@ def state_evolution(
     iterations: int,
     inertia: float = SimulationPlan.inertia,
 ) -> list[Overlaps]:
-    """Return the overlaps of GAMP without damping for d -> infinity, before and after every iteration.
+    """Return the overlaps that message passing (GAMP) without damping has in every iteration for d -> infinity.
 
-    The list is shorter if the iteration leaves the domain of the overlaps.
+    The first are those of the start. The list is shorter if the iteration leaves the domain of the overlaps.
 
     Args:
         problem: the problem.
         start: initial overlaps.
         rule: quadrature rule of the averages.
         iterations: number of iterations.
-        inertia: weight on old conjugates and V, as for `gamp`.
+        inertia: weight on old values of V and of the conjugates, in [0, 1).
     """
     state_map = SaddlePointMap(problem, rule)
     path = [start]
@@ -263,12 +266,12 @@ def _train_by_gamp(plan: SimulationPlan, instance: Instance) -> TrainingResult:
     gradient = value.gradient
     regulariser = problem.regulariser
     if problem.solver.proximal.CORNERS and not regulariser.has_kinks:  # at corners of the loss -g are its subgradients
-        _, slope = regulariser.penalties_and_gradients(trajectory.weights.W, instance.known_teacher_coordinates)
+        _, slope = regulariser.penalties_and_gradients(trajectory.weights.W, instance.teacher_in_penalty)
         gradient = replace(gradient, W=slope + DesignMatrix(instance).apply_design_transpose(-trajectory.g))
     return TrainingResult(
         trajectory.weights,
         value,
-        gradient.entry_scale,
+        gradient.typical_entry_size,
         len(trajectory.steps),
         trajectory.status,
         V=trajectory.V,

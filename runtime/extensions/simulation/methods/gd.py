@@ -25,8 +25,8 @@ class GradientDescentOptions(AlgorithmOptions):
 def gradient_descent(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by full-batch gradient steps of a fixed size.
 
-    The step is halved whenever the loss grows, as the curvature may increase. If column norms are given, steps end on
-    the sphere.
+    The step is halved whenever the loss grows, as the curvature may increase. If the norms of the columns of W are
+    given, every step ends with a projection to these norms.
 
     Args:
         risk: risk of an instance.
@@ -39,16 +39,16 @@ def gradient_descent(risk: Risk, start: Weights, descent: DescentSettings) -> Tr
     ) / risk.largest_curvature(weights)
     value = risk(weights)
     for iteration in range(descent.most):
-        norm = value.gradient.entry_scale
+        norm = value.gradient.typical_entry_size
         if not descent.tolerance < norm < np.inf:
             return descent.make_training_result(weights, value, norm, iteration)
-        trial = risk.project_on_constraints(start.unpack(weights.pack() - step * value.gradient.pack()))
+        trial = risk.project_on_constraints(start.from_vector(weights.to_vector() - step * value.gradient.to_vector()))
         new = risk(trial)
         if new.training_loss <= value.training_loss + 1e-15:
             weights, value = trial, new
         else:
             step /= 2
-    return descent.make_training_result(weights, value, value.gradient.entry_scale, descent.most)
+    return descent.make_training_result(weights, value, value.gradient.typical_entry_size, descent.most)
 
 
 METHOD = gradient_method("gd", gradient_descent, rate="times the inverse of the largest curvature")

@@ -27,7 +27,8 @@ class LbfgsOptions(AlgorithmOptions):
 def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by SciPy's L-BFGS-B without bounds, restarted if its line search fails.
 
-    If column norms are given, it varies columns of any length; each run begins and ends on the sphere.
+    If the norms of the columns of W are given, columns of any length are varied; each run begins and ends with
+    columns of these norms.
 
     Args:
         risk: risk of an instance.
@@ -40,14 +41,14 @@ def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResul
     d, unit = risk.instance.d, np.sqrt(risk.instance.d)  # of phi, which gives it the curvature of a weight
 
     def scaled_risk(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value = risk(start.unpack(x, unit))
-        return d * value.training_loss, value.gradient.pack(unit)
+        value = risk(start.from_vector(x, unit))
+        return d * value.training_loss, value.gradient.to_vector(unit)
 
     weights, iterations = risk.project_on_constraints(start), 0
     for _ in range(options.max_runs):
         result = minimize(
             scaled_risk,
-            weights.pack(unit),
+            weights.to_vector(unit),
             jac=True,
             method="L-BFGS-B",
             options={
@@ -59,11 +60,12 @@ def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResul
                 "gtol": 0.1 * descent.tolerance,
             },
         )
-        weights, iterations = risk.project_on_constraints(start.unpack(result.x, unit)), iterations + int(result.nit)
+        weights = risk.project_on_constraints(start.from_vector(result.x, unit))
+        iterations += int(result.nit)
         value = risk(weights)
-        if value.gradient.entry_scale <= descent.tolerance or iterations >= descent.most:
+        if value.gradient.typical_entry_size <= descent.tolerance or iterations >= descent.most:
             break
-    return descent.make_training_result(weights, value, value.gradient.entry_scale, iterations)
+    return descent.make_training_result(weights, value, value.gradient.typical_entry_size, iterations)
 
 
 METHOD = gradient_method("lbfgs", lbfgs)

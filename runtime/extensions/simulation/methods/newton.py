@@ -52,23 +52,30 @@ _DIRECT = 6000  # weights beyond which no matrix of their size is stored
 
 @dataclass(frozen=True)
 class AugmentedLagrangianOptions(AlgorithmOptions):
-    """Options of Newton's method on augmented Lagrangians; v is the inverse of their penalty parameter.
+    """Options of Newton's method on augmented Lagrangians.
+
+    The Lagrangian has a multiplier for the constraint that a copy of the fields equals the fields, and an envelope
+    parameter v, the inverse of its penalty parameter.
 
     Attributes:
-        max_steps, max_steps_nonconvex: largest number of Newton steps for one multiplier p, for convex losses and
-            others.
-        gradient_ratio: gradient, in units of x - A W, at which p is updated; smaller takes more steps for each p.
-        unconverged_ratio: gradient after all steps, in units of the change of p, beyond which v was too small.
-        fast_steps, moderate_steps: numbers of steps up to which v is decreased fast, and moderately.
-        fast_decrease, moderate_decrease, increase: factors of v.
-        min_ratio: smallest v in units of the first; less leaves too few digits of p.
+        max_steps: largest number of Newton steps for one value of the multiplier, for convex losses.
+        max_steps_nonconvex: the same for other losses.
+        gradient_ratio: gradient, in units of the violation of the constraint, at which the multiplier is updated.
+        unconverged_ratio: gradient after all steps, in units of the change of the multiplier, beyond which v is raised.
+        fast_steps: number of steps up to which v is decreased fast.
+        moderate_steps: number of steps up to which v is decreased moderately.
+        fast_decrease: factor of v for a fast decrease.
+        moderate_decrease: factor of v for a moderate decrease.
+        increase: factor of v where it was too small.
+        min_ratio: smallest v in units of the first; less leaves too few digits of the multiplier.
         nonconvex_decrease: factor of v for losses that are not convex.
-        slow_ratio: ratio of x - A W at successive p beyond which v was too large, for losses that are not convex.
-        max_initial_bend, max_bend: negative curvatures, in units of 1 / v, allowed at first, and with a multiplier.
-        patience: updates of p without progress before the method stalls.
+        slow_ratio: ratio of successive violations of the constraint beyond which v is decreased, for such losses.
+        max_initial_bend: largest negative curvature of the envelope, in units of 1 / v, allowed at first.
+        max_bend: largest negative curvature, in units of 1 / v, with which the multiplier is used.
+        patience: updates of the multiplier without progress before the method stalls.
         slope_reduction: fraction of the initial directional derivative below which the line search ends.
         max_backtracking: largest number of reductions of a step.
-        cg_tolerance: relative residual of conjugate gradients, in units of v times the ridge.
+        cg_tolerance: relative residual of conjugate gradients, in units of the envelope parameter v times the ridge.
         shift_factor: ratio of successive shifts of a Hessian that is not positive definite.
         proximal_weight: ridge around the last weights for general penalties, in units of the first curvature.
         proximal_decrease: factor of this ridge if it limits the progress.
@@ -102,8 +109,8 @@ class AugmentedLagrangianOptions(AlgorithmOptions):
 def newton(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult:
     """Minimise the risk by Newton's method on the augmented Lagrangian of loss and penalty.
 
-    The reported gradient is the larger of two root mean squares: that of the risk's gradient, Lambda W + A^T p or
-    y + A^T p, and that of the infeasibility, x - A W and u - W.
+    The reported gradient is the larger of two root mean squares: that of the gradient of the risk, and that of the
+    difference between the fields or weights and their copies in the Lagrangian.
 
     Args:
         risk: risk of an instance.
@@ -171,10 +178,14 @@ def _root_mean_square(x: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class _MoreauEnvelope:
-    """The Moreau envelope of the loss: minimisers x, gradients p at them, (n, L, s), and Hessians (n, L s, L s).
+    """The Moreau envelopes of the loss of every sample, and of a penalty other than a ridge, at given points.
 
     Attributes:
-        u, rows: minimisers (d, s) and curvatures (d, s, s) of the envelope of the penalty; None for a ridge.
+        x: minimisers of the one-sample objectives, shape (n, L, s).
+        p: gradients of the envelopes of the loss, shape (n, L, s).
+        curvatures: Hessians of the envelopes of the loss, shape (n, L s, L s).
+        u: minimisers for the penalty, shape (d, s); None for a ridge.
+        rows: Hessians of the envelope of the penalty, shape (d, s, s); None for a ridge.
     """
 
     x: np.ndarray
@@ -185,20 +196,22 @@ class _MoreauEnvelope:
 
     @property
     def largest_negative_curvature(self) -> float:
-        """The absolute value of the most negative curvature of the envelope; zero if there is none."""
+        """The absolute value of the most negative eigenvalue of the envelopes' Hessians; zero if there is none."""
         return max(0.0, -float(eigendecompose_symmetric(self.curvatures)[0].min()))
 
 
 @dataclass(frozen=True)
 class _LineSearchPath:
-    """A path of weights for a line search from W along D: (W + t D) / (1 + t^2 r)^(1/2).
-
-    It is a straight line for r = 0, and a great circle for each column on spheres of given norms.
+    """A path of weights for a line search: a straight line, or a great circle for columns of given norms.
 
     Attributes:
-        W, direction: W and D, (d, s); fields, along: A W and A D, (n, L, s).
-        strengths: strengths of the ridge, (s,); centre: weights at which the ridge vanishes, (d, s).
-        ratio: r = |D|^2 / |W|^2 for every column on spheres, (s,), else zero, (1,).
+        W: weights at its beginning, shape (d, s).
+        direction: direction of the path there, shape (d, s).
+        fields: fields at its beginning, shape (n, L, s).
+        along: fields of the direction, shape (n, L, s).
+        strengths: strengths of the ridge, (s,).
+        centre: weights at which the ridge vanishes, shape (d, s).
+        ratio: squared length of the direction relative to that of each column on a sphere, (s,); zero for a line.
     """
 
     W: np.ndarray
@@ -214,19 +227,19 @@ class _LineSearchPath:
         """The largest step t of the line search: a full Newton step, or an eighth of a great circle."""
         return float(1 / np.sqrt(max(1.0, self.ratio.max())))
 
-    def weights_and_fields_at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+    def weights_and_fields_at_step(self, t: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (d, s) and fields (n, L, s) at a step t along the path."""
         scale = 1 / np.sqrt(1 + t * t * self.ratio)
         return (self.W + t * self.direction) * scale, (self.fields + t * self.along) * scale
 
     def directional_derivative(self, t: float, p: np.ndarray) -> float:
-        """Return the derivative of the objective along the path.
+        """Return the derivative of the augmented Lagrangian along the path of a line search.
 
         Args:
             t: step along the path.
-            p: gradients of the envelope at this step, (n, L, s).
+            p: gradients of the loss's envelope at this step, shape (n, L, s).
         """
-        (W, fields), square = self.weights_and_fields_at(t), 1 / (1 + t * t * self.ratio)
+        (W, fields), square = self.weights_and_fields_at_step(t), 1 / (1 + t * t * self.ratio)
         pull = self.strengths * (W - self.centre)
         turn = np.sqrt(square) * self.along - t * self.ratio * square * fields
         return float(np.sum(pull * self.direction) + np.sum(p * turn))
@@ -236,7 +249,8 @@ class _AugmentedLagrangian(DesignMatrix):
     """The augmented Lagrangian of an instance whose penalty is a ridge, with its Newton steps.
 
     Attributes:
-        strengths: strengths of the ridge, (s,); centre: weights at which the ridge vanishes.
+        strengths: strengths of the ridge, (s,).
+        centre: weights at which the ridge vanishes.
     """
 
     strengths: np.ndarray = np.zeros(1)
@@ -253,7 +267,7 @@ class _AugmentedLagrangian(DesignMatrix):
         self._weights = np.zeros((n, L * s, L * s))
 
     def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return fields, multipliers p (n, L, s) and parameter v of the envelope for the first weights."""
+        """Return the fields at initial weights, the first multipliers, both (n, L, s), and the first parameter v."""
         fields = DesignMatrix.compute_fields(self, W)
         p = self.losses_and_gradients(fields)[1]
         return fields, p, _root_mean_square(fields) / _root_mean_square(p) if fields.any() and p.any() else 1.0
@@ -263,20 +277,20 @@ class _AugmentedLagrangian(DesignMatrix):
 
         Args:
             W: last weights (d, s).
-            at: envelope at the last weights.
+            at: Moreau envelope of the loss at the last weights.
         """
         return W, at.p
 
     def measure_infeasibility(self, difference: np.ndarray) -> float:
-        """Return the distance from feasibility: the root mean square of x - A W."""
+        """Return the root mean square of the difference between the copy of the fields and the fields."""
         return _root_mean_square(difference)
 
     def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Move the proximal term to the current weights, and return the size of its gradient before.
+        """Return zero, the gradient of a proximal term: with a ridge penalty there is none to move.
 
         Args:
-            W: current weights, the new centre of the proximal term.
-            slope: size of the gradient.
+            W: current weights.
+            slope: size of the gradient of the objective.
             infeasibility: distance from feasibility, see `measure_infeasibility`.
         """
         return 0.0
@@ -286,37 +300,37 @@ class _AugmentedLagrangian(DesignMatrix):
 
         Args:
             W: weights (d, s).
-            p: gradients of the envelope.
+            p: gradients of the loss's Moreau envelope at the fields, shape (n, L, s).
         """
         return self.strengths * (W - self.centre) + self.apply_design_transpose(p)
 
     def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray | None:
-        """Return the multipliers (s,) of given column norms, None if no norms are given.
+        """Return the Lagrange multipliers (s,) of given column norms; here None, as no norms are given.
 
         Args:
             W: weights (d, s).
-            p: gradients of the loss.
+            p: gradients of the loss at the fields.
         """
         return None
 
     def line_search_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _LineSearchPath:
-        """Return the path of a line search that begins at W.
+        """Return the path of weights for a line search from given weights along a Newton step.
 
         Args:
             W: weights (d, s).
             direction: Newton step (d, s).
-            fields: fields at W.
+            fields: fields at these weights.
         """
         return _LineSearchPath(
             W, direction, fields, self.compute_fields(direction), self.strengths, self.centre, np.zeros(1)
         )
 
     def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
-        """Return the merit function that must not grow along a step; zero for a convex objective, which needs none."""
+        """Return the merit function that a line search must not increase; here zero, as a convex risk needs none."""
         return 0.0
 
     def losses_and_gradients(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses of all samples (n,) and their gradients (n, L, s)."""
+        """Return the losses of all n samples at given fields, and their gradients in the fields, shape (n, L, s)."""
         values, slopes = np.empty(len(fields)), np.empty(self.shape)
         for labels, own, x, known in self.instance.group_samples_by_labels(fields):
             values[own], found = self.problem.solver.proximal.losses_at(x, known, self.problem.constants(labels))
@@ -324,12 +338,12 @@ class _AugmentedLagrangian(DesignMatrix):
         return values, slopes
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss of any sample is too concave for multipliers to converge.
+        """Return whether the loss of any sample is too concave for the multiplier iteration to converge.
 
         Args:
             W: weights (d, s).
-            fields: fields at W.
-            at: envelope at these fields.
+            fields: fields at these weights.
+            at: Moreau envelope at these fields.
             v: parameter of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
@@ -342,11 +356,11 @@ class _AugmentedLagrangian(DesignMatrix):
         return v * at.largest_negative_curvature > allowed or bool(secant.any())
 
     def moreau_envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
-        """Return the Moreau envelope of the loss at fields omega.
+        """Return the Moreau envelope of the loss of every sample at given fields.
 
         Args:
-            omega: fields (n, L, s).
-            v: parameter of the envelope.
+            omega: the fields, shape (n, L, s).
+            v: parameter of the envelope: the variance in its quadratic term.
         """
         problem, (n, L, s) = self.problem, self.shape
         x, slopes = np.empty(self.shape), np.empty((n, L * s, L * s))
@@ -360,21 +374,21 @@ class _AugmentedLagrangian(DesignMatrix):
     def line_search(
         self, path: _LineSearchPath, at: _MoreauEnvelope, p: np.ndarray, v: float
     ) -> tuple[np.ndarray, np.ndarray, _MoreauEnvelope]:
-        """Return weights, fields and envelope after a line search along a path.
+        """Return weights, their fields and the Moreau envelope after a line search along a path.
 
         The search uses directional derivatives, which unlike values are precise next to the minimum.
 
         Args:
             path: path of the search.
-            at: envelope at the beginning of the path.
-            p: multiplier.
+            at: Moreau envelope at the beginning of the path.
+            p: multiplier of the augmented Lagrangian, shape (n, L, s).
             v: parameter of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
         before, t = path.directional_derivative(0.0, at.p), path.max_step_length
         height = self._merit_function(at, v)
         for _ in range(options.max_backtracking):
-            W, fields = path.weights_and_fields_at(t)
+            W, fields = path.weights_and_fields_at_step(t)
             at = self.moreau_envelope(fields + v * p, v)
             slope = path.directional_derivative(t, at.p)
             if slope <= options.slope_reduction * abs(before) and self._merit_function(at, v) <= height + _ROUNDING * (
@@ -385,12 +399,12 @@ class _AugmentedLagrangian(DesignMatrix):
         return W, fields, at
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _MoreauEnvelope, v: float) -> np.ndarray:
-        """Return the Newton step -(Lambda + A^T curvatures A)^{-1} gradient, (d, s), shifted to be positive definite.
+        """Return the Newton step of the weights, (d, s), with a Hessian that is shifted to be positive definite.
 
         Args:
             W: weights (d, s).
-            gradient: gradient of the objective, (d, s).
-            at: envelope at W.
+            gradient: gradient of the augmented Lagrangian, (d, s).
+            at: Moreau envelope at these weights.
             v: parameter of the envelope.
         """
         d, s = gradient.shape
@@ -412,9 +426,10 @@ class _AugmentedLagrangian(DesignMatrix):
         )
 
     def _weighted_gram_matrix(self, weights: np.ndarray) -> np.ndarray:
-        """Return A^T weights A, (d s, d s), by an update for the samples whose weights (n, L s, L s) have changed.
+        """Return the weighted Gram matrix of the design matrix, updated for samples whose weights have changed.
 
-        In units of 1 / v the weight of a corner of the loss, and of a linear part, is the same for every v.
+        The weights are curvatures of the samples times the envelope parameter v, shape (n, L s, L s): at a kink of the
+        loss, and on a linear part, these are the same for every v. The Gram matrix has shape (d s, d s).
         """
         self.add_weighted_gram_matrix(self._sum, weights - self._weights)
         self._weights = weights
@@ -423,10 +438,10 @@ class _AugmentedLagrangian(DesignMatrix):
     def _solve_by_conjugate_gradients(
         self, right: np.ndarray, curvatures: np.ndarray, v: float, blocks: np.ndarray
     ) -> np.ndarray:
-        """Return (Lambda + A^T curvatures A)^{-1} right, (d, s), by conjugate gradients in the fields (Woodbury).
+        """Return the inverse Hessian of the augmented Lagrangian applied to a right-hand side, by conjugate gradients.
 
-        Lambda has positive definite blocks (d, s, s). The system for the fields of samples with a positive curvature is
-        the better conditioned one: a small v makes it no worse.
+        By the Woodbury formula the system is solved for the fields of samples with a positive curvature, which is well
+        conditioned even for small v. `blocks` are the positive definite blocks of the penalty, shape (d, s, s).
         """
         from scipy.sparse.linalg import LinearOperator, cg
 
@@ -438,7 +453,7 @@ class _AugmentedLagrangian(DesignMatrix):
         if not chosen.any():
             return scaled
 
-        def apply_inverse_and_transpose(t: np.ndarray) -> np.ndarray:
+        def weights_from_fields(t: np.ndarray) -> np.ndarray:
             spread = np.zeros((n, L * s))
             spread[chosen] = t
             pulled = DesignMatrix.apply_design_transpose(
@@ -452,7 +467,7 @@ class _AugmentedLagrangian(DesignMatrix):
         size = int(chosen.sum())
         system = LinearOperator(
             (size, size),
-            matvec=lambda t: t / values[chosen] + project_fields_on_eigenvectors(apply_inverse_and_transpose(t)),
+            matvec=lambda t: t / values[chosen] + project_fields_on_eigenvectors(weights_from_fields(t)),
             dtype=float,
         )
         tolerance = AugmentedLagrangianOptions.current().cg_tolerance
@@ -461,41 +476,41 @@ class _AugmentedLagrangian(DesignMatrix):
             project_fields_on_eigenvectors(scaled),
             rtol=tolerance * min(1.0, v * float(eigendecompose_symmetric(blocks)[0].min())),
         )
-        return scaled - apply_inverse_and_transpose(t)
+        return scaled - weights_from_fields(t)
 
 
 class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
-    """An augmented Lagrangian of weights on spheres, whose column norms are given."""
+    """The augmented Lagrangian of an instance whose weight columns have given norms, so that they lie on spheres."""
 
     def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the multipliers (s,) of the column norms: strengths of a ridge that balances the radial part of A^T p.
+        """Return the Lagrange multipliers (s,) of given column norms: strengths of a ridge that keeps the norms.
 
         Args:
             W: weights (d, s).
-            p: gradients of the loss.
+            p: gradients of the loss at the fields, shape (n, L, s).
         """
         return -np.sum(W * self.apply_design_transpose(p), axis=0) / (
             self.instance.d * self.regulariser.fixed_column_norms**2
         )
 
     def objective_gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the part of A^T p tangential to the spheres, (d, s).
+        """Return the gradient of the loss in the weights, projected on the tangent space of the spheres, (d, s).
 
         Args:
             W: weights (d, s).
-            p: gradients of the loss.
+            p: gradients of the loss at the fields, shape (n, L, s).
         """
         units = W / np.linalg.norm(W, axis=0)
         whole = self.apply_design_transpose(p)
         return whole - units * np.sum(units * whole, axis=0)
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss, or the sphere, makes the risk too concave for multipliers to converge.
+        """Return whether loss or norm constraints make the risk too concave for the multiplier iteration to converge.
 
         Args:
             W: weights (d, s).
-            fields: fields at W.
-            at: envelope at these fields.
+            fields: fields at these weights.
+            at: Moreau envelope at these fields.
             v: parameter of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
@@ -504,27 +519,27 @@ class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
         )
 
     def line_search_path(self, W: np.ndarray, direction: np.ndarray, fields: np.ndarray) -> _LineSearchPath:
-        """Return the path of a line search that begins at W.
+        """Return the path of weights for a line search from given weights along a Newton step.
 
         Args:
             W: weights (d, s).
             direction: Newton step (d, s).
-            fields: fields at W.
+            fields: fields at these weights.
         """
         ratio = np.sum(direction**2, axis=0) / np.sum(W**2, axis=0)
         return _LineSearchPath(W, direction, fields, self.compute_fields(direction), np.zeros(1), 0.0, ratio)
 
     def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
-        """Return the envelope: along an arc it may rise and fall again."""
+        """Return the Moreau envelope, which a line search along an arc must not increase."""
         return float(np.sum(self.losses_and_gradients(at.x)[0]) + v * np.sum(at.p**2) / 2)
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _MoreauEnvelope, v: float) -> np.ndarray:
-        """Return the step across the columns, -(P (Lambda + A^T curvatures A) P)^{-1} gradient, Lambda the multipliers.
+        """Return the Newton step in the tangent space of the spheres on which the columns lie, (d, s).
 
         Args:
             W: weights (d, s).
-            gradient: gradient of the objective, (d, s).
-            at: envelope at W.
+            gradient: projected gradient of the risk, (d, s).
+            at: Moreau envelope at these weights.
             v: parameter of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
@@ -560,16 +575,16 @@ class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
 
 
 class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
-    """An augmented Lagrangian for any convex penalty, which its Moreau envelope replaces.
+    """The augmented Lagrangian of an instance with any convex penalty, which its Moreau envelope replaces.
 
-    Fields, x and p are joined, in one array, with k W, k u and y / k, as if A had additional rows k 1. The first
-    weights determine k: changes of both parts are as large in units of their sizes.
+    Fields are joined in one array with the scaled weights, as if the design matrix had additional rows, and so are
+    their copies and multipliers.
     """
 
     _scale = 1.0
 
     def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return joined fields, joined multipliers and parameter v of the envelope for the first weights."""
+        """Return the first fields joined with weights, the multipliers of both, and the first envelope parameter v."""
         fields, p, first = super().initialise_multipliers(W)
         force = _root_mean_square(super().apply_design_transpose(p))
         if W.any() and force > 0:
@@ -583,26 +598,28 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         )
 
     def final_weights_and_subgradients(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
-        """Return the final weights u, exactly at the corners of the penalty, and the subgradients of the loss.
+        """Return the final weights, exactly at kinks of the penalty, (d, s), and the subgradients of the loss.
 
         Args:
             W: last weights (d, s).
-            at: envelope at the last weights.
+            at: Moreau envelopes of loss and penalty at the last weights.
         """
         assert at.u is not None
         return at.u, self._separate_fields_and_weights(at.p)[0]
 
     def measure_infeasibility(self, difference: np.ndarray) -> float:
-        """Return the distance from feasibility: the larger root mean square of x - A W and u - W."""
+        """Return the larger root mean square of the differences of fields and of weights from their copies."""
         samples, rows = self._separate_fields_and_weights(difference)
         return max(_root_mean_square(samples), _root_mean_square(rows) / self._scale)
 
     def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Move the proximal ridge to the current weights, weaken it if it dominates, and return its gradient's size.
+        """Centre the proximal ridge at the current weights, and return the size of its gradient before.
+
+        The ridge is weakened if its gradient dominates.
 
         Args:
             W: current weights, the new centre of the ridge.
-            slope: size of the gradient.
+            slope: size of the gradient of the objective.
             infeasibility: distance from feasibility, see `measure_infeasibility`.
         """
         pull = _root_mean_square(self.strengths * (W - self.centre))
@@ -612,21 +629,21 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         return pull
 
     def compute_fields(self, W: np.ndarray) -> np.ndarray:
-        """Return the fields A W joined with the scaled weights k W."""
+        """Return the fields at weights, joined with the scaled weights, in one vector."""
         return self._join_fields_and_weights(super().compute_fields(W), self._scale * W)
 
     def apply_design_transpose(self, x: np.ndarray) -> np.ndarray:
-        """Return A^T x of the fields plus k times x of the weights, (d, s)."""
+        """Return the transposed design matrix, with additional rows for the weights, applied to a vector, (d, s)."""
         samples, rows = self._separate_fields_and_weights(x)
         return super().apply_design_transpose(samples) + self._scale * rows
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss is too concave for multipliers to converge; the penalty is convex.
+        """Return whether the loss is too concave for the multiplier iteration to converge; the penalty is convex.
 
         Args:
             W: weights (d, s).
-            fields: fields and weights, joined.
-            at: envelope at W.
+            fields: fields and scaled weights in one vector.
+            at: Moreau envelopes at these weights.
             v: parameter of the envelope.
         """
         samples = _MoreauEnvelope(
@@ -635,28 +652,26 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         return super().is_too_concave_for_multiplier(W, self._separate_fields_and_weights(fields)[0], samples, v)
 
     def moreau_envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
-        """Return the Moreau envelopes of loss and penalty at omega.
+        """Return the Moreau envelopes of loss and penalty at given fields and weights.
 
         Args:
-            omega: fields and weights, joined.
-            v: parameter of the envelope.
+            omega: the fields and scaled weights in one vector.
+            v: parameter of the envelope: the variance in its quadratic term.
         """
         samples, rows = self._separate_fields_and_weights(omega)
         at, precision = super().moreau_envelope(samples, v), self._scale**2 / v
-        u, response = self.regulariser.proximal_map(
-            rows * self._scale / v, precision, self.instance.known_teacher_coordinates
-        )
+        u, response = self.regulariser.proximal_map(rows * self._scale / v, precision, self.instance.teacher_in_penalty)
         x = self._join_fields_and_weights(at.x, self._scale * u)
         return _MoreauEnvelope(
             x, (omega - x) / v, at.curvatures, u, precision * (np.eye(rows.shape[1]) - precision * response)
         )
 
     def _join_fields_and_weights(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return fields (n, L, s) and weights (d, s) joined in one vector."""
+        """Return one vector that contains fields of shape (n, L, s), then weights of shape (d, s)."""
         return np.concatenate([samples.ravel(), rows.ravel()])
 
     def _separate_fields_and_weights(self, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the fields (n, L, s) and the weights (d, s) that a vector joins."""
+        """Return the fields (n, L, s) and the weights (d, s) that one vector contains."""
         n, L, s = self.shape
         return joined[: n * L * s].reshape(self.shape), joined[n * L * s :].reshape(-1, s)
 
@@ -667,8 +682,8 @@ def _require_positive_ridge(plan: SimulationPlan) -> None:
     if regulariser.is_ridge and not np.all(regulariser.ridge_strengths > 0):
         name, least = problem.solver.name, regulariser.ridge_strengths.min()
         raise InputError(
-            f"the method newton needs a ridge of positive strength, and that of {name} is {least:g}; take "
-            "another method"
+            f"the method newton needs a ridge of positive strength, and the ridge of {name} has strength {least:g}; "
+            "take another method"
         )
 
 

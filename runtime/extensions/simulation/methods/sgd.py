@@ -25,7 +25,7 @@ class OnePassOptions(AlgorithmOptions):
     """Options of one pass of stochastic gradient descent.
 
     Attributes:
-        divergence_size: entry of W beyond which the descent has diverged.
+        divergence_size: absolute value of a weight beyond which the descent counts as diverged.
         check_interval: steps between checks of the time limit and of divergence.
     """
 
@@ -33,14 +33,15 @@ class OnePassOptions(AlgorithmOptions):
     check_interval: int = 256
 
 
-def draw_weights(instance: Instance, moments: Moments) -> Weights:
-    """Draw weights with given second moments in every spectral atom.
+def draw_weights_with_moments(instance: Instance, moments: Moments) -> Weights:
+    """Draw random weights with given second moments, in the coordinates of each distinct covariance eigenvalue.
 
-    T and P are as exact as the Gram matrix of (tau, pi); S fluctuates by order d^(-1/2).
+    Moments with the means and the teacher are exact if those of these are; moments of the weights with themselves
+    fluctuate by order 1/sqrt(d).
 
     Args:
         instance: instance of a seed.
-        moments: second moments of the weights with themselves, means and teacher.
+        moments: second moments of the weights with themselves, the means and the teacher.
     """
     law, known = instance.problem.law, instance.eigenbasis_coordinates
     noise = random_stream(instance.seed, STARTS).standard_normal((instance.d, instance.problem.student_rank))
@@ -68,11 +69,11 @@ def run_one_pass_sgd(
         instance: instance of a seed.
         begin: initial weights.
         rate: learning rate as a function of time.
-        batch: size of a batch.
-        times: increasing times at which overlaps are recorded; the first is the time of `begin`.
+        batch: number of samples in a batch, or its fraction of d.
+        times: increasing times at which overlaps are recorded; the first is the time of the initial weights.
 
     Returns:
-        The last weights; `path` has the packed overlaps at the times that were reached, with nan as V.
+        The last weights, with the overlaps at the recording times that were reached as `path`.
 
     Raises:
         InputError: the instance has fewer samples than the last time requires.
@@ -111,7 +112,7 @@ def run_one_pass_sgd(
 
 
 def _iterate_sample_batches(instance: Instance, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield indices of the samples of every batch, and their centred tokens (size, L, d)."""
+    """Yield the sample indices of each batch in order, and the centred tokens of these samples, (size, L, d)."""
     waiting: list[np.ndarray] = []
     first = 0
     for _, block in instance.iterate_blocks_of_samples():
@@ -126,10 +127,10 @@ def _iterate_sample_batches(instance: Instance, size: int) -> Iterator[tuple[np.
 
 
 class _BatchGradient:
-    """The gradient of the risk on a batch of samples.
+    """The gradient of the risk on a batch of samples, as a function of the weights.
 
-    In W it is sqrt(d) times the mean gradient of the loss, plus the gradient of the regulariser; in phi it is the mean
-    gradient.
+    In the weights W it is sqrt(d) times the mean gradient of the loss, plus the gradient of the regulariser; in numbers
+    that are trained with W it is the mean gradient.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -139,13 +140,19 @@ class _BatchGradient:
         self.own_ridge = np.array([number["ridge"] for number in instance.problem.trained])
 
     def __call__(self, weights: Weights, samples: np.ndarray, tokens: np.ndarray) -> Weights:
-        """Return the gradient at some weights on a batch of samples (N,) with centred tokens (N, L, d)."""
+        """Return the gradient of the risk on a batch at given weights.
+
+        Args:
+            weights: weights and numbers trained with them.
+            samples: indices of the samples of the batch.
+            tokens: centred tokens of these samples, shape (samples, L, d).
+        """
         instance, problem, risk = self.instance, self.instance.problem, self.risk
         tau, W, d, root = instance.eigenbasis_coordinates.tau, weights.W, instance.d, instance.d**0.5
         overlaps = None if risk.is_explicit else overlaps_of_weights(instance, weights)
         rows, contexts = tokens.reshape(-1, d), instance.token_contexts[samples]
         fields = (rows @ W / root).reshape(*contexts.shape, -1) + (tau.T @ W / d)[contexts]
-        slopes, gradient_in_q_and_phi = np.empty_like(fields), risk.zero_gradient_in_q_and_phi()
+        slopes, gradient_in_q_and_phi = np.empty_like(fields), risk.zeros_like_gradient_in_q_and_phi()
         for labels, own, x, known in instance.group_samples_by_labels(fields, samples):
             constants = self.constants[labels] if overlaps is None else problem.constants(labels, overlaps)
             _, found = problem.solver.proximal.losses_at(x, known, constants)
@@ -155,22 +162,22 @@ class _BatchGradient:
         by_token, count = slopes.reshape(len(rows), -1), len(samples)
         along_means = self.units[contexts.ravel()].T @ by_token
         slope = (root * (rows.T @ by_token) + tau @ along_means) / count
-        slope += problem.regulariser.penalties_and_gradients(W, instance.known_teacher_coordinates)[1]
+        slope += problem.regulariser.penalties_and_gradients(W, instance.teacher_in_penalty)[1]
         if problem.solver.model.HOLDS_Q:
-            slope += d / count * np.einsum("iab,ib->ia", risk.weight_blocks_from_q_gradient(gradient_in_q_and_phi), W)
+            slope += d / count * np.einsum("iab,ib->ia", risk.row_matrices_from_q_gradient(gradient_in_q_and_phi), W)
         in_phi = gradient_in_q_and_phi[len(gradient_in_q_and_phi) - len(weights.phi) :]
         return Weights(slope, in_phi / count + self.own_ridge * weights.phi)
 
 
 def _train_by_one_pass(plan: SimulationPlan, instance: Instance) -> TrainingResult:
-    begin = draw_weights(instance, moments_of_start(instance.problem, plan.start)[1])
+    begin = draw_weights_with_moments(instance, moments_of_start(instance.problem, plan.start)[1])
     return run_one_pass_sgd(
         instance, begin, parse_learning_rate(plan.rate or 0.0), parse_batch_size(plan.batch), plan.recording_times
     )
 
 
 def _check_one_pass_plan(plan: SimulationPlan) -> None:
-    """Raise InputError if the loss has no gradient, or an option is not possible for one pass through the data."""
+    """Raise InputError if the loss has no gradient or an option of the plan does not suit one pass of SGD."""
     problem = plan.problem
     if problem.solver.model.LOSS_JUMPS:
         raise InputError(
@@ -181,14 +188,14 @@ def _check_one_pass_plan(plan: SimulationPlan) -> None:
     rate, batch = parse_learning_rate(plan.rate), parse_batch_size(plan.batch)
     if rate.flow:
         raise InputError(
-            "rate flow: gradient flow does not go through samples one by one; give a number, as rate=0.5, or --rate "
-            "0.5 to a command"
+            "rate = flow is not for the method sgd, as gradient flow does not go through samples one by one; give a "
+            "number, as rate=0.5, or --rate 0.5 to a command"
         )
     moments_of_start(problem, plan.start)
     if batch.share is not None and problem.alpha < batch.share:
         raise InputError(
-            f"alpha = {problem.alpha:g} gives fewer samples than one batch of {batch.option_text}; take a larger alpha "
-            "or a smaller batch"
+            f"alpha = {problem.alpha:g} gives fewer samples than one batch of {batch.command_line_text}; take a larger "
+            "alpha or a smaller batch"
         )
 
 
