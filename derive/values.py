@@ -192,7 +192,7 @@ def evaluate_matrix_expression(expression: Any, symmetric: frozenset[str] = froz
             expression.log_integrand
         )
     if isinstance(expression, LogDet):
-        return mp.log(abs(mp.det(evaluate_operand(expression.matrix))))
+        return mp.log(abs(mp.det(evaluate_operand(expression.determinant_matrix))))
     if isinstance(expression, sp.Derivative):
         return pseudo_random_symbol_value(str(expression))
     if isinstance(expression, sp.Trace):

@@ -578,7 +578,7 @@ class _FixedSizeModelBuilder:
             elif isinstance(spec.default, Trained):
                 if field_name != "loss":
                     raise ModelError(
-                        f"model {self.model.name}: {field_name} declares the trained number {name}; "
+                        f"model {self.model.name}: {field_name} declares the trained number {name} (sf.trained); "
                         "declare it in the loss"
                     )
                 symbol = parameter_from_default(name, 0).argument_symbols(self.structure)
@@ -635,7 +635,7 @@ class _FixedSizeModelBuilder:
             known += f", or @sf.model(clusters={clusters})" if not left and clusters > structure.clusters else ""
             raise ModelError(
                 f"model {self.model.name}: law.covariance has shape {found}, expected {expected_shape}: a row for each "
-                f"spectral weight, a column for each context (token, cluster){known}"
+                f"spectral weight, a column for each (token, cluster) pair{known}"
             )
         try:
             arrays = tokens.exact_arrays_of_law()

@@ -231,7 +231,7 @@ class FixedSizeOutput:
 
     @property
     def field_indices_of_hidden_coordinates(self) -> tuple[int, ...]:
-        """Return, for every hidden coordinate, the index of the field Y that it equals (row by row); -1 if none."""
+        """Return the index (row by row) of the teacher field that each hidden coordinate equals; -1 if none."""
         places = {field: place for place, field in enumerate(self.fields)}
         return tuple(places.get(c.symbol, -1) if c.is_continuous else -1 for c in self.hidden)
 
@@ -325,7 +325,7 @@ def _fields_and_log_jacobian(
             coordinate_names = ", ".join(symbol.name.removeprefix("c_") for symbol in inside) or "none"
             raise ModelError(
                 f"model {model}: output: the fields contain {len(inside)} continuous coordinates ({coordinate_names})"
-                f"{f' at {where}' if where else ''}, a change of coordinates needs {len(fields)}. If a quantity is "
+                f"{f' at {where}' if where else ''}; {len(fields)} are needed, one for each field. If a quantity is "
                 "observed in one case and hidden in another, as for a rectifier, declare a coordinate for each: see "
                 "docs/bayes-optimal.md"
             )

@@ -132,7 +132,7 @@ class Tokens:
                     )
 
     def _validated_gram_matrices(self) -> Any:
-        """Return the given Gram matrices, after checking that no products of vectors are given as well."""
+        """Return the user's Gram matrices, after checking that the scalar products in them are not given separately."""
         given = [
             name for name in ("means", "encodings", "along", "teacher", "taught") if getattr(self, name) is not None
         ]
@@ -404,7 +404,10 @@ def uniform_label_probabilities(structure: Structure) -> tuple[sp.Rational, ...]
 
 
 def gram_of_opposite_means(structure: Structure) -> tuple[tuple[sp.Expr, ...], ...]:
-    """Return the Gram matrix of the means of all contexts: per token, K means evenly spaced from -1 to 1 on a line."""
+    """Return the Gram matrix of the means of all (token, cluster) pairs.
+
+    The K means of a token are evenly spaced from -1 to 1 on a line of its own.
+    """
     last = structure.clusters - 1
     places = [sp.Rational(2 * k - last, last) if last else sp.Integer(0) for k in range(structure.clusters)]
     along = places * structure.tokens

@@ -49,7 +49,7 @@ class Average(sp.Expr):
 
     @property
     def kind(self) -> str:
-        """Return what is summed or averaged over: CONTEXTS, COORDINATE, CHANNEL, or a kind of derive/replicas."""
+        """Return the kind: CONTEXTS ((token, cluster) pairs), COORDINATE, CHANNEL (samples), or one of replicas."""
         return str(self.args[0])
 
     @property
@@ -75,7 +75,7 @@ class MatrixAverage(MatrixExpr):
 
     @property
     def kind(self) -> str:
-        """Return what is summed or averaged over: CONTEXTS, COORDINATE, CHANNEL, or a kind of derive/replicas."""
+        """Return the kind: CONTEXTS ((token, cluster) pairs), COORDINATE, CHANNEL (samples), or one of replicas."""
         return str(self.args[0])
 
     @property
@@ -179,9 +179,10 @@ class OrderParameterSymbols:
 
     @property
     def effective_prior_parameters(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return the contributions of one (token, cluster) pair to the effective prior parameters G, B, Q.
+        """Return the terms of one (token, cluster) pair in the parameters G, B, Q of a row's effective prior.
 
-        G = sum gamma V_hat, B = sum (tau m_hat + gamma theta_hat pi), Q = sum gamma q_hat, with sums over pairs.
+        G = sum gamma V_hat is its precision, B = sum (tau m_hat + gamma theta_hat pi) and Q = sum gamma q_hat are mean
+        and covariance of its field, with sums over pairs.
         """
         return {
             self.G: self.gamma * self.V_hat,
@@ -281,7 +282,7 @@ def moreau_envelope_gradient(variable: sp.MatrixSymbol, symbols: OrderParameterS
 
 
 def _substitute_proximal_field(gradient: MatrixExpr, symbols: OrderParameterSymbols) -> MatrixExpr:
-    """Return a product of matrices with V^{-1} step replaced by g, and step^T V^{-1} by g^T; step = x - omega."""
+    """Return a product of matrices with V^{-1} (x - omega), or its transpose, replaced by the proximal field g."""
     inverse, step = symbols.V.inv(), symbols.step
     scalar, factors = gradient.as_coeff_matrices()
     named: list[MatrixExpr] = []

@@ -225,6 +225,6 @@ def _second_derivative_of_nonlinear_function(
 
 
 def _softmax_row_entries(atom: sp.Expr, symbols: dict[sp.Expr, sp.Symbol]) -> list[sp.Expr]:
-    """Return all entries of the softmax that contains a given entry, by their symbols where they have one."""
+    """Return all entries of the softmax to which an entry belongs; an entry that has a symbol, as that symbol."""
     entries: Iterable[sp.Expr] = (SoftmaxEntry(sp.Integer(b), *atom.args[1:]) for b in range(len(atom.args) - 1))
     return [symbols.get(entry, entry) for entry in entries]

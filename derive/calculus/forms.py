@@ -107,7 +107,7 @@ class AffineForms:
         return list(self._found)
 
     def _collect_affine_forms(self, e: sp.Basic) -> None:
-        """Add the affine functions that occur in an expression or its subexpressions."""
+        """Add rows for the affine functions that occur in an expression or its subexpressions to the collection."""
         if e in self._seen or not e.free_symbols & self.variable_set:
             return
         self._seen.add(e)
@@ -144,7 +144,7 @@ class AffineForms:
         return bool(small and e.is_polynomial(*(e.free_symbols & self.variable_set)))
 
     def _add_coefficients_of_gradient(self, polynomial: sp.Expr) -> None:
-        """Add one row per monomial of the gradient of a polynomial: its coefficients in all partial derivatives."""
+        """Add the rows of a polynomial's gradient: for each monomial, its coefficients in all partial derivatives."""
         variables = sorted(polynomial.free_symbols & self.variable_set, key=self.variables.__getitem__)
         slopes: dict[tuple[int, ...], dict[sp.Symbol, sp.Expr]] = {}
         for powers, coefficient in sp.Poly(polynomial, *variables).terms():

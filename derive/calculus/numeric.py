@@ -44,7 +44,7 @@ class OverflowSafeFunctions:
     def _add_limits_at_large_arguments(
         self, function: Callable[[Any], Any], below: Any, above: Any
     ) -> Callable[[Any], Any]:
-        """Return a function of mpmath that gives its limits at infinity for large arguments."""
+        """Return an mpmath function extended by its limits at infinity, for arguments too large to be evaluated."""
 
         def function_or_limit(z: Any) -> Any:
             if mpmath.mag(z) > self.max_log2:

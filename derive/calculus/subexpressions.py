@@ -24,7 +24,7 @@ def extract_maximal_subexpressions(
 ) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
     """Replace the largest subexpressions that depend on some symbols and not on others by new symbols.
 
-    Such terms of one sum or product become a single subexpression.
+    All such terms of a sum, or factors of a product, become one symbol.
 
     Args:
         expressions: the expressions.

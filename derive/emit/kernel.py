@@ -239,7 +239,7 @@ class Kernel:
 
     @property
     def results_with_needed_statements(self) -> list[tuple[list[AssignmentStatement], str, Node]]:
-        """Return (statements, name, expression) of each result, with the statements that it is the first to need."""
+        """Return (statements, name, expression) of each result; the statements are those no earlier result needs."""
         made = {target: statement for statement in self.statements for target in statement.targets}
         done: set[AssignmentStatement] = set()
         found = []

@@ -49,13 +49,13 @@ class OriginCommentExtension(Extension):
 
 
 def fill_in_equation_citations(text: str) -> str:
-    """Return a text in which functions without a cited equation cite the equations of the file."""
+    """Return generated source in which functions that cite no equation cite those of the whole file."""
     equations = _EQUATIONS.search(text)
     return _NO_EQUATION.sub(lambda found: f"{found[0]}, {equations[0]}", text) if equations else text
 
 
 def lines_with_origins(text: str) -> list[tuple[str, str]]:
-    """Return (line, origin) of each line of a composed file, without its origin comments.
+    """Return (line, origin) of each line of a generated file, without its origin comments.
 
     The first origin comment of every function stays. An origin is the text of a comment, followed by ` -> name` on
     lines that compute a result of several lines.
@@ -134,7 +134,7 @@ class LineOrigin(NamedTuple):
 
     @classmethod
     def parse_origin_comment(cls, source: str) -> LineOrigin:
-        """Return the origin that a text of `lines_with_origins` describes."""
+        """Return the origin of a generated line from its text in the form that `lines_with_origins` returns."""
         whole, _, result = source.partition(" -> ")
         who, _, equations = whole.partition(", docs/")
         writer, *formulas = who.split(" < ")

@@ -212,7 +212,7 @@ def _header_line_of_file(file: str) -> str:
 
 
 def _remove_superfluous_blank_lines(text: str) -> list[tuple[str, str]]:
-    """Return (line, origin) of a text's lines without superfluous blanks and unused imports."""
+    """Return (line, origin) of the lines of a generated file, without superfluous blank lines and unused imports."""
     lines: list[tuple[str, str]] = []
     for line, source in lines_with_origins(text):
         if (imported := _IMPORT.fullmatch(line)) and not (line := _remove_unused_imports(imported, text)):

@@ -24,7 +24,7 @@ def mixed_attention_target(Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Mat
 
 
 def attention_test_error(h: sp.Matrix, Y: sp.Matrix, omega: sp.Expr, A: sp.Matrix) -> sp.Expr:
-    """Return the squared error per token between student attention softmax(h h^T) and the mixed target.
+    """Return the squared error per token between student attention softmax(h h^T) and teacher attention mixed with A.
 
     Args:
         h: fields of the student, L x s.

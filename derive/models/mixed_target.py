@@ -25,5 +25,5 @@ def mix_with_positional_matrix(attention: sp.Matrix, omega: sp.Expr, A: sp.Matri
 
 
 def attention_error_per_token(difference: sp.Matrix) -> sp.Expr:
-    """Return the squared error per token, (1/L) Tr[D rho D^T], of attention matrices that differ by D."""
+    """Return the squared error (1/L) Tr[D rho D^T] per token of attention matrices differing by D; rho: variances."""
     return square(difference, weight=rho) / difference.shape[0]

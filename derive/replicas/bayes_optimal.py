@@ -48,7 +48,7 @@ def bayes_optimal_derivation() -> Derivation:
 
 
 def _equivalent_replicas_step() -> Step:
-    """Return step 1 of the Bayes-optimal derivation: the potentials of n + 1 equivalent replicas."""
+    """Return step 1 of the Bayes-optimal derivation: the potentials of the teacher and n samples of the posterior."""
     pairs = n * (n + 1) / 2
     after = {
         "trace": Average(CONTEXTS, -pairs * sp.Trace(q_hat * q)),
@@ -98,8 +98,8 @@ def _replica_limit_step(before: Expressions) -> Step:
 def entropy_gradient_in_covariance(size: int) -> sp.Matrix:
     """Return the gradient of E[Z log Z] in the covariance C of a normal x, if Z(x) obeys a heat equation.
 
-    The equation is dZ/dC_ij = -1/2 d2Z/dx_i dx_j. Price's theorem gives the change of the law of x, the chain rule
-    that of Z; E[Z] is constant.
+    Z stands for the integral over a row or over the hidden fields of a sample. The equation is dZ/dC_ij = -1/2 d2Z/dx_i
+    dx_j. Price's theorem gives the change of the law of x, the chain rule that of Z; E[Z] is constant.
     """
     x = sp.symbols(f"x_0:{size}", real=True)
     Z = sp.Function("Z", positive=True)(*x)
@@ -193,7 +193,7 @@ def _check_shared_field_of_rows(_before: Expressions, after: Expressions) -> boo
     ("energetic", "variance"),
 )
 def _check_shared_field_of_samples(_before: Expressions, after: Expressions) -> bool:
-    """Return whether fields that share a normal part have the covariance rho* on the diagonal and q elsewhere."""
+    """Return whether fields of replicas that share a normal part have variance rho* and mutual covariance q."""
     source = RandomRationals("alike fields")
     own = source.draw_spd_matrix(2) / 5
     whole = own + source.draw_spd_matrix(2)
@@ -246,9 +246,9 @@ def _check_field_law_given_teacher(_before: Expressions, after: Expressions) -> 
 def _obeys_heat_equation(
     log_weight: sp.Expr, field: list[sp.Symbol], covariance: sp.Matrix, sign: int, point: Any
 ) -> bool:
-    """Return whether Z = exp(log_weight) obeys a heat equation in field and covariance, at a rational point.
+    """Return whether Z = exp(log_weight) obeys a heat equation in field x and covariance C, at a rational point.
 
-    The equation is dZ = -sign/2 sum_ij dC_ij d2Z/dx_i dx_j for symmetric changes of the covariance C.
+    The equation is dZ = -sign/2 sum_ij dC_ij d2Z/dx_i dx_j for symmetric changes of C.
     """
     size = len(field)
     for i in range(size):
@@ -275,9 +275,9 @@ def _check_heat_equation_of_row_integral(_before: Expressions, _after: Expressio
 
 @declare_test("heat equation of fields", "normal weight, t = 2, at rational points")
 def _check_heat_equation_of_output_weight(_before: Expressions, _after: Expressions) -> bool:
-    """Return whether the weight of the outputs obeys the heat equation in q at fixed rho*.
+    """Return whether the normal weight of a sample's fields obeys the heat equation in the overlap q, at fixed rho*.
 
-    The variance V = rho* - q changes with the opposite sign.
+    Its variance V = rho* - q, with rho* that of the teacher's fields, changes with the opposite sign.
     """
     gaussian = gaussian_field_weight(1, 2)
     V = sp.Matrix(2, 2, lambda i, j: sp.Symbol(f"v_{min(i, j)}_{max(i, j)}", real=True))
@@ -309,9 +309,10 @@ def _check_entropy_gradient(_before: Expressions, after: Expressions) -> bool:
     ("q_bayes",),
 )
 def _check_q_equation_for_gaussian_rows(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the equation of q holds for a standard normal teacher row pi, with closed forms.
+    """Return whether the equation of q holds for standard normal teacher rows pi, where all is known in closed form.
 
-    There E[Z log Z] = Q/2 - log(1 + Q)/2; under the teacher b is N(0, Q + Q^2), and the mean of pi is b / (1 + Q).
+    Z(b) is the integral over a row in its field b of covariance Q: E[Z log Z] = Q/2 - log(1 + Q)/2; under the teacher b
+    is N(0, Q + Q^2), and the posterior mean of pi is b / (1 + Q).
     """
     if after["q_bayes"] != MatrixAverage(COORDINATE, gamma * MatrixAverage(ROW_FIELD, Z_row * f * f.T)):
         return False
@@ -333,9 +334,10 @@ def _check_q_equation_for_gaussian_rows(_before: Expressions, after: Expressions
     ("q_hat_bayes",),
 )
 def _check_q_hat_equation_for_gaussian_outputs(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the equation of q_hat holds for Gaussian outputs, with closed forms.
+    """Return whether the equation of q_hat holds for Gaussian outputs y, where all is known in closed form.
 
-    The integral Z_out is normal in y - omega, with variance rho* + noise - q, and so are the outputs y.
+    The evidence Z_out of one output is normal in y - omega, with omega the field shared by all replicas and variance
+    rho* + noise - q, rho* being the variance of the teacher's field.
     """
     if after["q_hat_bayes"] != alpha * MatrixAverage(OUTPUT, Z_out * g * g.T):
         return False

@@ -170,7 +170,7 @@ def _check_row_drift(before: Expressions, after: Expressions, rows: RowMoments) 
     ("noise", "batch noise"),
 )
 def _check_step_noise(before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Return whether the noise of a step is the limit of d E[step step^T] for a large dimension d.
+    """Return whether the noise of a gradient-descent step is the limit of d E[step step^T] for a large dimension d.
 
     A coordinate of the token and the fields are correlated like 1 / sqrt(d).
     """
@@ -247,7 +247,7 @@ class _RandomDriftingRows:
         return _sum_matrices(tau * c["mean"] + c["gamma"] * c["K_slope"] * row["pi"] for c, tau in pairs)
 
     def average_over_rows(self, function: Any) -> sp.Matrix:
-        """Return the mean of a function over the four random rows."""
+        """Return the mean of a function over the four random rows of W of this test."""
         return _sum_matrices(map(function, self.rows)) / len(self.rows)
 
     def evaluate_expression(self, expression: Any, row: dict[str, Any] | None = None, other: int = 0) -> Any:
@@ -256,7 +256,7 @@ class _RandomDriftingRows:
         Args:
             expression: right side.
             row: values of one row; averages over all rows by default.
-            other: index of the second context.
+            other: index of the second (token, cluster) pair.
         """
 
         def cross_moment(context: int) -> sp.Matrix:
@@ -284,7 +284,7 @@ def _sum_matrices(matrices: Iterable[sp.Matrix]) -> sp.Matrix:
 
 @declare_test("drift of a row", "its parts against the drift, two contexts, exactly", ("drift", "A_drift", "b_drift"))
 def _check_row_drift_terms(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Return whether a row's drift, its matrix A and its constant part b agree with their definitions."""
+    """Return whether the drift -rate (A w + b) of a row w in gradient descent, A and b agree with their definitions."""
     given = _RandomDriftingRows(rows)
     pairs = [("A_drift", given.rows[0], given.A)]
     for row in given.rows:
@@ -302,7 +302,7 @@ def _check_row_drift_terms(_before: Expressions, after: Expressions, rows: RowMo
     ("dS", "dT", "dP", "S after a batch", "T after a batch", "P after a batch", "A_drift", "b_drift"),
 )
 def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, rows: RowMoments) -> bool:
-    """Return whether the changes of second moments agree with products of displaced rows, averaged over rows."""
+    """Return whether changes of second moments in a step agree with products of displaced random rows of W."""
     given = _RandomDriftingRows(rows)
     rate, batch, share = (given.numbers[name] for name in ("rate", "batch", "batch_share"))
     noise = rate**2 * _sum_matrices(c["gamma"] * c["square"] for c in given.clusters)
@@ -335,7 +335,7 @@ def _check_moments_of_drifting_rows(_before: Expressions, after: Expressions, ro
     ("q", "m", "theta"),
 )
 def _check_overlaps_from_row_moments(_before: Expressions, after: Expressions) -> bool:
-    """Return whether overlaps from second moments agree with averages over the rows themselves.
+    """Return whether overlaps computed from the rows' second moments agree with averages over random rows of W.
 
     Two spectral atoms of different eigenvalue and weight have two random rows each.
     """

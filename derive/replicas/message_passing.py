@@ -35,7 +35,7 @@ ENTRY = sp.Symbol("xi_row", real=True)  # coordinate i of token l plus its encod
 
 
 def previous_field_symbol(p: OrderParameterSymbols) -> sp.MatrixSymbol:
-    """Return the symbol of the field g at the previous iteration, s x 1."""
+    """Return the symbol of the field g of message passing at the previous iteration, s x 1."""
     return sp.MatrixSymbol("g_previous", p.s, 1)
 
 
@@ -95,7 +95,7 @@ def message_passing_step(
 
 
 def _token_entry_variance(p: OrderParameterSymbols) -> sp.Expr:
-    """Return the variance of one coordinate of a token to leading order, gamma / d."""
+    """Return the leading-order variance gamma / d of a token's coordinate, gamma an eigenvalue of its covariance."""
     return p.gamma / DIMENSION
 
 
@@ -141,10 +141,10 @@ def _sum_over_all_tokens(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _state_evolution_moments(p: OrderParameterSymbols) -> dict[str, MatrixExpr]:
-    """Return by name the moments of omega and b for a large dimension, by Stein's lemma for token entries.
+    """Return by name the moments of message passing's fields omega and b at large dimension d.
 
-    A token entry is xi = tau/d + sqrt(gamma/d) z with standard normal z. Where a sum contains its own reaction, the
-    response to xi cancels the Onsager term.
+    Stein's lemma gives them for a token entry xi = tau/d + sqrt(gamma/d) z with standard normal z. Where a sum contains
+    its own reaction, the response to xi cancels the Onsager term.
     """
     field, teacher = Jacobian(p.g, p.omega), Jacobian(p.g, p.Y)
     of_A = p.alpha * MatrixAverage(CHANNEL, field)
@@ -193,9 +193,9 @@ def _check_risk_gradient_vanishes(
 
 @cache
 def _random_small_data_set() -> dict[str, Any]:
-    """Return a small data set: two samples of two tokens in three dimensions.
+    """Return a small data set for exact tests: two samples of two tokens in three dimensions.
 
-    The loss is square, with a part linear in q and in two numbers phi.
+    The loss is square, with a part linear in the overlaps q and in two trained numbers phi.
     """
     source, d, samples, tokens = RandomRationals("message passing"), 3, 2, 2
     both = [(m, l) for m in range(samples) for l in range(tokens)]
@@ -267,7 +267,7 @@ def _check_minimiser_is_fixed_point(
             return False
 
     def _tokens_of_sample(at: ExactValues) -> list[tuple[int, dict[str, Any]]]:
-        """Return the tokens of a sample with their coupling to a row of the weights."""
+        """Return the tokens of one sample in this test, each with its coupling to a row of the weights."""
         m, i = at.values["sentence"], at.values["row"]
         return [(1, {"xi_row": data["xi"][m, l][i], "g": fields[m, l], "gamma": data["gamma"][l][i],
                      "loss_q": data["H"][m] / 2}) for l in range(data["tokens"])]  # fmt: skip
@@ -298,7 +298,8 @@ def _check_minimiser_is_fixed_point(
 def _check_onsager_terms(before: Expressions, after: Expressions) -> bool:
     """Return whether the reaction terms of message passing agree with the conjugates of the saddle point.
 
-    The matrix A is the sum of gamma_c V_hat_c over clusters c; averages are sums over the given samples.
+    The Onsager matrix A of a row is the sum of gamma_c V_hat_c over clusters c, with eigenvalues gamma_c of the
+    covariances; averages are sums over the given samples.
     """
     source, d, gammas = RandomRationals("reactions"), 3, [sp.Rational(3, 7), sp.Rational(5, 2)]
     states = [
@@ -323,9 +324,9 @@ def _check_onsager_terms(before: Expressions, after: Expressions) -> bool:
 
 
 def _values_for_linear_row(with_law: bool = True, shift: int = 1) -> ExactValues:
-    """Return values of all symbols for a row w = (Lambda + G)^{-1} (b - c) that is linear in its field b.
+    """Return values of all symbols for a test row w = (Lambda + G)^{-1} (b - c), linear in its field b.
 
-    The field b is normal with mean B and covariance Q.
+    Lambda is a ridge, G the precision of the row and c a constant; b is normal with mean B and covariance Q.
     """
     own = random_cluster_matrices("linear row")
     values = {**own, **random_common_values("linear row", [own]), "d": sp.Integer(3)}
@@ -341,9 +342,10 @@ def _values_for_linear_row(with_law: bool = True, shift: int = 1) -> ExactValues
     ("mean of omega", "covariance of omega", "omega with Y", "V"),
 )
 def _check_state_evolution_of_fields(before: Expressions, after: Expressions, kind: str) -> bool:
-    """Return whether the moments of omega agree with the saddle-point equations, for a linear row.
+    """Return whether the moments of the fields omega in message passing agree with the saddle-point equations.
 
-    For a ridge these contain B and Q themselves, for a penalty averages over b.
+    The test row is linear in its field b, of mean B and covariance Q. For a ridge the equations contain B and Q
+    themselves, for a penalty averages over b.
     """
     pairs = {"mean of omega": "m", "covariance of omega": "q", "omega with Y": "theta", "V": "V"}
     given = _values_for_linear_row(shift=0 if kind == "ridge" else 1)

@@ -64,7 +64,7 @@ def group_by_type(items: Iterable[object]) -> Iterator[tuple[type, list[Any]]]:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Which of these a report mentions: several tokens in a sample, several contexts (token, cluster), a teacher."""
+    """The notions that a report may mention: several tokens, several pairs (token, cluster), a teacher."""
 
     has_tokens: bool = True
     has_contexts: bool = True

@@ -108,7 +108,10 @@ class LabelAssignmentSubspace:
 
     @property
     def coefficients(self) -> sp.ImmutableMatrix:
-        """Return the coefficients of all combinations (rows: z, then y) in X, Y and noise (columns)."""
+        """Return the coefficients of all combinations (rows: z, then y) in fields and noise.
+
+        The columns are the student's fields X, the teacher's fields Y and the Gaussian noise.
+        """
         above = sp.Matrix.hstack(self.A, self.B, self.E)
         below = sp.Matrix.hstack(sp.zeros(self.F.rows, self.A.cols), self.F, self.H)
         return sp.ImmutableMatrix(sp.Matrix.vstack(above, below))
@@ -150,7 +153,7 @@ class ActiveSubspace:
 
     @cached_property
     def has_lower_dimension(self) -> bool:
-        """Return whether some assignment has fewer combinations than fields, or one of which the sign alone matters."""
+        """Return whether some assignment of labels needs fewer combinations than fields, or the mere sign of one."""
         others = self.full_dimension - self.students
         return any(
             len(a.student_combinations) < self.students or len(a.teacher_combinations) < others or any(a.by_sign)
@@ -206,7 +209,10 @@ class _SubspaceProblem:
 
 @dataclass(frozen=True)
 class _SubspaceSolution:
-    """Coefficient rows of the combinations z and y, the integrands as functions of these, and signs-only flags of y."""
+    """A solution of the search for active combinations: coefficients of z (with student fields) and of y (without).
+
+    It contains the integrands as functions of z and y, and whether they depend on each y by its sign alone.
+    """
 
     z: tuple[Row, ...]
     y: tuple[Row, ...]

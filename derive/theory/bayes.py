@@ -87,7 +87,10 @@ class TeacherRowComponent:
 
 
 def gaussian_component_of_teacher_row(t: int) -> TeacherRowComponent:
-    """Return the integral over a Gaussian component of a row with t entries; factor = 0 is a row with a fixed value."""
+    """Return the integral over a Gaussian component of the law of a teacher row with t entries, and its moments.
+
+    A component with factor 0 is a fixed value of the row.
+    """
     b, mean, z = real_symbol_matrix("b", t, 1), real_symbol_matrix("mean", t, 1), real_symbol_matrix("z", t, 1)
     Q, factor = real_symbol_matrix("Q", t, t, symmetric=True), real_symbol_matrix("factor", t, t)
     pi = mean + factor * z

@@ -60,7 +60,7 @@ class RowMoments:
         self.noise = MatrixAverage(CONTEXTS, p.gamma * self.square)
 
     def average_quadratic_product_over_rows(self, scalar: sp.Expr, factors: list[MatrixExpr]) -> MatrixExpr:
-        """Return the average over rows in a spectral atom of a product with two factors from w, tau and pi.
+        """Return the average, over rows in a spectral atom, of a product with two factors from w, tau and pi.
 
         Here w is a row of W, tau the mean coordinates and pi the teacher's row.
 
@@ -93,7 +93,7 @@ class RowMoments:
         return (scalar * sp.MatMul(*factors[: own[0]], moment, *factors[own[-1] + 1 :])).doit()
 
     def average_sum_over_rows(self, expression: MatrixExpr) -> MatrixExpr:
-        """Return the average over rows in a spectral atom of a sum of products, also inside sums over contexts."""
+        """Return the average over an atom's rows of a sum of products, also inside sums over (token, cluster) pairs."""
         total: MatrixExpr = sp.ZeroMatrix(*expression.shape)
         for term in sp.MatAdd.make_args(expression):
             scalar, factors = _split_number_and_matrices(term)
@@ -120,7 +120,7 @@ def _split_number_and_matrices(term: MatrixExpr) -> tuple[sp.Expr, list[MatrixEx
 
 
 def weight_row_drift_and_noise(rows: RowMoments) -> dict[str, Any]:
-    """Return drift and noise covariance of a row of W over d steps, by name (docs/theory.md (19.3), (19.4))."""
+    """Return drift and noise covariance of a row of W over d descent steps, by name (docs/theory.md (19.3), (19.4))."""
     p = rows.p
     in_fields = MatrixAverage(CHANNEL, Jacobian(p.g, p.omega))
     in_teacher = MatrixAverage(CHANNEL, Jacobian(p.g, p.Y))
@@ -148,7 +148,8 @@ def weight_row_drift_and_noise(rows: RowMoments) -> dict[str, Any]:
 def row_moment_equations(rows: RowMoments) -> dict[str, Any]:
     """Return the differential equations of the second moments of a weight row (docs/theory.md (19.6) to (19.10)).
 
-    They follow from the drift and noise of a row by the product rule. Keys are names of moments, as "dS".
+    They describe gradient descent and follow from drift and noise of a row by the product rule. Keys are names of
+    moments, as "dS".
     """
     p, after = rows.p, weight_row_drift_and_noise(rows)
     b = after["b_drift"]

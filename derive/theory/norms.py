@@ -33,7 +33,7 @@ class RowNormCondition:
 
     @property
     def excess_at_zero_temperature(self) -> MatrixExpr:
-        """Return `excess` at zero temperature: its terms without beta."""
+        """Return `excess`, second moments minus squared norms, at zero temperature: its terms without beta."""
         terms = sp.MatAdd.make_args(self.excess)
         return sp.MatAdd(*[term for term in terms if not term.has(beta)]).doit()
 

@@ -176,7 +176,7 @@ def _why_jump_prevents_proximal_map(model: FixedSizeModel, jump: str) -> str:
 
 
 def _piece_boundaries(loss: sp.Expr, x: sp.Symbol) -> tuple[tuple[sp.Expr, ...], tuple[sp.Expr, ...]]:
-    """Return the values of x at which the loss switches pieces, and the switching functions without such a formula."""
+    """Return the values of x at which the loss switches pieces, and switching functions whose zeros have no formula."""
     found: dict[sp.Expr, None] = {}
     implicit_kinks: list[sp.Expr] = []
     for switch in switching_functions([loss]):

@@ -141,13 +141,13 @@ def _smallest_active_subspace(model: FixedSizeModel, integrand: str) -> ActiveSu
 def _pad_combinations_with_fields(
     case: LabelAssignmentSubspace, sizes: tuple[int, int], model: FixedSizeModel
 ) -> LabelAssignmentSubspace:
-    """Return the combinations of a case padded with single fields, up to the given numbers of z and y."""
+    """Return the combinations of fields in one case, with single fields added up to the given numbers of z and y."""
     defaults = dict(zip(model.parameter_symbols(), model.parameter_defaults(), strict=True))
 
     def _extend_to_full_row_rank(
         parts: Sequence[sp.ImmutableMatrix], leading: int, count: int
     ) -> list[sp.ImmutableMatrix]:
-        """Return the blocks extended to `count` rows by unit vectors; the first `leading` blocks keep full row rank."""
+        """Return matrices, side by side, extended to `count` rows by unit vectors; the first ones keep full rank."""
         rows = sp.Matrix.hstack(*parts)
         width = sum(part.cols for part in parts[:leading])
         for n in range(width):
@@ -171,7 +171,7 @@ def _select_value_by_case(values: Sequence[sp.Expr]) -> sp.Expr:
 def _marginal_noise_distributions(
     model: FixedSizeModel, found: ActiveSubspace, probabilities: Sequence[Sequence[sp.Expr]]
 ) -> dict[str, tuple[sp.Symbol, DiscreteNoise]]:
-    """Return the discrete noise whose value a case does not fix, with marginal probabilities as functions of y."""
+    """Return the discrete noises that a case does not fix, with their probabilities in the teacher combinations y."""
     if found.drawn or not found.discrete:
         return {}
     held = [(name, u, law) for name, (u, law) in model.noise.items() if u in found.discrete]

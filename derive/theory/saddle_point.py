@@ -106,7 +106,7 @@ def _solve_stationarity_condition(
 
 
 def write_V_hat_with_theta_hat(saddle: SaddlePoint) -> MatrixExpr:
-    """Return the value of V_hat in the saddle-point equations, written with theta_hat where its average occurs."""
+    """Return the right side of the equation for V_hat, with theta_hat in place of the average that theta_hat equals."""
     p = saddle.symbols
     scalar, pattern = saddle["theta_hat"].value.as_coeff_matrices()
 

@@ -236,7 +236,7 @@ def response_of_weights_to_field(phi: FreeEntropy) -> MatrixExpr:
 
 
 def replicon_map(phi: FreeEntropy | None = None) -> RepliconMap:
-    """Return the replicon map, which carries a perturbation covariance D through channel and prior."""
+    """Return the replicon map: one iteration takes the covariance D of perturbed fields through channel and prior."""
     phi = phi or free_entropy()
     p = phi.symbols
     D, D_hat = sp.MatrixSymbol("D", p.s, p.s), sp.MatrixSymbol("D_hat", p.s, p.s)
@@ -259,7 +259,8 @@ def replicon_map(phi: FreeEntropy | None = None) -> RepliconMap:
 def replicon_eigenvalue(regulariser: Any = None) -> sp.Expr:
     """Return the eigenvalue of the replicon map for one token, one cluster and s = 1, as a scalar expression.
 
-    It is alpha E[(dg/domega)^2] E[gamma^2 (dw/db)^2], with averages over samples and over coordinates.
+    It is alpha E[(dg/domega)^2] E[gamma^2 (dw/db)^2]: averages over samples and over coordinates of the squared
+    responses of the field g and of a row w, with covariance eigenvalues gamma.
     """
     operator = replicon_map(free_entropy(1, 1, regulariser))
     channel = _matrix_as_scalar(operator.channel)
@@ -277,7 +278,7 @@ def _scalar_symbol_of_matrix(symbol: sp.MatrixSymbol) -> sp.Symbol:
 
 
 def _matrix_as_scalar(expression: MatrixExpr) -> sp.Expr:
-    """Return a 1 x 1 matrix expression as a scalar, without the sums over tokens or contexts of one term."""
+    """Return a 1 x 1 matrix as a scalar, without sums over a single token or a single (token, cluster) pair."""
     if isinstance(expression, MatrixAverage):
         inside = _matrix_as_scalar(expression.summand)
         return inside if expression.kind in (TOKENS, CONTEXTS) else Average(expression.kind, inside)
@@ -294,7 +295,7 @@ def _matrix_as_scalar(expression: MatrixExpr) -> sp.Expr:
         return sp.Derivative(sp.Function(g.name)(omega), omega)
     if isinstance(expression, sp.MatrixSymbol):
         return _scalar_symbol_of_matrix(expression)
-    raise TypeError(f"the matrix expression {expression} cannot be written as a scalar at L = s = K = 1")
+    raise TypeError(f"{expression} is not a scalar for one token, one column of W and one cluster")
 
 
 def _move_constant_out_of_averages(expression: sp.Expr, constant: sp.Symbol) -> sp.Expr:
@@ -339,7 +340,10 @@ class LongitudinalDerivatives:
 
 
 def longitudinal_derivatives(saddle: SaddlePoint | None = None) -> LongitudinalDerivatives:
-    """Return the derivatives of one iteration of the saddle-point equations, by default for a ridge."""
+    """Return the first-order changes in one iteration of the saddle-point equations, for its linear stability.
+
+    Without `saddle` the equations are those of a ridge.
+    """
     saddle = saddle or saddle_point(free_entropy())
     p = saddle.symbols
     size = p.s + p.t

@@ -102,9 +102,9 @@ def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
 
 
 def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the part of the gradient in V that is due to thermal fluctuations of the fields X of a sample.
+    """Return the part of the free entropy's gradient in V that is due to thermal fluctuations of a sample's fields X.
 
-    The covariance C / beta of X is eliminated by dg/domega = V^{-1} (C V^{-1} - 1).
+    Their covariance C / beta is expressed by the response dg/domega = V^{-1} (C V^{-1} - 1) of the field g.
     """
     if variable != p.V:
         return sp.ZeroMatrix(*variable.shape)
@@ -127,7 +127,7 @@ def _thermal_field_fluctuations(variable: sp.MatrixSymbol, p: OrderParameterSymb
 def _thermal_row_fluctuations(
     variable: sp.MatrixSymbol, p: OrderParameterSymbols, own: ThermalCorrections, ridge: bool
 ) -> MatrixExpr:
-    """Return the part of the gradient in V^ that is due to thermal fluctuations of a row w of W.
+    """Return the part of the free entropy's gradient in V^ that is due to thermal fluctuations of a row w of W.
 
     Their covariance is (d<w>/db) / beta, with b the field of the row; for a ridge, (Lambda + G)^{-1} / beta.
     """

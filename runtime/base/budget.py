@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 
 class _TimeLimit(NamedTuple):
-    """A time limit.
+    """A limit on the time of a computation.
 
     Attributes:
         end: monotonic clock at which the limit ends, in seconds.

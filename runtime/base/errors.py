@@ -191,5 +191,5 @@ def convert_to_number_array(value: Any, expected: str) -> np.ndarray:
 
 
 def _format_argument_value(name: str, value: object) -> str:
-    """Return "name = value" for an error message, or "--name value" for an option of the command line."""
+    """Return an argument and its value for an error message: "name = value", or "--name value" on the command line."""
     return f"{name} {value}" if name.startswith("--") else f"{name} = {value!r}"

@@ -176,7 +176,7 @@ def keep_partial_results(has_results: Callable[[], object] = lambda: True) -> It
 
 @contextmanager
 def preserve_interrupt_handler() -> Iterator[None]:
-    """Restore the handler of Ctrl-C after the block; for imports of libraries that change it."""
+    """Restore the handler of Ctrl-C after the block, in which an imported library may change it."""
     if not _can_thread_be_interrupted():
         yield
         return

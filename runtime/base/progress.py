@@ -73,7 +73,7 @@ def _display_current_steps() -> None:
 
 
 class ProgressTask:
-    """A progress bar that counts steps without showing anything; subclasses show it."""
+    """A counter of the finished steps of a computation, without display; subclasses show a progress bar."""
 
     def __init__(self, total: int | None = None) -> None:
         self._total, self._done = total, 0
@@ -125,7 +125,7 @@ class _TerminalProgressBar(ProgressTask):
 
 
 class _NestedProgressTask(ProgressTask):
-    """A progress counter inside a block that already has a progress bar; it is shown as a step of that bar."""
+    """A progress counter that is started inside a block with a progress bar; it is shown as a step of that bar."""
 
     def __init__(self, own: ProgressStep, total: int | None) -> None:
         super().__init__(total)

@@ -25,10 +25,10 @@ class Branch:
         parameter: name of the parameter.
         name: name of the start used first, and of the branch to stay on; if no branch has this name, the branch of the
             first solution.
-        reached: name of its solutions (`Solution.branch`) where that differs from `name`: a value column that follows
-            the teacher makes a positional solution a mixed one.
-        accuracy, seed, effort, integrator, points: as for `solve`; a soft branch that misses the accuracy is used with
-            the error it has.
+        reached: name of its solutions (`Solution.branch`) where that differs from `name`: for example mixed for the
+            start positional, if one column of W aligns with the teacher.
+        accuracy, seed, effort, integrator, points: as for `solve`; a solution that misses the accuracy is used with
+            the error bar that it has.
         known: solutions found so far, by parameter value.
         failed: failed solutions by parameter value.
         most: largest effort where `solution_at_parameter` is called with an accuracy.

@@ -246,7 +246,7 @@ class BranchMap:
         return None
 
     def parameter_difference_steps(self, smooth_factor: float = 1.0) -> np.ndarray:
-        """Return the steps of differences in the parameters; `smooth_factor` multiplies the steps of smooth rules."""
+        """Return difference steps in the parameters; `smooth_factor` multiplies those of rules that are not sampled."""
         options = BranchDerivativeOptions.current()
         smooth = options.parameter_step * smooth_factor
         return (options.sampled_parameter_step if self.rule.replicated else smooth) * self.span
@@ -310,7 +310,7 @@ class BranchMap:
     def symmetry_breaking_jacobian(self, x: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return the block of the Jacobian dG/du in directions that break the symmetry of the branch.
 
-        G is odd there, so that one-sided differences are of second order.
+        The saddle-point map G is odd there, so that one-sided differences are of second order.
 
         Args:
             x: coordinates of a symmetric state.
@@ -376,7 +376,7 @@ def orthogonal_complement(basis: np.ndarray) -> np.ndarray:
 
 
 def symmetry_that_keeps_direction(direction: np.ndarray, branch: BranchMap) -> StateSymmetry:
-    """Return the symmetry under which a direction changes by less than 5 %, as a part of that of the problem.
+    """Return those symmetries of the problem under which a direction changes by less than 5 %.
 
     Args:
         direction: a change of the packed overlaps.
@@ -396,8 +396,8 @@ def symmetry_that_keeps_direction(direction: np.ndarray, branch: BranchMap) -> S
 def smallest_symmetry_sector(direction: np.ndarray, branch: BranchMap) -> np.ndarray:
     """Return an orthonormal basis, in rows, of the smallest symmetry sector that contains a direction.
 
-    The sector contains all changes that are invariant under the exchanges that leave the direction unchanged, and
-    orthogonal to the symmetric states of the branch. dG/du maps it to itself.
+    The sector contains all changes of the overlaps that have every symmetry of the direction (signed permutations of
+    tokens and columns) and are orthogonal to the symmetric states. dG/du maps it to itself.
 
     Args:
         direction: a change of the packed overlaps, orthogonal to the symmetric states.

@@ -46,14 +46,14 @@ class BranchEquations:
         return tuple(np.split(z, np.cumsum([branch.dimension_of_invariant_states for branch in self.branches])))
 
     @property
-    def rules_of_branches(self) -> tuple[Rule, ...]:
+    def quadrature_rules_of_branches(self) -> tuple[Rule, ...]:
         """Return the quadrature rule of the overlaps for each branch."""
         return tuple(branch.rule for branch in self.branches)
 
     def channel_averages(
         self, z: np.ndarray, change: RuleChange = keep_rule_unchanged
     ) -> tuple[SaddlePointAverages, ...]:
-        """Return the channel averages at the unknowns, one for each quadrature rule of `rules_of_branches`.
+        """Return the channel averages at the unknowns, one for each quadrature rule of `quadrature_rules_of_branches`.
 
         Args:
             z: unknowns: coordinates of every branch, then the parameters.
@@ -63,14 +63,14 @@ class BranchEquations:
         visits = cycle(zip(self.branches, places, strict=True))
         return tuple(
             branch.channel_averages(x, values, change(rule))
-            for (branch, x), rule in zip(visits, self.rules_of_branches, strict=False)
+            for (branch, x), rule in zip(visits, self.quadrature_rules_of_branches, strict=False)
         )
 
     def update_bordering_vectors(self, z: np.ndarray) -> None:
         """Update the constants that the event equation depends on, at a nearby point; do nothing without an event."""
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray | None:
-        """Return the value of the event equation, per replicate or once for all replicates; None without an event.
+        """Return the left side of the equation that holds at an event (fold, crossing, ...); None for a branch alone.
 
         Args:
             z: unknowns: coordinates of every branch, then the parameters.
@@ -79,11 +79,11 @@ class BranchEquations:
         return None
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the event equation in the unknowns, as one row; no row without an event."""
+        """Return derivatives of the event equation in the unknowns, one row; no row for a branch without an event."""
         return np.zeros((0, len(z)))
 
     def replicate_residuals(self, z: np.ndarray, change: RuleChange = keep_rule_unchanged) -> np.ndarray:
-        """Return the residuals, one row per replicate; a single row of means if the branches differ in replicates.
+        """Return the residuals, one row per replicate of the rule; one row of means if branches have unequal numbers.
 
         They are G(u) - u of docs/theory.md (5.15), relative to the sizes of q, V, m, ..., then the event equation.
 
@@ -158,9 +158,9 @@ class SingularJacobianEquations(BranchEquations):
     def _jacobian_times_sector_direction(
         self, z: np.ndarray, direction: np.ndarray, scales: np.ndarray, change: RuleChange, widened: float | None = 1.0
     ) -> np.ndarray:
-        """Return (dG/du - 1) times a direction of the symmetry sector, for each replicate.
+        """Return dG/du - 1, applied to one direction of the symmetry sector, for each replicate of the rule.
 
-        `widened` multiplies the difference steps; None: second-order differences, which are less accurate.
+        `widened` is a factor of the difference steps; None: second-order differences, which are less accurate.
         """
         u = self.branch.state_from_coordinates(self.split_coordinates_and_parameters(z)[0])
         values, rule = self.split_coordinates_and_parameters(z)[1], change(self.branch.rule)
@@ -189,7 +189,7 @@ class SingularJacobianEquations(BranchEquations):
     def jacobian_blocks_of_sector(
         self, z: np.ndarray, change: RuleChange = keep_rule_unchanged, widened: float = 1.0
     ) -> np.ndarray:
-        """Return the block of dG/du - 1 in the symmetry sector for each replicate.
+        """Return dG/du - 1, restricted to the directions of one symmetry sector, for each replicate of the rule.
 
         Args:
             z: unknowns: coordinates of every branch, then the parameters.
@@ -208,7 +208,7 @@ class SingularJacobianEquations(BranchEquations):
         self.left, self.right = left[:, -1], right[-1]
 
     def _solve_bordered_system(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the null vectors of a bordered block, right and left, and the number g that is 0 if it is singular."""
+        """Return right and left null vector of a block of dG/du - 1, and a number g that is 0 if it is singular."""
         r = len(block)
         whole = np.zeros((r + 1, r + 1))
         whole[:r, :r], whole[:r, r], whole[r, :r] = block, self.left, self.right
@@ -273,7 +273,7 @@ class SingularJacobianEquations(BranchEquations):
         return event_equation_error**2 / max(2 * mark_slope * slope_in_parameter, 1e-300)
 
     def null_direction(self, z: np.ndarray) -> np.ndarray:
-        """Return the null vector of dG/du - 1 as packed overlaps, of norm 1 relative to the sizes of q, V, m, ..."""
+        """Return the null vector of dG/du - 1, G the saddle-point map, as packed overlaps of norm 1 in their units."""
         right, _, _ = self._solve_bordered_system(self.jacobian_blocks_of_sector(z).mean(axis=0))
         direction = right @ self.sector
         return direction / np.linalg.norm(direction)
@@ -323,9 +323,9 @@ class CrossingEquations(BranchEquations):
         self.loss_unit = loss_unit
 
     @property
-    def rules_of_branches(self) -> tuple[Rule, ...]:
+    def quadrature_rules_of_branches(self) -> tuple[Rule, ...]:
         """Return the quadrature rules of the overlaps, then of the free entropies, for both branches."""
-        return *super().rules_of_branches, *(branch.loss_rule for branch in self.branches)
+        return *super().quadrature_rules_of_branches, *(branch.loss_rule for branch in self.branches)
 
     def _free_entropy_difference(
         self, places: Sequence[np.ndarray], values: np.ndarray, change: RuleChange
@@ -340,7 +340,7 @@ class CrossingEquations(BranchEquations):
         return (first - second) / self.loss_unit
 
     def event_equation(self, z: np.ndarray, change: RuleChange) -> np.ndarray:
-        """Return the difference Phi_1 - Phi_2 of the free entropies of two branches (docs/theory.md (9.1)), scaled.
+        """Return the difference of two branches' free entropies, which vanishes at a crossing, divided by its scale.
 
         Args:
             z: unknowns: coordinates of every branch, then the parameters.
@@ -350,9 +350,9 @@ class CrossingEquations(BranchEquations):
         return self._free_entropy_difference(places, values, change)
 
     def event_equation_gradient(self, z: np.ndarray) -> np.ndarray:
-        """Return the derivatives of Phi_1 - Phi_2 in the unknowns; only those in parameters differ from zero.
+        """Return the derivatives of the difference of two branches' free entropies; zero except in the parameters.
 
-        The free entropy Phi is stationary in the overlaps.
+        Free entropies are stationary in the overlaps.
         """
         *places, values = self.split_coordinates_and_parameters(z)
         steps = self.branch.parameter_difference_steps(smooth_factor=10)

@@ -83,7 +83,7 @@ def _gaussian_log_normalisation(problem: Problem, fields: FieldLaw) -> float:
 def _thermal_integral_arguments(
     problem: Problem, fields: FieldLaw, refinement: float
 ) -> tuple[np.ndarray | float, ...]:
-    """Return the arguments of the compiled loops that belong to the integral over the student's fields X.
+    """Return arguments of the compiled loops for the Boltzmann integral over the student fields X.
 
     They are the standard deviations of the noise, the model's constants, the temperature, the kinks of the loss as
     (number of the field, position), and a table of Gauss-Legendre nodes and weights.

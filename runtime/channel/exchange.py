@@ -108,7 +108,7 @@ class SymmetryReduction:
         return out
 
     def average_moments_over_group(self, out: np.ndarray, row: int, moments: Moments) -> np.ndarray:
-        """Return channel sums in which the moments of the tokens are averaged over the symmetry group.
+        """Return channel sums with the tokens' moments averaged over these symmetries of the channel.
 
         Args:
             out: moments of one token after the other, then sums that are invariant.
@@ -125,7 +125,7 @@ class SymmetryReduction:
     def average_derivatives_over_group(
         self, out: np.ndarray, row: int, moments: Moments, units: UnitOverlaps, clusters: int
     ) -> np.ndarray:
-        """Return derivatives of the moments with respect to the packed overlaps, averaged over the symmetry group.
+        """Return derivatives of the moments in the packed overlaps, averaged over these symmetries of the channel.
 
         Args:
             out: derivatives before averaging, shape (moments of all tokens, packed overlaps).
@@ -141,7 +141,7 @@ class SymmetryReduction:
         return total / self._order_of_symmetry_group
 
     def average_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean Jacobian E[dg_l / domega_l] of each token, averaged over the symmetry group.
+        """Return the mean Jacobian E[dg_l/domega_l] of each token l, averaged over these symmetries of the channel.
 
         Args:
             values: mean Jacobians before averaging, shape (L, s, s).
@@ -153,7 +153,9 @@ class SymmetryReduction:
         return total / self._order_of_symmetry_group
 
     def average_squared_jacobian_over_group(self, values: np.ndarray) -> np.ndarray:
-        """Return the mean squares E[G (x) G] of the Jacobians G = dg_l / domega_l' averaged over the symmetry group.
+        """Return the mean products E[G (x) G] of the Jacobians G = dg_l / domega_l' of the field g of tokens l and l'.
+
+        They are averaged over these symmetries of the loss and of the law of the fields.
 
         Args:
             values: mean squares for each pair of tokens l, l', shape (L, L, s, s, s, s).
@@ -205,7 +207,7 @@ def apply_exchange_to_nodes(
 
 
 def _arrays_of_field_law(fields: FieldLaw) -> tuple[np.ndarray, ...]:
-    """Return the means, factors and variances that define the law of the fields, in the order of `_AXIS_KINDS`."""
+    """Return the arrays that define the law of the fields: means, factors and variances of teacher and student."""
     return (
         fields.teacher_mean,
         fields.teacher_factor,

@@ -69,7 +69,7 @@ def proximal_points_at_nodes(
 def response_jacobians_at_nodes(
     problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray, search: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return det(I + V H), weights and Jacobians dg/domega of the field g at nodes; H is the Hessian of the loss.
+    """Return det(I + V H), weights and dg/domega, with g = V^(-1) (X - omega), at nodes; H is the Hessian of the loss.
 
     The first axis of each array runs over nodes and discrete noise values; a Jacobian has the shape (L s, L s).
 

@@ -173,7 +173,7 @@ def follow(
             f"{values[0]:.4g} to {values[-1]:.4g}: near its end a branch determines overlaps poorly"
         )
     elif not all(event.success for event in branch.events):
-        message = f"an event was not located to {event_accuracy:g}; ask for a larger --event-accuracy"
+        message = f"an event was not located to {event_accuracy:g}; allow larger error bars (--event-accuracy)"
     text = followed_branch_table(branch, symbols, shown) if branch.solutions else ""
     data = partial(followed_branch_json, problem, branch)
     return save_result_and_report(branch.save, file, text, data, message, early, (len(branch.solutions), None))

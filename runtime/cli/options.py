@@ -37,7 +37,7 @@ def convert_parts_of_option(
     try:
         return tuple(kind(part) for kind, part in zip(kinds, parts, strict=True))
     except ValueError:
-        raise InputError(f"{option} {text}: {form}") from None
+        raise InputError(f"cannot read {option} {text}: {form}") from None
 
 
 def parse_name_value_pairs(option: str, items: list[str] | None, form: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def parse_name_value_pairs(option: str, items: list[str] | None, form: str) -> d
     for item in items or []:
         name, equals, text = (part.strip() for part in item.partition("="))
         if not (name and equals and text):
-            raise InputError(f"{option} {item}: {form}")
+            raise InputError(f"cannot read {option} {item}: {form}")
         if name in values:
             raise InputError(f"{option} {item}: {name} is given twice")
         values[name] = text
@@ -113,7 +113,7 @@ def parse_rename_options(items: list[str] | None) -> dict[str, str]:
 
 
 def parse_user_symbols(problem: Problem, pairs: list[str] | None) -> dict[str, str]:
-    """Parse the values NAME=SYMBOL of --rename and check that a table of the problem can use the symbols.
+    """Parse the values NAME=SYMBOL of --rename; check that no two columns of a table would have the same symbol.
 
     Args:
         problem: the problem.
@@ -313,7 +313,7 @@ def _split_name_from_values(option: str, text: str, form: str, points: str = "")
     """
     name, _, span = (part.strip() for part in text.partition("="))
     if not name:
-        raise InputError(f"{option} {text}: {form}")
+        raise InputError(f"cannot read {option} {text}: {form}")
     if span.startswith("["):
         along = f"--set '{name}=[..]:[..]' {option} path_{name}=0:1{points}"
         form += f"; an array moves along a line by its position, {along}"

@@ -51,7 +51,7 @@ class ExitStatus(Enum):
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What a command prints, and the status with which it ends.
+    """The printed output of a command, and its exit status.
 
     Attributes:
         text: text that is printed on stdout without --json (or a function that returns it, called if needed).
@@ -80,7 +80,7 @@ class CommandOutcome:
 
 
 # Reasons, as messages say them.
-NO_VERDICT = "the time limit ended the verdict on stability"
+NO_VERDICT = "the time limit ended the computation before the verdict on stability"
 EARLY_EXIT_MESSAGES = {
     ExitStatus.INTERRUPTED: "interrupted",
     ExitStatus.TIME_LIMIT: "the time limit ended the computation",
@@ -233,7 +233,7 @@ def _outcome_of_exception(error: BaseException, arguments: dict[str, Any]) -> Co
         late = isinstance(error, TimeLimitError)
         return _error_outcome(ExitStatus.TIME_LIMIT if late else ExitStatus.NOT_CONVERGED, str(error))
     if isinstance(error, MemoryError):
-        sentence = "there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+        sentence = "there is not enough memory; allow larger error bars (--accuracy), or fewer points at a time"
     elif isinstance(error, OSError) and error.errno in _EXHAUSTED_RESOURCES:
         where = f"{error.filename}: " if error.filename else ""
         sentence = f"a limit of the system was reached: {where}{error.strerror}"

@@ -87,7 +87,7 @@ def phases(
         kept = "; what is finished is kept, and the same command continues" if file is not None else ""
         message = f"{EARLY_EXIT_MESSAGES[early]}{kept}"
     elif rough:
-        message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; ask for a larger one"
+        message = f"{len(rough)} of {len(statuses)} boundary points miss --boundary-accuracy; allow a larger one"
 
     def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:
         return {**diagram.to_json(), "status": word, "file": None if path is None else str(path)}

@@ -27,15 +27,15 @@ class SharedOptionTexts:
     Args:
         model (MODEL): A catalogue name, or a path to a model file; FILE.py:NAME picks one of several.
         set_ (NAME=VALUE): alpha (α, samples over the dimension), lambda (λ, the ridge), a parameter of the model's own,
-            or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]', two of them for the line
-            between, [..]:[..], on which --over path_A=0:1:11 goes.
+            or a structural size; repeat for several. Arrays as JSON: 'A=[[.6,.4],[.4,.6]]'; two arrays [..]:[..] are
+            the ends of a line, along which --over path_A=0:1:11 moves.
         sizes (SIZE=NUMBER): A structural size: tokens, student_rank, teacher_rank, clusters; repeat for several.
         rename (NAME=SYMBOL): A symbol of your own for one of the theory or a parameter: theta=T, in LaTeX
             theta='\chi'. Repeats.
         start: A named start of the model: informed, uninformed, ...; default: informed, semantic with several tokens.
         on (A): The branch, by the start that leads to it; --on is the same.
-        columns (NAME,...): What the table shows, as theta_21,test_error,replicon: overlaps (theta all of its entries),
-            losses, verdicts, trained numbers, as -o FILE.nc names them.
+        columns (NAME,...): Columns of the table, as theta_21,test_error,replicon: overlaps (theta: all its entries),
+            losses, verdicts, trained numbers, named as in -o FILE.nc.
         from_ (FILE): Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a
             curve.
         accuracy: Largest error bar of an overlap, relative to the size of its block.
@@ -49,8 +49,8 @@ class SharedOptionTexts:
         output (FILE.nc): Write netCDF, for `saddleforge plot`.
         processes: Workers on this machine (default: one a core).
         force: Overwrite an existing file.
-        time_limit (SECONDS): End after so many seconds with the best so far (exit status 3); a step begun has a tenth
-            more, or 5 s.
+        time_limit (SECONDS): End after so many seconds with the best so far (exit status 3); a step in progress may
+            take a tenth longer, or 5 s.
         memory_limit (GB): Gigabytes a process may use for its data; a computation that needs more ends with a message.
         json: Print one JSON object on stdout and nothing else.
         threads: Number of threads (default: all cores); results do not depend on it.

@@ -105,7 +105,7 @@ def threshold(
         message = "the time limit ended the search: the error bar covers the whole interval in which the threshold lies"
     elif not result.success:
         message = (
-            f"the accuracy {accuracy:g} was not reached; ask for a larger --accuracy, or read the evidence with --json"
+            f"the accuracy {accuracy:g} was not reached; allow larger error bars (--accuracy) or see evidence (--json)"
         )
     return CommandOutcome(result.table, result.to_json, message)
 
@@ -131,7 +131,7 @@ def _critical_line_outcome(
     early, message = early_exit_status(line.interrupted, line.out_of_time), ""
     if not max(line.errors, default=0.0) <= how["accuracy"]:
         message = (
-            f"the accuracy {how['accuracy']:g} was not reached at every point of the line; ask for a larger --accuracy"
+            f"the accuracy {how['accuracy']:g} was not reached at every point of the line; allow larger error bars"
         )
 
     def _result_json_with_status(word: str, path: Path | None) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def refine_threshold(
         condition: equation between observables that holds at the threshold.
         accuracy: required error bar.
         problem: problem of the refined threshold, which may differ slightly; by default that of the rough threshold.
-        proof: as for `where`; a threshold that cannot be confirmed is returned with the status `not_proved`.
+        proof: whether to prove the error bar in ball arithmetic; a threshold that cannot be confirmed is returned with
+            the status `not_proved`.
 
     Raises:
         InputError: the model is not supported, or the Moreau objective has several minima.

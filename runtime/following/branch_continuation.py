@@ -235,7 +235,7 @@ class BranchContinuation:
         return DetectedEvent("spinodal", value, SingularJacobianEquations(branch, sector), z, True, between)
 
     def _symmetry_restored_at_merger(self, u: np.ndarray) -> StateSymmetry | None:
-        """Return the symmetry that a state nearly has and the branch has not; None if there is none.
+        """Return a symmetry that the branch lacks, but that a state on it has nearly; None if there is none.
 
         Where a branch merges with a more symmetric one, the part of the state that breaks the symmetry vanishes.
         """
@@ -244,7 +244,7 @@ class BranchContinuation:
             (max(self._symmetry_breaking_at_point(s.point).values(), default=0.0) for s in self.points_so_far),
             default=1.0,
         )
-        for exchange, part in self._amounts_of_symmetry_breaking(u).items():
+        for exchange, part in self._distances_from_exchange_symmetry(u).items():
             if part < BranchMergerOptions.current().max_size * min(1.0, largest):
                 image = exchange.permute_overlaps(Overlaps.unpack(u, sizes), problem.clusters).pack()
                 projected = Overlaps.unpack((u + image) / 2, sizes)
@@ -253,15 +253,15 @@ class BranchContinuation:
                 )
         return None
 
-    def _amounts_of_symmetry_breaking(self, u: np.ndarray) -> dict[SignedPermutation, float]:
-        """Return the exchanges that are no symmetries of the branch, each with how much a state breaks it."""
+    def _distances_from_exchange_symmetry(self, u: np.ndarray) -> dict[SignedPermutation, float]:
+        """Return how much a state breaks each symmetry of the problem that the branch does not have."""
         overlaps, clusters = Overlaps.unpack(u, self.branch.sizes), self.branch.problem.clusters
         others = [e for e in symmetries_of_problem(self.branch.problem) if e not in self.branch.symmetry.exchanges]
         gaps = {e: np.abs(u - e.permute_overlaps(overlaps, clusters).pack()) for e in others}
         return {e: float(np.max(gap / overlaps.block_scales)) / 2 for e, gap in gaps.items()}
 
     def _symmetry_breaking_at_point(self, point: CurvePoint) -> dict[SignedPermutation, float]:
-        return self._amounts_of_symmetry_breaking(self.branch.state_from_coordinates(point.z[:-1]))
+        return self._distances_from_exchange_symmetry(self.branch.state_from_coordinates(point.z[:-1]))
 
     def _has_regained_symmetry(self, before: SolvedContinuationPoint, after: SolvedContinuationPoint) -> bool:
         """Return whether the part of the state that breaks a symmetry vanished in one step."""

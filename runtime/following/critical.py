@@ -115,11 +115,11 @@ class CriticalLine(DatasetResult):
         """
         steps = np.diff(self.over_values)
         if not (np.all(steps > 0) or np.all(steps < 0)):
-            raise InputError(f"the line turns back in {self.over}: it has no single value at {value:g}")
+            raise InputError(f"the critical line turns back in {self.over}: it has no single value at {value:g}")
         order = np.argsort(self.over_values)
         known = self.over_values[order]
         if not known[0] <= value <= known[-1]:
-            raise InputError(f"the line covers {self.over} = {known[0]:g} to {known[-1]:g}, not {value:g}")
+            raise InputError(f"the critical line covers {self.over} = {known[0]:g} to {known[-1]:g}, not {value:g}")
         from scipy.interpolate import CubicSpline
 
         interpolated = float(CubicSpline(known, self.values[order])(value))
@@ -355,9 +355,9 @@ def _refine_point_to_accuracy(
 
 
 def _switch_to_finer_quadrature(equations: BranchEquations) -> bool:
-    """Switch to the next finer quadrature rules; return False if there are none.
+    """Switch the equations to the next finer quadrature rules; return False if there are none.
 
-    The free entropy is stationary: errors of the overlaps enter to second order only (docs/theory.md section 15).
+    For a crossing only free entropies need finer rules: in them errors of the overlaps are of second order.
     """
     refined = False
     for branch in equations.branches:
@@ -389,7 +389,7 @@ def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
 
 
 def _branching_coefficient_on_line(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
-    """Return the branching coefficient at a point of an instability line; nan on other kinds of lines."""
+    """Return the branching coefficient, whose sign tells continuous from discontinuous; nan without instability."""
     if (
         not isinstance(equations, SingularJacobianEquations)
         or len(equations.sector) == equations.branch.dimension_of_invariant_states
@@ -399,7 +399,7 @@ def _branching_coefficient_on_line(equations: BranchEquations, point: CurvePoint
 
 
 def _parameter_error_bar(equations: BranchEquations, point: CurvePoint) -> float:
-    """Return the error bar of the event's parameter at a fixed second parameter."""
+    """Return the error bar of an event's first parameter at a fixed second parameter; nan if it is unknown."""
     square = np.delete(point.matrix, -1, axis=1)
     try:
         return float(integration_error_bars_of_unknowns(equations, point.z, square)[-1])

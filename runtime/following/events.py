@@ -246,12 +246,12 @@ def relocate_event_for_nearby_problem(
         detected = DetectedEvent(event.kind, event.value, equations, z, merges, (low, high))
         found = locate_event(detected, name, accuracy, overlap_accuracy)
     except (*DOMAIN_ERRORS, np.linalg.LinAlgError) as error:
-        raise NotConvergedError(f"the {event.kind} leaves the domain: {error}") from error
+        raise NotConvergedError(f"the overlaps left their domain where the {event.kind} was sought: {error}") from error
     before, after = (one.evidence["branching"] for one in (event, found))
     if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
         raise NotConvergedError(
             f"the {event.kind} near {event.parameter} = {event.value:.4g} is another event at this accuracy; "
-            "try a finer accuracy"
+            "ask for smaller error bars (accuracy)"
         )
     return found
 
@@ -285,7 +285,7 @@ def solve_extended_system(
         if rough is None:
             break
         z = rough[0]
-    raise NotConvergedError("Newton's method on the extended system does not converge")
+    raise NotConvergedError("Newton's method on saddle-point equations and event condition does not converge")
 
 
 def refine_root_of_extended_system(
@@ -340,7 +340,7 @@ def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray
 
     return units * error_bar_from_comparisons(
         compare_rules(
-            equations.rules_of_branches,
+            equations.quadrature_rules_of_branches,
             equations.channel_averages(z),
             _compare_with_changed_quadrature,
             equations.depend_on_slopes,
@@ -350,9 +350,10 @@ def integration_error_bars_of_unknowns(equations: BranchEquations, z: np.ndarray
 
 
 def _parameter_shift_by_finer_rules(equations: BranchEquations, z: np.ndarray, matrix: np.ndarray) -> float:
-    """Return how much quadrature rules two sizes finer shift the parameter if the loss has one field; otherwise 0.
+    """Return the integration error of an event's parameter by a rule two sizes finer, for a loss of one field.
 
-    Rules one size finer may miss the same kink of the averages. Also 0 if finer rules leave the domain of definition.
+    A rule one size finer may miss the same kink of the averages. The result is 0 for more fields or sampled rules, and
+    if the finer rule leaves the domain of definition.
     """
     (branch,) = equations.branches
     if branch.rule.replicated or reduce_to_fields_of_loss(branch.problem).solver.channel.FIELDS > 1:

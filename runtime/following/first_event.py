@@ -82,7 +82,7 @@ def instability(
 
 
 def _locate_first_event(search: ThresholdSearch, seed: int) -> Threshold:
-    """Locate the first event on a branch, by continuation from the upper end, lower end or middle of an interval."""
+    """Locate the first event (fold, instability, ...) on a branch, from an end or the middle of an interval."""
     kind, problem, parameter, (on,) = search.kind, search.problem, search.parameter, search.branches
     low, high = search.search_interval_ends
     middle = (low + high) / 2

@@ -37,7 +37,7 @@ def rule_by_name(name: str, points: int | None = None, seed: int = 0) -> Rule:
 
 
 def choose_field_jacobian_rules(rule: Rule, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-    """Return the rules for averages of the Jacobian dg/domega of the field g, which decide stability.
+    """Return the rules for averages of the Jacobian dg/domega of g = V^(-1) (X - omega), which decide stability.
 
     They are panels that resolve (dg/domega)^2 next to cusps if the loss depends on one student field, except for smooth
     integrands in three or more dimensions; otherwise they are chosen by the family of the rule.
@@ -45,7 +45,7 @@ def choose_field_jacobian_rules(rule: Rule, problem: Problem, bistable: float) -
     Args:
         rule: rule that gave the solution.
         problem: problem that was solved.
-        bistable: probability of fields at which the proximal map may jump.
+        bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
     """
     smooth = rule.in_x and bistable <= NEGLIGIBLE_JUMPS and reduce_to_fields_of_loss(problem).dimension > 2
     if problem.inverse_temperature is None and not rule.resolves_squares and not smooth:
@@ -54,7 +54,7 @@ def choose_field_jacobian_rules(rule: Rule, problem: Problem, bistable: float) -
     return rule.rules_for_field_jacobian(problem, bistable)
 
 
-def cross_check_families(rule: Rule) -> list[type[Rule]]:
+def quadrature_families_for_cross_check(rule: Rule) -> list[type[Rule]]:
     """Return the families of rules that can cross-check a rule, deterministic families first.
 
     Replicated rules come last, since their statistical error takes many nodes.
@@ -74,6 +74,6 @@ __all__ = [
     "Sobol",
     "SplitLinesRule",
     "choose_field_jacobian_rules",
-    "cross_check_families",
+    "quadrature_families_for_cross_check",
     "rule_by_name",
 ]

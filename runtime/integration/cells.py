@@ -101,7 +101,7 @@ class QuadratureCells:
         return cells
 
     def _cut_cells_along_axis(self, axis: int, ends: np.ndarray) -> QuadratureCells:
-        """Return the cells cut along an axis at given affine bounds and at the reach of the normal measure."""
+        """Return the cells cut along an axis at affine functions of the previous coordinates and at their reach."""
         corners = self._points_from_unit_cube(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
@@ -272,7 +272,8 @@ def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Funct
         problem: problem that defines the integrand.
         fields: law of the fields.
         of: "teacher" for the part of the loss without the student fields, with nodes in (z_Y, noise); "metric" for the
-            test error, with nodes in (z_Y, z_h, noise).
+            test error, with nodes in (z_Y, z_h, noise); z_Y and z_h are the standard normal
+            coordinates of teacher and student fields.
 
     Returns:
         the function; None if the integrand has no such arguments.

@@ -164,7 +164,7 @@ def error_bar_factors_of_rule(
 
 
 def error_bar_of_finest_rule(rule: Rule, steps: Sequence[np.ndarray], averages: Sequence[SaddlePointAverages]) -> float:
-    """Return the error bar of a value by the finest of a sequence of rules, from the properties of this rule.
+    """Return the error bar of an average by the finest of a sequence of rules, from the differences between them.
 
     Args:
         rule: finest rule.

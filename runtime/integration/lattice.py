@@ -120,7 +120,7 @@ class LatticeRule(NodeBasedRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         if not self.is_applicable(problem):
@@ -152,11 +152,11 @@ class LatticeRule(NodeBasedRule):
         )
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return two lattice rules that aim at few digits, for averages of the Jacobian dg/domega of the field g.
+        """Return two lattice rules that aim at few digits, for averages of dg/domega, with g = V^(-1) (X - omega).
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         few = replace(self, digits=min(self.digits, 4.0))
         return few, few.finer_rule()
@@ -166,7 +166,7 @@ class LatticeRule(NodeBasedRule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -191,7 +191,7 @@ class LatticeRule(NodeBasedRule):
             problem: problem whose fields are integrated over.
             error: error of the rule at this size.
             accuracy: requested accuracy.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         per_digit = 1.0 if bistable <= NEGLIGIBLE_JUMPS else LatticeOptions.current().cusp_digit_gain
         return replace(self, digits=self.digits + float(np.log10(error / accuracy)) / per_digit).node_count(problem)
@@ -201,14 +201,14 @@ class LatticeRule(NodeBasedRule):
         return max(2e-14, min(1e-6, 1e-3 * accuracy))
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[LatticeRule, ...]:
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[LatticeRule, ...]:
         """Return the lattice rules for a cross-check in many dimensions, if the proximal map is smooth.
 
         In few dimensions a product rule is more accurate.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         few = reduce_to_fields_of_loss(problem).dimension <= MAX_PRODUCT_DIMENSION
         return cls.rules_coarse_to_fine(problem) if is_proximal_map_smooth(problem, bistable) and not few else ()

@@ -126,12 +126,12 @@ class SmoothPiecesRule(PointsPerAxisRule):
         return 2 if self.is_applicable(problem) else np.inf
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SmoothPiecesRule, ...]:
-        """Return the rules that can cross-check another family, coarse to fine; none for several student fields.
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[SmoothPiecesRule, ...]:
+        """Return rules, coarse to fine, to cross-check averages by another family; none for several student fields.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         options = SmoothPiecesOptions.current()
         levels = (cls(points) for points in options.cross_check_points if cls.is_applicable(problem))
@@ -158,7 +158,7 @@ class SmoothPiecesRule(PointsPerAxisRule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -183,7 +183,7 @@ class SmoothPiecesRule(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         if integrand == "slopes" and not self.squares:
@@ -214,14 +214,15 @@ class SmoothPiecesRule(PointsPerAxisRule):
     def _refine_nodes_on_panels(
         self, problem: Problem, fields: FieldLaw, edges: np.ndarray, lines: LineNodes, normal: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes and weights on panels of the teacher field or noise, and on lines of the student field there.
+        """Return nodes and weights for one student field and one further coordinate: teacher field or noise.
 
-        Panels are halved until averages over the student field are polynomials on each panel.
+        The nodes are on panels of that coordinate, and on a line of the student field at each of its nodes. Panels are
+        halved until averages over the student field are polynomials on each.
 
         Args:
             problem: problem with one student field.
             fields: law of the fields.
-            edges: edges of the first panels.
+            edges: edges of the first panels of the coordinate.
             lines: function from values of the coordinate (one per row) and their weights to nodes on lines, line
                 numbers and weights.
             normal: whether the coordinate is standard normal; if not, the weights of `lines` contain its density.

@@ -35,7 +35,8 @@ class PlaneAverageOptions(AlgorithmOptions):
         extra_reach: standard deviations added to the reach of the channel's grids.
         bend_ratio: number of grid steps per standard deviation of the field b, per unit of grid density: the minimiser
             w(b) bends at corners of the penalty.
-        far_factor: distance from the centre, in units of the reach, at which N(b) is assumed to be quadratic.
+        far_factor: distance from the centre, in units of the reach, at which the maximum N(b) over w of
+            w^T b - w^T G w / 2 - r(w) is assumed to be quadratic.
         far_directions: number of directions over which the quadratic form is averaged at this distance.
     """
 
@@ -68,7 +69,7 @@ def two_column_row_averages(
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     root = factor[count:, count:]
     if not (np.diagonal(root).min() > 0 and np.linalg.eigvalsh(variance)[0] > 0):
-        raise DomainError("fields on rows of W have no variance within or between states; both must be positive")
+        raise DomainError("the field of a row of W must have positive variances within and between replica states")
     spread = root @ root.T
     zeta, weight = teacher_weight_nodes(factor, count, rule.points, listed)
     reach = rule.reach + options.extra_reach
@@ -81,8 +82,8 @@ def two_column_row_averages(
     stiffness = np.linalg.inv(variance) - y * squared
     if not np.linalg.eigvalsh(stiffness)[0] > 0:
         raise DomainError(
-            "averages over rows of W diverge: the Parisi parameter times the variance of fields within a state exceeds "
-            "the curvature of the regularised row energy; use a smaller y"
+            "averages over rows of W diverge: the Parisi parameter y times the variance of fields within a state "
+            "exceeds the curvature of the regularised row energy; use a smaller y"
         )
     wider = np.linalg.inv(stiffness)
     A = wider @ np.linalg.inv(variance)
@@ -105,7 +106,7 @@ def two_column_row_averages(
         least = minimiser(b, known[at][which])
         costs = np.einsum("ni,ij,nj->n", b, squared, b) / 2 - least.value
         if y * float(np.ptp(costs)) > MAX_EXPONENT:
-            raise DomainError(f"Parisi parameter too large: y times the energy of rows varies by over {MAX_EXPONENT:g}")
+            raise DomainError(f"Parisi parameter y too large: y times energies of rows vary by over {MAX_EXPONENT:g}")
         products = np.einsum("nab,nef->nabef", least.response, least.response).reshape(len(b), -1)
         more = np.column_stack([least.penalty, least.value, products])
         out = np.zeros((len(batch.nodes), _LENGTH))

@@ -72,7 +72,8 @@ Minimiser = Callable[[np.ndarray, np.ndarray], WeightRowMinimum]
 class SpectralAtomAverages:
     """The averages over a row w of W with replica symmetry broken, for one atom of the spectral law of the data.
 
-    <.> is the average within a state, R = d<w>/db^0 and J = dw/db are the responses to the field of a state and a row.
+    <.> is the average within a state; R = d<w>/db^0 and J = dw/db are responses to the mean field b^0 of a state and to
+    the field b; N(b) is the maximum of w^T b - w^T G w / 2 - r(w).
 
     Attributes:
         overlaps: averages of w w^T of every level, from E[<w><w>^T] to E[<w w^T>], shape (levels + 1, s, s).
@@ -113,7 +114,7 @@ def one_column_row_averages(
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and np.all(variances > 0)):
-        raise DomainError("fields on rows of W have no variance within or between states; both must be positive")
+        raise DomainError("the field of a row of W must have positive variances within and between replica states")
     zeta, weight = teacher_weight_nodes(factor, count, rule.teacher_axis_points, listed)
     options, max_panel = RowAverageOptions.current(), TiltedPanelOptions.current().max_panel
     heavy_nodes = weight > options.negligible_weight
@@ -165,7 +166,7 @@ def teacher_weight_nodes(
 
 
 def _minimise_weight_at_fields(minimiser: Minimiser, b: np.ndarray, known: np.ndarray) -> WeightRowMinimum:
-    """Return the minimising weights of a single-column W, with one scalar per field b in each array."""
+    """Return the minimising weight w of a single-column W and its derivative dw/db at every field b, as scalars."""
     least = minimiser(b[:, None], known)
     return least._replace(w=least.w[:, 0], response=least.response[:, 0, 0])
 
@@ -173,9 +174,10 @@ def _minimise_weight_at_fields(minimiser: Minimiser, b: np.ndarray, known: np.nd
 def _tilted_weight_averages(
     level: BreakingLevelNodes, softest: float, rate: float, variance: float, which: np.ndarray, places: np.ndarray
 ) -> np.ndarray:
-    """Return the averages of `tilted_averages_at_fields` for weights, with softest b^2 / 2 moved to the normal law.
+    """Return averages over the field b of a weight at one level, as `tilted_averages_at_fields` returns them.
 
-    The free energy of the level grows as softest b^2 / 2 at large b; the rest varies near the nodes only.
+    The free energy of the level grows as softest b^2 / 2 at large b. This part is made part of the normal law of b; the
+    rest varies near the nodes only.
     """
     wider = 1 / (1 - rate * variance * softest)
     costs = softest * level.omega**2 / 2 - level.columns[:, 2]
@@ -190,14 +192,14 @@ def _tabulate_weight_minima(
 ) -> tuple[BreakingLevelNodes, np.ndarray]:  # fmt: skip
     """Return quadrature nodes of the field b with the minimising weights there, and widths of intermediate levels.
 
-    The columns are w, w^2, N, penalty r and (dw/db)^2. Panels are halved until w(b) is a polynomial on each; one
-    width of the field is returned for each level between the outermost and b.
+    The columns are w, w^2, the maximum N(b) of w b - G w^2 / 2 - r(w), penalty r and (dw/db)^2. Panels are halved until
+    w(b) is a polynomial on each; one width of the field is returned for each level between the outermost and b.
     """
     options, max_panel = RowAverageOptions.current(), TiltedPanelOptions.current().max_panel
     reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
 
     def _field_before_tilt_shift(b: np.ndarray) -> np.ndarray:
-        """Return the field b^0 of a state for which the law of b, tilted by exp(y N), is centred at given b."""
+        """Return the mean field b^0 of a state for which the tilted law of b in the state is centred at a given b."""
         return b - drag * _minimise_weight_at_fields(minimiser, b, known).w
 
     far = [_locate_field_line_end(_field_before_tilt_shift, centre, side, reach) for side in (-1.0, 1.0)]
@@ -237,7 +239,8 @@ def _locate_field_line_end(
 ) -> np.ndarray:
     """Return for each line the end of the interval of fields b beyond which b has negligible weight.
 
-    The tilt by exp(y N) moves the centre of the law of b from b^0 to the solution of b - sum y D w(b) = b^0.
+    N(b) is the maximum of w b - G w^2 / 2 - r(w). The tilt by exp(y N) of every level with variance D of b moves the
+    centre of the law of b from b^0 to the solution of b - sum y D w(b) = b^0.
 
     Raises:
         DomainError: the averages diverge, since the tilt grows faster than the normal law falls.

@@ -92,7 +92,7 @@ class ProxSpaceRule(Rule):
 
     @property
     def can_include_jump_derivatives(self) -> bool:
-        """Return whether `moment_derivatives` can include jumps, which takes smoothed jumps."""
+        """Return whether derivatives of moments can include jumps of the proximal map: only if these are smoothed."""
         return self.blur > 0
 
     def node_count(self, problem: Problem) -> float:
@@ -116,7 +116,7 @@ class ProxSpaceRule(Rule):
         """Return whether errors fall by a constant factor from grid to grid: only if jumps are negligible.
 
         Args:
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return bistable <= NEGLIGIBLE_JUMPS
 
@@ -160,18 +160,18 @@ class ProxSpaceRule(Rule):
         return 1 if self.points <= ProxSpaceOptions.current().max_first_points else 3
 
     def rule_for_accuracy(self, accuracy: float) -> ProxSpaceRule:
-        """Return the grid that neglects as many saddles as an accuracy of the overlaps allows.
+        """Return the grid that neglects as many saddles of the Moreau objective as an accuracy of the overlaps allows.
 
         The error is about ten times the weight of the neglected saddles; a finer grid does not show it.
         """
         return replace(self, neglected=min(ProxSpaceOptions.current().max_neglected_weight, 1e-2 * accuracy))
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return the rules for averages of the Jacobian dg/domega of the field g: two grids, or Sobol sets at jumps.
+        """Return the rules for averages of dg/domega, with g = V^(-1) (X - omega): two grids, or Sobol sets at jumps.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return (Sobol(12),) if bistable > NEGLIGIBLE_JUMPS else (self, self.finer_rule())
 
@@ -181,7 +181,7 @@ class ProxSpaceRule(Rule):
         With less smoothing the kink of the Moreau envelope at a jump causes a larger error.
 
         Args:
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return replace(self, blur=max(self.blur, ProxSpaceOptions.current().loss_blur)) if bistable > 0 else self
 
@@ -190,7 +190,7 @@ class ProxSpaceRule(Rule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -201,12 +201,12 @@ class ProxSpaceRule(Rule):
         return self, 1e-4, False
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[ProxSpaceRule, ...]:
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[ProxSpaceRule, ...]:
         """Return the grids that can cross-check averages by another family of rules, coarse to fine.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return PLANE_GRIDS[1:-1] if cls.is_applicable(problem) else ()
 
@@ -279,7 +279,7 @@ class ProxSpaceRule(Rule):
     def _averages_given_labels(self, problem: Problem, overlaps: Overlaps, labels: Labels) -> np.ndarray:
         """Return the channel averages given the labels, as a single row (docs/theory.md (11.4)).
 
-        `bistable` is the weight of the saddles (11.5); `gap` is not computed (nan).
+        The probability `bistable` of a second minimum is estimated by the weight of saddles (11.5); its `gap` is nan.
 
         Raises:
             DomainError: the overlaps are outside their domain.
@@ -297,7 +297,7 @@ class ProxSpaceRule(Rule):
     def _jacobian_averages_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the averages of the Jacobian dg/domega of the field g, and of its square; valid without jumps."""
+        """Return the averages of dg/domega, with g = V^(-1) (X - omega), and of its square; valid without jumps."""
         (slope, square, _), reduction = self._jacobian_averages_by_labels(problem, overlaps)[labels]
         return reduction.average_jacobian_over_group(slope.sum(axis=0))[
             None
@@ -306,10 +306,10 @@ class ProxSpaceRule(Rule):
     def _jacobian_averages_by_labels(
         self, problem: Problem, overlaps: Overlaps
     ) -> dict[Labels, tuple[tuple[_Array, ...], SymmetryReduction]]:
-        """Return the averages of the Jacobian dg/domega of the field g, of its square, and of moment derivatives.
+        """Return the averages of dg/domega, with g = V^(-1) (X - omega), of its square, and of moment derivatives.
 
-        They are sums per chunk of nodes, with the symmetry group, for every label assignment. The derivatives are with
-        respect to the parameters of the law of the fields. The latest result is cached.
+        They are sums over chunks of nodes, each with the symmetries over which they are to be averaged, for every label
+        assignment. The derivatives are in the parameters of the law of the fields. The latest result is cached.
         """
         kept, key = problem.cached_result_of(_empty_field_jacobian_cache), (self, overlaps.pack().tobytes())
         if key not in kept:
@@ -328,7 +328,7 @@ class ProxSpaceRule(Rule):
     def _moment_derivatives_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels, units: UnitOverlaps, jumps: bool
     ) -> np.ndarray:
-        """Return the derivatives of the moments with respect to the packed overlaps, given the labels."""
+        """Return the derivatives of the channel moments with respect to the packed overlaps, given the labels."""
         channel = problem.solver.channel
         (*_, tangents), reduction = self._jacobian_averages_by_labels(problem, overlaps)[labels]
         if jumps:
@@ -341,7 +341,7 @@ class ProxSpaceRule(Rule):
 
 
 def _empty_field_jacobian_cache(problem: Problem) -> dict[tuple[ProxSpaceRule, bytes], Any]:
-    """Return an empty cache: (grid, packed overlaps) -> averages of the Jacobian dg/domega of the field g."""
+    """Return an empty cache: (grid, packed overlaps) -> averages of dg/domega, with g = V^(-1) (X - omega)."""
     return {}
 
 

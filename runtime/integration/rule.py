@@ -43,7 +43,7 @@ class SaddlePointAverages:
 
     @property
     def means(self) -> np.ndarray:
-        """The moments averaged over replicates, shape ((token, cluster) pairs, moments)."""
+        """The channel moments averaged over replicates of the rule, shape ((token, cluster) pairs, moments)."""
         return self.moments[0] if len(self.moments) == 1 else self.moments.mean(axis=0)
 
 
@@ -162,7 +162,7 @@ class Rule:
         return replace(found, moments=moments_of_full_problem(part, overlaps, found.moments))
 
     def jacobian_averages(self, problem: Problem, overlaps: Overlaps) -> JacobianAverages:
-        """Return the averages of the Jacobian dg/domega of the field g and of its square, which give the replicon.
+        """Return the averages of dg/domega, with g = V^(-1) (X - omega), and of its square, which give the replicon.
 
         Args:
             problem: problem whose fields are integrated over.
@@ -190,10 +190,11 @@ class Rule:
         """
         part = reduce_to_fields_of_loss(problem)
         if not isinstance(part, ReducedProblem):
-            return self._integrate_moment_derivatives(problem, overlaps, jumps)
+            return self._average_moment_derivatives_over_labels(problem, overlaps, jumps)
         there = overlaps_of_loss_fields(part, overlaps)
         slopes = (
-            self._integrate_moment_derivatives(part, there, jumps) @ part.maps_of_overlaps_to_combinations.overlaps[0]
+            self._average_moment_derivatives_over_labels(part, there, jumps)
+            @ part.maps_of_overlaps_to_combinations.overlaps[0]
         )
         moments = self._integrate_averages(part, there).means
         moved = moments_of_full_problem(part, overlaps, np.moveaxis(slopes, -1, 0))
@@ -239,8 +240,8 @@ class Rule:
         """Return E[G_ll] and E[G_ll' (x) G_ll'] of the Jacobian G = dg/domega given the labels of all tokens."""
         raise NotImplementedError
 
-    def _integrate_moment_derivatives(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
-        """Return the derivatives of the moments with respect to the packed overlaps, averaged over all labels."""
+    def _average_moment_derivatives_over_labels(self, problem: Problem, overlaps: Overlaps, jumps: bool) -> np.ndarray:
+        """Return the derivatives of the channel moments in the packed overlaps, averaged over all labels."""
         units = UnitOverlaps.from_sizes(overlaps.sizes)
         parts = [
             self._moment_derivatives_given_labels(problem, overlaps, labels, units, jumps)
@@ -251,7 +252,7 @@ class Rule:
     def _moment_derivatives_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels, units: UnitOverlaps, jumps: bool
     ) -> np.ndarray:
-        """Return the derivatives of the moments of all tokens with respect to the packed overlaps, given the labels."""
+        """Return the derivatives of the channel moments of all tokens in the packed overlaps, given the labels."""
         raise NotImplementedError
 
     def finer_rule(self) -> Self:
@@ -300,7 +301,7 @@ class Rule:
         The error then follows from differences between rules; otherwise the largest difference bounds it.
 
         Args:
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return not self.is_nonadaptive or bistable <= NEGLIGIBLE_JUMPS
 
@@ -342,11 +343,11 @@ class Rule:
         return self
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return the rules for averages of the Jacobian dg/domega of the field g, from which stability is judged.
+        """Return the rules for averages of dg/domega, with g = V^(-1) (X - omega), from which stability is judged.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return self, self.finer_rule()
 
@@ -354,7 +355,7 @@ class Rule:
         """Return the rule that gives an accurate training loss.
 
         Args:
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return self
 
@@ -365,7 +366,7 @@ class Rule:
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -374,14 +375,14 @@ class Rule:
         return self, 1e-4, False
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[Self, ...]:
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[Self, ...]:
         """Return the rules that can cross-check averages by another family, coarse to fine; empty if not applicable.
 
         The difference between the last two shows their own error.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return ()
 
@@ -406,7 +407,7 @@ class Rule:
             problem: problem whose fields are integrated over.
             error: error of the rule at this size.
             accuracy: requested accuracy.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         raise NotImplementedError
 

@@ -78,7 +78,7 @@ def split_at_teacher_kinks(problem: Problem, fields: FieldLaw) -> HyperplaneSpli
 
 
 def _teacher_kink_planes(problem: Problem, fields: FieldLaw, *of: str) -> tuple[np.ndarray, int]:
-    """Return the kink planes of the loss that do not depend on student fields, and the number of other coordinates.
+    """Return the kink planes of the loss in teacher fields and noise alone, and the number of these coordinates.
 
     A plane is a row: coefficients of the standard normal coordinates of teacher fields and noise, and a constant.
     """
@@ -234,9 +234,9 @@ class NodeBasedRule(Rule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: "averages" for the moments of the saddle point, "tangents" for their derivatives, "slopes" for
-                squares of the Jacobian dg/domega of the field g, which is large where 1 + V loss'' nearly vanishes.
+                squares of dg/domega, with g = V^(-1) (X - omega), which is large where 1 + V loss'' nearly vanishes.
         """
         raise NotImplementedError
 
@@ -270,7 +270,7 @@ class NodeBasedRule(Rule):
     def _field_jacobians_at_nodes(
         self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return det(I + V H), weights and Jacobians dg/domega of the field g at nodes; H is the loss Hessian.
+        """Return det(I + V H), weights and dg/domega, with g = V^(-1) (X - omega), at nodes; H is the loss Hessian.
 
         The determinants are 1 at a finite temperature.
         """
@@ -282,9 +282,9 @@ class NodeBasedRule(Rule):
     def _jacobian_averages_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the averages of the Jacobian dg/domega of the field g, and of its square, given the labels.
+        """Return the averages of the Jacobian dg/domega of g = V^(-1) (X - omega), and of its square, given the labels.
 
-        Squares are extrapolated to cusps (docs/theory.md (11.6)).
+        Averages of squares are extrapolated to cusps of the Moreau envelope (docs/theory.md (11.6)).
         """
         near = -np.inf if self.resolves_squares else NodeRuleOptions.current().cusp_determinant
         shape = [problem.tokens, problem.student_rank] * 2
@@ -299,7 +299,7 @@ class NodeBasedRule(Rule):
     def _moment_derivatives_given_labels(
         self, problem: Problem, overlaps: Overlaps, labels: Labels, units: UnitOverlaps, jumps: bool
     ) -> np.ndarray:
-        """Return the derivatives of the moments given the labels, without the contribution of jumps."""
+        """Return the overlap derivatives of the channel moments given the labels, without jumps of the proximal map."""
         problem.require_zero_temperature("generated derivatives of averages over nodes are exact")
         channel = problem.solver.channel
         fields, reduction, sets = self._field_law_and_nodes(problem, overlaps, labels, "tangents")
@@ -342,7 +342,7 @@ class PointsPerAxisRule(NodeBasedRule):
         return replace(self, points=self.points * 3 // 2)
 
     def coarser_rule(self) -> Self:
-        """Return the rule with 2/3 of the nodes per axis or per panel, at least `fewest`."""
+        """Return the rule with 2/3 of the nodes per axis or per panel, at least the attribute `fewest`."""
         return replace(self, points=max(self.fewest, self.points * 2 // 3))
 
 
@@ -397,7 +397,7 @@ def is_proximal_map_smooth(problem: Problem, bistable: float) -> bool:
 
     Args:
         problem: problem whose fields are integrated over.
-        bistable: probability of fields at which the proximal map may jump.
+        bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
     """
     part = reduce_to_fields_of_loss(problem).solver
     bends = problem.inverse_temperature is None and part.channel.FIELDS > 1 and part.proximal.CORNERS
@@ -439,7 +439,7 @@ class GaussHermite(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         fields_of_student = problem.tokens * problem.student_rank
@@ -473,11 +473,11 @@ class GaussHermite(PointsPerAxisRule):
         return PRODUCTS
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return two Gauss-Hermite rules, or a Sobol rule, for averages of the Jacobian dg/domega of the field g.
+        """Return two Gauss-Hermite rules, or a Sobol rule, for averages of dg/domega, with g = V^(-1) (X - omega).
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return (Sobol(12),) if self.finer_rule().node_count(problem) > MAX_PRODUCT_NODES else (self, self.finer_rule())
 
@@ -488,7 +488,7 @@ class GaussHermite(PointsPerAxisRule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -499,12 +499,12 @@ class GaussHermite(PointsPerAxisRule):
         return self, 1e-4, False
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[GaussHermite, ...]:
         """Return Gauss-Hermite rules for a cross-check in few dimensions, if the proximal map is smooth.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         smooth = reduce_to_fields_of_loss(problem).dimension <= MAX_PRODUCT_DIMENSION and is_proximal_map_smooth(
             problem, bistable
@@ -573,7 +573,7 @@ class Sobol(NodeBasedRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         teacher = tuple(range(problem.tokens * problem.teacher_rank))
@@ -614,17 +614,17 @@ class Sobol(NodeBasedRule):
             problem: problem whose fields are integrated over.
             error: error of the rule at this size.
             accuracy: requested accuracy.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         options = NodeRuleOptions.current()
         return options.sobol_copies * self.node_count(problem) * max(1.0, error / accuracy) ** (1 / options.sobol_gain)
 
     def rules_for_field_jacobian(self, problem: Problem, bistable: float) -> tuple[Rule, ...]:
-        """Return one Sobol rule of at most 2^12 points per set, for averages of the Jacobian dg/domega of the field g.
+        """Return one Sobol rule of at most 2^12 points per set, for averages of dg/domega, with g = V^(-1) (X - omega).
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return (replace(self, log2=min(self.log2, 12)),)
 
@@ -633,7 +633,7 @@ class Sobol(NodeBasedRule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -646,14 +646,14 @@ class Sobol(NodeBasedRule):
         return max(1e-9, 0.02 * accuracy)
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[Sobol, ...]:
         """Return two Sobol rules for a cross-check where the proximal map jumps, or bends in several fields.
 
         The statistical error of the finer rule is at most half that of the coarser one.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         return () if is_proximal_map_smooth(problem, bistable) else (cls(13), cls(15))
 

@@ -147,7 +147,7 @@ class SplitLinesRule(PointsPerAxisRule):
 
         Args:
             problem: problem whose saddle-point map is differentiated.
-            sample: rule that takes the place of a rule with replicates.
+            sample: Sobol rule to return if this rule has replicates.
 
         Returns:
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
@@ -156,12 +156,12 @@ class SplitLinesRule(PointsPerAxisRule):
         return replace(self, points=min(self.points, SplitLinesOptions.current().slope_points)), 1e-4, True
 
     @classmethod
-    def cross_check_rules(cls, problem: Problem, bistable: float) -> tuple[SplitLinesRule, ...]:
-        """Return the rules that can cross-check another family, coarse to fine; none for three or more student fields.
+    def quadrature_rules_for_cross_check(cls, problem: Problem, bistable: float) -> tuple[SplitLinesRule, ...]:
+        """Return rules, coarse to fine, to cross-check averages by another family; none for over two student fields.
 
         Args:
             problem: problem whose fields are integrated over.
-            bistable: probability of fields at which the proximal map may jump.
+            bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
         part, options = reduce_to_fields_of_loss(problem), SplitLinesOptions.current()
         few, axes = part.solver.channel.FIELDS <= 2, part.dimension - 1
@@ -192,7 +192,7 @@ class SplitLinesRule(PointsPerAxisRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetry group, from `symmetry_reduction`.
+            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         teachers = problem.tokens * problem.teacher_rank

@@ -80,7 +80,7 @@ class HyperplaneSplit:
 
     @property
     def number_of_cut_axes(self) -> int:
-        """The number of rotated axes y up to the last one that a hyperplane cuts."""
+        """The number of axes of the rotated coordinates y up to the last axis that a hyperplane cuts."""
         return max((axis + 1 for axis, at in enumerate(self.planes) if at), default=0)
 
     @property

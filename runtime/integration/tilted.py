@@ -55,7 +55,8 @@ class _LinesOfStudentField:
     """A set of lines along which the field omega varies, one line for each node of the teacher field Y and noise.
 
     Attributes:
-        known: features of the loss, shape (lines, values of the discrete noise, features).
+        known: features, the numbers by which the loss depends on teacher field and noise, shape (lines, values of the
+            discrete noise, features).
         nodes: standard normal coordinates of Y and Gaussian noise, one line per row.
         centre: mean of omega_0, the part of omega common to a state, on each line.
         spread: standard deviation of omega_0.
@@ -115,9 +116,10 @@ def _integrate_over_refined_panels(
     on_lines: Callable[[_LinesOfStudentField], np.ndarray],
     levels: int,
 ) -> np.ndarray:
-    """Return the sums of `_tilted_sums_along_lines` integrated over the teacher field or the noise.
+    """Return averages along lines of the student field, integrated over the teacher field or the noise.
 
-    The quadrature panels lie between kinks of the loss and are halved until the sums are polynomials on each.
+    The averages are those of `_tilted_sums_along_lines`. The quadrature panels lie between kinks of the loss and are
+    halved until the averages are polynomials on each.
     """
     panels, max_bisections = (
         QuadraturePanels.panels_between_edges(teacher_panel_edges(problem, fields, REACH, LONGEST)),
@@ -157,7 +159,8 @@ def _tilted_sums_along_lines(
 ) -> np.ndarray:  # fmt: skip
     """Return the averages along every line of the student field omega with replica symmetry broken, one line per row.
 
-    The columns are listed in the comment above. Nodes without a proximal point have no mass.
+    They are averages of g = (X - omega) / V, of free energies, loss and squared Jacobians, and the total weight of the
+    nodes that have a proximal point X.
     """
     V, max_panel = float(fields.variance[0, 0, 0]), TiltedPanelOptions.current().max_panel
     # The variance that a level leaves to those within it, and V for them.
@@ -220,7 +223,7 @@ def _tilted_sums_along_lines(
 def sort_nodes_by_line(
     centre: np.ndarray, spread: float, row: np.ndarray, z: np.ndarray, share: np.ndarray
 ) -> tuple[np.ndarray, BreakingLevelNodes]:
-    """Sort quadrature nodes by line and position on the line.
+    """Return quadrature nodes of the student field omega sorted by line and by position on the line.
 
     Args:
         centre: mean of the normal law on every line.
@@ -230,7 +233,7 @@ def sort_nodes_by_line(
         share: weight of every node.
 
     Returns:
-        permutation that sorts the nodes, and the sorted nodes at omega = centre + spread z, without quantities.
+        permutation that sorts the nodes, and the sorted nodes omega = centre + spread z, with an empty `columns`.
     """
     order = np.lexsort((z, row))
     row, z, share = row[order], z[order], share[order]
@@ -400,7 +403,7 @@ class TiltedPiecesRule(SmoothPiecesRule, TiltedRule):
         """Return the channel averages with replica symmetry broken given the label, for one student field."""
         options = TiltedPanelOptions.current()
         if not np.all(state.distances > options.min_distance * state.overlaps.q):
-            raise DomainError(f"overlaps q within and between states differ by less than {options.min_distance:g} q")
+            raise DomainError(f"q of replicas within and between states differ by less than {options.min_distance:g} q")
         levels, fields = len(state.rates), field_law(problem, state.overlaps, labels)
         variances = state.distances[:, problem.token_cluster_indices(labels)][:, 0, 0, 0]
         on_lines = partial(

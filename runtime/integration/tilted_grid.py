@@ -72,7 +72,7 @@ def widths_resolved_by_grid(problem: Problem, state: BrokenSymmetryState, labels
     blocks = (*state.distances[:, problem.token_cluster_indices(labels)], own, fields.variance / state.rates.max())
     narrow = np.min([np.linalg.eigvalsh(each)[:, 0] for each in blocks], axis=0)
     if not narrow.min() > 0:
-        raise DomainError("q within states minus q between states must be positive definite")
+        raise DomainError("Delta = q within minus q between replica states is not positive definite")
     return np.repeat(np.sqrt(narrow), problem.student_rank)
 
 
@@ -97,7 +97,7 @@ class GridLayout(NamedTuple):
     def grids_around_centres(
         cls, nodes: np.ndarray, weights: np.ndarray, centres: np.ndarray, half: np.ndarray, steps: np.ndarray
     ) -> GridLayout:
-        """Return grids around centres, each shifted by a different fraction of a step.
+        """Return one grid of student fields around each centre, each shifted by a different fraction of a step.
 
         Args:
             nodes: standard normal coordinates of the teacher field Y and noise, one node per row.
@@ -112,7 +112,7 @@ class GridLayout(NamedTuple):
         counts = 2 * np.ceil(half / steps).astype(np.int64) + 1
         if counts.prod(axis=1).max() > TiltedGridOptions.current().max_grid_points:
             points = counts.prod(axis=1).max()
-            raise DomainError(f"the overlap difference Delta is too small: a grid of fields needs {points:.0e} points")
+            raise DomainError(f"q within minus q between replica states is too small: a grid needs {points:.0e} points")
         shifts = np.modf(np.multiply.outer(np.arange(len(nodes)), _SHIFTS))[0][:, : len(steps)] - 0.5
         return cls(nodes, weights, steps, centres + steps * (shifts - (counts - 1) / 2), counts)
 
@@ -222,7 +222,7 @@ class TiltedGridRule(TiltedRule):
         L, s, t, D = problem.tokens, problem.student_rank, problem.teacher_rank, problem.solver.channel.FIELDS
         allowed = TiltedGridOptions.current().max_width_ratio * widths_resolved_by_grid(problem, state, labels)
         if np.any(widths_resolved_by_grid(problem, frame, labels) > allowed):
-            raise DomainError("the overlap difference Delta is too small for a grid constructed at another state")
+            raise DomainError("q within minus q between replica states is too small for a grid made at other overlaps")
         fields, K = field_law(problem, state.overlaps, labels), len(state.rates)
         known = TeacherFieldRule.teacher_rule_for_loss(problem, fields, self.points, equidistant=True)
         reduction = SymmetryReduction.symmetries_of_law_and_nodes(problem, fields, labels, known.axes)
@@ -242,7 +242,7 @@ class TiltedGridRule(TiltedRule):
             for batch, places in zip(layout.grid_batches(), places_of_batches, strict=True):
                 if state.rates.max() * float(np.ptp(places.costs)) > MAX_EXPONENT:
                     raise DomainError(
-                        f"Parisi parameter too large: y times Moreau envelope varies by over {MAX_EXPONENT:g}"
+                        f"Parisi parameter y too large: y times the Moreau envelope varies by over {MAX_EXPONENT:g}"
                     )
                 out = np.zeros((len(batch.nodes), _number_of_tilted_sums(D, K, slopes)))
                 y = batch.nodes[:, : L * t].reshape(len(batch.nodes), L, t)
@@ -329,7 +329,7 @@ class TiltedGridRule(TiltedRule):
 
 
 def _number_of_tilted_sums(fields: int, levels: int, slopes: bool) -> int:
-    """Return the number of sums that the compiled loop computes for each grid."""
+    """Return the number of sums per grid of student fields that `fill_tilted_sums_on_grids` computes."""
     return levels + 3 + fields + (levels + 2) * fields**2 + 2 * slopes * fields**4
 
 
@@ -348,7 +348,7 @@ def _pad_to_two_fields(values: np.ndarray, fill: float) -> np.ndarray:
 
 
 def _conditional_field_means(fields: FieldLaw, y: np.ndarray) -> np.ndarray:
-    """Return the conditional means E[omega_0 | Y], one grid per row.
+    """Return the mean E[omega_0 | Y] of the student field common to a state given the teacher field, one grid a row.
 
     Args:
         fields: law of the fields.
@@ -385,9 +385,10 @@ def _proximal_points_on_grids(
 def _bistability_and_jacobian_columns(
     problem: Problem, fields: FieldLaw, batch: GridLayout, places: _GridProximalPoints, slopes: bool
 ) -> np.ndarray:
-    """Return a table with one grid point per row: whether a second minimum was found, then products of Jacobians.
+    """Return a table with one grid point per row: whether it has a second minimum, then products of Jacobians.
 
-    The products are G_ab G_ef of G = dg/domega; they are left out unless `slopes` is true.
+    The minimum is one of the Moreau objective. The products are G_ab G_ef of the Jacobian G = dg/domega of the field g,
+    only if `slopes` is true.
     """
     bistable = places.bistable[:, None].astype(float)
     if not slopes:

@@ -99,7 +99,7 @@ class _NormalMixtures(NamedTuple):
     precision_root: np.ndarray
 
     def select_components(self, at: np.ndarray, count: int) -> _NormalMixtures:
-        """Return the first components of the mixtures at some of the outer nodes.
+        """Return the first components of the normal mixtures at some of the outer nodes (values of omega_0).
 
         Args:
             at: indices of the outer nodes.
@@ -117,7 +117,7 @@ class _NormalMixtures(NamedTuple):
 
     @property
     def log_determinants(self) -> np.ndarray:
-        """The logarithm of det U of each component, where U^T U is its precision matrix."""
+        """The logarithm of det U of each component of the mixtures, where U^T U is its precision matrix."""
         return np.log(np.diagonal(self.precision_root, axis1=2, axis2=3)).sum(axis=-1)
 
 
@@ -154,7 +154,7 @@ class _TiltedFieldAverages(NamedTuple):
         Args:
             count: number of outer nodes.
             D: number of student fields.
-            slopes: whether averages of the Jacobian dg/domega of the field g are requested.
+            slopes: whether averages of the Jacobian dg/domega of g = V^(-1) (X - omega) are requested.
         """
         asked = [(D,) * 2, (3, *(D,) * 4), (2,)] if slopes else [()] * 3
         sizes = [(), (), (), (), (D,), (D, D), *asked, ()]
@@ -194,15 +194,15 @@ class NestedSobolRule(TiltedRule):
         return tuple(replace(self, scramblings=1, first=self.first + number) for number in range(self.scramblings))
 
     def with_fewer_points(self) -> NestedSobolRule:
-        """Return the rule with a quarter of the outer points, for quantities that need fewer digits."""
+        """Return the rule with a quarter of the nodes for a state's mean field, for results that need fewer digits."""
         return replace(self, log2=max(self.log2 - 2, TiltedSampleOptions.current().min_log2))
 
     def with_more_samples(self) -> NestedSobolRule:
-        """Return the rule with twice as many samples of student fields per outer node, on the same outer sets."""
+        """Return the rule with twice as many samples of student fields within a state, at the same means of states."""
         return replace(self, inner=2 * self.inner, uneven=self.uneven / 4)
 
     def replica_symmetric_rule(self) -> Sobol:
-        """Return the rule for replica symmetric averages on the larger Sobol sets."""
+        """Return the rule for replica symmetric averages, whose Sobol sets are larger than those of this rule."""
         return Sobol(
             self.log2 + TiltedSampleOptions.current().log2_larger, self.scramblings, self.seed, first=self.first
         )
@@ -225,15 +225,15 @@ class NestedSobolRule(TiltedRule):
     ) -> TiltedSumsGivenLabels:
         """Return the channel averages with one step of replica symmetry breaking, given the labels.
 
-        The average of a quadratic approximation over a larger set is corrected by the difference between sampled and
-        approximate averages over the outer set.
+        They are averages of a quadratic approximation over a large Sobol set of outer nodes, plus the mean difference
+        between sampled averages and this approximation over a smaller set.
         """
         (y,), (apart,) = state.rates, state.distances
         fields = field_law(problem, state.overlaps, labels)
         try:
             root = np.linalg.cholesky(block_diagonal(apart[problem.token_cluster_indices(labels)]))
         except np.linalg.LinAlgError:
-            raise DomainError("q within states minus q between states must be positive definite") from None
+            raise DomainError("Delta = q within minus q between replica states is not positive definite") from None
         sums: dict[str, Any] = {}
         for number in range(self.first, self.first + self.scramblings):
             for part in self._sums_over_sobol_set(_NestedSamplingParameters(problem, fields, root, y), number, slopes):
@@ -249,7 +249,10 @@ class NestedSobolRule(TiltedRule):
     def _sums_over_sobol_set(
         self, setting: _NestedSamplingParameters, number: int, slopes: bool
     ) -> Iterator[dict[str, Any]]:
-        """Yield the contributions of one outer Sobol set, and of the larger set of the same number, to the averages."""
+        """Yield the sums over one Sobol set of outer nodes, then those over the larger set with the same seed.
+
+        An outer node is a value of the teacher fields, the noise and the mean student field of a state.
+        """
         problem, fields, *_ = setting
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
         groups = tuple(filter(None, (tuple(range(L * t)), tuple(range(L * t, L * (t + s))))))
@@ -284,12 +287,12 @@ class NestedSobolRule(TiltedRule):
         choice: int,
         slopes: bool,
     ) -> _TiltedFieldAverages:
-        """Return the averages over student fields within a state at outer nodes, by importance sampling."""
+        """Return averages over student fields within a state, for many values of its mean, by importance sampling."""
         D = len(setting.root)
         found = _TiltedFieldAverages.allocate_averages(len(nodes), D, slopes)
 
         def _fill_averages(at: np.ndarray, own: _NormalMixtures, normal: np.ndarray, shares: np.ndarray) -> None:
-            """Compute the averages at some of the outer nodes, and store them in `found`.
+            """Store the averages over student fields within a state, at some of the outer nodes, in `found`.
 
             Args:
                 at: indices of the outer nodes.
@@ -322,7 +325,10 @@ class NestedSobolRule(TiltedRule):
 def _sum_over_outer_nodes(
     fields: FieldLaw, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _TiltedFieldAverages
 ) -> dict[str, np.ndarray | float]:
-    """Return the weighted sums, over outer nodes, of the averages over student fields within a state."""
+    """Return weighted sums over outer nodes of the averages over student fields within a state.
+
+    An outer node is a value of the teacher fields, the noise and the mean student field omega_0 of a state.
+    """
     N, L, s = points.omega.shape
     t = fields.teacher_factor.shape[1]
     g, away = found.g.reshape(N, L, s), points.omega - fields.field_mean
@@ -380,7 +386,7 @@ def _normal_laws_around_minima(
 ) -> tuple[np.ndarray, ...]:
     """Return the normal mixture components around given minima of the Moreau objective, one minimum per row.
 
-    The arrays are in the order of the fields of `_NormalMixtures` after `minima`.
+    The arrays are height, weight, pull, bend, centre and precision root, see `_NormalMixtures`.
     """
     problem, fields, root, y = setting
     g = (x - omega) @ block_diagonal(fields.precision)
@@ -398,7 +404,7 @@ def _normal_laws_around_minima(
 
 
 def _averages_of_quadratic_minima(setting: _NestedSamplingParameters, laws: _NormalMixtures) -> _TiltedFieldAverages:
-    """Return approximate averages over student fields within a state, quadratic around each minimum of the objective.
+    """Return averages over student fields within a state, with a quadratic Moreau envelope around each minimum.
 
     A minimum contributes where it is lower than all other minima; differences of minima are linearised.
     """
@@ -440,7 +446,7 @@ def _averages_of_quadratic_minima(setting: _NestedSamplingParameters, laws: _Nor
 def _field_jacobians_at_minima(
     problem: Problem, fields: FieldLaw, x: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Jacobians dg/domega of the field g, and 1 + H V with the Hessian H of the loss, at given minima."""
+    """Return dg/domega, with g = V^(-1) (X - omega), and 1 + H V with the Hessian H of the loss, at given minima."""
     step = TiltedSampleOptions.current().difference_step
     return response_jacobians_at_minima(
         problem, fields, x, known, step * float(np.sqrt(np.mean(x * x)) if x.size else 1.0)
@@ -507,7 +513,10 @@ def _importance_sampling_averages(
 def _proximal_points_of_samples(
     setting: _NestedSamplingParameters, nodes: np.ndarray, zeta: np.ndarray, choice: int
 ) -> ProximalPoints:
-    """Return the proximal points at student fields omega_0 + Delta^(1/2) zeta for samples zeta at every outer node."""
+    """Return the proximal points at student fields omega_0 + Delta^(1/2) zeta for standard normal samples zeta.
+
+    omega_0 is the mean field of a state at every outer node, Delta the variance within the state.
+    """
     problem, fields, root, _ = setting
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     N, count, D = zeta.shape

@@ -69,12 +69,12 @@ class BrokenSymmetryState:
 
 
 class TiltedSumsGivenLabels(NamedTuple):
-    """The channel averages with replica symmetry broken for one assignment of labels, token by token.
+    """The channel averages with replica symmetry broken for one assignment of labels, with one entry per token.
 
     Attributes:
         known: moments by name except "g*g.T", each with tokens along the first axis.
         products: average of g g^T at each level from the outermost to the innermost, shape (levels + 1, L, s, s).
-        totals: the fields `free` to `drift` of `TiltedAverages` without the squares.
+        totals: averages that belong to no single token: `free` to `drift` of `TiltedAverages`, without `squares`.
         squares: mean squares of the Jacobians d<g>/domega_0 and dg/domega, shape (L s, L s, L s, L s) each; empty if
             not requested.
         reduction: symmetry group over which the sums are still to be averaged.
@@ -87,7 +87,7 @@ class TiltedSumsGivenLabels(NamedTuple):
     reduction: SymmetryReduction = SymmetryReduction(())
 
     def token_moments(self, problem: Problem, level: int) -> np.ndarray:
-        """Return the moments of all tokens at one level of breaking, averaged over the symmetry group.
+        """Return the channel moments of all tokens at one level of symmetry breaking, averaged over `reduction`.
 
         Args:
             problem: problem whose fields were integrated over.
@@ -101,11 +101,11 @@ class TiltedSumsGivenLabels(NamedTuple):
         return self.reduction.average_moments_over_group(row.ravel(), channel.ROW, channel.MOMENTS)
 
     def average_jacobian_square(self, problem: Problem, number: int) -> np.ndarray:
-        """Return a mean square of Jacobians, averaged over the symmetry group, in the layout of `JacobianAverages`.
+        """Return a mean product of Jacobians of all pairs of tokens, averaged over the symmetries of the channel.
 
         Args:
             problem: problem whose fields were integrated over.
-            number: index of the mean square in `squares`.
+            number: index in `squares`: 0 for d<g>/domega_0, 1 for dg/domega.
         """
         split = self.squares[number].reshape([problem.tokens, problem.student_rank] * 4)  # G_(la)(rb) G_(me)(nf)
         return self.reduction.average_squared_jacobian_over_group(np.einsum("larblerf->lraebf", split))

@@ -111,13 +111,13 @@ def adapt_box_to_weight(energies, near, bar, low, high):
 
 @njit(cache=True, error_model="numpy")
 def fill_axis_nodes(low, high, axis, kinks, rule, places, shares):
-    """Fill quadrature nodes and weights for one variable of the box and return their number.
+    """Fill quadrature nodes and weights for one variable of a Boltzmann average and return their number.
 
     Without kinks they are equidistant nodes; with kinks, Gauss-Legendre nodes on panels between them.
 
     Args:
-        low: lower end of the box in this variable.
-        high: upper end.
+        low: lower end of the interval of integration.
+        high: upper end of the interval.
         axis: index of the variable.
         kinks: index of the variable and position of every kink of the energy, (kinks, 2).
         rule: Gauss-Legendre nodes and weights on [-1, 1], (nodes, 2).

@@ -506,7 +506,7 @@ def gumbel_ratio(n, a):
 def is_hessian_positive_definite(out, work):
     """Return whether every Hessian matrix within given bounds of its entries is positive definite.
 
-    The test is sufficient, not necessary: the matrix of mid-points, minus the largest row sum of half widths times the
+    The test is sufficient, not necessary: the matrix of mid-points, minus the largest row sum of radii times the
     identity, is positive definite.
 
     Args:

@@ -8,7 +8,7 @@ from numba import njit
 def add_posterior_averages_over_pairs(
     first, second, ranges, omega, along, nodes, weights, others, factor, least, curved, sums, squares, responses
 ):
-    """Add posterior averages for a posterior that is the sum of two terms, over all pairs of nodes of the terms.
+    """Add averages over nodes of omega for a posterior of y that is a sum of two terms, each tabulated at own nodes.
 
     Args:
         first: moments of y under the first term: 1, y and, if curved, the upper triangle of y y^T, (outer nodes, nodes,
@@ -58,7 +58,7 @@ def add_posterior_averages_over_pairs(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _range_of_relevant_nodes(table, span, least, weight):
-    """Return the range (first, last + 1) of the nodes of a span whose weights are not negligible."""
+    """Narrow a range (first, last + 1) of nodes to those whose weights are not negligible, and return it."""
     low, high = span
     while low < high and not table[low, 0] * weight >= least:
         low += 1
@@ -85,7 +85,10 @@ def _centre_moments(moments, omega, curved):
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def _add_posterior_node(one, two, weight, least, curved, g, slope, sums, squares, responses):
-    """Add one node of omega to the weighted sums; its posterior moments are the sums of the moments `one` and `two`."""
+    """Add the posterior averages at one node of omega to sums over nodes.
+
+    The moments of the posterior are the sums of the moments `one` and `two` of its two terms.
+    """
     size = g.shape[0]
     total = one[0] + two[0]
     share = weight * total

@@ -75,7 +75,10 @@ def bind_loss_functions(typing, piece, edges, bounds, least_curvature, narrow, i
 
 
 def _call_by_address(entry):
-    """Return Numba's signature of a call of function number `entry` of `_FUNCTIONS`, and its code generator."""
+    """Return signature and code generator by which Numba calls a function of the loss by its address.
+
+    `entry` is the index of the function in `_FUNCTIONS`.
+    """
     signature = _FUNCTIONS[entry][1]
     array = make_array(_ARRAY)
 
@@ -774,7 +777,7 @@ def _lower_one_sided_loss(model, x, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _squared_field_derivative(model, x, p, known, c, edges, pieces):
-    """Return the square of the slope dg/domega at a proximal point x, relative to the squared precision p."""
+    """Return (dg/domega)^2 / p^2 at a proximal point x, where g = p (x - omega) and p = 1 / V is the precision."""
     if _is_corner_of_edges(model, x, known, c, edges, pieces):
         return 1.0
     _, _, curvature = _loss_at(model, x, known, c, edges)
@@ -783,7 +786,7 @@ def _squared_field_derivative(model, x, p, known, c, edges, pieces):
 
 @njit(cache=True, error_model="numpy")
 def _proximal_point_in_interval(model, w, low, high, p, known, c, edges, found):
-    """Return the proximal point of w within [low, high]: in a smooth piece by Newton's method, else by a search."""
+    """Return the minimiser of loss(x) + p (x - w)^2 / 2 in [low, high]: by Newton steps in a piece, else a search."""
     if low == high:
         return low
     if model[BOUNDS] != 0:

@@ -12,7 +12,9 @@ _CUT = 42.0  # exponents this far below the largest are neglected
 def fill_tilted_averages(
     first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out
 ):
-    """Fill averages over z = omega - omega_0 ~ N(0, variance), weighted by exp(-rate cost(omega)), for many omega_0.
+    """Fill averages over a field within a state, omega = omega_0 + z with z ~ N(0, variance), at many means omega_0.
+
+    They are weighted by exp(-rate cost(omega)), as at one level of replica symmetry breaking.
 
     For omega_0 = places[p, i], with <.> for the weighted average over the nodes omega of line which[p], they are
 
@@ -44,7 +46,7 @@ def fill_tilted_averages(
 
 @njit(cache=True, error_model="numpy")
 def _fill_tilted_averages_on_line(omega, lengths, costs, rate, variance, fields, columns, places, free, out):
-    """Fill the averages of `fill_tilted_averages` for one line of nodes."""
+    """Fill averages over omega ~ N(omega_0, variance), weighted by exp(-rate cost), by nodes omega on one line."""
     lowest = costs.min()
     log_norm = -0.5 * math.log(2.0 * math.pi * variance)
     for i in range(len(places)):

@@ -17,7 +17,9 @@ def fill_tilted_sums_on_grids(
     first, last, starts, counts, steps, corners, costs, fields, more, rates, spreads, centres, precision, norm, origin,
     slopes, out,
 ):  # fmt: skip
-    """Fill the sums over omega_0 of nested averages, weighted by exponentials of costs, on grids of the field omega.
+    """Fill averages with replica symmetry broken, on grids of the field omega at which the costs are tabulated.
+
+    The costs are the Moreau envelope of the loss, or its counterpart for a row of weights with field b for omega.
 
     The grid points are omega = corners[p] + steps * (i, j). With omega = omega_0 + z_1 + ... + z_K for K levels,
     omega_0 normal around centres[p] and z_k ~ N(0, spreads[k]), the sums are of
@@ -60,7 +62,7 @@ def fill_tilted_sums_on_grids(
 def _fill_sums_of_grid(
     rows, columns, steps, corner, costs, fields, more, rates, spreads, centre, precision, norm, origin, slopes, out
 ):
-    """Fill the sums of `fill_tilted_sums_on_grids` for one grid."""
+    """Fill the averages with replica symmetry broken on one grid of the field omega, as `fill_tilted_sums_on_grids`."""
     size, levels, places = fields.shape[1], len(rates), rows * columns
     sources = np.zeros((levels, 2 + size + size * (size + 1) // 2, places))
     blurred = np.empty((levels, 1 + size, places))
@@ -105,7 +107,10 @@ def _fill_sums_of_grid(
 def _add_sums_over_outer_field(
     rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
 ):
-    """Add the sums over the outer field omega_0 to `out` and fill `worth` with the probability of every grid point."""
+    """Add averages of the costs and of g over the law of omega_0, the mean field of a state, to `out`.
+
+    `worth` is filled with the probability of every grid point as a value of omega_0.
+    """
     size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]
     away = np.empty(2)
@@ -132,7 +137,10 @@ def _add_sums_over_outer_field(
 
 @njit(cache=True, error_model="numpy")
 def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
-    """Add the sums over omega_0 of products G_ab G_ef of entries of the Jacobian G = d<g>/domega_0 to `out`."""
+    """Add the averages over omega_0 of products G_ab G_ef of entries of the Jacobian G = d<g>/domega_0 to `out`.
+
+    omega_0 is the mean field of a state, <g> the average of the field g within it.
+    """
     size = fields.shape[1]
     changes = np.empty((size, 1 + size, rows * columns))  # along every field
     for k in range(1 + size):
@@ -156,7 +164,10 @@ def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth
 
 @njit(cache=True, error_model="numpy")
 def _fill_convolution_sources(costs, fields, rate, lowest, sources):
-    """Fill the functions to be convolved: 1, g, the costs and g_a g_b (a <= b), times exp(-rate (costs - lowest))."""
+    """Fill the functions whose Gaussian convolutions are needed: 1, g, costs, g_a g_b, times exp(-rate costs).
+
+    The pairs have a <= b; the lowest cost is subtracted in the exponent.
+    """
     size = fields.shape[1]
     for n in range(len(costs)):
         if costs[n] == math.inf:
@@ -174,7 +185,10 @@ def _fill_convolution_sources(costs, fields, rate, lowest, sources):
 
 @njit(cache=True, error_model="numpy")
 def _add_kink_corrections(rows, columns, steps, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections for kinks of the costs to the functions that are to be convolved."""
+    """Correct functions tabulated in `sources` so that their sums over grid points are accurate at kinks of the costs.
+
+    The corrections are those of Euler and Maclaurin, along both axes of the grid.
+    """
     size = fields.shape[1]
     if size == 2:
         for j in range(columns):
@@ -185,7 +199,7 @@ def _add_kink_corrections(rows, columns, steps, costs, fields, rate, lowest, sou
 
 @njit(cache=True, error_model="numpy")
 def _effective_costs_of_level(rows, columns, up, left, rate, lowest, blurred):
-    """Return the effective costs -(1 / rate) log E exp(-rate costs), the averages of g, and the lowest cost."""
+    """Return -(1 / rate) log E exp(-rate costs) at one level of replica symmetry breaking, <g>, and the lowest cost."""
     size = len(blurred) - 1
     costs, fields, least = np.full(rows * columns, math.inf), np.zeros((rows * columns, size)), math.inf
     for i in range(up, rows - up):
@@ -200,7 +214,10 @@ def _effective_costs_of_level(rows, columns, up, left, rate, lowest, blurred):
 
 @njit(cache=True, error_model="numpy")
 def _add_sums_of_level(worth, sources, size, level, levels, out):
-    """Add the weighted averages of the costs and of products of <g> over the fields of one level to `out`."""
+    """Add averages of the costs and of <g_a> <g_b> at one level of replica symmetry breaking to `out`.
+
+    `worth` is the weight of every grid point; `sources` holds the functions to average.
+    """
     k = levels + 2 + size + (2 + level) * size * size
     for n in range(len(worth)):
         if worth[n] == 0.0:
@@ -288,7 +305,10 @@ def _convolve_with_correlated_gaussian(source, rows, columns, spread, steps, alo
 
 @njit(cache=True, error_model="numpy")
 def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields, rate, lowest, sources):
-    """Add the Euler-Maclaurin corrections for jumps of g on one grid line to the functions that are to be convolved."""
+    """Correct functions tabulated in `sources` on one grid line for jumps of g, by the Euler-Maclaurin formula.
+
+    g is minus the gradient of the costs, so that it jumps where the costs have a kink.
+    """
     size = fields.shape[1]
     jets = np.empty((2, 1 + size, 3))  # side; costs, g; value and two derivatives in units of a step
     jumps = np.empty((3, len(sources)))
@@ -333,10 +353,10 @@ def _add_kink_corrections_on_line(first, stride, count, own, step, costs, fields
 
 @njit(cache=True, error_model="numpy")
 def _locate_kink_of_costs(n, stride, own, step, costs, fields, jets):
-    """Return the position of a kink of the costs between grid points n and n + stride, in steps from n; -1 if none.
+    """Return the position of a kink of the cost function between grid points n and n + stride, in steps; -1 if none.
 
-    There the costs extrapolated from both sides are equal. `jets` is filled with the values and derivatives of both
-    sides at the kink, by polynomials through three grid points on each side.
+    There the costs extrapolated from both sides are equal. `jets` is filled with values and derivatives of costs and
+    fields g on both sides of the kink, by polynomials through three grid points on each side.
     """
     size = fields.shape[1]
     place = 0.5
@@ -372,7 +392,10 @@ def _locate_kink_of_costs(n, stride, own, step, costs, fields, jets):
 
 @njit(cache=True, error_model="numpy")
 def _add_derivatives_of_sources(jet, own, step, rate, lowest, sign, out):
-    """Add the derivatives at a kink of 1, g, the costs and g_a g_b times exp(-rate costs), with a sign, to `out`."""
+    """Add sign times value and derivatives of the tabulated functions on one side of a kink of the costs to `out`.
+
+    The functions are 1, g, the costs and g_a g_b, times exp(-rate costs).
+    """
     size = len(jet) - 1
     weight = math.exp(-rate * (jet[0, 0] - lowest))
     one = -rate * jet[0, 1]

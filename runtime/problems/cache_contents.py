@@ -43,7 +43,7 @@ class CachedFile:
 
 def cached_files() -> list[CachedFile]:
     """Return all files and folders of the cache, sorted by purpose, then by name."""
-    found = [*_cached_solver_folders(), *_cached_machine_code_files(), *_other_cached_files()]
+    found = [*_cached_solver_folders(), *_cached_machine_code_files(), *_cached_nodes_models_and_logs()]
     return sorted(found, key=lambda part: (part.what, part.name, part.path))
 
 
@@ -100,7 +100,7 @@ def _cached_machine_code_files() -> Iterator[CachedFile]:
         yield CachedFile("machine code", name, folder, _size_in_bytes(folder), is_old)
 
 
-def _other_cached_files() -> Iterator[CachedFile]:
+def _cached_nodes_models_and_logs() -> Iterator[CachedFile]:
     kinds = {"sobol": "nodes", "model-files": "executed model files", "logs": "tracebacks"}
     for path in _sorted_folder_contents(cache_folder()):
         if path.name in ("solvers", numba_cache_folder().name):

@@ -195,7 +195,7 @@ def quantities_and_error_bars(result: Any, names: Iterable[str]) -> dict[str, An
 
 
 def _attribute_at_dotted_path(result: Any, source: str) -> Any:
-    """Return the attribute of a result at a dotted path; `symmetric`, if it has none, is the result itself."""
+    """Return the attribute of a result at a dotted path; a result without `symmetric` takes its place in the path."""
     found = result
     for attribute in source.split("."):
         if attribute == "symmetric":
@@ -261,7 +261,7 @@ def locations_of_overlap_entries(problem: Problem) -> dict[str, tuple[str, int]]
 
 
 def column_suffix_of_entry(index: Sequence[int], shape: Sequence[int]) -> str:
-    """Return the end of the column name of an overlap entry, such as _1 or _2_k1_12: token, cluster, columns.
+    """Return the end of an overlap entry's column name: _2_k1_12 for token 2, cluster 1, entry (1, 2); _1 for token 1.
 
     Args:
         index: index of the entry, (token, cluster, ...), from 0.

@@ -182,14 +182,14 @@ class FieldCombinations:
         return np.ascontiguousarray(changes.pack().T)
 
     def derivatives_of_covariance_with_combinations(self, units: UnitOverlaps) -> np.ndarray:
-        """Return the derivatives of `covariance_with_combinations` with respect to all packed overlaps."""
+        """Return the derivatives, in all overlaps, of the covariance of tokens' fields with the combinations (z, y)."""
         return self.covariance_with_combinations(units.q, units.theta, np.zeros((len(units), *self.rho_star.shape)))
 
     def derivatives_of_regression_coefficients(self, overlaps: Overlaps, units: UnitOverlaps) -> np.ndarray:
-        """Return the derivatives, in all packed overlaps, of the coefficients of regression on the combinations (z, y).
+        """Return the derivatives of the regression coefficients of the tokens' fields on the combinations (z, y).
 
         Args:
-            overlaps: overlaps at which the derivatives are taken.
+            overlaps: overlaps at which the derivatives with respect to all packed overlaps are taken.
             units: unit vectors of all packed overlaps.
         """
         token_covariance = self.covariance_with_combinations(overlaps.q, overlaps.theta, self.rho_star)
@@ -200,9 +200,9 @@ class FieldCombinations:
     def token_averages_from_combinations(
         self, own: dict[str, np.ndarray], along: np.ndarray, wanted: Moments, row: int
     ) -> np.ndarray:
-        """Return the channel averages of every context (token, cluster) from those of the combinations z.
+        """Return the channel averages of every context (token, cluster) from those over the combinations z of fields.
 
-        The result is linear in `own` and `along`.
+        The loss depends on the fields through z; g_z is the field g of z. The result is linear in `own` and `along`.
 
         Args:
             own: averages over z by the name of the averaged product, such as "g*g.T".
@@ -242,7 +242,10 @@ class FieldCombinations:
         return self._average_over_cases(own, 4)
 
     def mean_token_jacobian_products(self, square: np.ndarray) -> np.ndarray:
-        """Return the mean tensor products of the Jacobian blocks G_ll' by label assignment from those of z by case."""
+        """Return the mean products of two Jacobians G_ll' = dg_l/domega_l' of tokens, one array per label assignment.
+
+        They follow from those of the combinations z that the loss depends on, given case by case.
+        """
         own = np.einsum(
             "npla,nrmb,nqle,ntmf,...npqrt->...nlmaebf",
             *[self.coefficients_of_student_fields] * 4, square[..., 0, 0, :, :, :, :], optimize=True,
@@ -260,7 +263,7 @@ class FieldCombinations:
 
 @dataclass(frozen=True)
 class OverlapReductionMaps:
-    """The affine maps, as matrices, from overlaps of the weights to quantities of the combinations z and y.
+    """The affine maps from overlaps of the weights to those of the combinations (z, y) that the loss depends on.
 
     Attributes:
         read: the combinations.
@@ -294,12 +297,12 @@ class OverlapReductionMaps:
         )
 
     def map_overlaps_to_combinations(self, u: np.ndarray) -> Overlaps:
-        """Return the overlaps of the combinations z at packed overlaps `u` of the weights."""
+        """Return the overlaps of the combinations z that the loss depends on, at packed overlaps `u` of the weights."""
         matrix, constant = self.overlaps
         return Overlaps.unpack(matrix @ u + constant, self.sizes)
 
     def regression_coefficients_at_overlaps(self, u: np.ndarray) -> np.ndarray:
-        """Return the coefficients of the regression of the tokens' fields on (z, y) at packed overlaps `u`."""
+        """Return the regression coefficients of tokens' fields on the combinations (z, y) at packed overlaps `u`."""
         matrix, constant = self.covariance_with_combinations
         token_covariance = (matrix @ u + constant).reshape(*self.read.coefficients_of_all_tokens.shape[::2], -1)
         covariance = self.read.covariance_of_combinations(token_covariance) + self.read.known
@@ -310,7 +313,9 @@ class OverlapReductionMaps:
 
 @dataclass(frozen=True)
 class MapsToTokenAverages:
-    """The linear maps, as matrices, from averages over the combinations z and y to averages of every token.
+    """The linear maps from averages over the combinations (z, y) that the loss depends on to those of every token.
+
+    g_z is the field g of the combinations z.
 
     Attributes:
         contexts: number of contexts (token, cluster).
@@ -328,7 +333,7 @@ class MapsToTokenAverages:
     def from_combinations(
         cls, read: FieldCombinations, layout: Moments, length: int, wanted: Moments, row: int
     ) -> MapsToTokenAverages:
-        """Return the maps for given combinations and layouts of the averages.
+        """Return the maps for given combinations of fields, from one layout of averages to another.
 
         Args:
             read: the combinations.
@@ -355,7 +360,9 @@ class MapsToTokenAverages:
         )
 
     def token_averages_from_combinations(self, moments: np.ndarray, regression: np.ndarray) -> np.ndarray:
-        """Return the channel averages of every context (token, cluster) from averages over the combinations z and y.
+        """Return the channel averages of every context (token, cluster) from averages over the combinations (z, y).
+
+        (z, y) are the linear combinations of fields that the loss depends on.
 
         Args:
             moments: averages over z and y, a row per case.

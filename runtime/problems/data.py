@@ -74,7 +74,7 @@ class TokenDependence:
 
     @property
     def dependence_measures_and_chance_bounds(self) -> tuple[tuple[float, float], ...]:
-        """Magnitude of each of the three measures, with the bound below which independent tokens stay by chance."""
+        """Size of each of the three measures of token dependence, with the bound that independent tokens stay below."""
         clear = DataLawOptions.current().significance
         errors = [(abs(value), clear * error) for value, error in (self.correlation, self.squares)]
         return (errors[0], self.norm, errors[1])
@@ -458,7 +458,7 @@ def _relative_norm_variance(centred: np.ndarray, contexts: Contexts) -> float:
 
 
 def _make_positive_semidefinite(gram: np.ndarray, contexts: int) -> np.ndarray:
-    """Return a Gram matrix of means and teacher made positive semidefinite by changing products of means only."""
+    """Return a Gram matrix of means and teacher made positive semidefinite; only inner products of means change."""
     cross, teacher = gram[:contexts, contexts:], gram[contexts:, contexts:]
     shown = cross @ np.linalg.pinv(teacher, hermitian=True) @ cross.T
     values, vectors = np.linalg.eigh(gram[:contexts, :contexts] - shown)

@@ -67,5 +67,5 @@ class Between:
 
     @property
     def end_points(self) -> dict[str, Any]:
-        """The two end points of the line as nested lists, for JSON."""
+        """The arrays at the two ends of the line, "from" (t = 0) and "to" (t = 1), as nested lists for JSON."""
         return {"from": self.first.tolist(), "to": self.last.tolist()}

@@ -161,4 +161,4 @@ class TokenLaw:
                 )
         for context, matrix in enumerate(self.rho_star):
             if np.linalg.eigvalsh(matrix)[0] <= 0:
-                raise InputError(f"the teacher overlap rho* of context {context} is not positive definite; correct it")
+                raise InputError(f"teacher overlap rho* of (token, cluster) pair {context} is not positive definite")

@@ -90,7 +90,7 @@ def find_unbounded_rays(
 
 
 def _measure_fall_along_ray(loss: Callable[[np.ndarray], float], ray: np.ndarray) -> UnboundedRay | None:
-    """Return the ray with the way the loss falls along it; None if the loss seems bounded below there."""
+    """Return the ray with the power by which the loss falls along it; None if the loss seems bounded below there."""
     ratio = UnboundedRayOptions.current().growth_ratio
     values = np.array([loss_with_signed_overflow(loss, distance * ray) for distance in _DISTANCES])
     infinite = np.flatnonzero(~np.isfinite(values))

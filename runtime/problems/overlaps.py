@@ -83,7 +83,7 @@ def packed_vector_length(sizes: Sizes) -> int:
 
 
 def block_scales(u: np.ndarray, sizes: Sizes) -> np.ndarray:
-    """Return for every component of a packed vector the typical size of its block (q, V, m, theta or phi).
+    """Return the typical size of the array (q, V, m, theta or phi) of every component of packed overlaps.
 
     It is the largest |q| and |V|; for m at least |q|^(1/2); for theta at least |q|; for a trained number at least 1.
 
@@ -218,7 +218,7 @@ class Overlaps(AttributeErrorHints):
 
     @property
     def block_scales(self) -> np.ndarray:
-        """The typical size of the block (q, V, m, theta or phi) of every component of the packed vector."""
+        """The typical size of the array (q, V, m, theta or phi) of every component of the packed overlaps."""
         return block_scales(self.pack(), self.sizes)
 
     def with_opposite_sign(self) -> Overlaps:

@@ -186,7 +186,7 @@ class Problem(AttributeErrorHints):
 
     @property
     def nonzero_vanishing_parameters(self) -> dict[str, dict[str, float]]:
-        """Values of the `vanishing_parameters` for results that do not take their limit 0; empty if all are 0."""
+        """Values of the parameters whose limit 0 defines the model; empty if all are 0, as in the limit."""
         values = {name: float(self.parameters[name]) for name in self.vanishing_parameters}
         return {"not_in_the_limit": values} if any(values.values()) else {}
 
@@ -238,7 +238,7 @@ class Problem(AttributeErrorHints):
         return self.law.weights, self.law.gamma, self.law.gram, *self.regulariser.prior_arguments_of_regulariser
 
     def prior_map_at_parameters(self, name: str) -> Callable[..., Any]:
-        """Return a generated function of the weights with the arguments that this problem determines filled in.
+        """Return a generated average over the weights as a function of the conjugates, at this problem's parameters.
 
         Its name is "overlaps", "free_entropy" or "responses". It is the one at the problem's temperature.
         """
@@ -490,8 +490,8 @@ class Problem(AttributeErrorHints):
             scalars = [n.rstrip("_") for n, v in self.parameters.items() if has_equal_entries(v)]
             raise InputError(
                 f"{name!r} is not a scalar parameter{explain_why_number_is_trained(self.solver, name)}; known are "
-                f"{', '.join(['alpha', *scalars, *self.lines])}, entries of arrays, as A[1,2], a factor on an array A, "
-                "as scale_A, and its position path_A if A is given as a line"
+                f"{', '.join(['alpha', *scalars, *self.lines])}; for an array A: an entry, as A[1,2], a common factor, "
+                "scale_A, or the position path_A on its line"
             )
         return float(np.ravel(self.parameters[name])[0])
 
@@ -848,8 +848,8 @@ def _check_token_law_sizes(gamma: np.ndarray, gram: np.ndarray, problem: Problem
     size = problem.contexts + problem.teacher_rank
     if gamma.shape[1:] != (problem.contexts,) or gram.shape[1:] != (size, size):
         raise InputError(
-            f"law has {gamma.shape[1]} contexts (token, cluster) and Gram matrices of shape {gram.shape[1:]}; "
-            f"{problem.contexts} contexts and shape {(size, size)} are expected (set teacher_rank or clusters to match)"
+            f"law has {gamma.shape[1]} (token, cluster) pairs and Gram matrices of shape {gram.shape[1:]}; "
+            f"{problem.contexts} pairs and shape {(size, size)} are expected (set teacher_rank or clusters to match)"
         )
 
 

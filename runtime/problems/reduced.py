@@ -65,7 +65,7 @@ class ReducedProblem(Problem):
         return [((n,), self.full.label_probabilities[label][1] * float(shares[n])) for n, label in enumerate(labels)]
 
     def constants(self, labels: tuple[int, ...], overlaps: Overlaps | None = None) -> np.ndarray:
-        """Return the channel's constants: those of the full problem, followed by the number of the case.
+        """Return the channel's constants: those of the full problem, then the number of the case (labels and noise).
 
         Args:
             labels: index of the case, as a tuple of one number.
@@ -95,9 +95,9 @@ def reduce_to_fields_of_metric(problem: Problem) -> Problem:
 
 
 def make_q_positive_definite(problem: Problem, overlaps: Overlaps) -> Overlaps:
-    """Return overlaps in which q is positive definite, too, for columns of W that the loss does not depend on.
+    """Return overlaps with a positive definite q, also if the loss does not depend on some columns of W.
 
-    With a ridge, q of a solution is singular along such combinations of columns. What is added to it there changes
+    With a ridge, q of a solution is singular along combinations of such columns. The matrix added to it there changes
     neither the fields that the loss depends on nor the conjugates.
 
     Args:
@@ -112,7 +112,7 @@ def make_q_positive_definite(problem: Problem, overlaps: Overlaps) -> Overlaps:
 
 
 def _projectors_onto_inactive_columns(problem: Problem) -> np.ndarray | None:
-    """Return in every context the projector onto combinations of columns of W without effect on the loss, or None."""
+    """Return, by context, the projector onto combinations of columns of W without effect on the loss; None if 0."""
     part = reduce_to_fields_of_loss(problem)
     if not isinstance(part, ReducedProblem):
         return None

@@ -168,7 +168,7 @@ class Regulariser(ABC):
 
     @property
     def prior_arguments_of_regulariser(self) -> tuple[np.ndarray, ...]:
-        """Arguments that the generated functions of the weights take after the law of the tokens."""
+        """Arguments that the generated averages over rows of W take after the law of the tokens, such as parameters."""
         return (self.declared_parameter_values,)
 
     def prior_map_of_ridge(self, name: str, strengths: np.ndarray) -> Callable[..., Any]:
@@ -267,7 +267,10 @@ class RidgeRegulariser(Regulariser):
         return b / stiffness, np.tile(np.diag(1 / stiffness), (len(b), 1, 1))
 
     def rotation_invariance_conditions(self, basis: np.ndarray) -> np.ndarray:
-        """Return the commutators of Lambda with the basis of rotations; a symmetry commutes with Lambda."""
+        """Return the commutators of the ridge matrix Lambda with the antisymmetric generators A of the rotations.
+
+        A rotation leaves the ridge w^T Lambda w / 2 unchanged if its generator commutes with Lambda.
+        """
         strength = np.diag(self.ridge_strengths) / (np.abs(self.ridge_strengths).max() or 1.0)
         return np.stack([(A @ strength - strength @ A).ravel() for A in basis], axis=1)
 
@@ -297,7 +300,7 @@ class SphericalConstraint(Regulariser):
             known: not used.
         """
         raise InputError(
-            f"with fixed norms, {self.solver.name} has no minimiser of a single row of W: rows share the multipliers"
+            f"{self.solver.name} has no minimiser of a single row of W: the fixed norms of columns couple all rows"
         )
 
     def norm_multipliers(self, hats: Conjugates) -> np.ndarray:
@@ -316,7 +319,7 @@ class SphericalConstraint(Regulariser):
             out,
         )
         if not found:
-            raise DomainError("no ridge strengths give the columns of W their fixed norms at these conjugates")
+            raise DomainError("no ridge strengths give the columns of W their fixed norms at these conjugate overlaps")
         return out
 
     def rotation_invariance_conditions(self, basis: np.ndarray) -> np.ndarray:
@@ -356,7 +359,7 @@ class ConvexPenalty(Regulariser):
 
     @property
     def prior_arguments_of_regulariser(self) -> tuple[np.ndarray, ...]:
-        """Parameters with the discrete teacher rows and their probabilities, then the nodes of a quadrature rule."""
+        """Arguments of averages over rows of W: parameters, discrete teacher rows, quadrature nodes."""
         listed = np.zeros(0) if self.law.rows is None else np.column_stack(self.law.rows).ravel()
         rule = np.stack(np.polynomial.legendre.leggauss(PRIOR_POINTS), axis=1)
         return np.concatenate([self.declared_parameter_values, listed]), rule

@@ -48,7 +48,7 @@ from .solver_types import (
     LinearResponseFunctions,
     MetricFunctions,
     ModelMetadata,
-    MoreauBoundFunctions,
+    MoreauObjectiveBounds,
     MultiprecisionFunctions,
     PriorFunctions,
     ProximalChannelFunctions,
@@ -130,9 +130,9 @@ class Solver:
         return cast(FlowEquations, self._load_part_module("flow"))
 
     @cached_property
-    def moreau_objective_bounds(self) -> MoreauBoundFunctions:
+    def moreau_objective_bounds(self) -> MoreauObjectiveBounds:
         """The generated interval bounds of the Moreau objective, which prove proximal points to be global minima."""
-        return cast(MoreauBoundFunctions, self._load_part_module("bounds"))
+        return cast(MoreauObjectiveBounds, self._load_part_module("bounds"))
 
     @cached_property
     def prior_functions(self) -> PriorFunctions:
@@ -204,7 +204,7 @@ class Solver:
         return Solver, (self.name, self.key, self.folder, self.metadata, self.base)
 
     def source_file_of_solver_part(self, part: str) -> Path:
-        """Return the source file of a part of the solver, such as "channel", or that of its base solver."""
+        """Return the source file of a part, such as "channel"; it may be a file of the main solver (`base`)."""
         path = resolve_shared_file(self.folder / f"{part}.py")
         return path if self.base is None or path.exists() else self.base.source_file_of_solver_part(part)
 

@@ -63,7 +63,7 @@ class ModelMetadata(Protocol):
 
 
 class ChannelFunctions(Protocol):
-    """What the generated modules channel.py and thermal.py share: layout of averages, loss as a scalar function."""
+    """The members common to channel.py and thermal.py: layout of averages, loss as a scalar function."""
 
     FIELDS: int
     TOKENS: int
@@ -138,7 +138,7 @@ class FlowEquations(Protocol):
     trained_slope: Callable[..., None]
 
 
-class MoreauBoundFunctions(Protocol):
+class MoreauObjectiveBounds(Protocol):
     """The generated module bounds.py: interval bounds of the Moreau objective, which prove global minima."""
 
     # By how much the objective may fall below its values (N,) at given points (N, D), and boxes, (N, 2).

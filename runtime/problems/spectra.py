@@ -147,7 +147,7 @@ def random_features(ratio: float, activation: Callable[[Any], Any] = np.tanh, *,
     if ratio > 1:
         if own <= 0:
             raise InputError(
-                "a linear activation with ratio > 1 gives features of a singular covariance; choose ratio <= 1"
+                "a linear activation with ratio > 1 (features per input) has a singular covariance; choose ratio <= 1"
             )
         rows = np.concatenate([rows, [[1 - 1 / ratio, own, 0.0]]])
     explained = float(rows[:, 0] @ (rows[:, 1] * rows[:, 2]))

@@ -60,7 +60,7 @@ def symbols_of_table_columns(problem: Problem, names: Mapping[str, str] | None =
 
 
 def _add_array_entry_symbols(symbols: Symbols, name: str, column: str, shape: tuple[int, ...]) -> None:
-    """Add the symbols of what a curve may vary of an array parameter: a factor on it, and its entries."""
+    """Add the symbols of an array parameter's entries and of a factor on it, which a curve may vary."""
     if not shape:
         return
     text, latex = symbols[column]

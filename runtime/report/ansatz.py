@@ -89,7 +89,7 @@ def warning_about_instability(solution: Solution, elsewhere: bool = False) -> li
 
 
 def add_stability_verdict(lines: Sequence[str], solution: Solution) -> list[str]:
-    """Add the stability verdict of a solution to lines of text: first if it is a warning, else last.
+    """Add the verdict on replica symmetry of a solution to lines of text: first if it is a warning, else last.
 
     Args:
         lines: lines of text that describe a result.

@@ -75,7 +75,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
 
 
 def _comparison_with_risk_minimisation_lines(solution: BayesSolution, erm: Solution | None) -> list[str]:
-    """Return lines with student-teacher cosines and test errors, compared with risk minimisation if that is given."""
+    """Return lines that compare Bayes-optimal test errors and cosines to the teacher with risk minimisation."""
     best = format_attribute_with_error(solution, "test_error")
     columns = range(solution.problem.teacher_rank)
     names = [f"cosine with column {a + 1}" if len(columns) > 1 else "cosine with the teacher" for a in columns]

@@ -83,7 +83,7 @@ def broken_symmetry_table(solution: BrokenSolution, names: Mapping[str, str] | N
 
 
 def _overlaps_between_states_lines(solution: BrokenSolution, q: str) -> list[str]:
-    """Return the overlap q_0 between states and the distances Delta = q_1 - q_0 as text, one line per column of W."""
+    """Return overlaps between states, and the excess Delta of those within, as text: a line per column of W."""
     problem, state, widths = solution.problem, solution.state, solution.state_error_bars
     assert state is not None and widths is not None
     deltas = ["Delta"] if solution.steps == 1 else ["Delta1", "Delta2"]
@@ -137,7 +137,7 @@ def _symmetry_breaking_json(solution: BrokenSolution) -> dict[str, Any] | None:
     complexity = solution.complexity, solution.complexity_error
 
     def symmetry_breaking_quantities(part: int, blocks: BrokenSymmetryState) -> dict[str, Any]:
-        """Return overlaps between states, distances and energies as a dict for JSON: the values or their error bars.
+        """Return overlaps, distances and energies of states of broken replica symmetry, or their error bars, as a dict.
 
         Args:
             part: 0 for values, 1 for error bars.

@@ -109,7 +109,7 @@ def error_bars_by_name(result: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def model_identity_json(problem: Problem) -> dict[str, Any]:
-    """Return a dict for JSON that identifies the model of a result: name, package version, digest of equations."""
+    """Return a dict for JSON that identifies the model of a result: its name, package version, digest of equations."""
     return {"model": problem.solver.name, "version": __version__, "digest": problem.solver.physics_digest}
 
 

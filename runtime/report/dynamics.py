@@ -135,7 +135,7 @@ def stationary_point_json(point: StationaryPoint) -> dict[str, Any]:
 
 @table.register_renderer_of_class(RateLimit)
 def stable_learning_rate_table(limit: RateLimit) -> str:
-    """Return the largest stable learning rate as text, with the instability there and the slowest decay just below."""
+    """Return the largest stable learning rate as text, with why the solution is lost and the decay just below."""
     last = limit.last
     why = {"lost": "it ends there, or diverges", "unstable": "it goes on, and is unstable"}
     return "\n".join(
@@ -203,7 +203,7 @@ def _stationary_point_json_or_none(point: StationaryPoint | None) -> dict[str, A
 
 @table.register_renderer_of_class(Escape)
 def escape_time_table(escape: Escape) -> str:
-    """Return the escape from zero overlap as text: linearised growth rates, and escape times."""
+    """Return the escape of descent from zero overlap as text: growth rates of small overlaps, and escape times."""
     point = escape.point
     lines = [
         model_and_parameters_line(point.problem),
@@ -227,7 +227,7 @@ def escape_time_table(escape: Escape) -> str:
 
 @to_json.register_renderer_of_class(Escape)
 def escape_time_json(escape: Escape) -> dict[str, Any]:
-    """Return the escape from zero overlap as a dict for JSON: growth rates, information exponent, escape times."""
+    """Return the escape of descent from zero overlap as a dict for JSON: growth rates, information exponent, times."""
     return {
         "stationary_point": stationary_point_json(escape.point),
         "growths": [{"rate": each.rate, "along": each.words} for each in escape.growths],

@@ -30,7 +30,7 @@ from .layout import format_attribute_with_error
 
 @to_frame.register_renderer_of_class(xarray.Dataset)
 def dataframe_of_dataset(dataset: xarray.Dataset) -> pandas.DataFrame:
-    """Return an xarray Dataset as a pandas DataFrame: one row per point, one column per entry of an overlap.
+    """Return a Dataset of results as a DataFrame: one row per point, one column per overlap entry or other quantity.
 
     Indices in the names of columns count from 1. `q_1` is q of token 1, `q_1_12` its entry (1, 2) where W has several
     columns, `q_1_k2` that of cluster 2, `q_1_error` an error bar, `multiplier_1` belongs to the first column of W.

@@ -33,7 +33,7 @@ def format_attribute_with_error(result: Any, name: str) -> str:
 
 
 def labelled_value_line(label: str, text: str) -> str:
-    """Return an indented line of text: a label, padded to a fixed width, and a value.
+    """Return an indented line of text with a label, padded to a fixed width, and a value.
 
     Args:
         label: name of the value.

@@ -76,7 +76,7 @@ def phase_diagram_dataset(diagram: PhaseDiagram, stability: bool = True) -> xarr
 def _boundary_location_columns(
     axis: str, prefix: str, found: Sequence[Boundary] | Sequence[Codim2Point], between: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the variables common to boundaries and codimension-2 points: kind, branches, location, status."""
+    """Return table columns common to boundaries and codimension-2 points: kind, branches, parameter values, status."""
     columns = {name: np.array([getattr(each, name) for each in found], float) for name in ("value", "error", "at")}
     words = {"kind": [each.kind for each in found], "between": between, "located": [each.status for each in found]}
     columns |= {name: np.array(each, object) for name, each in words.items()}

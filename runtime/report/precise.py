@@ -46,11 +46,11 @@ def precise_solution_table(solution: PreciseSolution, names: Mapping[str, str] |
 
 @to_json.register_renderer_of_class(PreciseSolution)
 def precise_solution_json(solution: PreciseSolution) -> dict[str, Any]:
-    """Return a solution computed beyond double precision as a dict for JSON, with numbers as decimal strings."""
+    """Return a solution of more digits than a double as a dict for JSON, with numbers as decimal strings."""
     problem = solution.problem
     values, errors = (
         {
-            name: _nested_overlap_entries(problem, [entry[part] for entry in entries], name)
+            name: _overlap_as_nested_lists(problem, [entry[part] for entry in entries], name)
             for name, entries in _overlaps_as_decimal_strings(solution).items()
         }
         for part in (0, 1)
@@ -71,7 +71,7 @@ def precise_solution_json(solution: PreciseSolution) -> dict[str, Any]:
     }
 
 
-def _nested_overlap_entries(problem: Problem, column: list[str], name: str) -> list[Any]:
+def _overlap_as_nested_lists(problem: Problem, column: list[str], name: str) -> list[Any]:
     """Return the entries of an overlap as nested lists, by token, cluster and columns."""
     return np.reshape(np.array(column, object), overlap_array_shape(problem, name)).tolist()
 

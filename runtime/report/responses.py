@@ -126,7 +126,7 @@ def _describe_best_parameter_value(name: str, value: float, error: float, kind: 
 
 
 def _optimum_header_lines(optimum: Optimum | JointOptimum, places: str, tried: str = "") -> list[str]:
-    """Return the first lines about an optimum: what is minimised, at which values, and the minimum."""
+    """Return the first lines about an optimum: the minimised observable, the best parameter values, and the minimum."""
     problem = optimum.problem
     return [
         f"{problem.solver.name}, {optimum.branch} branch: {describe_extremum(problem, optimum.minimise)} at {places}",

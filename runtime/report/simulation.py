@@ -71,7 +71,7 @@ def _format_mean_with_standard_error(estimate: MeanEstimate, unit: float = 1.0) 
 
 
 def _lines_on_refinement_of_minima(simulation: Simulation, done: dict[str, MeanEstimate]) -> list[str]:
-    """Return lines of text on the refinement of minima: its effects, averaged over converged runs."""
+    """Return lines of text on the search for lower minima after training: its effects, averaged over converged runs."""
     restarts = simulation.plan.restarts
     deeper = f" ({done['deeper'].mean:.1f} of {restarts} restarts ended lower)" if restarts else ""
     return [

@@ -121,7 +121,7 @@ def gibbs_average_lines(solution: Solution) -> list[str]:
     assert thermal is not None
     lines = []
     for context, (matrix, widths) in enumerate(zip(thermal.self_overlap, thermal.self_overlap_error, strict=True)):
-        label = f"context {context + 1}: " if len(thermal.self_overlap) > 1 else ""
+        label = f"{solution.problem.describe_token_and_cluster(context)}: " if len(thermal.self_overlap) > 1 else ""
         values = ", ".join(map(format_value_with_error, np.diagonal(matrix), np.diagonal(widths)))
         lines.append(f"  {label}overlap of a sample with itself {values}")
     lines += [
@@ -280,7 +280,7 @@ def gibbs_averages_json_by_token(problem: Problem, thermal: dict[str, Any]) -> d
 
 @to_json.register_renderer_of_class(GibbsAverages)
 def gibbs_averages_json(thermal: GibbsAverages) -> dict[str, Any]:
-    """Return averages over a Gibbs measure as a dict for JSON; arrays have (token, cluster) pairs as first axis."""
+    """Return averages over a Gibbs measure as a dict for JSON; first axis of arrays: (token, cluster) pairs."""
     names = ("free_entropy", "free_energy", "energy", "entropy", "test_error")
     return {
         **attributes_by_name(thermal, "inverse_temperature", *names),

@@ -83,7 +83,7 @@ def stability_table(solution: Solution) -> str:
 
 
 def _local_minima_table_rows(minima: Landscape) -> list[list[str]]:
-    """Return table rows on local minima of the proximal objective: how many are not proved global, and their gaps."""
+    """Return table rows on minima of the proximal objective: how many are not proved global, and their gaps."""
     several = sum(share for n, share in minima.minima.items() if n > 1)
     if minima.unproved is None or minima.shortfall is None:
         rows = [["unproved minima", "all", "no bounds: the loss may be negative, or its slope jumps in several fields"]]
@@ -108,7 +108,7 @@ def _local_minima_table_rows(minima: Landscape) -> list[list[str]]:
 
 @to_json.register_renderer_of_class(Stability)
 def stability_json(stability: Stability) -> dict[str, Any]:
-    """Return the stability of a solution as a dict for JSON; NaN where eigenvalues were not computed."""
+    """Return the stability of a solution as a dict for JSON; eigenvalues that were not computed are NaN."""
     values = stability.eigenvalues
     lost = stability.self_overlap
     return {
@@ -133,7 +133,7 @@ def stability_json(stability: Stability) -> dict[str, Any]:
 
 @to_json.register_renderer_of_class(Jumps)
 def proximal_jumps_json(jumps: Jumps) -> dict[str, Any]:
-    """Return the jumps of the proximal map as a dict for JSON: area of the jump surface, mean jump, leading normal."""
+    """Return jumps of the proximal map as a dict for JSON: area of the set of jumps, mean jump, main direction."""
     area, square = jumps.area_of_jump_surface(), jumps.mean_squared_jump()
     normal, shared = jumps.principal_normal_direction()
     return {
@@ -149,7 +149,7 @@ def proximal_jumps_json(jumps: Jumps) -> dict[str, Any]:
 
 @to_json.register_renderer_of_class(Landscape)
 def proximal_minima_json(landscape: Landscape) -> dict[str, Any]:
-    """Return statistics of the local minima of the proximal objective at random points, as a dict for JSON."""
+    """Return how often the proximal objective has several minima at random points, and their gaps, as a dict."""
     return {
         "points": landscape.points,
         "unproved_share": landscape.unproved,

@@ -96,6 +96,6 @@ def _load_overlaps_from_json(path: Path, problem: Problem) -> Overlaps:
     missing = [number["name"] for number in problem.trained if not isinstance(numbers.get(number["name"]), int | float)]
     if missing:
         raise InputError(
-            f"the file lacks the trained number {missing[0]!r} of this model; give a solution of the same model"
+            f"the file lacks {missing[0]!r}, which this model trains (sf.trained); give a solution of this model"
         )
     return Overlaps(**arrays, phi=np.array([float(numbers[number["name"]]) for number in problem.trained]))

@@ -82,7 +82,7 @@ def _describe_sweep_line(line: SweepLine, known: Mapping[int, Record]) -> str:
 
 
 def interval_where_branch_ends(known: Mapping[int, Record]) -> list[float] | None:
-    """Return the last parameter value with a branch and the first without it along a line of a sweep, or None."""
+    """Return the last parameter value with a branch and the first without it, along a line of a sweep, or None."""
     return next((record["lost"] for record in known.values() if "lost" in record), None)
 
 

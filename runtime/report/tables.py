@@ -64,13 +64,13 @@ def build_dataset(
     names: Iterable[str],
     records: Iterable[tuple[tuple[int, ...], Record]],
 ) -> xarray.Dataset:
-    """Arrange the values of many points in an xarray Dataset; unknown numbers are NaN, unknown words empty.
+    """Arrange the values of many points in an xarray Dataset; missing numbers are NaN, missing texts empty.
 
     Every variable has the leading axes. Arrays have further ones, numbered from 1: token, cluster, column and column2
     (columns of W), teacher.
 
     Args:
-        lead: by name, the values along the leading axes.
+        lead: leading axes of every variable: name of the axis -> values along it.
         problems: learning problems of the points, which give the sizes of arrays (the largest ones) and, the first of
             them, descriptions of the variables.
         names: names of the variables, in order.
@@ -140,7 +140,7 @@ def columns_of_trained_numbers(problem: Problem) -> list[str]:
 
 
 def dataset_attributes(problem: Problem | None, parameter: str, *varied: str) -> dict[str, Any]:
-    """Return the attributes that every Dataset has: model, version, digest, parameter, and parameters (as JSON).
+    """Return the attributes of every Dataset: model, version, digest of equations, varied parameter, other parameters.
 
     Args:
         problem: the learning problem: a model with its parameters; None if the table is empty.
@@ -170,7 +170,7 @@ def _solution_by_column_name(solution: Solution | BrokenSolution, stability: boo
 
 
 def _state_overlaps_by_column_name(solution: BrokenSolution) -> Record:
-    """Return the quantities of broken symmetry by name of the column; q_between is q if symmetry is not broken."""
+    """Return quantities of broken replica symmetry by table column; q_between is q if symmetry is not broken."""
     state, errors = solution.state, solution.state_error_bars
     if state is None or errors is None:
         none = np.zeros_like(solution.overlaps.q)
@@ -226,7 +226,7 @@ def empty_branch_dataset(problem: Problem, parameter: str) -> xarray.Dataset:
 
 
 def _branch_dataset(curve: Curve | BrokenCurve | Followed, stability: bool) -> xarray.Dataset:
-    """Return the solutions of a branch as an xarray Dataset along its parameter, without the ends of the branch."""
+    """Return a table of the solutions of a branch: an xarray Dataset along its parameter."""
     solutions: Sequence[Solution | BrokenSolution] = curve.solutions
     problems = [solution.problem for solution in solutions]
     problem = problems[0] if problems else None
@@ -410,7 +410,7 @@ def overlaps_from_dataset_row(dataset: xarray.Dataset, row: int, problem: Proble
     missing = [name for name in names if name not in dataset]
     if missing:
         raise InputError(
-            f"the table has no column {missing[0]!r} for a trained number of this model: give a table of the same model"
+            f"the table has no column {missing[0]!r}, which this model trains (sf.trained): give a table of the model"
         )
     return Overlaps(**blocks, phi=np.array([float(dataset[name].values[row]) for name in names]))
 

@@ -203,7 +203,7 @@ def absent_threshold_as_dict(kind: str, followers: Mapping[str, Branch], sentenc
 
 
 def is_threshold_located_or_absent(result: Mapping[str, Any]) -> bool:
-    """Return whether a threshold was located with the accuracy asked for, or shown to be absent."""
+    """Return whether a threshold in alpha was located with the accuracy asked for, or shown to be absent."""
     return result["status"] in ("converged", "absent")
 
 
@@ -257,7 +257,7 @@ def guess_threshold_from_curves(kind: str, datasets: Mapping[str, xarray.Dataset
 
 
 def extrapolate_threshold(points: Mapping[float, float], omega: float) -> float:
-    """Extrapolate a threshold in alpha to a value of omega from thresholds at other omega, clipped to [0.3, 2.5].
+    """Extrapolate a threshold in alpha from some values of omega to another; the result is clipped to [0.3, 2.5].
 
     The logarithm of alpha is a polynomial in omega through the nearest three or two thresholds, or a line of slope 2.5
     through a single one.

@@ -44,7 +44,7 @@ class BaseCaseRun(ReproductionRun):
         self._followed = cache(self._continue_branch)
 
     def branch_tasks(self) -> list[RunTask]:
-        """Return the tasks that follow the branches at omega = 0.3."""
+        """Return the tasks that compute each branch of solutions along alpha = n/d, at omega = 0.3."""
         return [
             RunTask(f"following the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["curve"], f"curve_{name}",
                  self.follow_branch, (name,), ("curves", name), files=[self._file_name_of_branch(name)])
@@ -52,7 +52,7 @@ class BaseCaseRun(ReproductionRun):
         ]  # fmt: skip
 
     def threshold_tasks(self, omegas: Sequence[float] = OMEGAS, **kinds: str) -> list[RunTask]:
-        """Return the tasks that locate thresholds in alpha at every omega.
+        """Return the tasks that locate thresholds in alpha = n/d, one for each threshold and value of omega.
 
         Args:
             omegas: values of omega.
@@ -68,7 +68,7 @@ class BaseCaseRun(ReproductionRun):
         ]  # fmt: skip
 
     def stability_tasks(self) -> list[RunTask]:
-        """Return the tasks that assess the stability along the branches and write the tables of the branches."""
+        """Return the tasks that test replica symmetry along the branches and write the tables of the branches."""
         return [
             RunTask(f"judging the {name} branch at omega = {SHOWN_OMEGA:g}", SECONDS["verdicts"], f"verdicts_{name}",
                  self.assess_stability_of_branch, (name,), after=[f"curve_{name}"],
@@ -77,13 +77,13 @@ class BaseCaseRun(ReproductionRun):
         ]  # fmt: skip
 
     def follow_branch(self, name: str) -> dict[str, Any]:
-        """Follow a branch along alpha at omega = 0.3, and store its table."""
+        """Compute a branch of solutions along n/d = alpha at omega = 0.3, and store its table."""
         found = self._followed(name)
         save_dataset_as_netcdf(found.to_xarray(stability=False), self.out / self._file_name_of_branch(name))
         return {"ends": found.end_text(), "points": len(found.solutions)}
 
     def assess_stability_of_branch(self, name: str) -> dict[str, Any]:
-        """Assess the stability along a branch at omega = 0.3 and write the tables of the branch."""
+        """Test the stability of the solutions along a branch at omega = 0.3, and write the tables of the branch."""
         return self.write_branch_tables(self._followed(name), file_names_of_branch_table(name))
 
     def _continue_branch(self, name: str) -> Curve:
@@ -98,11 +98,11 @@ class BaseCaseRun(ReproductionRun):
         return f"{STEPS}/{name}.nc"
 
     def locate_threshold(self, kind: str, omega: float) -> dict[str, Any]:
-        """Locate a threshold in alpha at an omega, and return it as a dict for JSON.
+        """Locate a threshold in alpha = n/d at one value of omega, and return it as a dict for JSON.
 
         Args:
             kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).
-            omega: value of omega.
+            omega: weight of the positional part of the target.
         """
         earlier = {float(w): r for w, r in self.results.get("thresholds", {}).get(kind, {}).items()}
         accuracy = (
@@ -114,7 +114,7 @@ class BaseCaseRun(ReproductionRun):
     def _guess_threshold(
         self, kind: str, omega: float, earlier: Mapping[float, Mapping[str, Any]]
     ) -> tuple[float, float, dict[str, Overlaps]]:
-        """Return a guess of a threshold, a first step in alpha, and overlaps by branch from which solutions start.
+        """Return a guess of a threshold in alpha, a first step in alpha, and overlaps from which each branch starts.
 
         The guess is from thresholds at other omega, or else from the tables of the branches.
         """

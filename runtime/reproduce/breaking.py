@@ -56,27 +56,27 @@ class BreakingRun(ReproductionRun):
     def planned_tasks(self) -> Iterator[RunTask]:
         """Return the tasks: branches at omega = 0.3, their crossing, the positional branch at other omega, timings."""
         for name in BRANCHES:
-            yield self._task_of_branch(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
+            yield self._run_task_for_branch(f"on the {name} branch", name, SHOWN_OMEGA, ("curves", name))
         title = "locating alpha_c with one step of breaking"
         yield RunTask(title, 120, "rsb_crossing", self.locate_loss_crossing, into=("crossing",))
         for omega in MAP_OMEGAS:  # the shown omega is computed already
-            yield self._task_of_branch(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
+            yield self._run_task_for_branch(f"at omega = {omega:g}", "positional", omega, ("map", f"{omega:g}"))
         for name, alpha in TIMED:
             title, step = f"timing the {name} branch at alpha = {alpha:g}", f"rsb_time_{name}_{alpha:g}"
             yield RunTask(title, 45, step, self.measure_solution_times, (name, alpha), ("times",))
 
-    def _task_of_branch(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
+    def _run_task_for_branch(self, which: str, name: str, omega: float, into: tuple[str, str]) -> RunTask:
         title, seconds = f"one step of breaking {which}", 20 * len(GRIDS[name])
         return RunTask(
             title, seconds, f"rsb_{name}_{omega:g}", self.compute_branch_with_symmetry_breaking, (name, omega), into
         )
 
     def compute_branch_with_symmetry_breaking(self, name: str, omega: float) -> dict[str, Any]:
-        """Compute a branch along alpha twice: replica symmetric, and with one step of symmetry breaking.
+        """Compute a branch along alpha twice: replica symmetric, and with one step of replica symmetry breaking.
 
         Args:
             name: name of the branch.
-            omega: value of omega.
+            omega: weight of the positional part of the target.
         """
         at, kinds = self.base.with_(omega=omega), {}
         refined = self.end_bisections if omega == SHOWN_OMEGA else 0
@@ -91,7 +91,7 @@ class BreakingRun(ReproductionRun):
         return kinds
 
     def locate_loss_crossing(self) -> dict[str, Any]:
-        """Locate the loss crossing alpha_c with one step of symmetry breaking; return it as a dict for JSON."""
+        """Locate the alpha at which two branches have equal loss, with one step of replica symmetry breaking."""
         try:
             found = crossing(self.base, between=BRANCHES, bracket=BRACKET, accuracy=self.crossing_accuracy, rsb=1)
         except NotConvergedError as error:
@@ -105,11 +105,11 @@ class BreakingRun(ReproductionRun):
         }
 
     def measure_solution_times(self, name: str, alpha: float) -> dict[str, Any]:
-        """Measure how long a replica symmetric solution and one with a step of breaking take, without compilation.
+        """Measure the times, without compilation, of a replica symmetric solution and of one with a step of breaking.
 
         Args:
             name: name of the branch.
-            alpha: value of alpha.
+            alpha: number of samples per dimension, n/d.
         """
         at = self.base.with_(alpha=alpha)
         solve(at, name, accuracy=10 * ACCURACY)
@@ -125,7 +125,7 @@ class BreakingRun(ReproductionRun):
         }
 
     def are_results_complete(self) -> bool:
-        """Return whether every solution and the crossing have the accuracy that was asked for."""
+        """Return whether all solutions and the crossing of the losses have the accuracy that was asked for."""
         curves = [*self.results["curves"].values(), *self.results["map"].values()]
         points = [point for one in curves for kind in one.values() for point in kind["points"]]
         found = [self.results["crossing"]["broken"] or {"status": "not_converged"}, *points]
@@ -133,7 +133,7 @@ class BreakingRun(ReproductionRun):
 
 
 class _SolutionTimer:
-    """A callback for successive solutions of a branch that records, by alpha, the seconds that each of them took."""
+    """A callback after every solution of a branch; it records, by alpha, how many seconds the solution took."""
 
     def __init__(self) -> None:
         self.seconds: dict[float, float] = {}

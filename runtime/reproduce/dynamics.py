@@ -63,7 +63,7 @@ class DynamicsRun(ReproductionRun):
         self.results |= {"basins": {}, "escape": {}}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: the trajectory, the basins at every learning rate and omega, and the escape times."""
+        """Return the tasks: overlaps in time, basins of attraction by learning rate and omega, and escape times."""
         title = "the base case in time, with simulations"
         yield RunTask(title, 60, "dynamics_trajectory", self.compute_trajectory, into=("trajectory",))
         for omega in OMEGAS:
@@ -73,7 +73,7 @@ class DynamicsRun(ReproductionRun):
         yield RunTask("times of escape against d", 60, "dynamics_escape", self.compute_escape_times, into=("escape",))
 
     def are_results_complete(self) -> bool:
-        """Return whether the trajectory has the accuracy that was asked for."""
+        """Return whether the overlaps of descent in time have the accuracy that was asked for."""
         return bool(self.results["trajectory"]["status"] == "converged")
 
     def _problem_at_omega(self, omega: float) -> Problem:
@@ -93,13 +93,13 @@ class DynamicsRun(ReproductionRun):
         }  # fmt: skip
 
     def compute_basins(self, rate: float, omega: float) -> dict[str, Any]:
-        """Compute the final state of descent for a grid of initial (theta, m), and the boundary between the basins.
+        """Compute which state gradient descent reaches from each initial (theta, m) of a grid, and the basin boundary.
 
         Some starts are also simulated at finite d.
 
         Args:
             rate: learning rate.
-            omega: value of omega.
+            omega: weight of the positional part of the target.
         """
         problem = self._problem_at_omega(omega)
         flow = EquationsOfMotion(problem, gradient_average_rules(problem)[1])
@@ -129,7 +129,7 @@ class DynamicsRun(ReproductionRun):
         return {"theta": thetas, "m": ms, "reached": reached, "boundary": boundary, "simulated": simulated}
 
     def compute_escape_times(self) -> dict[str, Any]:
-        """Compute the escape times of descent from random starts in several dimensions d."""
+        """Compute how long descent from random weights takes to leave zero overlap, in several dimensions d."""
         problem = self._problem_at_omega(SHOWN_OMEGA)
         found = [escape(problem, RATE, d=d, seeds=DRAWS, time=400.0, accuracy=1e-3) for d in DIMENSIONS]
         return {
@@ -142,7 +142,7 @@ class DynamicsRun(ReproductionRun):
 
 
 def _first_token_overlaps(packed: Any) -> np.ndarray:
-    """Return q, m and theta of the first token, shape (times, 3), from overlaps packed by `Overlaps.pack`."""
+    """Return overlaps q, m and theta of the first token, shape (times, 3), from vectors of `Overlaps.pack`."""
     return np.asarray(packed)[:, [0, 4, 6]]
 
 

@@ -69,14 +69,14 @@ class ExtensionSetting:
         """Return the learning problem of this extension at an omega and alpha = 1.
 
         Args:
-            omega: value of omega.
+            omega: weight of the positional part of the target.
             **changes: parameters that differ from those of the extension.
         """
         return problem(self.model, omega=omega, **{**self.parameters, **changes})
 
 
 def cluster_means_along_encodings(share: float) -> list[list[float]]:
-    """Return the scalar products of cluster means and token encodings, for two tokens and two opposite clusters.
+    """Return the Gram matrix between cluster means and token encodings, for two tokens and two opposite clusters.
 
     `share` is the component of the means along the encodings. Rows are (token, cluster) pairs, columns tokens.
     """
@@ -84,7 +84,7 @@ def cluster_means_along_encodings(share: float) -> list[list[float]]:
 
 
 def cluster_means_along_teacher(share: float) -> list[list[float]]:
-    """Return the scalar products of cluster means and a rank-one teacher, for two tokens and two opposite clusters."""
+    """Return scalar products of cluster means and a rank-one teacher, for two tokens with two opposite clusters."""
     return [[side * share] for _ in range(2) for side in (-1.0, 1.0)]
 
 
@@ -166,7 +166,7 @@ class ExtensionsRun(BaseCaseRun):
         self.results["variations"] = {}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: base case, branches and transitions of each extension, variations of correlated tokens."""
+        """Return the tasks: base case, branches and transitions of each extension, changes of token correlations."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks(alpha_c="base case")
         base = [f"alpha_c_{omega:g}" for omega in OMEGAS]
@@ -228,7 +228,7 @@ class ExtensionsRun(BaseCaseRun):
 
         Args:
             name: name of the extension, a key of `SETTINGS`.
-            omega: value of omega.
+            omega: weight of the positional part of the target.
         """
         setting, at = SETTINGS[name], SETTINGS[name].problem_at_omega(omega)
         earlier = {float(w): r for w, r in self.results["settings"][name]["alpha_c"].items()}
@@ -266,7 +266,7 @@ class ExtensionsRun(BaseCaseRun):
     def _guess_threshold_from_branch_tables(
         self, name: str, omega: float, crossing: bool = False
     ) -> tuple[float, dict[str, Overlaps]]:
-        """Return a guess of the transition in alpha from the tables of the branches, and overlaps by branch near it."""
+        """Guess the alpha of the transition from the tables of the branches; also return overlaps there, by branch."""
         setting, datasets = SETTINGS[name], self.load_tables_of_extension(name)
         guess = guess_threshold_from_curves("alpha_c", datasets) if set(BRANCHES) <= set(datasets) else setting.grid[-1]
         if setting.transition == CONTINUOUS and not crossing:
@@ -275,14 +275,14 @@ class ExtensionsRun(BaseCaseRun):
         return guess, {b: overlaps_at_nearest_alpha(at, d, guess) for b, d in datasets.items() if b in BRANCHES}
 
     def locate_loss_crossing_of_saddles(self, name: str) -> dict[str, Any]:
-        """Locate the alpha at which the semantic and positional saddles of an extension have equal training loss."""
+        """Locate the alpha at which the semantic and positional saddle points have equal loss in an extension."""
         guess, seeds = self._guess_threshold_from_branch_tables(name, SHOWN_OMEGA, crossing=True)
         return _locate_crossing_near_guess(
             SETTINGS[name], SETTINGS[name].problem_at_omega(SHOWN_OMEGA), guess, 0.04, seeds
         )
 
     def locate_transition_of_variation(self, change: str) -> dict[str, Any]:
-        """Locate the transition in alpha of correlated tokens with one change of `VARIATIONS`; return it as a dict."""
+        """Locate the alpha of the transition with correlated tokens, with one change of `VARIATIONS`; return a dict."""
         at, base = _problem_of_variation(change), self._base_case_thresholds[f"{SHOWN_OMEGA:g}"]
         guess = 1.0 if base["value"] is None else float(base["value"])
         if np.any(at.law.teacher_means):
@@ -299,7 +299,7 @@ def _locate_crossing_near_guess(
     setting: ExtensionSetting, at: Problem, guess: float, step: float, seeds: Mapping[str, Overlaps],
     reached: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Locate the loss crossing alpha_c near a guess, to the accuracy of an extension; return it as a dict for JSON."""
+    """Locate the alpha at which two branches have equal training loss, near a guess; return it as a dict for JSON."""
     accuracy = setting.overlap_accuracy
     return locate_threshold_near(
         "alpha_c", at, guess, step, seeds, setting.accuracy, overlap_accuracy=accuracy, reached=reached or {}
@@ -311,7 +311,7 @@ def _problem_of_variation(change: str) -> Problem:
 
 
 def _identity_of_problem(at: Problem) -> dict[str, Any]:
-    """Return what identifies a learning problem, so that stored results are used only for the same one.
+    """Return data that identify a learning problem, so that stored results are used only for the same problem.
 
     These are the model, the digest of its solver, and the parameters.
     """
@@ -325,7 +325,7 @@ def _identity_of_problem(at: Problem) -> dict[str, Any]:
 
 
 def _repeat_overlaps_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps:
-    """Return overlaps of a model with clusters: those of every token, repeated for every cluster."""
+    """Return overlaps of a model with clusters: those of a model without, repeated for every cluster of a token."""
     blocks = (overlaps.q, overlaps.V, overlaps.m, overlaps.theta)
     return Overlaps(*(np.repeat(block, clusters, axis=0) for block in blocks))
 
@@ -333,7 +333,7 @@ def _repeat_overlaps_for_clusters(overlaps: Overlaps, clusters: int) -> Overlaps
 def locate_instability_of_branch(
     at: Problem, guess: float, start: Overlaps | None, setting: ExtensionSetting
 ) -> dict[str, Any]:
-    """Locate the alpha at which the positional branch becomes unstable towards theta; return it as a dict for JSON.
+    """Locate the alpha at which overlap theta with the teacher starts to grow on the positional branch, as a dict.
 
     Args:
         at: learning problem; alpha is varied.

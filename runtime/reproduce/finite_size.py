@@ -60,7 +60,7 @@ class FiniteSizeRun(BaseCaseRun):
         self.results |= {"points": {}, "transition": {}, "scaling": {}, "random": [], "plane": [], "judged": []}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: branches and transition in theory at omega = 0.3, then each group of simulations."""
+        """Return the tasks: theory of branches and their transition at omega = 0.3, then every group of simulations."""
         yield from self.branch_tasks()
         yield from self.threshold_tasks((SHOWN_OMEGA,), alpha_c="transition")
         both = [(search, name) for search in SEARCHES for name in BRANCHES]
@@ -112,7 +112,7 @@ class FiniteSizeRun(BaseCaseRun):
         ]
 
     def locate_transition_by_simulation(self, search: str) -> dict[str, Any]:
-        """Locate, by simulation, the alpha at which minima reached from both starts have equal training loss.
+        """Locate, by training at finite d, the alpha at which minima reached from two starts have equal training loss.
 
         Runs are paired: both starts see the same data.
         """
@@ -151,7 +151,7 @@ class FiniteSizeRun(BaseCaseRun):
         return {"dims": scaled.dims, "runs": runs, "verdict": stability.verdict if stability else "", "rows": rows}
 
     def compare_losses_at_omega(self, omega: float) -> list[dict[str, Any]]:
-        """Return the difference of the training losses of both branches at an omega, by theory and by simulation."""
+        """Return the training loss difference of two branches at one omega, by theory and by simulation at finite d."""
         base = self.base.with_(omega=omega)
         grid = np.arange(min(PLANE_ALPHAS), max(PLANE_ALPHAS) + 0.1, 0.25)  # close enough to follow
         curves = [curve(base, start=name, over="alpha", values=grid, refine_end=0) for name in BRANCHES]
@@ -186,7 +186,7 @@ class FiniteSizeRun(BaseCaseRun):
         ]  # fmt: skip
 
     def run_gamp_and_state_evolution(self) -> dict[str, Any]:
-        """Compute the overlaps in every iteration of GAMP (by simulation) and of state evolution (by theory)."""
+        """Compute the overlaps after every iteration of message passing (GAMP) and of its theory, state evolution."""
         at = self.base.with_(alpha=GAMP_ALPHA)
         # All steps are shown.
         options: dict[str, Any] = {"most": GAMP_STEPS, "inertia": GAMP_INERTIA, "tolerance": 1e-14}
@@ -210,11 +210,11 @@ class FiniteSizeRun(BaseCaseRun):
         }
 
     def measure_gamp_convergence(self, name: str, alpha: float) -> dict[str, Any]:
-        """Measure how many runs of GAMP converge to a branch and how fast, next to the stability predicted by theory.
+        """Measure how many GAMP runs converge to a branch, and how fast, to compare with the stability in theory.
 
         Args:
             name: name of the branch.
-            alpha: value of alpha.
+            alpha: number of samples per dimension, n/d.
         """
         at = self.base.with_(alpha=alpha)
         stability = solve(at, name, accuracy=1e-3).stability
@@ -264,7 +264,7 @@ def simulate_without_interruption(problem: Problem, **options: Any) -> Simulatio
 
 
 def _paired_loss_difference(at: Problem, d: int, seeds: int, search: str) -> PairedLossDifference:
-    """Simulate both starts on the same data, and return the differences of their training losses."""
+    """Train from two starts on the same random data, and return the differences of the training losses."""
     one, other = (
         simulate_without_interruption(at, d=d, seeds=seeds, start=name, **simulation_options(search, name))
         for name in BRANCHES

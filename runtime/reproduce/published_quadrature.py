@@ -34,7 +34,7 @@ class StroudDegreeSevenRule(GaussHermite):
     name: str = "planes of 12 points"
 
     def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return a reduction without exchanges of tokens: this rule evaluates all nodes.
+        """Return a reduction by exchanges of tokens that is trivial: this rule evaluates all its nodes.
 
         Args:
             problem: learning problem whose fields are integrated over.
@@ -46,7 +46,7 @@ class StroudDegreeSevenRule(GaussHermite):
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, of: Integrand = "averages"
     ) -> NodeSets:
-        """Return the nodes and weights of the rule as a list of one pair: it has no random replicates.
+        """Return the nodes and weights of the rule as a list of one pair: the rule is not random and has no replicates.
 
         Args:
             problem: learning problem whose fields are integrated over.

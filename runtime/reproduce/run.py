@@ -142,7 +142,7 @@ class ReproductionRun(ABC):
                 place[last] = result
 
     def run_all_tasks(self, write: Callable[[Any], None]) -> Reproduction:
-        """Compute all tasks in order, then call `write`, which writes tables, figures and report of the run."""
+        """Compute all tasks of the run in order, then write its tables, figures and report."""
         works: list[tuple[str, float, Callable[[], None]]]
         works = [(task.title, task.seconds, partial(self.run_task, task)) for task in self.planned_tasks()]
         works.append((f"writing {self.writing}", self.writing_seconds, partial(write, self)))
@@ -195,7 +195,7 @@ class ReproductionRun(ABC):
 
 
 def helper_process_main() -> None:
-    """Compute, in a second process, tasks of the run that the first process has sent through standard input."""
+    """Compute tasks of a run in a second process; the first process has sent the run through standard input."""
     kind, out, figures = receive_object_from_parent()
     set_quiet_mode(True)
     run = kind(out, figures)

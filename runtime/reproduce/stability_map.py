@@ -42,7 +42,7 @@ class StabilityRun(ReproductionRun):
         self.results["map"] = {name: {} for name in BRANCHES}
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return one task per branch and omega; its solutions start from those at the nearest earlier omega."""
+        """Return a task per branch and omega; its solutions start from those at the nearest omega computed before."""
         done: list[float] = []
         for omega in sorted(self.omegas, key=lambda w: (w > SHOWN_OMEGA, abs(w - SHOWN_OMEGA))):
             nearest = min(done, key=lambda w: abs(w - omega), default=None)
@@ -57,7 +57,7 @@ class StabilityRun(ReproductionRun):
 
         Args:
             name: name of the branch.
-            omega: value of omega.
+            omega: weight of the positional part of the target.
             nearest: nearest omega that has been computed, from whose solutions these start; None: there is none.
         """
         points = [] if nearest is None else self.results["map"][name][f"{nearest:g}"]["points"]
@@ -84,7 +84,7 @@ def _has_accurate_self_overlap_loss(point: dict[str, Any]) -> bool:
 
 
 def solution_with_stability_as_dict(solution: Solution) -> dict[str, Any]:
-    """Assess the stability of a solution; return both as a dict for JSON."""
+    """Test the stability of a solution against replica symmetry breaking; return both as a dict for JSON."""
     for lines in (LOG2_LINES, LOG2_LINES + 2):
         stability = solution.compute_stability(spectrum=False, log2_lines=lines)
         quantities = {name: getattr(stability, name) for name in STORED_QUANTITIES}

@@ -83,7 +83,7 @@ class StoredSteps:
 
     @contextmanager
     def _hold_lock_of_step(self, name: str) -> Iterator[None]:
-        """Lock a step during the block, so that no other process computes it; wait if another holds the lock."""
+        """Lock a stored computation ("step") during the block; wait if another process is computing it."""
         path = self.out / STEPS / f".{name}.lock"
         with progress_step("waiting for the process that computes this step"):
             lock = lock_file(path)

@@ -49,7 +49,7 @@ class TransitionRun(BaseCaseRun):
              "verdicts_positional", "verdicts_semantic", "line_alpha_l", "coarse")  # fmt: skip
 
     def planned_tasks(self) -> Iterator[RunTask]:
-        """Return the tasks: derivation, generated solver, base case, thresholds along omega, coarse rules."""
+        """Return the tasks: derivation, generated solver, branches, thresholds in alpha along omega, coarse rules."""
         title = "deriving the free entropy and the saddle-point equations"
         yield RunTask(title, 5, "derivation", self.write_derivation, into=("derivation",), files=DERIVATION,
                    settings={"sources": _derivation_digest()})  # fmt: skip
@@ -95,11 +95,11 @@ class TransitionRun(BaseCaseRun):
         return {"differences": find_tree_differences(GENERATED, [MODEL])}
 
     def follow_threshold_line(self, kind: str) -> dict[str, Any]:
-        """Continue a threshold in alpha along omega, in both directions from omega = 0.3."""
+        """Continue a threshold in n/d = alpha from omega = 0.3, the weight of the positional target, up and down."""
         return continue_threshold_in_omega(kind, self.base, self.results["thresholds"][kind][f"{SHOWN_OMEGA:g}"])
 
     def compute_crossings_by_coarse_rules(self) -> dict[str, Any]:
-        """Compute alpha_c and the linear baseline with quadrature rules as coarse as those of the publication."""
+        """Compute the loss crossing alpha_c and the linear baseline by rules as coarse as those of the publication."""
         rows = [
             {"rule": label, **locate_crossing_with_coarse_rule(self.base, rule)} for label, rule in COARSE_RULES.items()
         ]
@@ -119,7 +119,7 @@ def _derivation_digest() -> str:
 
 
 def continue_threshold_in_omega(kind: str, base: Problem, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Continue a threshold in alpha along omega; return a dict with omega (ascending), alpha, error and endings.
+    """Continue a threshold in alpha along omega, the weight of the positional part of the target, as a dict for JSON.
 
     Args:
         kind: "alpha_c" (equal training losses) or "alpha_l" (test error equal to the linear baseline).

@@ -123,7 +123,7 @@ class JointOptimum(PresentableResult):
         at = _format_parameter_values(dict(zip(self.parameters, self.values, strict=True)), 6)
         return {
             "converged": "",
-            "accuracy_not_reached": "an error bar is larger than the accuracy asked; ask for a larger --accuracy",
+            "accuracy_not_reached": "an error bar is larger than the accuracy asked; allow a larger one (--accuracy)",
             "edge": f"{describe_extremum(self.problem, self.minimise)} at an end of the intervals searched, {at}; "
             "try wider ones",
             "time_limit": f"the time limit ended the search: {at} is the best of {len(self.tried)} points tried",
@@ -183,7 +183,7 @@ class _ObjectiveAlongBranch:
         return min(self.known, key=lambda point: point.observed)
 
     def parameter_values(self, at: np.ndarray) -> dict[str, float]:
-        """Return the values of the parameters at given search coordinates."""
+        """Return parameter values by name at given search coordinates (values, or logarithms of positive ones)."""
         return {s.branch.parameter: s.parameter_at_coordinate(float(x)) for s, x in zip(self.searches, at, strict=True)}
 
     def parameter_derivatives_by_coordinate(self, at: np.ndarray) -> np.ndarray:

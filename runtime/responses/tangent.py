@@ -40,7 +40,7 @@ _ROUNDING = 2e-15  # of one value of the map, relative to its blocks
 
 @dataclass(frozen=True)
 class TangentOptions(AlgorithmOptions):
-    """Options of solving the linear equation x = J x + dG/dp for the derivative x = du/dp of a fixed point u.
+    """Options of solving the linear equation x = dG/du x + dG/dp for the derivative x = du/dp of a fixed point u of G.
 
     Attributes:
         max_iterations: largest number of iterations of this equation.
@@ -66,7 +66,7 @@ class _TangentDerivatives:
 
 @dataclass
 class TangentSolver:
-    """A solver for the derivative x = du/dp of the overlaps at a solution.
+    """A solver for the derivative x = du/dp of the overlaps u in a parameter p, at a solution.
 
     Attributes:
         base: saddle-point map of the solution, with the symmetry that x keeps.
@@ -88,7 +88,8 @@ class TangentSolver:
     def from_solution(cls, solution: Solution, direction: ParameterDirection) -> TangentSolver:
         """Return the solver for the derivative of a solution with respect to one parameter or entry of an array.
 
-        Difference steps are large for sampled quadrature rules and where minima of the loss swap: the map is rough.
+        Difference steps are large for sampled quadrature rules and where minima of the loss swap, since the
+        saddle-point map is not smooth there.
 
         Args:
             solution: the solution.
@@ -209,7 +210,7 @@ class TangentSolver:
         return self._derivatives_at_overlaps(rule, there, own_x, self._conjugates_at_overlaps(rule, there)), averages
 
     def _derivatives_by_replicates(self) -> tuple[_TangentDerivatives, tuple[np.ndarray, float, np.ndarray], float]:
-        """Return derivatives averaged over replicates, error bars from their spread, and the iteration error."""
+        """Return derivatives of the solution averaged over replicates of its rule, error bars, and iteration error."""
         rule = self.solution.rule
         tolerance = min(0.03, max(1e-4, self.solution.relative_error))
         x, remaining = self._solve_tangent_equation(
@@ -238,7 +239,7 @@ class TangentSolver:
     def _solve_tangent_equation(
         self, rule: Rule, u: np.ndarray, x: np.ndarray, tolerance: float
     ) -> tuple[np.ndarray, float]:
-        """Return the derivative x = du/dp of the overlaps by a quadrature rule, and its iteration error.
+        """Return the derivative x = du/dp of overlaps u in a parameter p by a quadrature rule, and its iteration error.
 
         The iteration ends at the tolerance, or if changes are no longer halved even with a new Jacobian.
         """
@@ -260,7 +261,7 @@ class TangentSolver:
         return best, least * rate / (1 - rate)
 
     def _newton_correction_of_gap(self, u: np.ndarray, gap: np.ndarray) -> np.ndarray:
-        """Return the Newton correction (I - dG/du)^{-1} gap of a residual `gap`."""
+        """Return the Newton correction (I - dG/du)^{-1} gap, given the residual `gap` of the equation u = G(u)."""
         return self.base.newton_correction(self.matrix, u, gap, self.overlap_dimensions)
 
     def _evaluate_map_and_averages(
@@ -289,7 +290,7 @@ class TangentSolver:
         )
 
     def _differentiate_along_tangent(self, x: np.ndarray, value: Callable[[float], np.ndarray | float]) -> np.ndarray:
-        """Return the derivative of `value(s)` at s = 0 by differences, with steps shortened to stay in the domain."""
+        """Return the derivative at s = 0 of a function `value(s)` of overlaps u + s x, by differences in the domain."""
         limits = large_difference_steps(self.solution.overlaps, WIDE if self.wide else NARROW) * self.block_scales
         excess = float(np.max(np.abs(self.step * x) / limits))
         step = self.step / 2 ** max(0, int(np.ceil(np.log2(max(excess, 1.0)))))
@@ -297,10 +298,10 @@ class TangentSolver:
             with suppress(DomainError):
                 return np.sum([weight * np.asarray(value(k * step)) for k, weight in self.stencil], axis=0) / step
             step /= 4
-        raise DomainError("the solution is too close to the edge of the domain of definition to take differences")
+        raise DomainError("the overlaps are too close to the edge of their domain to take finite differences")
 
     def _map_derivative_along_tangent(self, rule: Rule, u: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """Return J x + dG/dp, the derivative in s of the map G at overlaps u + s x and parameter p + s."""
+        """Return dG/du x + dG/dp, the derivative in s of the map G(u + s x) at the parameter value p + s."""
         shifted = self.direction.problem_with_shifted_parameter
         return self._differentiate_along_tangent(
             x, lambda s: self._evaluate_map_and_averages(shifted(s), rule, u + s * x)[0]
@@ -309,7 +310,7 @@ class TangentSolver:
     def _derivatives_at_overlaps(
         self, rule: Rule, u: np.ndarray, x: np.ndarray, hats: Conjugates
     ) -> _TangentDerivatives:
-        """Return the derivatives of training loss and observables, given the derivative x = du/dp of the overlaps."""
+        """Return derivatives of training loss and observables in a parameter p, given x = du/dp of the overlaps u."""
         overlaps = Overlaps.unpack(u, self.overlap_dimensions)
 
         def training_loss_after_shift(s: float) -> float:
@@ -350,16 +351,16 @@ class TangentSolver:
         return float(self._differentiate_along_tangent(fixed, lambda s: observables.baseline_error(shifted(s))))
 
     def _rounding_error_bound(self, noise: float) -> np.ndarray:
-        """Return a bound of the error of each component of x = du/dp due to rounding errors of the map."""
+        """Return a bound of the errors of overlap derivatives x = du/dp due to rounding in the saddle-point map."""
         return np.abs(self._newton_correction_of_gap(self.packed_overlaps, np.diag(noise * self.block_scales))).sum(
             axis=0
         )
 
 
 def _symmetry_of_both_problems(solution: Solution, moved: Problem) -> tuple[StateSymmetry, bool]:
-    """Return the symmetry that solution and changed problem share, and whether it is all of the solution's.
+    """Return the symmetry of a solution that a problem with a changed parameter keeps, and whether it keeps all of it.
 
-    A change of one entry of a matrix may break the symmetry of tokens; then overlaps that vanish become nonzero.
+    A change of one entry of a matrix may break the symmetry between tokens; then overlaps that vanish become nonzero.
     """
     own = solution.symmetry or StateSymmetry()
     kept = tuple(exchange for exchange in own.exchanges if exchange in symmetries_of_problem(moved))

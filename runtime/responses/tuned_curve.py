@@ -167,7 +167,7 @@ def tuned_curve(
     if early.interrupted and not optima:
         raise KeyboardInterrupt
     if early.out_of_time and not optima:
-        raise TimeLimitError(f"the time limit ended the search for the first best value of {parameter}")
+        raise TimeLimitError(f"the time limit ended the search for the best {parameter} at the curve's first point")
     missing = tuple(value for value in (grid if early.out_of_time else tried) if value not in optima)
     return TunedCurve(over, tuple(optima.values()), missing, tuple(notes), early.interrupted, early.out_of_time)
 

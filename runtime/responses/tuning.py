@@ -76,7 +76,7 @@ class Optimum(PresentableResult):
         best = describe_extremum(self.problem, self.minimise)
         return {
             "converged": "",
-            "accuracy_not_reached": "the error bar is larger than the accuracy asked; ask for a larger --accuracy",
+            "accuracy_not_reached": "the error bar is larger than the accuracy asked; allow a larger one (--accuracy)",
             "edge": f"{best} at the end {shown} of the interval searched; try a wider one",
             "time_limit": f"the time limit ended the search: {shown} is the best of the values tried",
             "branch_end": f"{best} at {shown}, where the {self.branch} branch ends or jumps",
@@ -217,7 +217,7 @@ def refine_candidate_to_optimum(
     others: tuple[OptimumCandidate, ...] = (),
     **evidence: Any,
 ) -> Optimum:
-    """Return the optimum at a candidate, after refining it to the accuracy if it is a minimum.
+    """Return the optimum of an observable at a candidate, which is refined to the accuracy if it is a minimum.
 
     Args:
         search: the search that found the candidate.
@@ -258,7 +258,7 @@ def _optimum_at_solved_point(
     error: float = np.nan,
     others: tuple[OptimumCandidate, ...] = (),
 ) -> Optimum:
-    """Return the `Optimum` of a search at a solved point."""
+    """Return a solved point of a search as the `Optimum` that `sf.tune` returns."""
     return Optimum(
         problem=search.branch.problem,
         parameter=search.branch.parameter,

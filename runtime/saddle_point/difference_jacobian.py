@@ -136,10 +136,10 @@ def quadrature_rule_and_difference_steps(
 
 
 def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
-    """Return difference steps for maps that are not smooth: one per overlap, proportional to the scale of its column.
+    """Return a difference step for each overlap, for maps that are not smooth, in proportion to its columns' scale.
 
-    They are relative to the sizes of q, V, m, ... Steps of q are at most a tenth of its smallest eigenvalue (of
-    normalised columns), beyond which the map is strongly nonlinear.
+    They are relative to the sizes of q, V, m, ... Steps of q are at most a tenth of the smallest eigenvalue that q has
+    for normalised columns of W: beyond that the map is strongly nonlinear.
 
     Args:
         overlaps: overlaps where differences are taken.

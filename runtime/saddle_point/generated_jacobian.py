@@ -22,12 +22,12 @@ _STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
 @dataclass(frozen=True)
 class JacobianFormulaOptions(AlgorithmOptions):
-    """Options of the Jacobian from generated derivatives.
+    """Options of the Jacobian dG/du of the saddle-point map from generated formulas for derivatives.
 
     Attributes:
         max_bistable: fraction of samples with a second loss minimum above which the formulas are not used, since they
             neglect jumps of the proximal map; the relative error of the Jacobian is ten times the fraction.
-        prior_step: relative difference step in the conjugates for a regulariser without closed form.
+        prior_step: relative difference step in the conjugates (q^, V^, ...) for a regulariser without closed form.
         min_scale: scale of difference steps for conjugates that vanish, relative to the largest conjugate.
     """
 

@@ -80,8 +80,8 @@ class Status(StrEnum):
             "left_domain": "the iteration left the domain of the overlaps; try another start, --from a solution "
             "nearby, or `follow` from where the branch exists (docs/guide.md, Choosing a start)",
             "not_finite": "the iteration produced numbers that are not finite; check the parameters",
-            "accuracy_not_reached": "the integration error is larger than the accuracy asked; ask for a larger "
-            "--accuracy or allow more points",
+            "accuracy_not_reached": "the integration error is larger than the accuracy asked; allow larger error "
+            "bars (--accuracy) or more points",
             "not_proved": "ball arithmetic did not complete the proof; error bars are those of two rules that agree",
             "left_basin": "what is shown is a solution of another branch: an overlap of the start is zero "
             "there within its error; try a larger alpha, --from a solution nearby, `follow` from where the branch "
@@ -92,7 +92,7 @@ class Status(StrEnum):
             "minima_missed": "averages leave these minima out; write narrow parts of the loss as functions of one "
             "linear combination of the student's fields, along which minima are searched for, or make them wider",
             "time_limit": "the time limit ended the computation: what is shown is the best so far, with error bars "
-            "where there are any; allow more time or ask for a larger --accuracy",
+            "where there are any; allow more time or larger error bars (--accuracy)",
         }[self.value]
 
     @property

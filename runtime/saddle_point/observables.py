@@ -382,7 +382,7 @@ class _MetricIntegrand:
         return value, error, scale
 
     def _sobol_discrepancy(self, value: float) -> float:
-        """Return the difference of a value from the average over Sobol sets if it is significant; otherwise 0."""
+        """Return how far a test error is from its average over Sobol sets, if that is significant; otherwise 0."""
         budget = MetricQuadratureOptions.current().budget
         replicates = self.metric_average_by_sobol_sets(metric_rule_of_family(self.problem, "sobol", budget).size)
         away, width = abs(float(replicates.mean()) - value), float(replicate_error_bar(replicates))
@@ -446,9 +446,10 @@ def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.nd
 def _metric_rules_coarse_to_fine(
     first: MetricRule, dimension: int, most: float, panels: int
 ) -> Iterator[tuple[MetricRule, bool]]:
-    """Yield quadrature rules from coarse to fine, each with whether it suffices if no accuracy is requested.
+    """Yield quadrature rules for a test error from coarse to fine, each with whether it suffices without an accuracy.
 
-    Product rules suffice from about the budget of nodes on; coarser rules suffice for simple metrics.
+    If no accuracy is requested a product rule suffices from about the default number of nodes on; coarser rules only
+    serve to estimate errors, and to reach a requested accuracy for simple metrics.
     """
     size, options = first.size, MetricQuadratureOptions.current()
     if first.family == "sobol":

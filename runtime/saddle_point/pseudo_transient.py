@@ -64,7 +64,7 @@ def pseudo_transient_continuation(
     """Return the stationary state of dx/dt = G(x) - x, for the saddle-point map G, by growing implicit Euler steps.
 
     Pseudo-transient continuation reaches the stable solutions of damped iteration, and converges like Newton's method
-    (C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35, 508, 1998). States x are in `RelativeCoordinates`.
+    (C. T. Kelley, D. E. Keyes, SIAM J. Numer. Anal. 35, 508, 1998). States x are in `CoordinatesAroundState`.
 
     Args:
         state_map: the saddle-point map G.
@@ -145,7 +145,7 @@ def _implicit_euler_step(
 
 
 class RelativeSaddlePointMap:
-    """The residual G(x) - x of the saddle-point equations near a state, in `RelativeCoordinates` of equal symmetry.
+    """The residual G(x) - x of the saddle-point equations near a state, in `CoordinatesAroundState` of equal symmetry.
 
     Attributes:
         directions: directions of the coordinates that keep the symmetry, in rows.
@@ -156,13 +156,13 @@ class RelativeSaddlePointMap:
     def __init__(self, state_map: SaddlePointMap, u: np.ndarray, sizes: Sizes) -> None:
         """Raise DomainError if V or the conditional covariance of the given state is not positive definite."""
         self.state_map, self.sizes = state_map, sizes
-        self.coordinates = RelativeCoordinates(state_map.problem, u, sizes)
+        self.coordinates = CoordinatesAroundState(state_map.problem, u, sizes)
         self.rounding = rounding_error_of_conditional_covariance(state_map.problem, Overlaps.unpack(u, sizes))
         self.directions = state_map.symmetry.basis_of_invariant_states(sizes, len(u))
         self.weights = self.directions / np.sum(self.directions**2, axis=1)[:, None]
 
     def state_from_relative_coordinates(self, y: np.ndarray) -> np.ndarray:
-        """Return the packed overlaps at given coordinates along the symmetric directions."""
+        """Return the packed overlaps of a symmetric state, given its coordinates along the symmetric directions."""
         return self.state_map.symmetry.project_onto_invariant_states(
             self.coordinates.state_from_relative_coordinates(y @ self.directions), self.sizes
         )
@@ -200,7 +200,7 @@ class RelativeSaddlePointMap:
         return along @ self.weights @ np.linalg.inv(change)
 
 
-class RelativeCoordinates:
+class CoordinatesAroundState:
     """Coordinates of states near a given state: zero there, with any values allowed (no positivity constraint).
 
     The coordinates of D = q - theta rho*^(-1) theta^T are log(D_0^(-1/2) D D_0^(-1/2)), D_0 that of the given state;
@@ -273,5 +273,5 @@ def _positive_eigenpairs(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues and eigenvectors of symmetric matrices; raise DomainError if one is not positive."""
     values, vectors = np.linalg.eigh(matrices)
     if not (values > 0).all():
-        raise DomainError("V or q - theta rho*^(-1) theta^T is not positive definite")
+        raise DomainError("V or q - theta rho*^(-1) theta^T (covariance of fields given Y) is not positive definite")
     return values, vectors

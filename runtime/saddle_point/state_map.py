@@ -56,7 +56,7 @@ def conjugates_from_overlaps(problem: Problem, overlaps: Overlaps, moments: np.n
     if not problem.solver.prior_functions.conjugates(
         problem.alpha, moments, *blocks, problem.law.rho_star, *hats.blocks
     ):
-        raise DomainError("rho* - theta^T q^(-1) theta is not positive definite")
+        raise DomainError("rho* - theta^T q^(-1) theta (covariance of teacher given student) is not positive definite")
     return hats
 
 
@@ -123,7 +123,7 @@ class SaddlePointMap:
         out = Overlaps(q, V, m, theta, phi)
         if not self.problem.prior_map_at_parameters("overlaps")(*hats.blocks, *out.blocks):
             raise DomainError(
-                "the regulariser plus the data term G = sum gamma V^ is not strictly convex in the weights"
+                "the regulariser plus w^T G w / 2, G = sum_c gamma_c V^_c (conjugates of V), is not strictly convex"
             )
         return out
 
@@ -229,7 +229,7 @@ class SaddlePointMap:
     def impose_symmetry_on_derivatives(
         self, u: np.ndarray, d_image: np.ndarray, d_u: np.ndarray, sizes: Sizes
     ) -> np.ndarray:
-        """Return the derivatives of the image after the projection of `impose_symmetry_on_image`, one per column.
+        """Return derivatives of the image G(u), one per column, after projection on the imposed symmetry.
 
         Args:
             u: packed overlaps, (n,).

@@ -77,7 +77,7 @@ def overlaps_of_any_start(problem: Problem, start: str | Overlaps | Solution) ->
     if overlaps.sizes != problem.sizes:
         raise InputError(
             f"the start has overlaps of sizes {overlaps.sizes}, the problem of sizes {problem.sizes}: numbers of "
-            "(token, cluster) pairs, student columns, teacher columns and trained numbers"
+            "(token, cluster) pairs, student columns, teacher columns and trained numbers (`sf.trained`)"
         )
     if isinstance(start, Solution):
         return overlaps
@@ -156,8 +156,9 @@ def _damped_iteration_in_two_stages(
 ) -> tuple[FixedPoint, float]:
     """Run damped iteration in two stages; return its last state and the damping weight of the second stage.
 
-    The first stage ends at a rough residual; the Jacobian there gives the weight of the second. `guesses` are factors
-    of the start, tried if it lies outside the domain; `stage`: residual of each stage, iterations of the second.
+    The first stage ends at a rough residual; the Jacobian there gives the weight of the second. If the start lies
+    outside the domain, `guesses` are tried: factors of weights and V, and noise added to q. `stage` has the residuals
+    at which the stages end and the largest number of iterations of the second.
     """
     first_residual, second_residual, max_iterations = stage
     point = first = run_damped_iteration(coarse, overlaps, first_residual)
@@ -205,7 +206,7 @@ def quadrature_rules_of_damped_iteration(problem: Problem, seed: int) -> tuple[R
 
 
 def detect_symmetry_of_state(problem: Problem, point: FixedPoint) -> StateSymmetry:
-    """Return the symmetry of a state: the exchanges that leave it invariant, and its vanishing overlaps.
+    """Return the symmetry of a state: permutations of tokens and signs that keep it, and overlaps that vanish.
 
     Args:
         problem: the problem to solve.

@@ -76,7 +76,7 @@ def _has_free_processor(problem: Problem) -> bool:
 
 
 def helper_process_main() -> None:
-    """Run the second process: read a problem and overlaps from stdin, compile, end when stdin closes."""
+    """Run the process that compiles a new solver: read a problem and overlaps from stdin, end when stdin closes."""
     problem, overlaps = receive_object_from_parent()
     set_quiet_mode(True)
     for call in calls_that_compile_solver(problem, overlaps):

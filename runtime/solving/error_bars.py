@@ -62,13 +62,13 @@ class SolutionErrorOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SolutionDeviation:
-    """The change of a solution by another quadrature rule, or by a change of a parameter, and its part in error bars.
+    """The change of a solution by another quadrature rule, or by a change of a parameter, which adds to its error bars.
 
     Attributes:
         shift: change of the packed overlaps.
         averages: channel averages by that rule at the solution.
-        factor: factor of the changes in error bars, except that of the training loss.
-        loss_factor: factor of the change in the error bar of the training loss.
+        factor: factor by which changes are multiplied in error bars, except that of the training loss.
+        loss_factor: factor by which the change of the training loss is multiplied in its error bar.
     """
 
     shift: np.ndarray
@@ -220,7 +220,7 @@ def _status_by_accuracy(reached: Status, residual: float, relative: float, accur
 def _deviations_by_other_rules(
     task: SolveSettings, point: FixedPoint, rule: Rule, averages: SaddlePointAverages
 ) -> list[SolutionDeviation]:
-    """Return the changes of a solution by other quadrature rules of the same family, with safety factors.
+    """Return the changes of a solution by other quadrature rules of its family, with factors for its error bars.
 
     Raises:
         DomainError: the solution is outside the domain by the finer rule.
@@ -252,11 +252,11 @@ def _deviation_by_halved_parameter(task: SolveSettings, point: FixedPoint, rule:
 
 
 def _nonlinear_widening_factor(state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray) -> float:
-    """Return the factor, at least 1, by which nonlinearity widens the spread of the replicates.
+    """Return the factor, at least 1, by which nonlinear equations widen the error bars due to spread of the replicates.
 
     The equations are solved with averages that are off by two standard errors, of either sign, along the direction in
-    which replicates spread most. This also corrects the error of a rough Jacobian along a soft direction. Outside the
-    domain of definition the largest factor is returned.
+    which replicates spread most. This also corrects errors of a rough Jacobian where the equations are nearly
+    singular. Outside the domain of definition the largest factor is returned.
     """
     if point.jacobian is None:
         return 1.0
@@ -331,12 +331,12 @@ def _multiplier_error_bars(
     limits: Sequence[SolutionDeviation],
     residual_shift: np.ndarray,
 ) -> np.ndarray | None:
-    """Return error bars of the ridge strengths that keep given norms of the columns, docs/theory.md (6.6), or None.
+    """Return error bars of the ridge strengths that keep prescribed column norms (docs/theory.md (6.6)); None without.
 
     Ridge strengths depend on overlaps and channel averages; changes through both are added in absolute value.
 
     `shifts` has the changes of the overlaps by each replicate, `others` the deviations by other quadrature rules,
-    `limits` those due to regularising parameters, `residual_shift` the change of the overlaps due to the residual.
+    `limits` those by parameters that should vanish, `residual_shift` the change of the overlaps by the residual.
     """
     problem = state_map.problem
     if not problem.regulariser.keeps_norms:

@@ -23,9 +23,9 @@ class LocalSolveOptions(AlgorithmOptions):
 
     Attributes:
         smooth_floor: residual below which Newton's method by a deterministic rule may stall and count as converged.
-        non_adaptive_floor: such a residual for rules whose nodes do not adapt to jumps, relative to the accuracy.
-        slope_range: relative change of the overlaps above which the Jacobian is recomputed at the end; larger saves
-            time and makes error bars less accurate.
+        non_adaptive_floor: the same for rules whose nodes do not adapt to jumps, relative to the accuracy.
+        slope_range: relative change of the overlaps since the Jacobian was computed, above which it is recomputed at
+            the end; larger saves time and makes error bars less accurate.
     """
 
     smooth_floor: float = 1e-7

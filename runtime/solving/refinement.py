@@ -58,7 +58,7 @@ def solve_by_deterministic_rules(
         task: the settings of the solve.
         approach: a point near the solution.
         rules: quadrature rules of one family, from coarse to fine.
-        patient: whether to use damped iteration if Newton's method fails at first, and then the next rule.
+        patient: whether a failure of Newton's method is followed by damped iteration, and then by the next rule.
         to_the_end: whether to try all rules even if the largest, by extrapolation, will miss the accuracy.
     """
     problem, accuracy = task.problem, task.accuracy

@@ -201,7 +201,8 @@ def _continue_branch_to_given_problem(
     """Continue a branch from an easier problem back to the given one, by the same quadrature rule.
 
     Returns:
-        the last solution, and the factors between which the branch is lost (None if the given problem was reached).
+        the last solution, and the two factors, by which a parameter is changed to make the problem easier, between
+        which the branch is lost (None if the given problem was reached).
     """
     known, here, stride, missed = {count: first}, count, options.first, -1.0
     for _ in range(options.back):

@@ -293,7 +293,7 @@ class Solution(SaddlePoint):
 
     @cached_property
     def landscape(self) -> Landscape:
-        """Return the minima of the proximal (Moreau) objective at random points, and which are proved to be global."""
+        """Return the minima of the proximal (Moreau) objective of random samples, and which are proved to be global."""
         with progress_step("minima of the Moreau objective at random points"):
             return analyse_landscape(self.problem, self.overlaps)
 

@@ -93,9 +93,9 @@ def solutions(
 def _descend_from_saddles(
     problem: Problem, starts: Sequence[str], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Return new solutions found on both sides of the saddles among known solutions.
+    """Return new solutions found on both sides of those known solutions that are saddles.
 
-    Each is named after a start that has its overlaps, or else after that of the saddle.
+    The start recorded with a new solution is one with its overlaps (theta, m), or else that of the saddle.
     """
     search = SolutionSearchOptions.current()
     rough = {**options, "accuracy": max(options.get("accuracy", 1e-4), search.accuracy), "effort": search.effort}
@@ -114,7 +114,7 @@ def _descend_from_saddles(
 def _retry_lost_starts(
     problem: Problem, lost: Mapping[str, Solution], known: Sequence[Solution], **options: Any
 ) -> list[Solution]:
-    """Retry starts that left their branch, in `lost` with the solutions they led to; return the new solutions."""
+    """Retry starts that left their branch and return the new solutions; `lost` has the old ones by start name."""
     own = {name: options.pop(name) for name in ("accuracy", "effort") if name in options}
     found: list[Solution] = []
     for name, solution in lost.items():

@@ -171,7 +171,7 @@ def finer_quadrature_rules(problem: Problem, rule: Rule) -> Sequence[Rule]:
 
 
 def _fraction_of_nodes_with_jumps(task: SolveSettings, point: FixedPoint) -> float | Solution:
-    """Return the fraction of nodes at which the proximal map may jump; outside the domain, a failed solution."""
+    """Return the fraction of nodes with jumps of the proximal map; a failed solution if outside the domain."""
     try:
         return APPROACH_RULE.averages(task.problem, point.overlaps).bistable
     except DomainError:  # as extrapolated overlaps may be
@@ -238,7 +238,7 @@ def _sort_key_by_accuracy(solution: Solution) -> tuple[bool, float]:
 
 
 def _skip_too_coarse_rules(near: Solution | None, rules: Sequence[Rule], accuracy: float) -> Sequence[Rule]:
-    """Return the quadrature rules at least as fine as the one that a neighbouring solution needed."""
+    """Return those quadrature rules that are at least as fine as the one used for a neighbouring solution."""
     sizes = [rule.rule_description() for rule in rules]
     if near is None or near.rule.rule_description() not in sizes:
         return rules

@@ -115,7 +115,7 @@ def _converge_overlaps_at_fixed_norm(
         image = state_map(u, state.sizes)
         mapped = Overlaps.unpack(image, state.sizes)
         if not np.isfinite(image).all() or not _norm_of_weights(mapped) < options.max_growth * size:
-            raise DomainError("the map increases the norm of the weights: no convergence to W = 0")
+            raise DomainError("the saddle-point map increases the norm of the weights: no convergence to W = 0")
         if _norm_of_weights(mapped) < options.vanishing_ratio * size:
             # The response vanishes with the weights where the penalty has a corner at zero, as |w|.
             responds = (np.linalg.eigvalsh(mapped.V) > 0).all()
@@ -130,7 +130,7 @@ def _converge_overlaps_at_fixed_norm(
 
 
 def _is_weight_norm_shrinking(state_map: SaddlePointMap, state: Overlaps) -> bool:
-    """Return whether the map reduces the norm of the weights by more than the spread of the replicates."""
+    """Return whether the saddle-point map reduces the norm of the weights by more than the spread of replicates."""
     images, _ = state_map.map_images_and_averages(state.pack(), state.sizes)
     factors = np.array([_norm_of_weights(Overlaps.unpack(image, state.sizes)) for image in images]) / _norm_of_weights(
         state

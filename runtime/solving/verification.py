@@ -14,7 +14,7 @@ import numpy as np
 from ..base.errors import InputError, NotConvergedError, TimeLimitError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
-from ..integration import Rule, cross_check_families, rule_by_name
+from ..integration import Rule, quadrature_families_for_cross_check, rule_by_name
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.iteration import Status
@@ -49,11 +49,11 @@ def independent_quadrature_family(problem: Problem, rule: Rule) -> str:
     Raises:
         InputError: no other family is applicable.
     """
-    suited = [family for family in cross_check_families(rule) if family.is_applicable(problem)]
+    suited = [family for family in quadrature_families_for_cross_check(rule) if family.is_applicable(problem)]
     for family in [*(f for f in suited if f.in_x != rule.in_x), *(f for f in suited if f.splits_jumps), *suited]:
         return family.name
     fields = reduce_to_fields_of_loss(problem).solver.channel.FIELDS
-    raise InputError(f"no second rule is as accurate as Sobol sets for {fields} student fields; name one as integrator")
+    raise InputError(f"no other rule is as accurate as Sobol sets for {fields} student fields; give one as integrator")
 
 
 def verified(

@@ -104,7 +104,7 @@ class Displacements:
         return self.widening * coefficients @ np.array([_change_at_shifted_overlaps(row) for row in rows])
 
     def error_bar_from_changes(self, changes: np.ndarray) -> float:
-        """Return the error bar of a number, given its changes at all displacements."""
+        """Return the error bar of a function of the overlaps, given its change at every displacement of them."""
         if not np.all(np.isfinite(changes)):
             return np.inf
         return float(replicate_error_bar(changes)) if self.replicated else float(np.max(np.abs(changes), initial=0.0))

@@ -75,7 +75,10 @@ class Jumps:
     replicates: int
 
     def average_over_jump_surface(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the average E[delta(F_1 - F_2) h] of values h, given at every jump, and its error bar."""
+        """Return the average E[delta(F_1 - F_2) h] of values h, given at every jump, and its error bar.
+
+        F_1 and F_2 are the two lowest minima of the Moreau objective, which are equal at a jump.
+        """
         sums = np.zeros((self.replicates, *values.shape[1:]))
         np.add.at(sums, self.replicate, values * self.weights.reshape(-1, *[1] * (values.ndim - 1)))
         return sums.mean(axis=0), replicate_error_bar(sums)
@@ -93,7 +96,7 @@ class Jumps:
     def susceptibility_from_jumps(self, problem: Problem) -> tuple[float, float]:
         """Return the contribution of jumps to minus the trace of the conjugate of V, and its error bar.
 
-        It is alpha E[delta(F_1 - F_2) |g_1 - g_2|^2].
+        It is alpha E[delta(F_1 - F_2) |g_1 - g_2|^2] with the two lowest minima F of the Moreau objective.
         """
         value, error = self.average_over_jump_surface(self.gradient_jump_norms**2)
         return problem.alpha * float(value), problem.alpha * float(error)
@@ -192,13 +195,19 @@ def widen_nodes_with_importance_weights(nodes: np.ndarray, columns: int | None =
 
 
 def _mixture_importance_weight(squares: np.ndarray, dimension: int) -> np.ndarray:
-    """Return the ratio of the normal density to that of half widened nodes, at given squared norms; at most 2."""
+    """Return the importance weight, normal density over sampled density, at given squared norms; at most 2.
+
+    Half of the nodes are sampled from the normal law, the other half from a wider one.
+    """
     wide = JumpSearchOptions.current().wide_deviation
     return 2 / (1 + np.exp(0.5 * squares * (1 - 1 / wide**2)) / wide**dimension)
 
 
 def _importance_weights_of_lines(nodes: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return importance weights of lines parallel to given axes through half widened nodes; at most 2."""
+    """Return importance weights of lines parallel to given axes through nodes; at most 2.
+
+    Half of the nodes are sampled from the normal law, the other half from a wider one.
+    """
     squares = np.sum(nodes**2, axis=1) - np.take_along_axis(nodes, axes[:, None], axis=1)[:, 0] ** 2
     return _mixture_importance_weight(squares, nodes.shape[1] - 1)
 

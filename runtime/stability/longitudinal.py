@@ -57,7 +57,7 @@ class LongitudinalJacobian:
     printed: bool
 
     def jacobian_with_eigenvalue_error(self, displacements: Displacements) -> tuple[np.ndarray, float]:
-        """Return the Jacobian and the error bar of its leading eigenvalue; nan if that eigenvalue is far from 1."""
+        """Return the saddle-point map's Jacobian and its leading eigenvalue's error bar; nan if that is far from 1."""
         with progress_step("slopes of the saddle-point map"):
             sample = COARSE_NODES
             matrix = self._jacobian_at_overlaps(self.at, sample)
@@ -83,7 +83,7 @@ class LongitudinalJacobian:
     def _leading_eigenvalue_error(
         self, matrix: np.ndarray, lead: float, sample: Rule, displacements: Displacements
     ) -> float:
-        """Return the error bar of the leading eigenvalue due to quadrature, errors of the overlaps, and rounding."""
+        """Return the error bar of the Jacobian's leading eigenvalue due to quadrature, overlaps and rounding."""
         elsewhere = self.at + displacements.most_uncertain_displacement
         if self.printed:
             other = self._analytic_jacobian(self.rule.finer_rule(), elsewhere)

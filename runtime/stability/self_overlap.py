@@ -160,7 +160,8 @@ def replica_distance_map_of_jumps(
     """Return the part of the replica-distance map due to jumps, at a small distance D, and its error bar.
 
     With the jump Dg_l of the field g of token l it is the image under `prior` of
-    (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)], context by context.
+    (alpha / sqrt(pi)) E_c[delta(F_1 - F_2) Dg_l Dg_l^T (sum_l' Dg_l'^T D_l' Dg_l')^(1/2)], context by context; F_1 and
+    F_2 are the two lowest minima of the Moreau objective.
 
     Args:
         problem: problem that was solved.

@@ -167,7 +167,7 @@ def _locate_condition_along_branch(
         moved = solution_by_other_quadrature(best.solutions[0], rule)
         if moved is None:
             raise InputError(
-                "the threshold cannot be verified: by the second quadrature rule its solution leaves the domain"
+                "the threshold cannot be verified: the second quadrature rule leads to overlaps outside their domain"
             )
         found = condition.evaluate_condition_at_solution(moved, tolerance, equidistant=True)
         return found.value, found.integration

@@ -62,7 +62,7 @@ class DifferenceOfConditionSides:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the difference: the sum of the parts due to integration and to the residual."""
+        """Return the error bar of the difference of the sides: the sum of its parts due to integration and residual."""
         return self.integration + self.residual
 
 

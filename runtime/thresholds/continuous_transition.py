@@ -88,9 +88,8 @@ def continuous_transition(
 
     Args:
         branch: branch on which the overlap vanishes exactly.
-        toward: "theta" or "m".
         toward: name of the overlap, "theta" or "m".
-        near: parameter value to start from; the eigenvalue must grow with the parameter.
+        near: parameter value to start from; the largest eigenvalue must grow with the parameter.
         width: width of the interval over which the eigenvalue is finally interpolated linearly.
         accuracy: requested error bar of the threshold.
         sets: number of independent sets of quadrature nodes, at least two.
@@ -105,7 +104,7 @@ def continuous_transition(
     last: dict[int, Solution] = {}
 
     def _largest_eigenvalues_by_difference_step(value: float, number: int) -> list[float]:
-        """Return the largest eigenvalue for each difference step, by one set of quadrature nodes."""
+        """Return the largest Jacobian eigenvalue for each difference step, by one set of quadrature nodes."""
         at = branch.problem.with_(**{parameter: value})
         begin = last.get(number) or last.get(0) or start or branch.name
         solution = solve(at, begin, accuracy=0.1, integrator="sobol", points=points, seed=branch.seed + 1 + number)
@@ -168,7 +167,7 @@ def continuous_transition(
 def _find_parameter_of_unit_eigenvalue(
     eigenvalue: Callable[[float], float], near: float, width: float, tick: Callable[[], None], lowest: float = 0.05
 ) -> tuple[float, float]:
-    """Return the parameter value at which an eigenvalue is 1, by secant steps, and its derivative there."""
+    """Return the parameter value at which the given eigenvalue is 1, by secant steps, and its derivative there."""
     previous, value = near, eigenvalue(near)
     tick()
     current = max(lowest, near + (2 * width if value < 1 else -2 * width))
@@ -178,7 +177,7 @@ def _find_parameter_of_unit_eigenvalue(
         slope = (upcoming - value) / (current - previous)
         if not slope > 0:
             raise NotConvergedError(
-                f"the eigenvalue does not grow between {previous:.4g} and {current:.4g}; start near another value"
+                f"the Jacobian's largest eigenvalue does not grow from {previous:.4g} to {current:.4g}; start elsewhere"
             )
         root = current + (1 - upcoming) / slope
         if abs(root - current) < width / 3:
@@ -188,5 +187,5 @@ def _find_parameter_of_unit_eigenvalue(
         if current == previous:
             break
     raise NotConvergedError(
-        f"no value at which the largest eigenvalue is 1 was found; at {previous:.4g} it is {value:.4g}"
+        f"no parameter with largest eigenvalue 1 of the Jacobian was found; at {previous:.4g} it is {value:.4g}"
     )

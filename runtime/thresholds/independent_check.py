@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
-from ..integration import Rule, cross_check_families
+from ..integration import Rule, quadrature_families_for_cross_check
 from ..integration.estimates import replicate_error_bar
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -29,8 +29,8 @@ class SecondRuleOptions(AlgorithmOptions):
     """Options of the comparison of a threshold by two families of quadrature rules.
 
     Attributes:
-        change_factor: ratio of the error bound of the second rule to its last change: 3 if a refinement reduces errors
-            to three quarters. Larger makes more comparisons inconclusive.
+        change_factor: assumed error of a threshold by the second rule, divided by its change in the last refinement: 3
+            if a refinement reduces errors to three quarters. A larger factor makes more comparisons inconclusive.
     """
 
     change_factor: float = 3.0
@@ -38,7 +38,7 @@ class SecondRuleOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class DifferenceBySecondRule:
-    """The value, by a second quadrature rule, of the difference that vanishes at a threshold."""
+    """The difference that vanishes at a threshold, as of two losses, evaluated by a second quadrature rule."""
 
     rule: Rule
     difference: float
@@ -56,10 +56,10 @@ def independent_quadrature_rules(problem: Problem, rule: Rule, bistable: float) 
         rule: quadrature rule of the solutions.
         bistable: fraction of samples with two minima of the proximal objective, between which the map jumps.
     """
-    others = cross_check_families(rule)
+    others = quadrature_families_for_cross_check(rule)
     preferred = [family for family in others if family.in_x == rule.splits_jumps]
     for family in [*preferred, *(family for family in others if family.splits_jumps)]:
-        if results := family.cross_check_rules(problem, bistable):
+        if results := family.quadrature_rules_for_cross_check(problem, bistable):
             return results
     return ()
 
@@ -67,7 +67,9 @@ def independent_quadrature_rules(problem: Problem, rule: Rule, bistable: float) 
 def evaluate_difference_by_second_rules(
     solutions: Sequence[Solution], difference: Callable[[Rule], tuple[float, float]], tick: Callable[[], None]
 ) -> Iterator[DifferenceBySecondRule]:
-    """Yield the difference that vanishes at a threshold, by finer and finer quadrature rules of another family.
+    """Yield the difference that vanishes at a threshold (say of two losses), by finer and finer second rules.
+
+    Second rules are quadrature rules of another family than that of the solutions, which check the threshold.
 
     Args:
         solutions: solutions at the threshold.
@@ -88,8 +90,8 @@ def evaluate_difference_by_second_rules(
 def solution_by_other_quadrature(solution: Solution, rule: Rule) -> Solution | None:
     """Return the solution by another quadrature rule, after one Newton step; None outside the domain of definition.
 
-    Everything else is averaged at the new overlaps. `shifts` has the spread of the replicates, if any; there are no
-    other error bars.
+    Losses and observables are computed again at the new overlaps. The only error bars are those due to the spread of
+    the replicates of the rule, if it has any.
 
     Args:
         solution: the solution.
@@ -161,7 +163,7 @@ class SecondRuleComparison:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return the comparison as the entry `second_rule` of `Threshold.evidence`, with every rule that was tried."""
+        """Return thresholds by second quadrature rules and a verdict, for `Threshold.evidence["second_rule"]`."""
         own = {"value": self.value, "gap": self.gap, "spread": self.spread, "verdict": self.verdict}
         return {**own, "integrator": self.rule, "tried": list(self.tried)}
 
@@ -193,13 +195,14 @@ def compare_thresholds(
 def error_bar_after_independent_check(
     comparison: SecondRuleComparison | None, error: float
 ) -> tuple[str, float, dict[str, float]]:
-    """Return the kind ("estimated" or "verified") and size of a threshold's error bar, and the second rule's part.
+    """Return the kind ("estimated" or "verified") and size of a threshold's error bar, and its part due to the check.
 
-    An inconclusive comparison neither verifies the threshold nor widens its error bar.
+    The check locates the threshold again by a second quadrature rule; the third result has the amount by which it
+    widens the error bar. An inconclusive check neither verifies the threshold nor widens its error bar.
 
     Args:
-        comparison: comparison with the second rule; None if there was none.
-        error: error bar by the first rule.
+        comparison: comparison with the threshold by the second rule; None if there was none.
+        error: error bar of the threshold by the first rule.
     """
     if comparison is None or comparison.is_inconclusive:
         return "estimated", error, {}

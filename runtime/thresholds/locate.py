@@ -28,14 +28,14 @@ SecondRule = Callable[[DifferenceEvaluation, Rule, float], tuple[float, float]]
 def locate_threshold(
     search: ThresholdSearch, evaluate: Evaluate, second: SecondRule, followers: Sequence[Branch]
 ) -> Threshold:
-    """Locate the parameter value at which a difference vanishes and return it as a `Threshold`.
+    """Return the `Threshold`: the parameter value at which a difference, such as of two training losses, vanishes.
 
     Args:
         search: kind of the threshold, interval and accuracy.
         evaluate: function of a parameter value and a tolerance (or None) that returns the difference; None where a
             branch does not exist.
         second: function that returns the difference by another quadrature rule.
-        followers: branches that the difference depends on.
+        followers: branches whose solutions the difference depends on.
 
     Raises:
         NotConvergedError: the difference does not change sign, or a branch is lost inside the interval.

@@ -31,7 +31,7 @@ class RootOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class DifferenceEvaluation:
-    """The difference that vanishes at a threshold, at one parameter value, with error bar and perhaps derivative."""
+    """The difference that vanishes at a threshold (as of two losses) at one parameter value, with its error bar."""
 
     value: float
     difference: float
@@ -42,7 +42,7 @@ class DifferenceEvaluation:
 
     @property
     def error(self) -> float:
-        """Return the error bar of the difference: the sum of the parts due to integration and to the residual."""
+        """Return the error bar of the difference that vanishes at the threshold, by integration and by residual."""
         return self.integration + self.residual
 
     @property
@@ -134,10 +134,10 @@ def find_root_in_bracket(
     evaluate: Evaluate,
     tick: Callable[[], None],
 ) -> LocatedRoot:
-    """Find the root of a difference in a bracket by Newton or secant steps, coarse first, then fine as required.
+    """Find the root of a difference in a bracket by Newton or secant steps, with coarse integration first.
 
-    Finer integration changes the difference, so that only the outer bracket bounds the root, not coarse signs. The
-    last step is not evaluated; its error is estimated from the change of the slope.
+    Finer integration changes the difference, so that its signs by coarse integration do not bound the root; only the
+    ends of the given bracket do. The error of the last step is estimated from the change of the slope.
 
     Args:
         left: evaluation at one end of the bracket.

@@ -29,7 +29,7 @@ class ThresholdSearchOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ThresholdSearch:
-    """What a search for a threshold is given: kind, branches, interval and accuracy, checked on construction.
+    """The settings of a search for a threshold: kind, branches, interval and accuracy, checked on construction.
 
     Attributes:
         kind: kind of the threshold, as messages and results name it.

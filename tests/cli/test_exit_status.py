@@ -40,7 +40,7 @@ def test_help_names_every_rule_and_method_and_every_figure_that_is_drawn_on_requ
 
     assert all(name in helped("solve") for name in FAMILIES)
     assert "|".join(["auto", *METHODS]) in helped("simulate")
-    assert "auto:lbfgs,wherethelosshascornersnewton" in helped("simulate")
+    assert "auto:lbfgs,wherethelosshaskinksnewton" in helped("simulate")
     assert all(f"`{name}`(" in helped("reproduce") for run, _ in JOBS[1:] for name in run.draws)
 
 

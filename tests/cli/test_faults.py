@@ -225,7 +225,7 @@ def test_a_computation_beyond_the_memory_limit_ends_with_a_message(tmp_path, cal
     assert done.status == 2 and json.loads(done.stdout)["status"] == "wrong_input"
     assert (
         done.sentence
-        == "saddleforge: there is not enough memory; ask for a larger --accuracy, or fewer points at a time"
+        == "saddleforge: there is not enough memory; allow larger error bars (--accuracy), or fewer points at a time"
     )
     # What a model file itself asks for is said with its place, and the limit ends with the command.
     before = resource.getrlimit(resource.RLIMIT_DATA)

@@ -267,5 +267,5 @@ def test_the_document_with_blocks_of_blocks_says_every_step_and_no_failure(name)
 def test_breaking_thrice_or_without_steps_is_refused():
     with pytest.raises(ModelError, match="rsb = 3 is out of range"):
         replica_calculation(rsb=3)
-    with pytest.raises(ModelError, match="ask for them, too"):
+    with pytest.raises(ModelError, match="ask for the steps as well"):
         report_text(catalogue_model("ridge_regression"), rsb=1)

@@ -243,8 +243,8 @@ def test_a_field_of_another_kind_raises_an_error_that_says_what_is_allowed(name)
 def test_an_invalid_law_is_refused_with_the_allowed_kinds():
     data = sf.law_of_data(np.random.default_rng(0).standard_normal((60, 4)))
     for value, words in (
-        (data, "not DataLaw; give its law, law=data.law"),
-        (3.0, r"not float; as Tokens\.from_arrays"),
+        (data, "not DataLaw; give law=data.law"),
+        (3.0, r"not float; make them by Tokens\.from_arrays"),
     ):
         with pytest.raises(sf.InputError, match=f"law must be Tokens whose entries are numbers, {words}"):
             sf.problem("ridge_regression", alpha=2, law=value)

@@ -49,7 +49,7 @@ def offered(solver: Solver) -> Iterator[tuple[Any, type, set[str]]]:
     )
     of_others = set().union(*PRIOR_BY_KIND.values()) - PRIOR_BY_KIND.get(kind, set())
     yield solver.prior_functions, solver_types.PriorFunctions, of_others
-    yield solver.moreau_objective_bounds, solver_types.MoreauBoundFunctions, set()
+    yield solver.moreau_objective_bounds, solver_types.MoreauObjectiveBounds, set()
     if not model.NO_PROXIMAL_MAP:
         yield solver.proximal, solver_types.ProximalChannelFunctions, absent_from_channel(solver)
         yield solver.linear_response, solver_types.LinearResponseFunctions, set() if kind != "penalty" else {"overlaps"}

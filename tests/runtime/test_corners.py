@@ -165,7 +165,9 @@ def test_responses_at_corners_are_differences(name):
 def test_rules_that_know_no_corners_are_refused_or_left_out():
     problem = sf.problem(separable, alpha=1.5)
     assert not ProxSpaceRule.is_applicable(problem)
-    assert not GaussHermite.cross_check_rules(problem, 0.0) and not LatticeRule.cross_check_rules(problem, 0.0)
+    assert not GaussHermite.quadrature_rules_for_cross_check(
+        problem, 0.0
+    ) and not LatticeRule.quadrature_rules_for_cross_check(problem, 0.0)
     with pytest.raises(InputError, match="without jumps of its derivative; use sobol"):
         sf.solve(problem, integrator="prox-space")
     with pytest.raises(InputError, match="pieces is for one student field, and the loss depends on 2; use sobol"):

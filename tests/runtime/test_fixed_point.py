@@ -22,7 +22,7 @@ from saddleforge.saddle_point.iteration import (
     run_newton_iteration,
 )
 from saddleforge.saddle_point.pseudo_transient import (
-    RelativeCoordinates,
+    CoordinatesAroundState,
     RelativeSaddlePointMap,
     pseudo_transient_continuation,
 )
@@ -378,7 +378,7 @@ def test_relative_coordinates_are_those_of_the_state_and_straight_to_first_order
         theta @ theta.transpose(0, 2, 1) + 1e-4 * np.array([[[2.0, 0.3], [0.3, 1.0]]]),
         np.array([[[1e-3, 2e-4], [2e-4, 5e-3]]]), np.zeros((1, 2)), theta, np.empty(0),
     )  # fmt: skip
-    relative, x = RelativeCoordinates(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
+    relative, x = CoordinatesAroundState(problem, here.pack(), here.sizes), np.random.default_rng(0).standard_normal(12)
     assert relative.relative_coordinates_of_state(relative.state_from_relative_coordinates(x)) == pytest.approx(
         x, rel=1e-9
     )

@@ -113,7 +113,7 @@ def test_invalid_named_metrics_are_refused_when_the_model_is_made():
         return sf.model(**fields)(lambda X, Y: sf.half_square(Y[0, 0] - X[0, 0]))
 
     for name, metric, words in (
-        ("a", {"a b": METRICS["all"]}, "name 'a b' is not allowed"),
+        ("a", {"a b": METRICS["all"]}, "name 'a b' of a metric is not allowed"),
         ("b", {}, "metric is empty"),
         ("c", {"one": lambda h, Z: h[0, 0]}, "metric one asks for 'Z'"),
     ):

@@ -169,7 +169,7 @@ def test_an_entry_of_an_array_is_a_parameter():
             problem.value_of_parameter(name)
     attention = sf.problem("dot_product_attention", alpha=2.0)
     assert attention.value_of_parameter("A[1,2]") == 0.4
-    with pytest.raises(InputError, match=r"entries of arrays, as A\[1,2\]"):
+    with pytest.raises(InputError, match=r"for an array A: an entry, as A\[1,2\]"):
         attention.value_of_parameter("A")
 
 

@@ -46,7 +46,10 @@ def assert_alike(problem: Problem, rule: Rule, state: Overlaps, level: float) ->
     pairs += [(slopes[0].slope, slopes[1].slope), (slopes[0].square, slopes[1].square)]
     if problem.inverse_temperature is None:
         pairs.append(
-            (rule._integrate_moment_derivatives(problem, state, False), rule.moment_derivatives(problem, state))
+            (
+                rule._average_moment_derivatives_over_labels(problem, state, False),
+                rule.moment_derivatives(problem, state),
+            )
         )
     for one, other in pairs:
         assert one.shape == other.shape

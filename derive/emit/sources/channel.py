@@ -47,7 +47,7 @@ PROX_SPACE_LIMIT = 4
 
 @dataclass(frozen=True)
 class ChannelAverage:
-    """One average over samples of the saddle-point equations, with its place among those of a token."""
+    """An average over samples in the saddle-point equations: text, name, shape, and offset among those of a token."""
 
     text: str
     name: str
@@ -65,7 +65,7 @@ def join_names_of_factors(summand: sp.MatrixExpr) -> str:
 
 
 def names_of_channel_summands(moments: tuple[ChannelAverage, ...], tokens: int) -> list[ArrayEntryName]:
-    """Return the names of all summands of the channel averages, token by token.
+    """Return the names of the functions averaged over samples in the channel averages, token by token.
 
     Args:
         moments: channel averages.
@@ -130,7 +130,7 @@ class ChannelKernels:
 
 @dataclass(frozen=True)
 class CornerLossKernels:
-    """The kernels of a loss of several student fields whose slope jumps at corners (`theory.corners`).
+    """The kernels of a loss of several student fields whose slope jumps at corners (see `theory.corners`).
 
     Attributes:
         names: names of the sides, one sign per corner.
@@ -184,12 +184,12 @@ def saddle_point_of_model(model: FixedSizeModel) -> SaddlePoint:
 
 
 def channel_constant_names(model: FixedSizeModel) -> tuple[str, ...]:
-    """Return the names of the constants of the channel averages, in the order of the constants vector."""
+    """Return the names of the constants (parameters, labels, variances) that code of channel averages receives."""
     return tuple(symbol.name for symbol in model.constants_in_channel_averages)
 
 
 def build_channel_kernels(model: FixedSizeModel) -> ChannelKernels:
-    """Differentiate the loss and return all kernels of the channel.
+    """Differentiate the loss and return all kernels of the averages over samples (channel averages).
 
     Raises:
         ModelError: the slope of the loss in X jumps where no proximal map is known.
@@ -375,7 +375,7 @@ def _build_corner_loss_kernels(model: FixedSizeModel) -> CornerLossKernels | Non
 def teacher_feature_kernel(
     model: FixedSizeModel, definitions: Sequence[tuple[sp.Symbol, sp.Expr]]
 ) -> tuple[Kernel, tuple[str, ...]]:
-    """Return a kernel that evaluates the teacher features, and the names of the features.
+    """Return a kernel of the loss's largest subexpressions of teacher fields and noise (features), and their names.
 
     Args:
         model: model with fixed sizes L, s, t.
@@ -395,10 +395,10 @@ def extract_teacher_features(model: FixedSizeModel) -> tuple[list[tuple[sp.Symbo
 
 
 def _extract_features_and_loss(model: FixedSizeModel) -> tuple[list[tuple[sp.Symbol, sp.Expr]], list[sp.Expr]]:
-    """Return the teacher features, and the loss in terms of them.
+    """Return the loss's largest subexpressions of teacher fields and noise (features), and the loss in terms of them.
 
-    If the slope of the loss jumps in several fields, the loss of one smooth piece follows, and the functions whose
-    signs choose the piece.
+    If the slope of the loss jumps in several fields, two more results follow: the loss of one smooth piece, and the
+    functions whose signs choose the piece.
     """
     inner = {*model.Y, *[symbol for symbol, _ in model.noise.values()]}
     outer, expressions = {*model.X, *model.symbols_of_order_parameters}, [rewrite_without_overflow(model.loss)]
@@ -423,7 +423,7 @@ def _loss_gradient_in_order_parameters(model: FixedSizeModel, loss: sp.Expr) -> 
 
 
 def channel_summands_kernel(rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel that evaluates the summands of the channel averages."""
+    """Return a kernel that evaluates the functions averaged over samples in the channel averages (summands)."""
     return make_kernel(
         rows, prefix="z", equations="docs/theory.md (5.2) to (5.5)", formulas=[channel_summands, channel_averages]
     )
@@ -434,8 +434,8 @@ def channel_summands(
 ) -> tuple[tuple[ChannelAverage, ...], dict[ArrayEntryName, sp.Expr], Kernel | None]:
     """Return channel averages, their summands by name, and a kernel of the loss's derivatives in q and phi.
 
-    The numbers phi are trained with the weights. A token's summands are expressions in its g, omega - m and Y - m*
-    and in those derivatives.
+    q are overlaps of the student, phi numbers trained with the weights. A summand is the function averaged over
+    samples: an expression in a token's fields g, omega - m and Y - m* and in those derivatives.
 
     Args:
         model: model with fixed sizes L, s, t.
@@ -499,7 +499,7 @@ def channel_summands(
 
 
 def _derivatives_of_channel_summands(model: FixedSizeModel, rows: Mapping[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel of the non-zero derivatives of channel summands in their token's g and omega - m."""
+    """Return a kernel of the non-zero derivatives of channel averages' integrands in their token's g and omega - m."""
     slopes: dict[ArrayEntryName, sp.Expr] = {}
     length = len(rows) // model.structure.tokens
     for n, row in enumerate(rows.values()):

@@ -197,11 +197,10 @@ def _sign_patterns_of_starts(structure: Structure) -> list[tuple[int, ...]]:
 
 
 def _probe_points_in_unit_ball(D: int, shells: int) -> list[list[tuple[str, ...]]]:
-    """Return points of the unit ball in D dimensions, grouped by sectors, as text.
+    """Return probe points of the search for minima: points of the unit ball in D dimensions by sectors, as text.
 
     The sectors are intervals (D = 1) or signs of the first two coordinates, in one shell or in two of equal volume.
-    Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo
-    1.
+    Digits are fixed here, by arithmetic that is exact in every library: multiples of square roots of primes, modulo 1.
     """
     if D == 1:
         return [[(f"{(-1 + (part + (k + 0.5) / 6) / 3):.6f}",) for k in range(6)] for part in range(6)]

@@ -33,10 +33,10 @@ def _squared_length_kernel(name: str, vector: sp.Matrix) -> Kernel:
 
 
 def minimum_search_kernels(structure: Structure) -> dict[str, Kernel]:
-    """Return by name the kernels of the search for minima: scales, lengths, distances and curvatures.
+    """Return by name the kernels of the search for minima of the proximal objective: scales, distances, curvatures.
 
-    `lowest` is a lower bound of the lowest eigenvalue of the Hessian: its determinant, the product of the pivots,
-    over the largest product of the other eigenvalues at a given trace.
+    `lowest` is a lower bound of the lowest eigenvalue of the Hessian: its determinant, the product of the pivots, over
+    the largest product of the other eigenvalues at a given trace.
     """
     size = structure.tokens * structure.student_rank
     h, step = symmetric_matrix_symbols("h", size), _vector_symbols("step", size)

@@ -52,7 +52,7 @@ def _lines_of_motion_equations(s: int, t: int, trained: int, holds_q: bool) -> d
 
 
 def _array_symbols_of_averages(rows: descent.RowMoments) -> dict[sp.Expr, sp.Expr]:
-    """Return a map from averages over samples, and over the rows of an atom, to symbols of arrays."""
+    """Return a map from averages over samples or over an atom's rows to symbols of the arrays that store them."""
     p = rows.p
     s, t = int(p.s), int(p.t)
     return {
@@ -90,7 +90,7 @@ def _lines_loading_entries(names: Iterable[str], entries: Mapping[str, ArrayEntr
 
 
 def _replace_entries_by_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntryName]) -> sp.Matrix:
-    """Return a matrix with its array entries replaced by scalar symbols; the entries are added to `read`."""
+    """Return a matrix with symbols for its array entries; `read` collects the entries that code must load."""
     entries = to_explicit_matrix(matrix.doit())
     found: dict[sp.Expr, sp.Expr] = {}
     for element in entries.atoms(MatrixElement):
@@ -111,7 +111,7 @@ def _replace_entries_by_symbols(matrix: sp.MatrixExpr, read: dict[str, ArrayEntr
 def _extract_sums_over_clusters(
     rows: descent.RowMoments, expression: sp.MatrixExpr
 ) -> tuple[sp.MatrixExpr, dict[sp.MatrixSymbol, sp.MatrixExpr]]:
-    """Return an expression with sums over (token, cluster) pairs replaced by symbols, and the summands."""
+    """Return an expression with symbols for sums over (token, cluster) pairs, and the summand of each symbol."""
     expression = expression.xreplace(_array_symbols_of_averages(rows))
     sums: dict[sp.MatrixSymbol, sp.MatrixExpr] = {}
     found = sorted((a for a in expression.atoms(MatrixAverage) if a.kind == CONTEXTS), key=str)
@@ -129,7 +129,9 @@ def _lines_of_sums_over_clusters(
     place: str,
     source: Any = descent.row_moment_equations,
 ) -> dict[str, Any]:
-    """Return source lines that initialise sums over (token, cluster) pairs, add a pair, and use the sums.
+    """Return the source lines of equations that contain sums over (token, cluster) pairs, in three parts.
+
+    "begin" sets the sums to zero, "inside" adds the terms of one pair, "outside" evaluates the equations.
 
     Args:
         rows: symbols of the rows.
@@ -167,9 +169,10 @@ def _lines_of_sums_over_clusters(
 def _lines_of_moment_motion(
     rows: descent.RowMoments, equations: Mapping[str, sp.MatrixExpr], cited: str
 ) -> dict[str, Any]:
-    """Return source lines of the equations of motion of the rows' second moments S, P and T.
+    """Return source lines of the equations of motion of a row's second moments S, P and T in gradient descent.
 
-    S and P have one matrix per spectral atom, T one per atom and (token, cluster) pair.
+    S = E[w w^T] and P = E[w pi^T], with w a row of W and pi the teacher's, have one matrix per spectral atom, T = E[w
+    tau_c] one per atom and (token, cluster) pair c of mean coordinate tau_c.
     """
     of_rows = {name: equations[name] for name in ("S", "P")}
     atom = _lines_of_sums_over_clusters(rows, {f"new_{name}": e for name, e in of_rows.items()}, cited, "atom, {}, {}")
@@ -178,9 +181,10 @@ def _lines_of_moment_motion(
 
 
 def _lines_of_row_field(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]:
-    """Return source lines that add one pair's terms to the coefficients of a row's field b in (tau, pi).
+    """Return source lines that add the terms of one (token, cluster) pair to the vector b of a row's drift.
 
-    The pair is one of token and cluster.
+    The drift of a row w of W is -rate (A w + b). The vector b is linear in the mean coordinates tau and the teacher's
+    row pi; the lines add to its coefficients.
     """
     p = rows.p
     read: dict[str, ArrayEntryName] = {}
@@ -198,7 +202,7 @@ def _lines_of_row_field(rows: descent.RowMoments, b: sp.MatrixExpr) -> list[str]
 
 
 def _motion_lines_of_trained_numbers(rows: descent.RowMoments, expression: sp.MatrixExpr) -> list[str]:
-    """Return source lines of the equations of motion of trained numbers, without the learning rate."""
+    """Return source lines of the gradient-descent equations of trained numbers, without the learning rate."""
     p = rows.p
     count = int(p.trained)
     named = {MatrixAverage(CHANNEL, p.loss_phi): sp.MatrixSymbol("in_phi", count, 1)}

@@ -300,10 +300,10 @@ def _trained_numbers_literal(at: FixedSizeModel) -> str:
 
 
 def _source_lines_of_kinks(at: FixedSizeModel) -> list[str]:
-    """Return source lines of a function that returns the planes on which loss or metric are not smooth.
+    """Return source lines of functions that return kinks and length scales of loss and metric, for the quadrature.
 
-    Centres of narrow features are among these planes. Curved surfaces, on which no quadrature rule can split, and
-    the lines of `_source_lines_of_scales` follow.
+    Planes come first: kinks and centres of narrow features. Then come curved surfaces of kinks, on which no quadrature
+    rule can split, and the lines of `_source_lines_of_scales`.
     """
     kinks = {"loss": loss_kinks(at), "metric": metric_kinks(at)}
     scales = {"teacher": length_scales_in_teacher_fields(at), "metric": length_scales_of_metric(at)}

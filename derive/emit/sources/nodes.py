@@ -61,7 +61,7 @@ def symmetric_block_symbols(structure: Structure, array: str, token: int) -> sp.
 
 
 def block_diagonal_symbols(structure: Structure, array: str) -> sp.Matrix:
-    """Return a matrix of symbols over all L s fields that is block diagonal over tokens.
+    """Return the matrix of symbols of all L s fields, block diagonal with one s x s block per token.
 
     Args:
         structure: numbers of tokens L and of columns s and t, and of clusters.
@@ -108,7 +108,10 @@ def _dot_product(one: Iterable[sp.Expr], other: Iterable[sp.Expr]) -> sp.Expr:
 
 
 def entries_of_field_law_arrays(structure: Structure, noise: int = 0) -> list[ArrayEntryName]:
-    """Return the entries of the arrays that map normal coordinates to fields: means, factors, noise scales.
+    """Return the entries of the arrays that map standard normal coordinates to fields and noise.
+
+    The arrays are means and factors of the fields of teacher and student, and standard deviations of the Gaussian noise
+    u.
 
     Args:
         structure: numbers of tokens L and of columns s and t, and of clusters.
@@ -133,7 +136,7 @@ def standard_normal_coordinates(structure: Structure, noise: int, fields: bool =
 
 
 def fields_at_node_kernel(structure: Structure, noise: list[str], fields: str = "") -> Kernel:
-    """Return a kernel of the fields Y (3.12) and omega (3.14) at a quadrature node.
+    """Return a kernel of the teacher's fields Y (3.12) and the student's fields omega (3.14) at a quadrature node.
 
     Its inputs are the node's standard normal coordinates z.
 
@@ -170,7 +173,10 @@ def fields_at_node_kernel(structure: Structure, noise: list[str], fields: str = 
 
 
 def conditional_field_mean_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the mean of omega given Y (3.14), from the standard normal coordinates of Y."""
+    """Return a kernel of the mean E[omega | Y] of the student's fields, given the teacher's fields Y (3.14).
+
+    Its inputs are the standard normal coordinates of Y.
+    """
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
     z = sp.Matrix(L, t, [entry.symbol for entry in array_entries("z", L * t)])
     means = {}
@@ -249,9 +255,9 @@ def moreau_objective_kernel(structure: Structure) -> Kernel:
 
 
 def linear_response_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the matrices I + H V and -H of the linear system (8.1) for dg/domega.
+    """Return a kernel of the matrices I + H V and -H of the linear system (8.1) for the response dg/domega.
 
-    H is the Hessian of the loss.
+    H is the Hessian of the loss, V the variance of the fields, g the proximal field at cavity field omega.
     """
     H, V = loss_hessian_symbols(structure), block_diagonal_symbols(structure, "v")
     size = H.rows
@@ -280,7 +286,8 @@ def response_at_corner_kernel(structure: Structure) -> Kernel:
 def thermal_response_kernel(structure: Structure) -> Kernel:
     """Return a kernel of the response dg/domega = V^(-1) (Cov(X) V^(-1) / T - 1) at temperature T (12.5).
 
-    Its input `spread` is Cov(X) / T.
+    g is the proximal field, omega the field around which the thermal field X fluctuates. The input `spread` is Cov(X) /
+    T.
     """
     P = block_diagonal_symbols(structure, "p")
     size = P.rows
@@ -293,7 +300,7 @@ def thermal_response_kernel(structure: Structure) -> Kernel:
 
 
 def field_of_critical_point_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of omega = x + V grad loss (11.1): the field at which x is a critical point."""
+    """Return a kernel of omega = x + V grad loss (11.1), at which x is critical for the proximal objective."""
     x, d = student_field_symbols(structure, "x"), loss_gradient_symbols(structure)
     found: dict[str, sp.Expr] = {}
     for token in range(structure.tokens):
@@ -303,7 +310,7 @@ def field_of_critical_point_kernel(structure: Structure) -> Kernel:
 
 
 def proximal_field_at_critical_point_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the fields g = -grad loss (4.8) and omega - m at a critical point."""
+    """Return a kernel of g = -grad loss (4.8) and of omega - m, field minus mean, at a critical point."""
     step = student_field_symbols(structure, "w") - student_field_symbols(structure, "field_mean")
     found = {**_values_by_entry_name("g", -loss_gradient_symbols(structure)), **_values_by_entry_name("dw", step)}
     return make_kernel(found, prefix="b", equations="docs/theory.md (4.8)")
@@ -321,12 +328,18 @@ def _gaussian_exponent(structure: Structure) -> sp.Expr:
 
 
 def gaussian_exponent_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the exponent 1/2 (omega - mu)^T C^(-1) (omega - mu) of the Gaussian in (11.2)."""
+    """Return a kernel of the exponent 1/2 (omega - mu)^T C^(-1) (omega - mu) of the Gaussian in (11.2).
+
+    mu and C are mean and covariance of the student's fields omega, given the teacher's fields.
+    """
     return make_kernel({"exponent": _gaussian_exponent(structure)}, prefix="o", equations="docs/theory.md (11.2)")
 
 
 def gaussian_exponent_gradient_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of C^(-1) (omega - mu), the gradient in omega of the Gaussian exponent in (11.2)."""
+    """Return a kernel of C^(-1) (omega - mu), the gradient in omega of the Gaussian exponent in (11.2).
+
+    mu and C are mean and covariance of the student's fields omega, given the teacher's fields.
+    """
     total, w = _gaussian_exponent(structure), student_field_symbols(structure, "w")
     slopes = {entry: sp.diff(total, w[entry.place]) for entry in array_entries("e", *w.shape)}
     return make_kernel(slopes, prefix="b", equations="docs/theory.md (11.2)")
@@ -335,7 +348,8 @@ def gaussian_exponent_gradient_kernel(structure: Structure) -> Kernel:
 def critical_point_weight_kernel() -> Kernel:
     """Return a kernel of the weight N(omega; mu, C) det(1 + V H) of a critical point in (11.3).
 
-    H is the Hessian of the loss; the weight is multiplied by that of the node.
+    H is the Hessian of the loss, mu and C are mean and covariance of the student's fields omega given the teacher's;
+    the weight is multiplied by that of the quadrature node.
     """
     norm, copies, minus_log, det = sp.symbols("norm copies exponent determinant", real=True)
     density = norm * copies * sp.exp(-minus_log)
@@ -350,8 +364,8 @@ def critical_point_weight_kernel() -> Kernel:
 def parameters_of_field_law(structure: Structure) -> list[ArrayEntryName]:
     """Return the names of the parameters of the fields' normal law, in the order of the averages' derivatives.
 
-    Per token: the mean m, the matrix b of E[omega | Y] = m + b (Y - m*), then the upper triangles of C = Cov(omega
-    | Y) and of V.
+    omega are the student's fields, Y the teacher's, of mean m*. Per token: the mean m, the matrix b of E[omega | Y] = m
+    + b (Y - m*), then the upper triangles of C = Cov(omega | Y) and of the proximal variance V.
     """
     s, t = structure.student_rank, structure.teacher_rank
     found: list[ArrayEntryName] = []
@@ -363,12 +377,14 @@ def parameters_of_field_law(structure: Structure) -> list[ArrayEntryName]:
 
 
 def columns_of_variances(structure: Structure) -> dict[int, ArrayEntryName]:
-    """Return the entries of the variances V by their column in `parameters_of_field_law`."""
+    """Return a map from columns of `parameters_of_field_law` to the entries of the variances V that stand there."""
     return {column: entry for column, entry in enumerate(parameters_of_field_law(structure)) if entry.array == "V"}
 
 
 def derivative_of_omega(structure: Structure, entry: ArrayEntryName) -> sp.Matrix:
-    """Return the derivative of a token's field omega (11.1) in one entry of its variance V, at fixed X (s x 1).
+    """Return the derivative of a token's field omega in an entry of its variance V, at fixed proximal point (s x 1).
+
+    Here omega = x + V grad loss(x) for the proximal point x (11.1).
 
     Args:
         structure: numbers of tokens L and of columns s and t, and of clusters.
@@ -385,10 +401,11 @@ def _symmetric_unit_matrix(structure: Structure, a: int, b: int) -> sp.Matrix:
 
 
 def critical_weight_derivatives_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the derivatives of a critical point's weight in `parameters_of_field_law`.
+    """Return a kernel of the derivatives of a critical point's weight in `parameters_of_field_law`, at fixed X and Y.
 
-    The fields X and Y are fixed. With e = C^(-1) (omega - mu), d log N(omega; mu, C) is e^T (d mu - d omega) + 1/2
-    e^T dC e - 1/2 Tr(C^(-1) dC); mu changes with m and b, omega with V.
+    The weight contains the density N(omega; mu, C) of the student's fields given the teacher's fields Y. With e =
+    C^(-1) (omega - mu), d log N is e^T (d mu - d omega) + 1/2 e^T dC e - 1/2 Tr(C^(-1) dC); mu changes with m and b,
+    omega with V.
     """
     s = structure.student_rank
     weight_, density = sp.symbols("weight density", real=True)
@@ -414,7 +431,7 @@ def critical_weight_derivatives_kernel(structure: Structure) -> Kernel:
 
 @cache
 def _smoothed_step(z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
-    """Return a smoothed step function of -z, by a kernel of sixth order, and its derivative in z.
+    """Return a step function of -z smoothed by a kernel of sixth order, and its derivative in z.
 
     With this sign SymPy does not write erfc as 2 - erfc, which would lose the digits of small values.
     """
@@ -424,10 +441,10 @@ def _smoothed_step(z: sp.Symbol) -> tuple[sp.Expr, sp.Expr]:
 
 
 def kernels_selecting_lower_minimum(structure: Structure) -> dict[str, Kernel]:
-    """Return by name the kernels of the smoothed step that selects the lower of two minima (11.4), and its width.
+    """Return by name the kernels of the weight of the first of two minima (11.4), and of the width of its rise.
 
-    The step is a function of the difference of the two minima's values. Its width is the change of this difference
-    over the lengths `blur` of the fields X.
+    The weight is a smoothed step function of the difference of the two minima's values. Its width is the change of this
+    difference over the lengths `blur` of the fields X.
     """
     jump, V, H = (
         _stack_fields(student_field_symbols(structure, "jump")),
@@ -450,7 +467,8 @@ def kernels_selecting_lower_minimum(structure: Structure) -> dict[str, Kernel]:
 def minimum_weight_derivatives_kernel(structure: Structure) -> Kernel:
     """Return a kernel of the derivatives in V of the weight of the first of two minima, at fixed fields X.
 
-    The derivative of a minimum's value is -g^T domega - 1/2 g^T dV g (4.7), where omega changes with V.
+    The value of a minimum of the proximal objective changes by -g^T domega - 1/2 g^T dV g (4.7), with the proximal
+    field g and the field omega, which changes with V.
     """
     found: dict[str, sp.Expr] = {}
     for column, entry in columns_of_variances(structure).items():
@@ -467,9 +485,10 @@ def minimum_weight_derivatives_kernel(structure: Structure) -> Kernel:
 
 
 def derivatives_of_minimum_field_kernel(structure: Structure) -> Kernel:
-    """Return a kernel of the derivatives in V of the proximal field g at a minimum, at fixed fields X.
+    """Return a kernel of the derivatives in V of the proximal field g at a minimum x, at fixed x.
 
-    By (8.4) they are D_j (domega + dV g), with D_j a row of dg/domega.
+    By (8.4) they are D_j (domega + dV g), with D_j a row of dg/domega and domega the change of omega = x + V grad
+    loss(x).
     """
     found: dict[str, sp.Expr] = {}
     s = structure.student_rank
@@ -485,9 +504,10 @@ def derivatives_of_minimum_field_kernel(structure: Structure) -> Kernel:
 
 
 def summand_derivatives_through_omega_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel of the derivatives of channel summands in the field law's parameters through omega - m.
+    """Return a kernel of derivatives of channel summands in parameters of the fields' law, through omega - m alone.
 
-    The parameters are those of `parameters_of_field_law`.
+    A summand is the function averaged over samples in a channel average, omega - m a field minus its mean; the
+    parameters are those of `parameters_of_field_law`.
 
     Args:
         structure: numbers of tokens L and of columns s and t, and of clusters.
@@ -510,9 +530,10 @@ def summand_derivatives_through_omega_kernel(structure: Structure, rows: dict[Ar
 
 
 def summand_derivatives_through_g_kernel(structure: Structure, rows: dict[ArrayEntryName, sp.Expr]) -> Kernel:
-    """Return a kernel of the derivatives of channel summands in one parameter of the field law through g.
+    """Return a kernel of derivatives of channel summands in one parameter of the fields' law, through g alone.
 
-    The input `move` is the derivative of the proximal field g in this parameter.
+    A summand is the function averaged over samples in a channel average. The input `move` is the derivative of the
+    proximal field g in this parameter.
 
     Args:
         structure: numbers of tokens L and of columns s and t, and of clusters.

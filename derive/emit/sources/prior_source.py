@@ -55,7 +55,7 @@ def _replace_entries_by_symbols(expression: sp.Expr) -> sp.Expr:
 
 
 def indices_in_overlap_arrays(saddle: SaddlePoint) -> dict[ArrayEntryName, str]:
-    """Return a map from each entry of overlaps, conjugates and rho* to its indices in generated arrays."""
+    """Return a map from entries of overlaps, conjugates and the teacher's rho* to their indices in generated arrays."""
     p = saddle.symbols
     found = {}
     for matrix in (*p.overlaps, *p.conjugate_order_parameters, p.rho_star):
@@ -175,10 +175,11 @@ def prior_template_variables(model: FixedSizeModel, dialect: SourceCodeDialect =
 
 @cache
 def contributions_to_prior_parameters(saddle: SaddlePoint) -> dict[tuple[str, str], sp.Expr]:
-    """Return what one (token, cluster) pair contributes to G, Q and B, by (name of the array, indices as text).
+    """Return what a (token, cluster) pair adds to a row's prior parameters G, Q, B, by (array name, indices as text).
 
-    B is linear in (tau, pi); its coefficients are entries of the array `field`. All contributions are linear in the
-    conjugates (docs/theory.md (3.8)).
+    G is a precision, Q and B are covariance and mean of the row's field. B is linear in (tau, pi), the mean coordinates
+    and the teacher's row; its coefficients are entries of the array `field`. All are linear in the conjugates
+    (docs/theory.md (3.8)).
     """
     p: OrderParameterSymbols = saddle.symbols
     s, t = int(p.s), int(p.t)
@@ -201,7 +202,7 @@ def contributions_to_prior_parameters(saddle: SaddlePoint) -> dict[tuple[str, st
 def _lines_of_prior_parameters(
     saddle: SaddlePoint, places: Mapping[ArrayEntryName, str], dialect: SourceCodeDialect
 ) -> list[str]:
-    """Return source lines that add the contributions of one (token, cluster) pair to G, Q and B."""
+    """Return source lines that add one (token, cluster) pair's terms to a row's prior parameters G, Q and B."""
     kernel = make_kernel(
         {f"{array}[{place}]": e for (array, place), e in contributions_to_prior_parameters(saddle).items()},
         equations="docs/theory.md (3.8)",
@@ -213,10 +214,7 @@ def _lines_of_prior_parameters(
 def _lines_of_trace_terms(
     saddle: SaddlePoint, model: FixedSizeModel, places: Mapping[ArrayEntryName, str], dialect: SourceCodeDialect
 ) -> list[str]:
-    """Return source lines of the trace terms of Phi, products of overlaps and conjugates, for one pair.
-
-    The pair is one of token and cluster.
-    """
+    """Return source lines of the trace term of Phi for one (token, cluster) pair: overlaps times conjugates."""
     phi = free_entropy(int(saddle.symbols.s), int(saddle.symbols.t), model.regulariser)
     trace = sp.Integer(0)
     for term in sp.Add.make_args(phi.expression):
@@ -265,7 +263,7 @@ def contributions_to_overlaps(
             scalar, average = term.as_coeff_mmul() if isinstance(term, sp.MatMul) else (sp.Integer(1), term)
             if not isinstance(average, MatrixAverage) or average.kind != COORDINATE:
                 raise TypeError(
-                    f"the equation of {equation.target} contains the term {term}, which is not a coordinate average"
+                    f"the equation of {equation.target} contains the term {term}, which is no average over rows of W"
                 )
             matrix += scalar * express_summand(average.summand)
         found[equation.target] = matrix.applyfunc(lambda e: _replace_entries_by_symbols(e.subs(p.gamma, gamma_n)))
@@ -279,7 +277,7 @@ def _lines_adding_to_overlaps(
     dialect: SourceCodeDialect,
     equations: str,
 ) -> list[str]:
-    """Return source lines that add the contributions of one coordinate to the overlaps."""
+    """Return source lines that add one coordinate's terms to the overlaps, which are averages over coordinates."""
     outputs = {
         f"{target.name}[n, {places[entry]}]": matrix[entry.place]
         for target, matrix in contributions_to_overlaps(saddle, express_summand).items()
@@ -384,7 +382,8 @@ def ridge_second_moments(
 ) -> tuple[sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, sp.MatrixSymbol, Callable[[sp.MatrixExpr], sp.Matrix]]:
     """Return symbols of the resolvent R, E[B B^T], E[B tau] and E[B pi^T], and a function that uses them.
 
-    The function writes the average of a matrix over one coordinate in these symbols.
+    B is the mean field of a row of W, tau a mean coordinate and pi the teacher's row. The function writes the average
+    of a matrix over one coordinate in these symbols.
     """
     p: OrderParameterSymbols = saddle.symbols
     s, t = int(p.s), int(p.t)
@@ -402,7 +401,10 @@ def ridge_second_moments(
 def _ridge_template_variables(
     model: FixedSizeModel, saddle: SaddlePoint, places: Mapping[ArrayEntryName, str], dialect: SourceCodeDialect
 ) -> dict[str, Any]:
-    """Return the template variables of a ridge: overlaps by second moments of (tau, pi), entropic terms of Phi."""
+    """Return the template variables of a ridge: source lines of the overlaps and of the entropic terms of Phi.
+
+    Overlaps are written in second moments of (tau, pi), the mean coordinates and the teacher's row.
+    """
     s, t = model.structure.student_rank, model.structure.teacher_rank
     *_, express_summand = ridge_second_moments(saddle)
     reads = [f"Btau_{a}_0 = product[{a}, n]" for a in range(s)]
@@ -428,8 +430,9 @@ def _ridge_template_variables(
 def norm_constraint_residuals(saddle: SaddlePoint) -> tuple[sp.Matrix, sp.Matrix]:
     """Return residuals and derivatives of the conditions that fix the norms of the columns of W.
 
-    Residuals (s x 1) are the mean squares of a row's entries minus the squared norms; derivatives (s x s) are those
-    in the multipliers. Both are contributions of one coordinate, in the symbols of `ridge_second_moments`.
+    Residuals (s x 1): mean squares of a row's entries minus the prescribed squared norms. Derivatives (s x s): those in
+    the Lagrange multipliers. Both are the terms of one coordinate, in the second moments that `ridge_second_moments`
+    names.
     """
     s = int(saddle.symbols.s)
     condition, (*_, express_summand) = row_norm_condition(saddle.symbols), ridge_second_moments(saddle)
@@ -500,7 +503,10 @@ def _fixed_norm_template_variables(sphere: Sphere, saddle: SaddlePoint, dialect:
 
 
 def _lines_defining_second_moments(s: int) -> list[str]:
-    """Return source lines that define the entries of R, Q and E[B B^T] of a spectral atom."""
+    """Return source lines that define the entries of R, Q and E[B B^T] in one spectral atom.
+
+    R is the resolvent (Lambda + G)^{-1} of a ridge, B the mean and Q the covariance of the field b of a row of W.
+    """
     lines: list[str] = []
     for a, b in product(range(s), range(s)):
         lines += [f"R_{a}_{b} = R[{a}, {b}]", f"Q_{a}_{b} = Q[{a}, {b}]", f"BB_{a}_{b} = 0.0"]
@@ -529,7 +535,7 @@ def _lines_of_entropic_term(model: FixedSizeModel, saddle: SaddlePoint, dialect:
         coefficient, average = split_coefficient_and_average(term)
         if average.kind == COORDINATE:
             summand = average.summand.xreplace({(p.Lambda + p.G).inv(): resolvent})
-            entropic += coefficient * _traces_by_second_moments(summand, p, product_BB)
+            entropic += coefficient * _express_traces_by_second_moments(summand, p, product_BB)
     second = _express_by_second_moments(
         resolvent * (p.B * p.B.T + p.Q) * resolvent, p, product_BB, product_tau, product_pi
     )
@@ -575,6 +581,8 @@ def _express_by_second_moments(
 ) -> sp.Matrix:
     """Return a matrix quadratic in (tau, pi), with the products B B^T, tau B and B pi^T replaced by symbols.
 
+    B is the mean field of a row of W, linear in the mean coordinates tau and the teacher's row pi.
+
     Raises:
         TypeError: the product is not quadratic in (tau, pi).
     """
@@ -593,12 +601,12 @@ def _express_by_second_moments(
         if p.B in named and scalar.has(p.tau):
             scalar, named[named.index(p.B)] = scalar / p.tau, Btau
         if p.B in named or scalar.has(p.tau):
-            raise TypeError(f"the term {term} is not quadratic in (tau, pi): no second moment is its average")
+            raise TypeError(f"{term} is not quadratic in tau (means) and pi (teacher): no second moment is its average")
         total += scalar * _write_out_matrix(sp.MatMul(*named).doit())
     return total
 
 
-def _traces_by_second_moments(scalar: sp.Expr, p: OrderParameterSymbols, BB: sp.MatrixSymbol) -> sp.Expr:
+def _express_traces_by_second_moments(scalar: sp.Expr, p: OrderParameterSymbols, BB: sp.MatrixSymbol) -> sp.Expr:
     total = sp.Integer(0)
     for term in sp.Add.make_args(scalar):
         coefficient, traced = term.as_independent(sp.Trace)

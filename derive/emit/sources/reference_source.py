@@ -44,7 +44,7 @@ COMBINATION = sp.Symbol("combination", real=True)
 
 
 def reduce_integral(model: FixedSizeModel, expressions: Sequence[sp.Expr]) -> ReducedIntegral | None:
-    """Return the reduction of an average of expressions to two coordinates; None if there is none.
+    """Return an average over samples reduced to an integral over two coordinates; None if it cannot be reduced.
 
     Args:
         model: model with fixed sizes L, s, t.

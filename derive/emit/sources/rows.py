@@ -31,9 +31,9 @@ def row_stationarity_kernel(s: int) -> Kernel:
 
 
 def stationary_row_field_kernel() -> Kernel:
-    """Return a kernel of the field b at which a row w (s = 1) is stationary.
+    """Return a kernel of the field b = G w + d at which a weight w (s = 1) is stationary.
 
-    The input `d` is the penalty's derivative at w.
+    G is the precision of the row's effective prior; the input `d` is the penalty's derivative at w.
     """
     tilted, (w,) = _row_quadratic_and_linear_part(1)
     b = ArrayEntryName("b", 0)
@@ -42,7 +42,10 @@ def stationary_row_field_kernel() -> Kernel:
 
 
 def row_envelope_kernel(s: int) -> Kernel:
-    """Return a kernel of the envelope w^T b - r(w) - 1/2 w^T G w of (4.5); the input `penalty` is r(w)."""
+    """Return a kernel of the envelope w^T b - r(w) - 1/2 w^T G w of a row (4.5); the input `penalty` is r(w).
+
+    w is the minimiser, b the row's field and G the precision of its effective prior.
+    """
     value = -_row_quadratic_and_linear_part(s)[0] - sp.Symbol("penalty", real=True)
     return make_kernel({"envelope": value}, prefix="a", equations="docs/theory.md (4.5)")
 
@@ -54,7 +57,7 @@ def normal_density_kernel() -> Kernel:
 
 
 def teacher_row_kernel(names: Sequence[str]) -> Kernel:
-    """Return a kernel of the teacher's row from standard normal numbers, by a Cholesky factor of Cov(pi, b)."""
+    """Return a kernel of the teacher's row pi from standard normal numbers, for averages over pi and the field b."""
     return make_kernel(
         {
             name: sp.Add(

@@ -101,10 +101,7 @@ def tangent_template_variables(model: FixedSizeModel, channel: ChannelKernels) -
 
 
 def reduced_problem_tangent_variables(channel: ChannelKernels) -> dict[str, Any]:
-    """Return the variables of the tangent code template for a reduced problem.
-
-    Such a problem has channel averages only.
-    """
+    """Return the variables of the tangent code template for a problem with fewer fields (channel averages only)."""
     return {"weights": False, **_moment_template_variables(channel)}
 
 
@@ -129,7 +126,7 @@ def _matrix_literal(name: str, shape: tuple[int, int]) -> str:
 
 
 def _lines_of_summand_derivatives(channel: ChannelKernels) -> dict[str, list[str]]:
-    """Return source lines of the derivatives of channel summands in the fields g, omega - m and Y - m*."""
+    """Return source lines of derivatives of the channel averages' integrands in the fields g, omega - m, Y - m*."""
     structure, kernel = channel.model.structure, channel.moment_slopes
     L, s, t = structure.tokens, structure.student_rank, structure.teacher_rank
 
@@ -148,9 +145,10 @@ def _lines_of_summand_derivatives(channel: ChannelKernels) -> dict[str, list[str
 
 
 def _ridge_template_variables(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return template variables of the differentials of G, B, Q and of the overlaps, for a ridge.
+    """Return template variables of the differentials of overlaps and of a row's prior parameters, for a ridge.
 
-    All spectral atoms are computed at once.
+    These parameters are the precision G, the mean B and the covariance Q of the row's field. All spectral atoms are
+    computed at once.
     """
     composites = contributions_to_prior_parameters(saddle)
     kernel = make_kernel(
@@ -198,9 +196,9 @@ def _ridge_template_variables(saddle: SaddlePoint) -> dict[str, Any]:
 
 
 def _norm_template_variables(saddle: SaddlePoint) -> dict[str, Any]:
-    """Return template variables of the differentials of the columns' mean squares, at zero temperature.
+    """Return variables of the tangent code's template: differentials of the mean squares of the columns of W.
 
-    The derivatives of the mean squares in the multipliers are among them.
+    They are those at zero temperature, with the derivatives in the Lagrange multipliers of the fixed norms.
     """
     s = int(saddle.symbols.s)
     excess, slope = (part.applyfunc(lambda e: e.subs(beta, sp.oo)) for part in norm_constraint_residuals(saddle))

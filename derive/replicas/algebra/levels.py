@@ -38,9 +38,10 @@ _STEMS = "Delta", "Delta{}_hat", "Q_Delta", "V_tilde", "V_tilde{}_hat", "R_tilde
 class ReplicaBreakingSymbols(OrderParameterSymbols):
     """Symbols with steps of replica symmetry breaking: q is the overlap between blocks, q + Delta that within a block.
 
-    Symmetric s x s matrices are Delta, Delta_hat, Q_Delta (sum of gamma Delta_hat), V_tilde = V + y Delta, V_tilde_hat
-    = V_hat - y Delta_hat and R_tilde; s x 1 are the fields omega_0 and b_0 that all replicas share (docs/theory.md
-    (18.3), (18.7)).
+    Symmetric s x s matrices are Delta, its conjugate Delta_hat, Q_Delta (sum of gamma Delta_hat, with covariance
+    eigenvalues gamma), the variances of blocks V_tilde = V + y Delta and V_tilde_hat = V_hat - y Delta_hat at Parisi
+    parameter y, and R_tilde; s x 1 are the fields omega_0 and b_0 that all replicas share (docs/theory.md (18.3),
+    (18.7)).
 
     Two steps have Delta_1, Delta_2 and so on, from the larger blocks inwards, and omega_1, b_1, which the replicas of a
     larger block share; V_tilde_1 = V_tilde_2 + y_1 Delta_1 (docs/theory.md (18.25), (18.26)).
@@ -103,14 +104,18 @@ class ReplicaBreakingSymbols(OrderParameterSymbols):
 
     @property
     def effective_prior_parameters(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
-        """Return definitions of the effective prior parameters G, B, Q and, last, Q_Delta = sum gamma Delta_hat."""
+        """Return definitions of the parameters of a row's effective prior: precision G, field mean B, covariance Q.
+
+        The last one is Q_Delta = sum gamma Delta_hat, the covariance of the field that the replicas of a block share.
+        """
         own = zip(self.symbols_by_breaking_step("Q_Delta"), self.symbols_by_breaking_step("Delta{}_hat"), strict=True)
         return {**super().effective_prior_parameters, **{Q: self.gamma * hat for Q, hat in own}}
 
     def block_variances(self) -> dict[sp.MatrixSymbol, MatrixExpr]:
         """Return the definitions of V_tilde = V + y Delta and V_tilde_hat = V_hat - y Delta_hat.
 
-        There is one of each per step of replica symmetry breaking, with the terms of inner steps added.
+        V_tilde is the variance V of a replica's field plus the Parisi parameter y times the excess overlap Delta in its
+        block. There is one per step of replica symmetry breaking, with the terms of inner steps added.
         """
         found: dict[sp.MatrixSymbol, MatrixExpr] = {}
         for end, V, sign in (("", self.V, 1), ("{}_hat", self.V_hat, -1)):
@@ -187,13 +192,13 @@ class ReplicaPairs:
     conjugate: MatrixExpr
 
     def symbol_replacements(self, p: OrderParameterSymbols) -> dict[Any, Any]:
-        """Return a map from overlap and conjugate of replicas a and b to their values for these pairs."""
+        """Return a map from the overlap and conjugate of two replicas a and b to their values for such a pair."""
         return {replica_symbol(p.q, "ab"): self.overlap, replica_symbol(p.q_hat, "ab"): self.conjugate}
 
 
 @dataclass(frozen=True)
 class ReplicaAnsatz:
-    """Replicas in blocks, and blocks in larger blocks (docs/theory.md (3.7), (18.1), (18.2)).
+    """How a replica ansatz groups replicas in blocks, and blocks in larger ones (docs/theory.md (3.7), (18.1), (18.2)).
 
     Attributes:
         symbols: symbols of the order parameters.
@@ -211,7 +216,7 @@ class ReplicaAnsatz:
         return self.symbols.steps
 
     def block_sizes(self, numbers: Sequence[Any]) -> dict[str, Any]:
-        """Return the numbers of replicas in blocks by the names of their symbols, for the innermost levels."""
+        """Return a map from names of block-size symbols to given numbers of replicas, for the innermost levels."""
         sizes = [level.size for level in self.levels][len(self.levels) - len(numbers) :]
         return {size.name: sp.sympify(number) for size, number in zip(sizes, numbers, strict=True)}
 
@@ -281,8 +286,9 @@ def replica_block_ansatz(p: ReplicaBreakingSymbols) -> ReplicaAnsatz:
 class TiltedAverage:
     """Averages over the states of a block, tilted by their weights exp(y h(z)) (docs/theory.md (18.11), (18.12)).
 
-    The field z is normal around z_0 with covariance C; (1/y) log E exp(y h) is differentiated. With two steps of
-    breaking such a function replaces h, and z lies around z_1 around z_0.
+    h(z) is the extremum of a replica in its field z, normal around z_0 with covariance C; the averages are derivatives
+    of (1/y) log E exp(y h). With two steps of breaking such a logarithm replaces h, and z is normal around z_1, z_1
+    around z_0.
 
     Attributes:
         kinds: kinds of the tilted averages < . >, from the field z_0 inwards.
@@ -297,7 +303,7 @@ class TiltedAverage:
     slope: sp.MatrixSymbol
 
     def tilted_mean(self, value: Any, levels: slice = slice(None)) -> Any:
-        """Return the tilted mean < value > of a matrix or a scalar.
+        """Return the mean of a matrix or scalar over the states of a block, weighted by exp(y h) (a tilted mean).
 
         Args:
             value: expression to average.
@@ -309,15 +315,15 @@ class TiltedAverage:
         return value
 
     def mean_gradient_at_level(self, level: int) -> MatrixExpr:
-        """Return the slope averaged over the levels inside a given one: the gradient in this level's field."""
+        """Return the slope dh/dz averaged over the levels inside a given one: the gradient in this level's field."""
         return self.tilted_mean(self.slope, slice(level, None))
 
     def gradient_outer_product_at_level(self, level: int) -> MatrixExpr:
-        """Return the outer product with itself of the mean gradient at a level of blocks."""
+        """Return v v^T for the gradient v at one level of blocks: the slope averaged over the levels inside it."""
         return self.mean_gradient_at_level(level) * self.mean_gradient_at_level(level).T
 
     def response_of_mean_gradient(self, level: int) -> MatrixExpr:
-        """Return the derivative of a level's mean gradient in the field of this level.
+        """Return the derivative, in a level's field, of the slope averaged over the levels inside.
 
         It is smooth even where the slope jumps, except at the innermost level, where it is a distribution.
         """
@@ -325,14 +331,14 @@ class TiltedAverage:
 
     @property
     def tilted_mean_gradient(self) -> MatrixExpr:
-        """Return the tilted mean of the slope, which is the gradient in the outermost field z_0."""
+        """Return the slope averaged over all levels: the gradient of (1/y) log E exp(y h) in the outermost z_0."""
         return self.mean_gradient_at_level(0)
 
     def covariance_gradient(self, level: int) -> MatrixExpr:
-        """Return the gradient in the covariance of a level's field.
+        """Return the gradient of (1/y) log E exp(y h) in the covariance of a level's field.
 
-        By the heat equation of E exp(y h) it is 1/2 < dslope/dz + y slope slope^T >, with the Parisi parameter
-        y.
+        By the heat equation it is 1/2 < ds/dz + y s s^T >, with s the slope averaged over the levels inside and y the
+        Parisi parameter.
         """
         outer = slice(level)
         response, square = (
@@ -343,7 +349,7 @@ class TiltedAverage:
 
     @property
     def outermost_response(self) -> MatrixExpr:
-        """Return the response of the slope's tilted mean to the outermost field z_0.
+        """Return the derivative in the outermost field z_0 of the slope averaged over all levels.
 
         It is smooth even where the slope jumps.
         """
@@ -353,8 +359,9 @@ class TiltedAverage:
     def fluctuation_forms_of_responses(self) -> dict[MatrixExpr, MatrixExpr]:
         """Return a map from each level's response to its form as a mean response plus a covariance.
 
-        The form is < dslope/dz > + y Cov(slope) with the Parisi parameter y; levels are from the outermost
-        field z_0 inwards.
+        The response is the derivative of the slope's mean in the level's field; the form is < ds/dz > + y Cov(s), with
+        the slope s averaged over the levels inside and the Parisi parameter y. Levels are from the outermost field z_0
+        inwards.
         """
         found = {}
         for level, (kind, rate) in enumerate(zip(self.kinds, self.parisi_parameters, strict=True)):
@@ -367,14 +374,17 @@ class TiltedAverage:
 
 
 def tilted_averages(p: ReplicaBreakingSymbols) -> tuple[TiltedAverage, TiltedAverage]:
-    """Return the tilted averages of a sample (slope: its field g) and of a row of W (slope: the row w)."""
+    """Return the averages over states with their weights, for a sample and for a row of W.
+
+    The slope of the first is the field g of the sample, that of the second the row w.
+    """
     return TiltedAverage(_TILTED[p.steps], p.parisi_parameters, p.token_field_symbols, p.g), TiltedAverage(
         _ROWS_TILTED[p.steps], p.parisi_parameters, p.row_field_symbols, p.w
     )
 
 
 def exponents_of_tilted_averages(p: ReplicaBreakingSymbols) -> tuple[dict[str, sp.Expr], dict[str, sp.Expr]]:
-    """Return maps, for a sample and for a row of W, from kinds of tilted averages to their weights' exponents."""
+    """Return the exponents of the weights of tilted averages by kind: a map for a sample, and one for a row of W."""
     found = []
     for extremum, tilted, plain in (
         (-p.moreau, _TILTED[p.steps], _BLOCKS[p.steps]),

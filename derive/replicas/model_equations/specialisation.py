@@ -75,7 +75,7 @@ def specialisation_step(at: FixedSizeModel) -> Step:
 
 @dataclass(frozen=True, eq=False)
 class _EquationComparison:
-    """Random values at which a model's equations in matrix form and written out are compared."""
+    """A set of random values at which a model's equations in matrix form and those written out are compared."""
 
     written: ModelEquations
 
@@ -162,9 +162,9 @@ class _EquationComparison:
 
     @cached_property
     def linear_row_coefficients(self) -> dict[str, sp.Matrix]:
-        """Return random matrices J and K of a row w = J b + K pi, which replaces the model's row.
+        """Return random matrices J and K of a test row w = J b + K pi, linear in its field b and the teacher's row pi.
 
-        Its objective at the maximum is N = 1/2 b^T J b.
+        It replaces the model's row of W in this test; its objective at the maximum is N = 1/2 b^T J b.
         """
         source, (s, t) = RandomRationals("row"), self.written.matrix_shape("theta")
         knows = self.written.at.has_average_over_teacher
@@ -174,7 +174,7 @@ class _EquationComparison:
 
     @cached_property
     def matrix_form_values(self) -> ExactValues:
-        """Return the values of all symbols of the matrix form, except those of one (token, cluster) pair.
+        """Return the values of all symbols in the equations in matrix form, except those of one (token, cluster) pair.
 
         `values_at_cluster` returns the values of a pair.
         """
@@ -211,11 +211,13 @@ class _EquationComparison:
         return {**self.random_order_parameters[context], "context": context}
 
     def gram_matrix(self, j: int) -> sp.Matrix:
-        """Return the value of the Gram matrix E[z z^T] of z = (tau, pi) in one spectral atom."""
+        """Return the value of E[z z^T] in one spectral atom, z = (mean coordinates tau, teacher's row pi)."""
         return sp.Matrix(self.written.at.law["gram"][j]).applyfunc(self.value_at_parameters)
 
     def prior_parameter_in_atom(self, composite: sp.MatrixSymbol, j: int, z: sp.Matrix) -> sp.Matrix:
-        """Return the value of G, Q or B in one spectral atom, by its definition.
+        """Return the value of a row's prior parameter G, Q or B in one spectral atom, by its definition.
+
+        G is the precision, Q and B are covariance and mean of the row's field.
 
         Args:
             composite: symbol G, Q or B of the matrix form.
@@ -270,9 +272,9 @@ class _EquationComparison:
     # --- by written names --------------------------------------------------------------------------------------------
 
     def written_form_values(self, after: Expressions) -> ExactValues:
-        """Return the values of all symbols of the written equations.
+        """Return the values of all symbols in the equations written out for this model.
 
-        Those of rows come from their own equations.
+        Those of a row's field and response come from the written equations themselves.
         """
         written, row = self.written, self.linear_row_coefficients
         values: dict[str, Any] = {**self.random_parameters, "M": None}
@@ -297,7 +299,7 @@ class _EquationComparison:
         return ExactValues(values, self.random_sample_values, laws)
 
     def _joint_law_of_row_field(self, atom: SpectralAtom, values: Mapping[str, Any]) -> NormalLaw:
-        """Return the joint law of a row's field b, pi and tau in an atom, as the written equations give it."""
+        """Return the joint law, in an atom, of a row's field b, the teacher's row and the mean coordinates tau."""
         written, count = self.written, len(self.written.token_cluster_pairs)
         (s, t), end = written.matrix_shape("theta"), f";{atom.index}" if atom.index else ""
         cross = sp.zeros(s, t + count)
@@ -314,7 +316,7 @@ class _EquationComparison:
     # --- the tests ---------------------------------------------------------------------------------------------------
 
     def check_conjugate_equations(self, before: Expressions, after: Expressions) -> bool:
-        """Return whether the conjugates of docs/theory.md (5.2) to (5.5) have the same values in both forms.
+        """Return whether the conjugates (docs/theory.md (5.2) to (5.5)) are the same in matrix form and written out.
 
         The written V_hat contains theta_hat, whose value comes from the matrix form.
 
@@ -337,7 +339,9 @@ class _EquationComparison:
         return True
 
     def check_overlap_equations(self, before: Expressions, after: Expressions) -> bool:
-        """Return whether the overlaps of docs/theory.md (5.8) to (5.11) or (6.3) have the same values in both forms.
+        """Return whether the overlaps have the same values in matrix form and written out.
+
+        The equations are docs/theory.md (5.8) to (5.11) for a ridge, or (6.3).
 
         Args:
             before: equations in matrix form.
@@ -359,7 +363,7 @@ class _EquationComparison:
         return True
 
     def check_free_entropy(self, before: Expressions, after: Expressions) -> bool:
-        """Return whether the free entropy of docs/theory.md (4.2) has the same value in both forms.
+        """Return whether the free entropy (docs/theory.md (4.2)) is the same number in matrix form and written out.
 
         Args:
             before: equations in matrix form.
@@ -368,7 +372,7 @@ class _EquationComparison:
         return _agree_to_digits(self.written_form_values(after)(after["Phi"]), self.matrix_form_values(before["Phi"]))
 
     def check_trained_parameter_equations(self, before: Expressions, after: Expressions) -> bool:
-        """Return whether the equations (5.12) of trained numbers have the same values in both forms.
+        """Return whether the equations (5.12) of trained numbers have the same values in matrix form and written out.
 
         Args:
             before: equations in matrix form.
@@ -379,7 +383,9 @@ class _EquationComparison:
         return all(_agree_to_digits(given(after[name]), value) for name, value in zip(names, expected, strict=True))
 
     def check_field_equations(self, _before: Expressions, after: Expressions) -> bool:
-        """Return whether g and the loss's derivatives in q and phi agree with differences, at all labels.
+        """Return whether the field g and the loss's derivatives in q and phi agree with finite differences of the loss.
+
+        q are the student's overlaps, phi the trained numbers (`sf.trained`); all labels are tested.
 
         Args:
             _before: not used.
@@ -388,7 +394,7 @@ class _EquationComparison:
         return all(self._check_field_equation(found, after) for found in self.written.field_equations)
 
     def _check_field_equation(self, found: FieldEquations, after: Expressions) -> bool:
-        """Return whether the field equations at one assignment of labels agree with central differences."""
+        """Return whether the field equations at one assignment of labels agree with central differences of the loss."""
         at, source = self.written.at, RandomRationals("fields")
         end = "" if found.labels is None else "|" + ",".join(map(str, found.labels))
         values: dict[sp.Symbol, Any] = {symbol: abs(source.draw_number()) for symbol in at.parameter_symbols()}

@@ -86,7 +86,9 @@ class FieldEquations:
 
 @dataclass(frozen=True, eq=False)
 class SpectralAtom:
-    """One atom of the law of a coordinate, with the second moments of (tau, pi) and of a row's field b.
+    """An atom of the law of a coordinate, with second moments of (tau, pi) and of a row's field b.
+
+    tau are the mean coordinates, pi is the teacher's row.
 
     Attributes:
         system: equations of the model.
@@ -102,19 +104,19 @@ class SpectralAtom:
 
     @property
     def spectrum_index(self) -> str:
-        """Return the index of the symbols G and R, which atoms of one spectrum share."""
+        """Return the printed index of precision G and resolvent R of a row, which atoms of one spectrum share."""
         rows = self.system.at.law["covariance"]
         return "" if all(row == rows[0] for row in rows) else self.index
 
     @cached_property
     def gram_matrix(self) -> sp.Matrix:
-        """Return the Gram matrix E[z z^T] of z = (tau, pi), made symmetric from its upper half."""
+        """Return the Gram matrix E[z z^T] of z = (mean coordinates tau, teacher's row pi), from its upper half."""
         given = self.system.at.law["gram"][self.position]
         return sp.Matrix(len(given), len(given), lambda a, b: given[min(a, b)][max(a, b)])
 
     @cached_property
     def symbols_of_gram_entries(self) -> dict[tuple[int, int], sp.Symbol]:
-        """Return symbols of the Gram matrix's entries by (row, column); empty if all entries are short."""
+        """Return symbols of the entries of `gram_matrix` by (row, column); empty if all entries are short."""
         count = len(self.system.token_cluster_pairs)
         found = {}
         for a in range(count):
@@ -128,15 +130,18 @@ class SpectralAtom:
 
     @cached_property
     def gram_matrix_with_named_entries(self) -> sp.Matrix:
-        """Return the Gram matrix of (tau, pi), with symbols in place of its long entries."""
+        """Return the Gram matrix of mean coordinates tau and teacher's row pi, with symbols for its long entries."""
         names = self.symbols_of_gram_entries
         return sp.Matrix(
             *self.gram_matrix.shape, lambda a, b: names.get((min(a, b), max(a, b)), self.gram_matrix[a, b])
         )
 
     @cached_property
-    def coefficients_of_field_mean(self) -> tuple[list[MatrixExpr], MatrixExpr]:
-        """Return the coefficients M_c and T of the mean B = sum_c M_c tau_c + T pi of a row's field."""
+    def coefficients_of_mean_row_field(self) -> tuple[list[MatrixExpr], MatrixExpr]:
+        """Return the coefficients M_c and T of the mean B = sum_c M_c tau_c + T pi of a row's field.
+
+        tau_c is the mean coordinate of the (token, cluster) pair c, pi the teacher's row.
+        """
         system, p = self.system, self.system.matrix_form_symbols
         means, teacher = [], []
         pi = sp.MatrixSymbol("pi", *system.matrix_shape("pi"))
@@ -156,18 +161,18 @@ class SpectralAtom:
 
     @cached_property
     def cross_moment_with_teacher(self) -> MatrixExpr:
-        """Return the cross moment E[B pi^T] of a row's mean field and the teacher's row (s x t)."""
+        """Return the cross moment E[B pi^T] of a row's mean field B and the teacher's row pi (s x t)."""
         return self._cross_moment(slice(len(self.system.token_cluster_pairs), None), "theta")
 
     @cached_property
     def cross_moments_with_tau(self) -> list[MatrixExpr]:
-        """Return the cross moments E[B tau_c] of a row's mean field and the mean coordinates (s x 1)."""
+        """Return E[B tau_c] of a row's mean field B and the mean coordinate of each (token, cluster) pair c."""
         return [self._cross_moment(slice(n, n + 1), "m") for n in range(len(self.system.token_cluster_pairs))]
 
     def _cross_moment(self, columns: slice, like: str) -> MatrixExpr:
-        """Return E[B z^T] for some components of z = (tau, pi), in the shape of a named matrix."""
+        """Return E[B z^T] of a row's mean field B and some components of z = (tau, pi), in the shape of `like`."""
         (means, teacher), first, gram = (
-            self.coefficients_of_field_mean,
+            self.coefficients_of_mean_row_field,
             len(self.system.token_cluster_pairs),
             self.gram_matrix_with_named_entries,
         )
@@ -181,7 +186,7 @@ class SpectralAtom:
     def second_moment_of_field(self) -> MatrixExpr:
         """Return the second moment Omega = E[b b^T] = E[B B^T] + Q of a row's field (s x s)."""
         (means, teacher), first, gram = (
-            self.coefficients_of_field_mean,
+            self.coefficients_of_mean_row_field,
             len(self.system.token_cluster_pairs),
             self.gram_matrix_with_named_entries,
         )
@@ -217,7 +222,7 @@ class ModelEquations:
 
     @property
     def is_too_large_to_write_out(self) -> bool:
-        """Return whether pairs, atoms or labels are too many for the equations to be written out (`MOST`)."""
+        """Return whether pairs, spectral atoms or label assignments are too many to write equations out (`MOST`)."""
         sizes, law = self.at.structure, self.at.law
         counts = {"contexts": sizes.tokens * sizes.clusters, "atoms": len(law["weights"])}
         return any(n > MOST[name] for name, n in {**counts, "combinations": len(self.label_probabilities)}.items())
@@ -254,7 +259,7 @@ class ModelEquations:
 
     @cached_property
     def label_probabilities(self) -> dict[tuple[int, ...], sp.Expr]:
-        """Return a map from labels of a sample to their probability, without those that never occur."""
+        """Return a map from the cluster labels of a sample to their probability, without those that never occur."""
         sizes = self.at.structure
         every = product(range(sizes.clusters), repeat=sizes.tokens)
         return {k: probability for k, probability in zip(every, self.at.law["labels"], strict=True) if probability != 0}
@@ -272,7 +277,7 @@ class ModelEquations:
     def overlap(self, name: str, context: TokenClusterPair) -> MatrixExpr:
         """Return the symbol of an overlap or conjugate of one (token, cluster) pair.
 
-        m and m_hat are zero where the mean of the pair's token is zero.
+        The overlap m with the pair's mean and its conjugate m_hat are zero where this mean is zero.
 
         Args:
             name: name in the matrix form, "q" or "m_hat" for example.
@@ -299,7 +304,7 @@ class ModelEquations:
         return f"given@{index}"
 
     def _summand_in_model_symbols(self, summand: Any, context: TokenClusterPair | None) -> Any:
-        """Return the summand of an average over samples, in the symbols of this model."""
+        """Return the function that a channel average averages over samples, in the symbols of this model."""
         p, at = self.matrix_form_symbols, self.at
         names: dict[Any, Any] = {}
         if context is not None:
@@ -317,7 +322,7 @@ class ModelEquations:
             names[p.loss_phi] = sp.ImmutableDenseMatrix(slopes)
         return summand.xreplace(names).doit()
 
-    def _loss_at_labels(self, labels: tuple[int, ...]) -> sp.Expr:
+    def _loss_at_cluster_labels(self, labels: tuple[int, ...]) -> sp.Expr:
         """Return the loss for given labels of the tokens."""
         chosen = {symbol: sp.Integer(k) for symbol, k in zip(self.at.labels, labels, strict=True)}
         return sp.sympify(self.at.loss.xreplace(chosen).doit().xreplace(self.token_variances(labels)))
@@ -392,7 +397,7 @@ class ModelEquations:
     def average_over_atoms(self, summand: Any, context: TokenClusterPair | None) -> Any:
         """Return an average over a coordinate as a sum over spectral atoms.
 
-        It contains the second moments of tau and pi.
+        The result is written in second moments of the mean coordinates tau and the teacher's row pi.
 
         Args:
             summand: matrix or scalar of the matrix form.
@@ -416,7 +421,9 @@ class ModelEquations:
         return total
 
     def _average_in_atom(self, term: MatrixExpr, atom: SpectralAtom, context: TokenClusterPair | None) -> MatrixExpr:
-        """Return the average of one matrix product over tau and pi, or over the field b, in one spectral atom.
+        """Return the average of a matrix product over (tau, pi), or over a row's field b, in one spectral atom.
+
+        tau are the mean coordinates, pi is the teacher's row.
 
         Raises:
             TypeError: the average of the product is not known.
@@ -498,7 +505,7 @@ class ModelEquations:
     def cluster_matrices(self, context: TokenClusterPair) -> dict[Any, Any]:
         """Return a map from symbols of the matrix form to the matrices of one (token, cluster) pair.
 
-        These are overlaps, conjugates and rho*.
+        These are overlaps, conjugates and the covariance rho* of the teacher's fields.
         """
         p = self.matrix_form_symbols
         names = {z: self.overlap(z.name, context) for z in (*p.overlaps, *p.conjugate_order_parameters)}
@@ -548,7 +555,7 @@ class ModelEquations:
         (corner,) = penalty.kinks or (sp.Integer(0),)
 
         def _minimise_on_side_of_corner(sign: int) -> tuple[sp.Expr, sp.Expr] | None:
-            """Return the minimiser on one side of the corner, and the field at which it leaves the corner."""
+            """Return the minimiser w on one side of a penalty's corner, and the field at which it leaves the corner."""
             value = sp.expand(penalty.expression.xreplace({w: corner + sign * distance}))
             slope = sp.diff(value, distance)
             if value.has(w, *_CORNERS) or sp.diff(slope, distance, 1).has(distance) or slope.has(sp.Piecewise):
@@ -612,14 +619,14 @@ class ModelEquations:
         found: list[FieldEquations] = []
         named: dict[sp.Symbol, sp.Expr] = {}
         for labels in self.label_probabilities:
-            found.append(self._differentiate_loss(self._loss_at_labels(labels), labels, named))
+            found.append(self._differentiate_loss(self._loss_at_cluster_labels(labels), labels, named))
             named |= found[-1].features
         return tuple(found)
 
     def _differentiate_loss(
         self, loss: sp.Expr, labels: tuple[int, ...] | None, named: dict[sp.Symbol, sp.Expr] | None = None
     ) -> FieldEquations:
-        """Return the gradient of the loss by the chain rule, with names for features that occur twice.
+        """Return the gradient of the loss by the chain rule, with symbols for subexpressions that occur twice.
 
         The rule passes through the outermost functions of the student's fields.
 

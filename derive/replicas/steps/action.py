@@ -30,9 +30,9 @@ def conjugate_symbol(symbol: sp.MatrixSymbol) -> sp.MatrixSymbol:
 
 
 def factors_of_fourier_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, tuple[str, sp.Rational]]:
-    """Return a map from each overlap to its kind of sum over replicas and its factor in the exponent.
+    """Return a map from overlaps, which Fourier integrals fix, to (kind of sum over replicas, factor in the exponent).
 
-    The exponent contains this factor times conjugate times (overlap - definition), a choice of signs.
+    The exponent is this factor times conjugate times (overlap - definition); the factors are a choice of signs.
     """
     return {
         replica_symbol(self_overlap(p), "a"): (REPLICAS, sp.Rational(1, 2)),
@@ -43,9 +43,10 @@ def factors_of_fourier_terms(p: OrderParameterSymbols) -> dict[sp.MatrixSymbol, 
 
 
 def _overlap_term_of_coordinate(overlap: MatrixExpr, p: OrderParameterSymbols) -> MatrixExpr:
-    """Return the term of one coordinate in d times an overlap, in the symbols w, gamma, tau and pi.
+    """Return the term of one coordinate in d times an overlap.
 
-    Coordinates are those of the common eigenbasis of the tokens' covariances.
+    It is written in a row w of W, an eigenvalue gamma, the mean coordinate tau and the teacher's row pi. Coordinates
+    are those of the common eigenbasis of the tokens' covariances.
 
     Args:
         overlap: overlap in terms of tokens and weights, from step 2.
@@ -166,7 +167,7 @@ def _check_conjugate_terms(before: Expressions, after: Expressions, p: OrderPara
     ("energetic", "trained"),
 )
 def _check_factorisation(before: Expressions, after: Expressions) -> bool:
-    """Return whether the averaged replicated weight factorises over three samples, for two replicas.
+    """Return whether the averaged Boltzmann weight of two replicas factorises over three samples.
 
     A sample has two states of probabilities 1/3 and 2/3; alpha d = 3 at d = 2.
     """

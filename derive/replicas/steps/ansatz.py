@@ -71,7 +71,7 @@ _CASES_IN_WORDS = (
 
 
 def replace_replica_sums_by_counts(expression: sp.Expr, ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return an expression with sums over replicas or pairs of them as numbers of equal terms.
+    """Return an expression with each sum over replicas, or pairs of them, written as number of terms times one term.
 
     Args:
         expression: scalar whose summands are the same for all replicas.
@@ -149,13 +149,14 @@ def ansatz_step(ansatz: ReplicaAnsatz, action: Expressions, ridge: bool) -> Step
 
 
 def entropic_potential(ansatz: ReplicaAnsatz, potential: sp.Expr) -> sp.Expr:
-    """Return the entropic potential, that of the rows of W, for replicas that share fields b = B + h.
+    """Return the entropic potential of the rows of W under the replica ansatz.
 
-    exp(1/2 sum_ab w_a^T Q w_b) is the average of exp(sum_a w_a^T h) over h of covariance Q.
+    The coupling exp(1/2 sum_ab w_a^T Q w_b) of the rows w_a of the replicas a is written as the average of exp(sum_a
+    w_a^T h) over a normal field h of covariance Q, which the replicas share; b = B + h includes the mean field B.
 
     Args:
         ansatz: grouping of the replicas into blocks.
-        potential: potential of the rows of step 3.
+        potential: term of the rows of W in the replicated action.
 
     Raises:
         ValueError: the replicas of a level's blocks are not coupled through sums of w_a alone.
@@ -217,10 +218,9 @@ def proximal_quadratic(p: OrderParameterSymbols) -> sp.Expr:
 
 
 def energetic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
-    """Return the energetic potential, that of the samples, for all replicas.
+    """Return the energetic potential of all replicas: alpha times the log average of a sample's Boltzmann weight.
 
-    The field of replica a is X_a = omega + z_a, with omega shared within a block and independent z_a of covariance
-    V.
+    The field of replica a is X_a = omega + z_a, with omega shared within a block and independent z_a of covariance V.
     """
     p = ansatz.symbols
     x = sp.MatrixSymbol("x", p.s, 1)
@@ -237,9 +237,9 @@ def covariance_of_shared_fields(p: OrderParameterSymbols) -> sp.BlockMatrix:
 def ridge_entropic_potential(ansatz: ReplicaAnsatz) -> sp.Expr:
     """Return the entropic potential of the rows of W for a ridge, a normal integral (docs/theory.md (18.5)).
 
-    Its precision is beta Lambda + G for each replica minus the covariances of the fields that are shared. The
-    matrix of ones of a level's blocks of k replicas has the eigenvalue k once, and 0 in all directions orthogonal
-    to the blocks.
+    The precision is beta Lambda (ridge) plus G (from the conjugates of the variances) for each replica, minus the
+    covariances of the fields that replicas share. The matrix of ones of a block of k replicas has the eigenvalue k
+    once, and 0 in all orthogonal directions.
     """
     p, log_det, number = ansatz.symbols, sp.Integer(0), n
     precision: MatrixExpr = beta * p.Lambda + p.G
@@ -282,7 +282,8 @@ def random_cluster_matrices(name: str, size: int = 2) -> dict[str, Any]:
 def random_common_values(name: str, contexts: list[dict[str, Any]], size: int = 2) -> dict[str, Any]:
     """Return by name random values that all (token, cluster) pairs share.
 
-    These are a ridge, a row of the teacher, a temperature, and G, Q and B from the given matrices.
+    These are a ridge, a row of the teacher, a temperature, and the row's prior parameters G, Q and B that follow from
+    the given matrices.
 
     Args:
         name: text that seeds the random numbers.
@@ -306,7 +307,7 @@ def random_common_values(name: str, contexts: list[dict[str, Any]], size: int = 
 
 
 def field_laws(ansatz: ReplicaAnsatz) -> dict[str, Callable[[ExactValues], NormalLaw]]:
-    """Return the normal laws of the fields of every level, by kind of average.
+    """Return the normal laws of the fields that replicas share, one per level of blocks and kind of average.
 
     The mean of a field is the field of the next outer level.
     """
@@ -320,7 +321,7 @@ def field_laws(ansatz: ReplicaAnsatz) -> dict[str, Callable[[ExactValues], Norma
     def normal_law_of_field(
         field: sp.MatrixSymbol, mean: sp.MatrixSymbol, covariance: sp.MatrixSymbol
     ) -> Callable[[ExactValues], NormalLaw]:
-        """Return a function from values by name to the normal law of a field.
+        """Return a function that computes the normal law of one field from the values of all symbols.
 
         Args:
             field: field of a level.
@@ -389,9 +390,10 @@ def overlap_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequen
 
 
 def trace_of_replica_matrices(ansatz: ReplicaAnsatz, own: dict[str, Any], numbers: Sequence[int]) -> sp.Expr:
-    """Return the trace potential of all replicas at explicit matrices, for one (token, cluster) pair.
+    """Return the trace term of the replicated action at explicit matrices of all replicas, for one pair.
 
-    Conjugates of different replicas have the opposite sign in it.
+    It is a sum of traces overlap times conjugate of one (token, cluster) pair; conjugates of different replicas have
+    the opposite sign in it.
 
     Args:
         ansatz: grouping of the replicas into blocks.
@@ -424,7 +426,7 @@ def _check_trained_parameter_potential(after: Expressions, at: ExactValues) -> b
 
 
 def _check_row_potential(before: Expressions, after: Expressions, ansatz: ReplicaAnsatz, name: str) -> bool:
-    """Return whether a potential of the rows agrees with normal integrals over the rows of all replicas."""
+    """Return whether a potential of the rows of W agrees with the normal integral over the rows of all replicas."""
     penalty = ridge_penalty if name == "entropic of ridge" else penalty_with_linear_term
     values, _ = _random_row_values()
     (integral,) = before["entropic"].atoms(LogIntegral)
@@ -444,7 +446,7 @@ def _random_row_values() -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _explicit_row_integrals(
     exponent: sp.Expr, penalty: Any, ansatz: ReplicaAnsatz
 ) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """Return (numbers of replicas, log of the normal integral over all replicas' rows), for each explicit case."""
+    """Return (numbers of replicas by level, log of the normal integral over the rows of all replicas) of each case."""
     values, contexts = _random_row_values()
     results = []
     for numbers in ansatz.numbers:
@@ -492,9 +494,9 @@ def _check_sample_potential(_before: Expressions, after: Expressions, ansatz: Re
 
 @cache
 def _explicit_sample_averages(exponent: sp.Expr, ansatz: ReplicaAnsatz) -> list[tuple[tuple[int, ...], sp.Expr]]:
-    """Return (numbers of replicas, log average of a sample's replicated weight), for each explicit case.
+    """Return (numbers of replicas by level, log average of a sample's Boltzmann weight) of each explicit case.
 
-    The average is over the joint normal law of all fields.
+    The average is over the joint normal law of the fields of all replicas and of the teacher.
     """
     own = random_cluster_matrices("sentences")
     values = {**own, **random_common_values("sentences", [own])}

@@ -82,7 +82,7 @@ def breaking_limits_step(
 
 
 def _replace_log_averages(expression: sp.Expr, rule: Callable[[Average, sp.Expr], sp.Expr]) -> sp.Expr:
-    """Return an expression with each (1/y) log E exp(y h) replaced by rule(E exp(y h), h)."""
+    """Return an expression with log E exp(y h), as a factor of a product, replaced by rule(E exp(y h), y h)."""
     made = {}
     for term in expression.atoms(sp.Mul):
         logarithms = [a for a in term.args if isinstance(a, sp.log)]
@@ -93,9 +93,10 @@ def _replace_log_averages(expression: sp.Expr, rule: Callable[[Average, sp.Expr]
 
 
 def free_entropy_without_blocks(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return the free entropy at Delta = Delta_hat = 0, where a block's replicas are no closer than others.
+    """Return the free entropy at Delta = Delta_hat = 0, where replicas of one block overlap no more than others.
 
-    Fields without covariance are constant, so that log E exp(y h) is y h.
+    The field that a block shares is then constant, so that log E exp(y h) is y h, with the Parisi parameter y and the
+    extremum h of one replica.
 
     Args:
         phi: free entropy at zero temperature, from step 7.
@@ -115,9 +116,10 @@ def free_entropy_without_blocks(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.E
 
 
 def free_entropy_for_equally_weighted_states(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return the free entropy at Parisi parameter y = 0, where all states have one weight.
+    """Return the free entropy at Parisi parameter y = 0, where all states of a block have one weight.
 
-    There (1/y) log E exp(y h) is E h, and a difference of log determinants over y is a derivative.
+    There the average (1/y) log E exp(y h) of a block is the mean E h, and the difference of log determinants over y, of
+    a ridge, is a derivative.
 
     Args:
         phi: free entropy at zero temperature, from step 7.
@@ -164,7 +166,8 @@ def _remove_tilt_from_resolvents(expression: sp.Expr, p: ReplicaBreakingSymbols)
 def condition_for_equally_weighted_states(value: MatrixExpr, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return a saddle-point condition at Parisi parameter y = 0, where all states have one weight.
 
-    Tilted averages become untilted, and (R_tilde - R) / y = R Q_Delta R.
+    Averages over states lose their weights exp(y h); for the resolvents R and R_tilde of a ridge, (R_tilde - R) / y
+    becomes R Q_Delta R.
 
     Args:
         value: right side of the condition.
@@ -183,7 +186,7 @@ def condition_for_equally_weighted_states(value: MatrixExpr, p: ReplicaBreakingS
     (term,) = [term for term in sp.MatAdd.make_args(plain) if term.has(p.Q_Delta)]
     expected = MatrixAverage(COORDINATE, p.gamma * (p.Lambda + p.G - parisi * p.Q_Delta).inv()) / parisi
     if not collect_terms(term - expected, p).is_ZeroMatrix:
-        raise TypeError(f"the limit y -> 0 of the condition {value} is not known: it must be that of a ridge")
+        raise TypeError(f"the limit of {value} at Parisi parameter y -> 0 is known only for a ridge penalty")
     return MatrixAverage(COORDINATE, (p.gamma * R * p.Q_Delta * R).doit())
 
 
@@ -227,9 +230,10 @@ def _check_limit_of_small_delta(before: Expressions, after: Expressions, p: Repl
 def _check_limit_of_equal_weights(
     before: Expressions, after: Expressions, used: sp.Expr, p: ReplicaBreakingSymbols
 ) -> bool:
-    """Return whether Phi at y = 0 is the limit of small y, and the replica-symmetric one at q + Delta.
+    """Return whether the free entropy at Parisi parameter y = 0 is the limit of the one at small y.
 
-    The latter is taken at q_hat + Delta_hat, too.
+    It must also be the replica-symmetric one at the overlap q + Delta within a block and the conjugate q_hat +
+    Delta_hat.
     """
     phi, own = before["Phi"], random_cluster_matrices("equal weights")
     found = values_for_quadratic_model({**own, parisi.name: SMALL}, phi, p)(phi)
@@ -248,7 +252,8 @@ def _check_limit_of_equal_weights(
 def _check_overlap_gap_of_two_copies(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Return whether Delta and Delta_hat at y = 0 are half the mean squared difference of two copies.
 
-    The copies are linear functions of two normal vectors with a common mean.
+    Delta is the excess overlap of replicas in a block, Delta_hat its conjugate, y the Parisi parameter. The copies of a
+    row or field g are linear functions of two normal vectors with a common mean.
     """
     at = values_for_quadratic_model(random_cluster_matrices("two copies"), before["Phi"], p)
     for f, name, kind, covariance, number in (

@@ -87,14 +87,15 @@ _SHARED_MATRICES = {1: "q, V and Delta hold the same three", 2: "q, V, Delta_1 a
 
 
 def _names_of_outermost_variances(p: ReplicaBreakingSymbols) -> tuple[str, str]:
-    """Return the names of V_tilde and V_tilde_hat of the largest blocks."""
+    """Return the names of the variance of the largest blocks, V_tilde, and of its conjugate V_tilde_hat."""
     return p.symbols_by_breaking_step("V_tilde")[0].name, p.symbols_by_breaking_step("V_tilde{}_hat")[0].name
 
 
 def express_trace_in_variances(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
-    """Return Phi with its trace in terms of V_tilde = V + y Delta and V_tilde_hat = V_hat - y Delta_hat.
+    """Return the free entropy Phi with its trace term written in V_tilde = V + y Delta and its conjugate V_tilde_hat.
 
-    See docs/theory.md (18.8), (18.28).
+    V is the variance of a replica's field, Delta the excess overlap within a block, y the Parisi parameter; V_tilde_hat
+    is V_hat - y Delta_hat. See docs/theory.md (18.8), (18.28).
 
     Args:
         phi: free entropy at zero temperature, from step 7.
@@ -159,7 +160,7 @@ def saddle_point_conditions(phi: sp.Expr, p: ReplicaBreakingSymbols) -> dict[str
 def free_entropy_gradient(phi: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return the derivative of the free entropy Phi in one order parameter.
 
-    Its factors are those of calculus/averages.py.
+    A symmetric matrix A counts as a full one, as in calculus/averages.py: dPhi = Tr[(dPhi/dA)^T dA].
 
     Args:
         phi: free entropy at zero temperature, from step 7.
@@ -210,8 +211,9 @@ def coefficient_of_block_average(potential: sp.Expr, extremum: sp.Symbol) -> sp.
 def sample_potential_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
     """Return the derivative of a sample's potential (1/y) log E exp(-y M) in an order parameter.
 
-    Rules: envelope theorem for V and phi, mean rule for m, heat equation for Delta, Price's theorem for q and
-    theta; a loss that contains the self-overlap of a replica contains q + Delta.
+    M is the minimum of the proximal objective, y the Parisi parameter. Rules: envelope theorem for V and phi, mean rule
+    for m, heat equation for Delta, Price's theorem for q and theta; a loss that contains the self-overlap of a replica
+    contains q + Delta.
 
     Args:
         integrand: potential of a sample, a multiple of log E exp(-y M).
@@ -237,7 +239,10 @@ def sample_potential_gradient(integrand: sp.Expr, variable: sp.MatrixSymbol, p: 
 
 
 def _row_potential_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return the derivative of the rows' potential in an order parameter, through G, B, Q and Q_Delta."""
+    """Return the derivative of the rows' potential in an order parameter, through the parameters of their prior.
+
+    These are the precision G, the mean field B, its covariance Q and the covariance Q_Delta of a block's field.
+    """
     slopes = {sp.MatrixSymbol(f"slope_{z.name}", *z.shape): z for z in p.effective_prior_parameters}
     linear = sp.Add(*[sp.Trace(slope.T * z) for slope, z in slopes.items()])
     chain = differentiate_averages(Average(COORDINATE, linear), variable, p)
@@ -246,9 +251,11 @@ def _row_potential_gradient(potential: sp.Expr, variable: sp.MatrixSymbol, p: Re
 
 
 def prior_parameter_gradient(potential: sp.Expr, composite: sp.MatrixSymbol, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return the derivative of the rows' potential in one of the parameters G, B, Q and Q_Delta.
+    """Return the derivative of the rows' potential in G, B, Q or Q_Delta, parameters of their effective prior.
 
-    The rules are those of a sample for (1/y) log E exp(y N), or matrix calculus for a ridge.
+    G is a precision, B and Q are mean and covariance of the row's field that all replicas share, Q_Delta is the
+    covariance of the field of a block. The rules are those of (1/y) log E exp(y N), N being the row's maximum, or
+    matrix calculus for a ridge.
 
     Args:
         potential: potential of the rows.
@@ -344,7 +351,10 @@ def _solve_for_order_parameters(
 
 
 def _apply_steins_lemma(value: MatrixExpr, tilt: TiltedAverage, p: ReplicaBreakingSymbols) -> MatrixExpr:
-    """Return an expression with the derivatives of the tilted field in omega_0 and Y removed by Stein's lemma."""
+    """Return an expression in which Stein's lemma replaces derivatives of tilted averages in the fields.
+
+    These fields are omega_0, shared by all replicas, and the teacher's field Y.
+    """
     plain = {
         MatrixAverage(CHANNEL, Jacobian(tilt.tilted_mean_gradient, z)): w for z, w in ((p.omega_0, p.omega), (p.Y, p.Y))
     }

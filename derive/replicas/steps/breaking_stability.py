@@ -66,7 +66,7 @@ def stability_steps(p: ReplicaBreakingSymbols, action: Expressions, regulariser:
     used = free_entropy(p.s, p.t, regulariser, p.trained, p.loss_depends_on_q)
 
     def _stability_step(number: int, name: str, moved: OverlapPerturbation, rule: str) -> Step:
-        """Return one of the two stability steps.
+        """Return one of the two derivation steps on the stability of a solution with replica symmetry breaking.
 
         Args:
             number: number of the step.

@@ -132,7 +132,8 @@ def _check_legendre_transform(_before: Expressions, after: Expressions) -> bool:
 def _check_energy(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Return whether training loss minus energy is a sum of saddle-point conditions, at a point off the saddle.
 
-    With degree k_A of A under the scaling, e_t + Phi + y dPhi/dy = sum_A k_A Tr[A^T dPhi/dA].
+    Training loss + Phi + y dPhi/dy is sum_A k_A Tr[A^T dPhi/dA] over the order parameters A, which scale like the power
+    k_A of a factor on loss and penalty; y is the Parisi parameter.
     """
     phi, own = before["Phi"], random_cluster_matrices("energy of blocks")
     at = values_for_quadratic_model(own, phi, p)

@@ -14,7 +14,7 @@ from .partition import DIMENSION
 
 
 class TokenAndWeights:
-    """Symbols of a token, of its encoding, and of the weights of one replica and of the teacher.
+    """The symbols of a token, its encoding, and the weights of one replica and of the teacher.
 
     Attributes:
         teacher: weights W_star of the teacher (d x t), the same for all replicas.

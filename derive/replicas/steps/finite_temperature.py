@@ -84,9 +84,10 @@ def _random_scalar_values(ridge: bool, ansatz: ReplicaAnsatz) -> ExactValues:
 def _check_derivative_in_replica_number(
     _before: Expressions, after: Expressions, symmetric: Expressions, ansatz: ReplicaAnsatz
 ) -> bool:
-    """Return whether Phi at a finite temperature is the derivative of the replicated action at n = 0.
+    """Return whether Phi at a finite temperature is the derivative of the replicated action at n = 0 replicas.
 
-    The rows enter as a power of one integral, whatever form Phi has; the trace is tested at s = t = 2 as well.
+    In the action the rows enter as a power of one integral, also where Phi has a closed form; the trace is tested at s
+    = t = 2 as well.
     """
     ridge = "entropic of ridge" in symmetric
     at = _random_scalar_values(ridge, ansatz)
@@ -124,10 +125,10 @@ def _check_rows_by_quadrature(_before: Expressions, after: Expressions, ansatz: 
 def _row_averages_by_quadrature(
     ansatz: ReplicaAnsatz, digits: int
 ) -> list[tuple[tuple[tuple[str, sp.Rational], ...], Any]]:
-    """Return averaged log integrals over a row at random rational parameters, by the trapezoid rule.
+    """Return averages over a normal field of the log integral over a row, at random rational parameters.
 
-    They are E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)). With blocks, (1/k) log E of the
-    k-th power of the integral over a block's field replaces its logarithm. No closed form is used.
+    They are E_h log int dw exp(-beta lambda w^2/2 - G w^2/2 + w (B + Q^(1/2) h)), by the trapezoid rule. With blocks,
+    (1/k) log E of the k-th power of the integral over a block's field replaces its logarithm. No closed form is used.
     """
     source, results = RandomRationals("quadrature"), []
     inner = [level.composite.name for level in ansatz.levels[1:]]
@@ -168,7 +169,7 @@ def _row_average_by_quadrature(
         return h * peak / 2 + mp.log(width * _trapezoid_integral(_normal_density, digits))
 
     def log_block_average(h: Any, level: int = 0) -> Any:
-        """Return the log integral over a row, averaged over the fields of its blocks, per replica.
+        """Return the log integral over a row, averaged over its blocks' fields: (1/k) log E of the k-th power.
 
         Args:
             h: field of the row.

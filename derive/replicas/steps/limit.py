@@ -115,7 +115,7 @@ def _split_traces_of_sums(expression: sp.Expr) -> sp.Expr:
 
 @declare_test("potentials vanish at n = 0", "every potential of step 4 at n = 0")
 def _check_potentials_vanish_at_zero_replicas(before: Expressions, _after: Expressions) -> bool:
-    """Return whether all potentials of step 4 vanish at n = 0 replicas.
+    """Return whether all potentials of the replicated action vanish at n = 0 replicas.
 
     Log determinants are multiplied out, so that equal ones cancel.
     """
@@ -170,7 +170,7 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
         return sp.Integer(values[row][place[0]] + sum(place[2:]))
 
     def log_integral_outcome(at: ExactValues, _suffix: str) -> sp.Expr:
-        """Return the random logarithm that replaces the log integral at one term of the sums.
+        """Return the logarithm of a random integer, which stands for the log integral of one replica in this test.
 
         Args:
             at: matrices and numbers by name.
@@ -179,7 +179,9 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
         return sp.log(outcome_of_integral([at.values[kind] for kind in kinds]))
 
     def averaged_power(numbers: Sequence[int], place: tuple[int, ...] = ()) -> sp.Expr:
-        """Return the averaged power of nested blocks of replicas; without further levels, the outcome of one replica.
+        """Return the averaged power of a random integer over nested blocks of replicas, written out as sums.
+
+        The integer stands for the integral of one replica; it is the result where there are no further levels.
 
         Args:
             numbers: number of replicas in a block of each level, from this one inwards.
@@ -208,10 +210,10 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
     ("entropic of ridge",),
 )
 def _check_ridge_from_integers(_before: Expressions, after: Expressions, ansatz: ReplicaAnsatz) -> bool:
-    """Return whether the potential for a ridge agrees with matrices of n replicas, interpolated to n = 0.
+    """Return whether the potential for a ridge at n = 0 replicas agrees with matrices of n replicas, interpolated.
 
-    The determinant for all replicas, over that without their common field, is a polynomial of degree s in n; times
-    the summed inverse it is one of degree s - 1.
+    Interpolated are the determinant relative to that without the field common to all replicas, a polynomial of degree s
+    in n, and its product with the summed inverse, one of degree s - 1.
     """
     own = random_cluster_matrices("ridge in the limit")
     values = random_common_values("ridge in the limit", [own])

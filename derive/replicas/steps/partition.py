@@ -42,9 +42,9 @@ def replicated_partition_function_step(p: OrderParameterSymbols) -> Step:
 
 @declare_test("power of the partition function", "Z^n of two configurations, n = 1 to 4, exactly")
 def _check_replicated_partition_function(before: Expressions, after: Expressions) -> bool:
-    """Return whether the sum over configurations of n replicas is the n-th power of that of one.
+    """Return whether the sum over configurations of n replicas is the n-th power of the sum for one replica.
 
-    The weights W have two configurations.
+    The weights W have two configurations in this test.
     """
     random, states = RandomRationals("partition").random, 2
     energies = {name: [[random.randint(1, 9) for _ in range(count)] for _ in range(states)]

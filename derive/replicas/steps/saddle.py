@@ -79,8 +79,8 @@ def training_loss(phi: sp.Expr, p: ReplicaBreakingSymbols) -> sp.Expr:
 def check_scaling_of_free_entropy(before: Expressions, _after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Return whether Phi is multiplied by c for a factor c on loss and penalty, at rescaled order parameters.
 
-    The factor is written beta; M and N scale because their objectives do. A Parisi parameter y scales as 1/c, so
-    that y M is unchanged when M has the factor.
+    The factor is written beta; the extrema M (of a sample) and N (of a row) scale because their objectives do. A Parisi
+    parameter y scales as 1/c, so that y M is unchanged when M has the factor.
 
     Args:
         before: input of the derivation step, by name.
@@ -111,10 +111,10 @@ def _quadratic_model(size: int) -> dict[str, sp.Matrix]:
 
 
 def values_for_quadratic_model(own: dict[str, Any], phi: sp.Expr, p: ReplicaBreakingSymbols) -> ExactValues:
-    """Return values of all symbols of Phi and its conditions for a square loss and a quadratic penalty.
+    """Return exact values of all symbols of Phi and its saddle-point conditions, for a model with closed forms.
 
-    The proximal point is x = omega + V g with g = -(V + K^{-1})^{-1} (omega - E Y), the row w = (Lambda + G)^{-1}
-    (b - c). With blocks the tilted laws are normal, with the weights that Phi contains.
+    Its loss is square and its penalty quadratic (`_quadratic_model`), so that the proximal point x and the row w of W
+    are linear in their fields omega and b, and all averages are over normal laws.
 
     Args:
         own: matrices of one (token, cluster) pair, by name.
@@ -135,7 +135,7 @@ def values_for_quadratic_model(own: dict[str, Any], phi: sp.Expr, p: ReplicaBrea
     resolvent = (values["Lambda"] + values["G"]).inv()
 
     def exponentially_tilted_law(kind: str, exponent: sp.Expr) -> Callable[[ExactValues], NormalLaw]:
-        """Return a function from values by name to the tilted law of a kind of average.
+        """Return a function that computes, from the values of all symbols, a normal law with an additional weight.
 
         Args:
             kind: kind of the average without the tilting weight.
@@ -144,7 +144,7 @@ def values_for_quadratic_model(own: dict[str, Any], phi: sp.Expr, p: ReplicaBrea
         return lambda at: field_laws(ansatz)[kind](at).exponentially_tilted_law(exponent, at)
 
     def _field_residual(at: ExactValues, copy: str = "") -> sp.Matrix:
-        """Return the residual omega - E Y of the square loss.
+        """Return the residual omega - E Y of the test's square loss: student field omega, teacher field Y, matrix E.
 
         Args:
             at: matrices and numbers by name.
@@ -153,7 +153,7 @@ def values_for_quadratic_model(own: dict[str, Any], phi: sp.Expr, p: ReplicaBrea
         return at.values[f"omega{copy}"] - known["E"] * at.values["Y"]
 
     def proximal_field(at: ExactValues, copy: str = "") -> sp.Matrix:
-        """Return the proximal field g of the square loss.
+        """Return g = V^{-1} (x - omega) at the proximal point x of the test's square loss.
 
         Args:
             at: matrices and numbers by name.
@@ -253,9 +253,9 @@ def _saddle_point_condition_test(
 def displacement_path(
     phi: sp.Expr, after: Expressions, source: sp.MatrixSymbol, targets: tuple[str, ...], p: ReplicaBreakingSymbols
 ) -> Callable[[sp.Expr], dict[str, Any]]:
-    """Return a function from a small number epsilon to order parameters, displaced along a random direction.
+    """Return a function from a small number epsilon to values of the order parameters, by name.
 
-    Those in `targets` are at the right sides of their conditions; `source` is displaced by epsilon.
+    `source` is displaced by epsilon along a random direction; those in `targets` solve their saddle-point conditions.
 
     Args:
         phi: free entropy at zero temperature.
@@ -291,7 +291,7 @@ def _check_trained_parameter_condition(before: Expressions, after: Expressions, 
 def _derivative_along_path(
     phi: sp.Expr, moved: dict[str, Any], source: Any, epsilon: sp.Symbol, p: ReplicaBreakingSymbols
 ) -> sp.Expr:
-    """Return the derivative in epsilon, at 0, of the terms of Phi that depend on a displaced order parameter."""
+    """Return the derivative in epsilon, at 0, of the terms of Phi with the order parameter displaced by epsilon."""
     at = values_for_quadratic_model(moved, phi, p)
     inside = COORDINATE if source in p.conjugate_order_parameters else CHANNEL
     terms = [a for a in sp.Add.make_args(phi) if {z.kind for z in a.atoms(Average)} <= {CONTEXTS, inside}]
@@ -305,7 +305,8 @@ def _derivative_along_path(
 def _check_training_loss(before: Expressions, after: Expressions, p: ReplicaBreakingSymbols) -> bool:
     """Return whether training loss plus Phi is a sum of saddle-point conditions, at a point off the saddle.
 
-    With degree k_A of A under the scaling, e_t + Phi = sum_A k_A Tr[A^T dPhi/dA].
+    The sum is sum_A k_A Tr[A^T dPhi/dA] over the order parameters A, which scale like the power k_A of a factor on the
+    loss and penalty.
     """
     phi, own = before["Phi"], random_cluster_matrices("training loss")
     at = values_for_quadratic_model(own, phi, p)

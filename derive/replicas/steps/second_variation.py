@@ -46,9 +46,10 @@ def perturbation_strength() -> sp.Symbol:
 
 
 def prior_perturbation(p: OrderParameterSymbols) -> sp.MatrixSymbol:
-    """Return the symbol Gamma = sum_c gamma_c D_hat_c, the perturbation that acts on one row of the weights.
+    """Return the symbol Gamma of the perturbation that acts on one row of the weights W.
 
-    The sum is over pairs c of token and cluster.
+    It is the sum of gamma_c D_hat_c over (token, cluster) pairs c, with covariance eigenvalues gamma_c and
+    perturbations D_hat_c of the conjugates.
     """
     return sp.MatrixSymbol("Gamma", p.s, p.s)
 
@@ -97,7 +98,7 @@ class OverlapPerturbation:
     within: bool = False
 
     def replicon_direction(self, blocks: int) -> sp.Matrix:
-        """Return the strengths epsilon_ab of the perturbation, for all replicas, as a matrix."""
+        """Return the matrix of the perturbation's strengths epsilon_ab for all replicas a and b of the blocks."""
         if self.within:
             return sp.Matrix(sp.kronecker_product(sp.diag(1, *[2] * (blocks - 1)), replicon_direction(self.size)))
         return sp.Matrix(sp.kronecker_product(replicon_direction(blocks), sp.ones(self.size, self.size)))
@@ -125,7 +126,7 @@ def second_variation(p: OrderParameterSymbols, action: Expressions, moved: Overl
 
 
 def _average_over_states(kind: str, carried: MatrixExpr) -> MatrixExpr:
-    """Return a matrix averaged over the states of a block; the matrix itself if the kind of average is empty."""
+    """Return a matrix averaged over the states of a block of replicas; the matrix itself if `kind` is empty."""
     return MatrixAverage(kind, carried) if kind else carried
 
 
@@ -166,7 +167,7 @@ def second_variation_step(p: OrderParameterSymbols, action: Expressions, zero: E
 
 
 def inputs_of_stability_step(p: OrderParameterSymbols, action: Expressions) -> dict[str, Any]:
-    """Return the input of a stability step: the potentials of step 3 and the perturbed overlaps.
+    """Return the input of a stability step: the potentials of the replicated action and the perturbed overlaps.
 
     Args:
         p: symbols of the order parameters.
@@ -202,7 +203,7 @@ def tests_at_integer_replica_numbers(p: OrderParameterSymbols, moved: OverlapPer
 
 
 def second_variation_of_trace(p: OrderParameterSymbols, trace: sp.Expr) -> sp.Expr:
-    """Return the coefficient of the squared perturbation of one pair of replicas in the trace term of step 3.
+    """Return the second-order coefficient of the action's trace term in the perturbation of one pair of replicas.
 
     Args:
         p: symbols of the order parameters.
@@ -270,7 +271,10 @@ def random_matrix_and_moments(size: int) -> dict[str, sp.Matrix]:
     ("rows", "sentences"),
 )
 def _check_second_cumulant(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the second variation of rows and samples agrees with a cumulant computed moment by moment."""
+    """Return whether the second variation of rows and samples is the second cumulant of a quadratic form.
+
+    The cumulant is computed from products of moments of independent vectors, one per replica.
+    """
     for size, replicas in ((1, 4), (1, 5), (2, 4)):
         known = random_matrix_and_moments(size)
         squares = sum(e**2 for e in replicon_direction(replicas))
@@ -299,7 +303,8 @@ def _check_row_variation(
 ) -> bool:
     """Return whether the second variation of trace and rows of W agrees with exact normal integrals for a ridge.
 
-    The conjugates are displaced by epsilon_ab D_hat. The response at finite temperature is divided by beta.
+    The conjugates of replicas a and b are displaced by epsilon_ab D_hat. The response of a row to its field is its
+    covariance (beta Lambda + G)^{-1}.
     """
     own, source = random_cluster_matrices("replicon rows"), RandomRationals("replicon rows")
     values, D, D_hat = (
@@ -312,7 +317,7 @@ def _check_row_variation(
     zero |= dict.fromkeys(("m", "m_hat"), lambda _at, _: sp.zeros(2, 1))
 
     def matrix_of_pair(base: sp.Matrix, move: sp.Matrix, eps: sp.Matrix) -> Callable[[ExactValues, str], sp.Matrix]:
-        """Return a function from the suffix of two replicas, "|12" for example, to their perturbed matrix.
+        """Return a function that returns the perturbed matrix of two replicas, which a suffix as "|12" names.
 
         Args:
             base: matrix without the perturbation.
@@ -355,8 +360,9 @@ def _check_row_variation(
 def _check_sample_variation(_before: Expressions, after: Expressions, moved: OverlapPerturbation) -> bool:
     """Return whether the second variation of the samples agrees with exact averages for a square loss.
 
-    The covariance of the fields of replicas a and b is displaced by epsilon_ab D. The loss 1/2 (x - E Y)^T K (x - E
-    Y) has the response -(V + K^{-1})^{-1}, in a block of k replicas -(V + k Delta + K^{-1})^{-1}.
+    The covariance of the fields of replicas a and b is displaced by epsilon_ab D. The loss 1/2 (x - E Y)^T K (x - E Y),
+    with teacher field Y, has the response dg/domega = -(V + K^{-1})^{-1}, in a block of k replicas that with V + k
+    Delta for V.
     """
     own, source, s = random_cluster_matrices("replicon sentences"), RandomRationals("replicon sentences"), 2
     K, E, D = source.draw_spd_matrix(s), source.draw_matrix(s, s), source.draw_symmetric_matrix(s)
@@ -384,9 +390,9 @@ def _check_sample_variation(_before: Expressions, after: Expressions, moved: Ove
     ("trace", "rows", "sentences", "D_hat", "D_prime"),
 )
 def _check_stationary_perturbation(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the second variation is stationary at its output perturbations, for two tokens and s = 2.
+    """Return whether the second variation is stationary at the perturbations that the step returns.
 
-    The responses of the two tokens' fields to each other are the blocks of one symmetric matrix.
+    There are two tokens and s = 2; the responses of their fields to each other are the blocks of one symmetric matrix.
     """
     source, size, tokens = RandomRationals("stationary"), 2, range(2)
     whole = source.draw_symmetric_matrix(size * len(tokens))
@@ -439,9 +445,10 @@ def _check_message_passing_stability(
     ("dq", "dV", "dm", "dtheta"),
 )
 def _check_longitudinal_stability(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the derivatives of the overlaps in G, B and Q agree with those of the formulas for a ridge.
+    """Return whether the derivatives of the overlaps in G, B and Q agree with those of closed formulas for a ridge.
 
-    These are q = gamma R (B B^T + Q) R and so on, with the resolvent R = (Lambda + G)^{-1}.
+    G is a row's precision, B and Q are mean and covariance of its field. The formulas are q = gamma R (B B^T + Q) R and
+    so on, with the resolvent R = (Lambda + G)^{-1}.
     """
     own, source, epsilon = (
         random_cluster_matrices("longitudinal"),

@@ -105,7 +105,7 @@ _BLOCKS_SHRINK = (
 
 
 def objective_minimised_by_fields(p: OrderParameterSymbols) -> sp.Expr:
-    """Return the objective that the fields X minimise: the loss and a quadratic term."""
+    """Return the objective that the fields X of a sample minimise: the loss and a quadratic distance to omega."""
     return p.loss + Average(TOKENS, proximal_quadratic(p))
 
 
@@ -146,10 +146,10 @@ def leading_order_in_beta(expression: sp.Expr, p: OrderParameterSymbols) -> sp.E
 
 
 def _leading_order_of_log_average(logarithm: sp.log, p: OrderParameterSymbols) -> sp.Expr:
-    """Return the limit of log E[exp(y I / beta)] for large beta and a log integral I.
+    """Return the limit of log E[exp(y I / beta)] for large beta and the log integral I of a replica.
 
-    Only the part of I that grows like beta remains. With blocks of blocks such a logarithm is in the exponent, with
-    a ratio of Parisi parameters y as its factor.
+    Only the part of I that grows like beta remains. With two steps of replica symmetry breaking such a logarithm is in
+    the exponent, with a ratio of Parisi parameters y as its factor.
     """
     average = logarithm.args[0]
     exponent = average.summand.args[0]
@@ -182,7 +182,7 @@ def laplace_limit(integral: LogIntegral, p: OrderParameterSymbols) -> sp.Expr:
         return -p.moreau
     if is_equal_up_to_trace_cycles(f, -objective_maximised_by_row(p), p):
         return p.envelope
-    raise TypeError(f"the minimum of {f} is not known: it is the objective neither of the fields nor of a row")
+    raise TypeError(f"the minimum of {f} is not known: it is the objective neither of the fields nor of a row of W")
 
 
 @declare_test(
@@ -227,10 +227,10 @@ def _check_leading_order(before: Expressions, after: Expressions, p: ReplicaBrea
 def _check_limit_of_averaged_powers(
     before: Expressions, after: Expressions, kinds: Sequence[str], p: ReplicaBreakingSymbols
 ) -> bool:
-    """Return whether averaged powers of blocks have the given limit, for an integral of three possible values.
+    """Return whether log averages of powers have the given limit at large beta, for an integral of three values.
 
-    The values are exp(-beta e + c), the Parisi parameter y is 1/2, 1 and 2. With blocks of blocks the outer one
-    shifts e.
+    The values are exp(-beta e + c) with numbers e and c, the Parisi parameter y is 1/2, 1 and 2. With two steps of
+    replica symmetry breaking the outer field shifts e.
     """
     energies, shifts, probabilities = (2, 1, 3), (1, 4, 2), (sp.Rational(1, 2), sp.Rational(1, 3), sp.Rational(1, 6))
     inner = kinds[-1]
@@ -272,10 +272,10 @@ def _check_limit_of_averaged_powers(
 def _check_laplace_limit(
     before: Expressions, after: Expressions, name: str, energy: sp.Symbol, sign: int, p: OrderParameterSymbols
 ) -> bool:
-    """Return whether Laplace's method gives the log integral of a quartic energy up to O(1/beta).
+    """Return whether Laplace's method gives the log integral of exp(-beta f) up to O(1/beta), for a quartic energy.
 
-    The log of the integral of exp(-beta f) is -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta, or the same with
-    its normal density's norm; L = s = 1 and the energy is x^4/4 - x y.
+    The log integral is -beta min f - 1/2 log(f''/(2 pi)) - (s/2) log beta; for a sample the norm of a normal density is
+    added. L = s = 1, and the energy, a part of f, is x^4/4 - x y.
     """
     source = RandomRationals("laplace")
     numbers = {name: abs(source.draw_number()) for name in ("V", "G")} | {

@@ -91,7 +91,7 @@ def _count_distinct_assignments(found: ActiveSubspace) -> int:
 
 
 def _sentence_on_equivalent_labels(at: FixedSizeModel, found: ActiveSubspace, case: LabelAssignmentSubspace) -> Items:
-    """Return a sentence that lists all labels and noise values with the same combinations as the given case."""
+    """Return a sentence on all labels and noise values with the same combinations of fields as a given case."""
     alike = [other for other in found.assignments if (other.coefficients, other.loss) == (case.coefficients, case.loss)]
     given = [*(at.labels if at.structure.clusters > 1 else ()), *found.drawn]
     values = [[*(other.labels if at.structure.clusters > 1 else ()), *other.noise] for other in alike]

@@ -182,7 +182,7 @@ _POTENTIALS = {"trace": "S_trace", "entropic": "S_rows", "energetic": "S_sentenc
 
 
 def _equations_of_action_terms(step: Step, prefix: str = "") -> Items:
-    """Return equations of the terms of the replicated action; with prefix "slope_", of their derivatives at n = 0."""
+    """Return the equations of the terms of the replicated action (prefix "slope_": of their derivatives at n = 0)."""
     items: Items = []
     for name, value in step.after.items():
         if name in _POTENTIALS:
@@ -193,7 +193,7 @@ def _equations_of_action_terms(step: Step, prefix: str = "") -> Items:
 
 
 def _equations_of_ridge_potential(step: Step, prefix: str) -> Items:
-    """Return the action's term of the weight rows after integration over the weights; [] unless for a ridge."""
+    """Return the equations of the rows' term in the action, integrated over the weights; [] without a ridge."""
     if "entropic of ridge" not in step.after:
         return []
     done = "For the ridge penalty the integral over the weights is done, too, and the rows' part is"
@@ -355,7 +355,7 @@ def _equations_of_training_loss(step: Step) -> Items:
 
 
 def equations_of_replica_stability(step: Step, p: OrderParameterSymbols, pairs: Items | None = None) -> Items:
-    """Return equations of the perturbed overlaps, of the action's second variation and where it is stationary.
+    """Return the equations of a stability step: perturbed overlaps, second variation of the action, stationary point.
 
     Args:
         step: the step on stability.

@@ -33,7 +33,7 @@ LEAST_LOST_FRACTION = 5.5e-12  # of an average, in double precision: omega then 
 class MatrixProductOptions(AlgorithmOptions):
     """Options of averages over an output channel that are computed by matrix products.
 
-    omega is the known part of the teacher's fields: their posterior mean.
+    omega is the posterior mean of the teacher's fields. Labels are observed coordinates, latent variables hidden ones.
 
     Attributes:
         reach: range of omega, in standard deviations, that the points of an axis cover.
@@ -71,7 +71,7 @@ def evaluate_output_channel(
         hidden: values of the hidden coordinates, shape (nodes, coordinates).
 
     Returns:
-        The fields, shape (samples, nodes, L t), and both logarithms, shape (samples, nodes) each.
+        The fields, shape (samples, nodes, L tokens * t columns), and both logarithms, shape (samples, nodes) each.
     """
     with np.errstate(all="ignore"):
         fields, jacobian, likelihood = problem.solver.bayes_functions.fields_at(
@@ -83,7 +83,7 @@ def evaluate_output_channel(
 def random_channel_points(
     coordinates: Sequence[tuple[str, str, tuple[float, ...]]], random: np.random.Generator
 ) -> np.ndarray:
-    """Return random values of the coordinates of an output channel, shape (points, coordinates).
+    """Return random values of the coordinates of an output channel, for tests of symmetry, (points, coordinates).
 
     The number of points is `MatrixProductOptions.random_points`.
 
@@ -106,7 +106,7 @@ def symmetric_matrix_sqrt(matrix: np.ndarray) -> np.ndarray:
 
 
 def covariance_factor(blocks: np.ndarray, scale: float) -> np.ndarray:
-    """Return a factor F of a block-diagonal covariance matrix F F^T, shape (L t, rank of the matrix).
+    """Return a factor F of a block-diagonal covariance matrix F F^T, shape (L tokens * t columns, rank of the matrix).
 
     Args:
         blocks: diagonal blocks of the covariance matrix, (L, t, t).
@@ -121,10 +121,10 @@ def covariance_factor(blocks: np.ndarray, scale: float) -> np.ndarray:
 
 
 def length_of_packed_averages(fields: int, teacher: int, curved: bool) -> int:
-    """Return the number of averages over an output channel in one vector.
+    """Return the length of the vector that holds all averages over an output channel.
 
     The vector contains the total weight, log Z, g_l g_l^T of every token l and, if asked for, the squares of dg/domega,
-    where g is the derivative of log Z (the evidence of a sample) in the known part omega of the fields.
+    where g is the derivative of log Z (the evidence of a sample) in the posterior mean omega of the fields.
 
     Args:
         fields: number of fields, L t.
@@ -136,11 +136,11 @@ def length_of_packed_averages(fields: int, teacher: int, curved: bool) -> int:
 
 @dataclass(frozen=True)
 class ChannelAverages:
-    """Averages over an output channel at given overlaps.
+    """Averages over the output channel, the law of labels given fields, at given overlaps of posterior and teacher.
 
     Attributes:
-        outer: E[g_l g_l^T] summed over the tokens l of a context, shape (contexts, t, t), where g is the derivative of
-            log Z_out in the known part omega of the fields.
+        outer: E[g_l g_l^T] summed over tokens l, a (t, t) matrix for each (token, cluster) pair, where g is the
+            derivative of log Z_out (the evidence of a sample) in the posterior mean omega of the fields.
         log_evidence: E log Z_out, the mean log evidence of a sample, in nats.
         norm: sum of all quadrature weights, 1 if the rule is fine enough.
         response: derivative of `outer` in q, docs/theory.md (13.9); None where it was not computed.
@@ -155,14 +155,14 @@ class ChannelAverages:
 
 
 def add_token_averages(outer: np.ndarray, response: np.ndarray | None, contexts: np.ndarray, row: np.ndarray) -> None:
-    """Add the averages for every token of a sample to the sums for its context, in place.
+    """Add the averages for every token of a sample to the sums for its (token, cluster) pair, in place.
 
-    Here g is the derivative of the log evidence of the sample in the known part omega of the fields.
+    Here g is the derivative of the log evidence of the sample in the posterior mean omega of the fields.
 
     Args:
-        outer: sums of g_l g_l^T, shape (contexts, t, t).
-        response: sums of squares of dg/domega, shape (contexts, t, t, contexts, t, t), or None.
-        contexts: index of the context of each token, (L,).
+        outer: sums of g_l g_l^T, shape ((token, cluster) pairs, t, t).
+        response: sums of squares of dg/domega, shape (pairs, t, t, pairs, t, t), or None.
+        contexts: index of the (token, cluster) pair of each token, (L,).
         row: vector of averages: g_l g_l^T of all tokens, then squares of dg/domega unless `response` is None.
     """
     count, t = len(contexts), outer.shape[1]
@@ -173,7 +173,7 @@ def add_token_averages(outer: np.ndarray, response: np.ndarray | None, contexts:
 
 
 def relative_difference_of_averages(one: ChannelAverages, other: ChannelAverages) -> float:
-    """Return the largest difference between two results for the averages over an output channel.
+    """Return the largest relative difference between two sets of averages over an output channel.
 
     Args:
         one: averages by one rule.
@@ -185,11 +185,11 @@ def relative_difference_of_averages(one: ChannelAverages, other: ChannelAverages
 
 
 def sum_weighted_squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarray, t: int) -> np.ndarray:
-    """Return weighted sums over points of g_l g_l^T for every token l and of squares of dg/domega, in one vector.
+    """Return weighted sums of g_l g_l^T for every token l, and of squares of dg/domega, in one vector.
 
     Args:
         shares: weights of the points, (points,).
-        g: derivative of the log evidence of a sample in the known part omega of the fields, shape (points, L t).
+        g: derivative of the log evidence of a sample in the posterior mean omega of the fields, shape (points, L t).
         curvature: dg/domega, shape (points, L t, L t), or (points, 0, 0) to leave out its squares.
         t: number of teacher columns.
     """
@@ -207,46 +207,46 @@ def sum_weighted_squares(shares: np.ndarray, g: np.ndarray, curvature: np.ndarra
 class SumTruncation:
     """A truncation of the sums of an average over an output channel, given by the fraction of the average that is lost.
 
-    The sums are over the known part omega of the fields and over the hidden coordinates of the channel.
+    The sums are over the posterior mean omega of the fields and over the hidden coordinates of the channel.
     """
 
     lost_fraction: float = LEAST_LOST_FRACTION
 
     @property
     def tenfold_stricter_truncation(self) -> SumTruncation:
-        """The truncation that loses a tenth of the fraction that this one loses."""
+        """The truncation that leaves out a tenth of the fraction of an average that this one leaves out."""
         return SumTruncation(max(self.lost_fraction / 10, LEAST_LOST_FRACTION))
 
     @property
     def omega_cutoff(self) -> float:
-        """The largest known part omega of a field that is summed over, in standard deviations."""
+        """The largest posterior mean omega of a field that sums include, in standard deviations."""
         return float(np.sqrt(-2 * np.log(self.lost_fraction)))
 
     @property
     def max_node_distance(self) -> float:
-        """The distance of fields from their known part, in standard deviations, beyond which nodes are left out."""
+        """The largest distance, in standard deviations, between fields and their posterior mean that sums include."""
         return float(np.sqrt(-2 * np.log(1e-3 * self.lost_fraction)))
 
     @property
     def max_log_ratio_of_weights(self) -> float:
-        """The logarithm of the ratio between the largest and the smallest weight of the hidden nodes in use."""
+        """The logarithm of the largest weight of hidden quadrature nodes over the smallest that sums include."""
         return float(-np.log(1e-3 * self.lost_fraction))
 
     @property
     def min_node_weight(self) -> float:
-        """The smallest weight of a joint node of the observed coordinates and the fields' known part in use."""
+        """The smallest weight of quadrature nodes, joint in observed coordinates and omega, that sums include."""
         return 1e-9 * self.lost_fraction
 
 
 @dataclass(frozen=True)
 class DecorrelatingBasis:
-    """A basis of the space of fields in which the known and the unknown part of the fields are both uncorrelated.
+    """A basis of the space of fields in which posterior mean and deviation from it are both uncorrelated.
 
-    The unknown part has variance 1 along every direction of the basis.
+    The deviation (unknown part) has variance 1 along every direction of the basis.
 
     Attributes:
-        to_fields: matrix from coordinates along the directions to fields less their mean, (L t, L t).
-        known: variances of the known part omega along the directions, (L t,).
+        to_fields: matrix from coordinates along the directions to fields less their mean, (L tokens * t columns, L t).
+        known: variances of the posterior mean omega along the directions, (L t,).
     """
 
     to_fields: np.ndarray
@@ -254,21 +254,21 @@ class DecorrelatingBasis:
 
     @property
     def field_to_direction_matrix(self) -> np.ndarray:
-        """The matrix from fields less their mean to coordinates along the directions, (L t, L t)."""
+        """The matrix from fields less their mean to coordinates along the directions, (L tokens * t columns, L t)."""
         return np.linalg.inv(self.to_fields)
 
     @property
     def informative_directions(self) -> list[int]:
-        """The indices of the directions in which the known part of the fields has a nonzero variance."""
+        """The indices of the directions along which the posterior mean omega of the fields has nonzero variance."""
         return np.flatnonzero(self.known > 0).tolist()
 
     @classmethod
     def from_covariances(cls, known: np.ndarray, unknown: np.ndarray) -> DecorrelatingBasis:
-        """Return the basis in which the covariances of the known and the unknown part of the fields are diagonal.
+        """Return the basis in which posterior means of fields, and deviations from them, have diagonal covariances.
 
         Args:
-            known: covariance of the known part of the fields of every token: the overlaps q, shape (L, t, t).
-            unknown: covariance of the unknown part of the fields of every token, shape (L, t, t).
+            known: covariance of the posterior means of fields of every token: the overlaps q, shape (L, t, t).
+            unknown: posterior covariance of the fields of every token, shape (L, t, t).
         """
         count, t = known.shape[:2]
         to_fields, variances = np.zeros((count, t, count, t)), np.zeros((count, t))
@@ -280,10 +280,10 @@ class DecorrelatingBasis:
         return cls(to_fields.reshape(count * t, count * t), variances.ravel())
 
     def align_direction_with_vector(self, along: np.ndarray) -> tuple[DecorrelatingBasis, int] | None:
-        """Return the basis with one direction rotated onto a vector of fields, and the index of this direction.
+        """Return the basis rotated so that a direction points along a vector of fields, and the index of the direction.
 
         Returns:
-            None where the vector mixes directions in which variances of the known part differ or are zero.
+            None where the vector mixes directions in which variances of the posterior mean differ or are zero.
         """
         y = self.field_to_direction_matrix @ along
         alike = np.flatnonzero(np.abs(self.known - self.known[np.argmax(np.abs(y))]) <= 1e-10 * self.known.max())
@@ -295,7 +295,7 @@ class DecorrelatingBasis:
         return DecorrelatingBasis(to_fields, self.known), int(alike[0])
 
     def directions_halved_by_symmetry(self, even: Sequence[int], t: int, along: int | None = None) -> list[int]:
-        """Return the directions along which a sum over the positive half of the known part suffices by symmetry.
+        """Return the directions in which, by symmetry, sums over positive values of omega (posterior mean) suffice.
 
         Args:
             even: columns of the teacher in each of which all averaged functions are even.
@@ -315,7 +315,7 @@ class DecorrelatingBasis:
         return chosen or rest[-1:] * (len(even) == t)
 
     def omega_grid(self, count: float, cut: SumTruncation, halved: Sequence[int] = ()) -> OmegaGrid:
-        """Return the quadrature grid for the known part omega of the fields, if no observed coordinate shifts these.
+        """Return the quadrature grid of omega, the posterior mean of fields, where no observed coordinate shifts these.
 
         Args:
             count: number of points across the law of omega.
@@ -331,7 +331,7 @@ class DecorrelatingBasis:
         self, along: int, factors: np.ndarray, reach: float, count: float, points: float, cut: SumTruncation,
         halved: Sequence[int] = (),
     ) -> OmegaGrid:  # fmt: skip
-        """Return the quadrature grid for the known part omega of fields that an observed coordinate shifts.
+        """Return the quadrature grid of omega, posterior mean of the fields, where an observed coordinate shifts these.
 
         Args:
             along: index of the direction of the shift.
@@ -368,7 +368,7 @@ class DecorrelatingBasis:
 
 
 class OmegaAxis(NamedTuple):
-    """Quadrature nodes, ascending, and weights for the known part omega of the fields along one direction.
+    """Quadrature nodes, ascending, and weights for the posterior mean omega of the fields along one direction.
 
     The direction is the index in a `DecorrelatingBasis`; -1 stands for none.
     """
@@ -379,15 +379,15 @@ class OmegaAxis(NamedTuple):
 
 
 def omega_nodes_on_axis(direction: int, variance: float, count: float, even: bool, cut: SumTruncation) -> OmegaAxis:
-    """Return quadrature nodes of the known part omega of the fields along one direction; they are denser around zero.
+    """Return quadrature nodes of omega, posterior mean of the fields, along one direction; denser around zero.
 
     Where the observed coordinates do not determine a sign, the posterior mean varies as steeply as tanh for omega as
-    small as the unknown part of the fields; farther out it does not.
+    small as the posterior deviation of the fields; farther out it does not.
 
     Args:
         direction: index of the direction.
         variance: variance of omega in this direction.
-        count: number of points across the law, or across the unknown part if that is narrower.
+        count: number of points across the law, or across the posterior of the fields if that is narrower.
         even: whether to use the positive half only, with doubled weights.
         cut: truncation of the law of omega.
     """
@@ -405,7 +405,7 @@ def omega_nodes_on_axis(direction: int, variance: float, count: float, even: boo
 
 @dataclass(frozen=True)
 class OmegaGrid:
-    """A product grid for the known part omega of the fields, and for an observed coordinate that shifts the fields.
+    """A product grid for the posterior mean omega of the fields, and for an observed coordinate that shifts the fields.
 
     Attributes:
         first: nodes in the first direction, along which the observed coordinate shifts the fields, if there is one.
@@ -420,7 +420,7 @@ class OmegaGrid:
     factors: tuple[float, ...] = (0.0,)
 
     def omega_nodes_without_first_axis(self, D: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return nodes, shape (nodes, D), and weights of the product grid of all directions but the first.
+        """Return nodes of omega, shape (nodes, D), and weights of the product grid of all directions but the first.
 
         The nodes have D coordinates, which are zero along the directions that are not in the grid.
         """
@@ -431,21 +431,21 @@ class OmegaGrid:
 
     @property
     def omega_axes(self) -> tuple[OmegaAxis, ...]:
-        """The nodes along every direction of the grid; the first direction comes last."""
+        """The quadrature nodes of omega along every direction of the grid; the first direction comes last."""
         return (*self.others, self.first)
 
     @property
     def number_of_nodes(self) -> float:
-        """The number of nodes of the product grid."""
+        """The number of nodes of the product grid of omega (posterior means of fields)."""
         return float(np.prod([float(len(a.nodes)) for a in self.omega_axes]))
 
     def omega_nodes_per_hidden_node(self, cut: SumTruncation) -> float:
-        """Return the approximate number of nodes of the grid to which a node of the hidden coordinates contributes."""
+        """Return the approximate number of grid nodes of omega near a quadrature node of the hidden coordinates."""
         shares = [min(1.0, 2 * cut.max_node_distance / max(float(np.ptp(a.nodes)), 1e-300)) for a in self.omega_axes]
         return self.number_of_nodes * float(np.prod(shares))
 
     def split_into_smaller_grids(self, moments: int) -> list[OmegaGrid]:
-        """Return smaller grids, parts of this one, for each of which `moments` numbers per node fit into memory."""
+        """Return parts of this grid so small that tables with `moments` numbers per node fit into memory."""
         if not self.others:
             return [self]
         *before, last = self.others
@@ -469,12 +469,12 @@ def average_channel_by_matrix_products(
     Observed and hidden are the numbers of quadrature nodes of the observed and of the hidden coordinates.
 
     Args:
-        fields: fields less their mean, shape (observed, hidden, L t).
+        fields: fields less their mean, shape (observed, hidden, L tokens * t teacher columns).
         measure: sum of the logarithms of Jacobian, likelihood and hidden weights, shape (observed, hidden).
         log_weights: logarithms of the weights of the observed nodes, (observed,).
         law: logarithms of the joint weights of observed and hidden nodes, shape (observed, hidden).
         shifts: factor by which each hidden node multiplies the shift of the fields, (hidden,).
-        found: basis in which known and unknown parts of the fields are uncorrelated.
+        found: basis in which posterior means of the fields, and deviations from them, are uncorrelated.
         grid: nodes of omega.
         blocks: number of tokens L and of teacher columns t.
         cut: truncation of the sums.
@@ -500,7 +500,7 @@ def average_channel_by_matrix_products(
     longest_first = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
 
     def add_sums_at_observed_nodes(begin: int, end: int) -> None:
-        """Add the sums at a range of quadrature nodes of the observed coordinates to the total.
+        """Add to the total the averages at some quadrature nodes of the observed coordinates (outputs of samples).
 
         Args:
             begin: first index in the list of nodes.
@@ -532,7 +532,7 @@ def average_channel_by_matrix_products(
 
 
 def _group_nearby_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Yield the indices of groups of points, shape (points, dimensions), that are close together.
+    """Yield groups of nearby quadrature nodes as arrays of indices; nodes have shape (points, dimensions).
 
     Groups larger than a size are bisected along their longest extent.
     """
@@ -550,7 +550,7 @@ def _group_nearby_nodes(y: np.ndarray, size: int) -> Iterator[np.ndarray]:
 def _sum_moments_over_hidden_nodes(
     y: np.ndarray, measure: np.ndarray, grid: OmegaGrid, pairs: np.ndarray, window: float, options: MatrixProductOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return moments of the fields over hidden nodes, weighted by the normal law around each node of their known part.
+    """Return moments of the fields, summed over quadrature nodes of hidden coordinates, at each posterior mean omega.
 
     Returns:
         The sums, shape (nodes of the other directions, nodes of the first, sums), and the range of nodes of the first
@@ -590,7 +590,7 @@ def _sum_moments_over_hidden_nodes(
 def _transform_moments_to_fields(
     squares: np.ndarray, responses: np.ndarray, pairs: np.ndarray, found: DecorrelatingBasis, blocks: tuple[int, int]
 ) -> list[np.ndarray]:
-    """Return averages of g_l g_l^T and of squares of dg/domega in the space of fields, as flat arrays.
+    """Return averages of g_l g_l^T and of squares of dg/domega for fields, from those along the basis directions.
 
     Args:
         squares: averages of g g^T along the directions of the basis, upper triangle.

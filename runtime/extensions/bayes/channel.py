@@ -66,13 +66,13 @@ class OutputChannelOptions(AlgorithmOptions):
         scan_points: number of nodes of all coordinates by which ranges are located; more nodes find narrower laws.
         max_evaluations: evaluations of one average over fields, above which the average fails.
         max_nodes: nodes of all coordinates together; limits memory.
-        min_known_variance: variance of the known part omega of the fields, relative to their unknown part, below which
+        min_known_variance: variance of the posterior mean of fields, relative to their posterior variance, below which
             a coordinate that shifts the fields is treated as any other.
         max_coordinates: continuous coordinates up to which averages are sums over a product grid; above, they are
             sampled.
         max_products: multiplications of an average up to which it is a sum over a product grid.
         cheap_products: multiplications up to which an average counts as cheap, and is refined beyond the accuracy.
-        max_node_spacing: spacing of hidden nodes, in standard deviations of the unknown part of the fields.
+        max_node_spacing: spacing of hidden nodes, in posterior standard deviations of the fields.
         relevant_log_weight: minus the logarithm of the relative weight of nodes that have to meet `max_node_spacing`.
         max_field_dimension: number of fields and coordinates up to which averages without hidden coordinates are sums.
         start_points: points of every axis at the beginning.
@@ -119,7 +119,7 @@ class OutputChannelOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ChannelCoordinate:
-    """A coordinate of an output channel: its name, its kind, and its values if it is discrete.
+    """A coordinate of an output channel (part of a label, or a latent variable): name, kind, and values if discrete.
 
     The kind is "real", "positive", "angle", "discrete" or "halves" (real, with quadrature split at 0).
     """
@@ -130,11 +130,11 @@ class ChannelCoordinate:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether the coordinate is continuous, so that averages integrate over it."""
+        """Whether the coordinate is continuous, so that averages over the channel integrate over it."""
         return self.kind != "discrete"
 
     def quadrature_nodes(self, box: tuple[float, float], count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return quadrature nodes of the coordinate and the logarithms of their weights.
+        """Return quadrature nodes of a coordinate of the channel and the logarithms of their weights.
 
         Args:
             box: lower and upper end of the variable t that parametrises the coordinate, as x = sinh t for "real".
@@ -176,12 +176,12 @@ def first_labels_with_same_channel(problem: Problem) -> dict[tuple[int, ...], tu
 
 
 def discrete_coordinates(coordinates: Sequence[tuple[str, str, tuple[float, ...]]]) -> list[int]:
-    """Return the indices of the discrete coordinates in a list of coordinates (name, kind, values)."""
+    """Return the indices of the discrete coordinates in a list of channel coordinates (name, kind, values)."""
     return [i for i, (_, kind, _) in enumerate(coordinates) if kind == "discrete"]
 
 
 def find_irrelevant_coordinates(problem: Problem, labels: tuple[int, ...]) -> list[tuple[int, int, tuple[float, ...]]]:
-    """Return the continuous coordinates that have no effect on the channel at some values of the discrete coordinates.
+    """Return the continuous coordinates without effect on the channel at some values of the discrete ones.
 
     Args:
         problem: the problem, which fixes the parameters of the channel.
@@ -225,7 +225,7 @@ class ShiftCoordinate:
     Attributes:
         axis: index of the observed coordinate.
         hidden: indices of the discrete hidden coordinates.
-        direction: shift of the fields per unit of the coordinate, up to a factor, (L t,).
+        direction: shift of the fields per unit of the coordinate, up to a factor, (L tokens * t teacher columns,).
         choices: all combinations of values of the discrete hidden coordinates.
         factors: factor of `direction` for each combination; one or two distinct numbers.
     """
@@ -237,13 +237,13 @@ class ShiftCoordinate:
     factors: np.ndarray
 
     def shift_factors_at_hidden_nodes(self, nodes: np.ndarray) -> np.ndarray:
-        """Return the factor by which each node of the hidden coordinates multiplies the shift of the fields."""
+        """Return, for each quadrature node of hidden coordinates, the factor of the shift that a label causes."""
         alike = [(nodes[:, self.hidden] == choice).all(axis=1) for choice in self.choices]
         return self.factors @ np.array(alike, float)
 
 
 def find_shift_coordinate(problem: Problem, labels: tuple[int, ...]) -> ShiftCoordinate | None:
-    """Return the first observed coordinate whose only effect is to shift the fields, or None if there is none.
+    """Return the first observed coordinate (part of the label) that only shifts the fields, or None if there is none.
 
     The effect is tested at random values of all other coordinates.
 
@@ -282,7 +282,7 @@ def _field_shift_of_coordinate(problem: Problem, labels: tuple[int, ...], axis: 
 def _field_change_per_unit(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, hidden: np.ndarray, axis: int
 ) -> np.ndarray | None:
-    """Return the change of the fields per unit of an observed coordinate, (L t,), or None if it is not constant."""
+    """Return how much an observed coordinate shifts the fields per unit, (L t,), or None if this is not constant."""
     found, tolerance = [], OutputChannelOptions.current().shift_tolerance
     for value in (0.0, 1.0, -1.5):
         at = observed.copy()
@@ -296,7 +296,7 @@ def _field_change_per_unit(
 
 
 class OutputChannel:
-    """The output channel of a Bayes-optimal problem, with an integration rule that is refined to a required accuracy.
+    """The output channel of a Bayes-optimal problem: the law of labels given fields, with its integration rule.
 
     Attributes:
         counts: number of points of the Gaussian fields, then of each continuous coordinate, observed before hidden.
@@ -330,14 +330,14 @@ class OutputChannel:
                 )
 
     def _moments_of_fields(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean (L t,) and the covariance blocks (L, t, t) of the teacher's fields."""
+        """Return the mean (L tokens * t columns,) and the covariance blocks (L, t, t) of the teacher's fields."""
         contexts = self.problem.token_cluster_indices(labels)
         return self.problem.law.teacher_means[contexts].ravel(), self.problem.law.rho_star[contexts]
 
     def _log_density_of_fields(
         self, fields: np.ndarray, labels: tuple[int, ...], shift: ShiftCoordinate | None = None
     ) -> np.ndarray:
-        """Return the log density of the teacher's fields, or its integral along the direction of a shift coordinate."""
+        """Return the log density of the teacher's fields, integrated along the direction of `shift` if it is given."""
         mean, covariances = self._moments_of_fields(labels)
         precision = block_diag(*np.linalg.inv(covariances))
         step = fields - mean
@@ -350,7 +350,7 @@ class OutputChannel:
 
     @cached_property
     def coordinate_ranges(self) -> dict[tuple[int, ...], list[tuple[float, float]]]:
-        """The integration ranges of the continuous coordinates, as ranges of t with x = sinh t, by label assignment."""
+        """The integration ranges of the continuous coordinates, as ranges of t with x = sinh t, by cluster labels."""
         return {labels: self._locate_coordinate_ranges(labels) for labels, _ in self.problem.label_probabilities}
 
     def _locate_coordinate_ranges(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:
@@ -384,9 +384,9 @@ class OutputChannel:
         return ranges
 
     def _node_counts(self, counts: Sequence[int]) -> list[int]:
-        """Return the number of quadrature nodes of every coordinate, observed coordinates first.
+        """Return the number of quadrature nodes of each coordinate of the channel, observed coordinates first.
 
-        `counts` has the number of points of the continuous coordinates only.
+        `counts` are the points of continuous coordinates; discrete ones have a node per value.
         """
         left = iter(counts)
         return [int(c.number_of_nodes(next(left) if c.is_continuous else 0)) for c in self.every]
@@ -394,7 +394,7 @@ class OutputChannel:
     def _tabulate_channel(
         self, labels: tuple[int, ...], counts: Sequence[int], ranges: Any = None, shift: ShiftCoordinate | None = None,
     ) -> tuple[np.ndarray, ...]:  # fmt: skip
-        """Evaluate the channel at all quadrature nodes of its observed and its hidden coordinates.
+        """Evaluate the channel at all quadrature nodes of its observed (label) and hidden (latent) coordinates.
 
         Args:
             labels: cluster label of every token.
@@ -441,7 +441,7 @@ class OutputChannel:
         return fields, measure, seen, np.where(np.isfinite(law), law, -np.inf), likelihood, factors
 
     def relevant_nodes(self, labels: tuple[int, ...], shift: ShiftCoordinate | None = None) -> tuple[np.ndarray, ...]:
-        """Return the tables of `_tabulate_channel` for the current rule without nodes of negligible weight.
+        """Return the channel at all quadrature nodes except those of negligible weight, as `_tabulate_channel` does.
 
         Args:
             labels: cluster label of every token.
@@ -474,7 +474,7 @@ class OutputChannel:
         return nodes, weights
 
     def is_averaged_by_sampling(self, q: np.ndarray) -> bool:
-        """Return whether averages at overlaps q are sampled because a product grid has too many dimensions or nodes."""
+        """Return whether averages at overlaps q use random samples, as product grids would be too large."""
         options = OutputChannelOptions.current()
         if not supports_planted_sampling(self.module):
             return False
@@ -488,7 +488,7 @@ class OutputChannel:
         return coordinates > options.max_coordinates or self._multiplications_per_average(q) > options.max_products
 
     def _multiplications_per_average(self, q: np.ndarray) -> float:
-        """Return the estimated number of multiplications of one average over the channel by a rough rule."""
+        """Return the estimated cost of one average over the channel by a rough rule, in multiplications."""
         total, count = 0.0, OutputChannelOptions.current().expensive_start_points
         for labels in self._labels_with_distinct_averages(q):
             found, shift = self._decorrelating_basis(q, labels), self._shift_coordinates[labels]
@@ -507,14 +507,14 @@ class OutputChannel:
         return DecorrelatingBasis.from_covariances(known, self._moments_of_fields(labels)[1] - known)
 
     def _labels_with_distinct_averages(self, q: np.ndarray) -> list[tuple[int, ...]]:
-        """Return one assignment of cluster labels for each distinct average over the channel."""
+        """Return assignments of cluster labels, one for each distinct value of the averages over the channel."""
         return list(
             {self._key_of_equal_averages(q, labels): labels for labels, _ in self.problem.label_probabilities}.values()
         )
 
     @cached_property
     def has_expensive_averages(self) -> bool:
-        """Whether averages over the channel are slow or sampled; rules are then refined only as error bars require.
+        """Whether averages over the channel are slow or sampled, so that rules are refined only as error bars require.
 
         The cost is that at half of the full overlap.
         """
@@ -533,7 +533,7 @@ class OutputChannel:
 
     @cached_property
     def sign_symmetric_teacher_columns(self) -> list[int]:
-        """The columns of the teacher whose sign affects neither the observed coordinates nor the law of the fields."""
+        """The teacher columns whose sign affects neither the labels nor the law of the fields."""
         law, found = self.problem.law, []
         for column in range(self.problem.teacher_rank) if self._has_gaussian_rows else ():
             turn = np.diag(np.where(np.arange(self.problem.teacher_rank) == column, -1.0, 1.0))
@@ -548,7 +548,7 @@ class OutputChannel:
 
     @cached_property
     def is_rotation_invariant(self) -> bool:
-        """Whether rotations of all teacher columns change neither the observed coordinates nor their law."""
+        """Whether rotations of the teacher columns among each other change neither the labels nor their law."""
         rho, t = self.problem.law.rho_star, self.problem.teacher_rank
         alike = np.abs(rho - rho[:, :1, :1] * np.eye(t)).max() < 1e-12 * np.abs(rho).max()
         if t < 2 or not self._has_centred_fields or not alike:
@@ -557,7 +557,7 @@ class OutputChannel:
 
     @cached_property
     def symmetric_column_permutations(self) -> list[np.ndarray]:
-        """The permutations (t, t) of teacher columns that leave the observed coordinates and their law unchanged.
+        """The permutations (t, t) of teacher columns that change neither the labels nor their law.
 
         A permutation may be combined with sign changes. The first one is the identity.
         """
@@ -576,21 +576,21 @@ class OutputChannel:
 
     @property
     def _has_gaussian_rows(self) -> bool:
-        """Whether the rows of the teacher are Gaussian and the observed coordinates are a function of the fields."""
+        """Whether the teacher has Gaussian rows, and the observed coordinates (labels) depend only on its fields."""
         return supports_planted_sampling(self.module) and self.problem.law.rows is None
 
     @property
     def _has_centred_fields(self) -> bool:
-        """Whether the rows of the teacher are Gaussian and the observed coordinates a function of zero-mean fields."""
+        """Whether the teacher has Gaussian rows and fields of mean zero, on which alone labels depend."""
         return self._has_gaussian_rows and not np.abs(self.problem.law.teacher_means).max() > 0
 
     @cached_property
     def _is_sign_invariant(self) -> bool:
-        """Whether the observed coordinates remain the same when all fields change their sign."""
+        """Whether the observed coordinates (labels) remain the same when all fields change their sign."""
         return self._has_gaussian_rows and not self._is_channel_changed_by_rotation(-np.eye(self.problem.teacher_rank))
 
     def _is_channel_changed_by_rotation(self, turn: np.ndarray) -> bool:
-        """Return whether the observed coordinates change under an orthogonal matrix (t, t) acting on all columns."""
+        """Return whether labels change under an orthogonal matrix (t, t) that mixes the teacher columns."""
         fields = np.random.default_rng(0).normal(size=(32, self.module.FIELDS))
         turned = (fields.reshape(len(fields), -1, len(turn)) @ turn).reshape(len(fields), -1)
         return any(
@@ -602,10 +602,10 @@ class OutputChannel:
         )
 
     def channel_averages(self, q: np.ndarray, curved: bool = False) -> ChannelAverages:
-        """Return averages over the output channel at given overlaps.
+        """Return averages over the output channel, the law of labels given fields, at given overlaps q.
 
         Args:
-            q: overlaps q, shape (contexts, t, t), at least 0 and below those of perfect recovery.
+            q: overlaps q, shape ((token, cluster) pairs, t, t), at least 0 and below those of perfect recovery.
             curved: whether to compute the derivative with respect to q as well.
         """
         key = (q.tobytes(), tuple(self.counts), self.cut, curved)
@@ -618,7 +618,7 @@ class OutputChannel:
         return self._found[key]
 
     def _set_odd_averages_to_zero(self, found: ChannelAverages, q: np.ndarray) -> ChannelAverages:
-        """Return the averages with those entries set to exactly zero that vanish as a column's sign is unobservable."""
+        """Return the averages with entries that vanish by a sign symmetry of a teacher column set to exactly zero."""
         t = q.shape[1]
         odd = np.zeros((t, t), bool)
         for column in self.sign_symmetric_teacher_columns:
@@ -655,7 +655,7 @@ class OutputChannel:
         return ChannelAverages(outer, log_evidence, norm, response)
 
     def _key_of_equal_averages(self, q: np.ndarray, labels: tuple[int, ...]) -> tuple[Any, ...]:
-        """Return a dictionary key that is the same for assignments of cluster labels that have the same averages."""
+        """Return a key that is equal for assignments of cluster labels with equal averages over the channel."""
         mean, covariances = self._moments_of_fields(labels)
         if self._is_sign_invariant and mean.any() and mean[np.flatnonzero(mean)[0]] < 0:
             mean = -mean
@@ -664,11 +664,11 @@ class OutputChannel:
 
     @cached_property
     def _first_equivalent_labels(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """The mapping from each assignment of cluster labels to the first one that has the same output channel."""
+        """The first assignment of cluster labels with the same output channel, for each assignment."""
         return first_labels_with_same_channel(self.problem)
 
     def _sum_over_fields_then_omega(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
-        """Return averages over the channel in one vector, by sums over the fields first, then over their known part."""
+        """Return averages over the channel in one vector: sums over fields Y, then over omega (posterior mean of Y)."""
         law, contexts = self.problem.law, self.problem.token_cluster_indices(labels)
         fields, measure, _, law_of_y, *_ = self.relevant_nodes(labels)
         known, rho = q[contexts], law.rho_star[contexts]
@@ -690,7 +690,7 @@ class OutputChannel:
         return rows.sum(axis=0)
 
     def _sum_over_omega_then_observed(self, q: np.ndarray, labels: tuple[int, ...], curved: bool) -> np.ndarray:
-        """Return averages over the channel in one vector, by sums over the known part of the fields first."""
+        """Return averages over the channel in one vector: sums over omega (posterior mean of fields), then labels."""
         mean, rho = self._moments_of_fields(labels)
         options = OutputChannelOptions.current()
         found, along, shift = self._decorrelating_basis(q, labels), None, self._shift_coordinates[labels]
@@ -723,18 +723,18 @@ class OutputChannel:
 
     @cached_property
     def _irrelevant_coordinates(self) -> dict[tuple[int, ...], list[tuple[int, int, tuple[float, ...]]]]:
-        """The results of `find_irrelevant_coordinates`, by assignment of cluster labels."""
+        """The coordinates without effect on the channel (`find_irrelevant_coordinates`), by cluster labels."""
         return {
             labels: find_irrelevant_coordinates(self.problem, labels) for labels, _ in self.problem.label_probabilities
         }
 
     @cached_property
     def _shift_coordinates(self) -> dict[tuple[int, ...], ShiftCoordinate | None]:
-        """The observed coordinate that only shifts the fields, or None, for each assignment of cluster labels."""
+        """The observed coordinate (part of the label) that only shifts the fields, or None, by cluster labels."""
         return {labels: find_shift_coordinate(self.problem, labels) for labels, _ in self.problem.label_probabilities}
 
     def truncate_sums_to_accuracy(self, accuracy: float) -> None:
-        """Truncate sums over product grids so that they lose a hundredth of the required accuracy."""
+        """Truncate sums over quadrature grids so that they lose only a hundredth of the required accuracy."""
         self.cut = SumTruncation(float(np.clip(1e-2 * accuracy, LEAST_LOST_FRACTION, 1e-4)))
 
     def refine_quadrature(
@@ -743,12 +743,12 @@ class OutputChannel:
         tolerance: float,
         moved: Callable[[ChannelAverages, ChannelAverages], float] = relative_difference_of_averages,
     ) -> tuple[ChannelAverages, float]:
-        """Refine the axes of the integration rule in turn until averages change by less than a tolerance.
+        """Refine the axes of the rule over the channel in turn until averages change by less than a tolerance.
 
         Larger tolerances come first, so that no axis is much coarser than the others.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             tolerance: largest allowed change of averages by a finer rule.
             moved: function that returns the difference of two averages; by default relative to their size.
 
@@ -783,7 +783,7 @@ class OutputChannel:
         return current, sum(moves)
 
     def _refine_until_probabilities_sum_to_one(self, labels: tuple[int, ...], tolerance: float) -> None:
-        """Refine the quadrature of the coordinates until the probabilities of the observed coordinates add up to one.
+        """Refine the quadrature of the channel's coordinates until the probabilities of all labels add up to one.
 
         A real coordinate that would take many points is divided at zero if it then takes fewer.
 
@@ -825,7 +825,7 @@ class OutputChannel:
         self._check_mean_of_fields(labels)
 
     def _check_mean_of_fields(self, labels: tuple[int, ...]) -> None:
-        """Check that the mean of the fields by quadrature over the coordinates is the mean of their Gaussian law.
+        """Check that the mean of the fields, by quadrature over the coordinates of the channel, is the exact mean.
 
         Raises:
             InputError: the means differ, as where coordinates reach some fields more often than others.
@@ -847,9 +847,9 @@ class OutputChannel:
     def _refine_all_coordinates(
         self, labels: tuple[int, ...], counts: list[int], tolerance: float, most: float
     ) -> tuple[list[int], float, float]:
-        """Return the number of points of every axis at which the sum of all probabilities has converged.
+        """Return the number of points of every axis at which the probabilities of all labels add up with small error.
 
-        It has converged if a finer division of any axis changes it by less than a tolerance. No axis has more than
+        The sum has converged if a finer division of any axis changes it by less than a tolerance. No axis has more than
         `most` points. The sum and its error are returned as well.
         """
         norm = error = 0.0
@@ -872,7 +872,7 @@ class OutputChannel:
     def _refine_coordinate_to_tolerance(
         self, labels: tuple[int, ...], counts: list[int], axis: int, tolerance: float, most: float
     ) -> tuple[list[int], float, float]:
-        """Return numbers of points with which one axis has converged, the sum of all probabilities and its change.
+        """Return numbers of points at which one axis has converged, with the sum of all probabilities and its change.
 
         For a hidden axis every probability of the observed coordinates has to converge, else only their sum.
         """
@@ -891,7 +891,7 @@ class OutputChannel:
         return float(np.prod(self._node_counts(counts), dtype=float))
 
     def probabilities_of_discrete_observations(self, labels: tuple[int, ...]) -> dict[tuple[float, ...], float]:
-        """Return a mapping from each combination of values of the discrete observed coordinates to its probability."""
+        """Return a mapping from each combination of discrete observed coordinates (labels) to its probability."""
         options = OutputChannelOptions.current()
         counts, _, _ = self._refine_all_coordinates(
             labels, list(self.counts[1:]), options.probability_tolerance, options.smooth_points
@@ -902,12 +902,12 @@ class OutputChannel:
         return dict(zip(product(*(c.values for c in self.observed if not c.is_continuous)), values, strict=True))
 
     def _probabilities_of_observed_values(self, labels: tuple[int, ...], counts: Sequence[int]) -> np.ndarray:
-        """Return the probabilities of the observed values at all quadrature nodes of the observed coordinates."""
+        """Return the probability (density) of the observed coordinates at each of their quadrature nodes."""
         with np.errstate(over="ignore"):
             return np.exp(self._tabulate_channel(labels, counts)[3]).sum(axis=1)
 
     def _set_coordinate_kind(self, place: int, kind: str) -> None:
-        """Change the kind of a coordinate and discard the cached nodes that depend on it."""
+        """Change the kind of a coordinate, such as real or positive, and discard cached nodes that depend on it."""
         self.every[place] = replace(self.every[place], kind=kind)
         count = len(self.observed)
         self.observed, self.hidden = self.every[:count], self.every[count:]
@@ -924,9 +924,9 @@ class OutputChannel:
         )
 
     def _refine_hidden_node_spacing(self, q: np.ndarray) -> None:
-        """Refine the nodes of hidden coordinates until their spacing resolves the unknown part of the fields.
+        """Refine the quadrature nodes of hidden coordinates until they resolve the posterior of the fields.
 
-        On coarser nodes the fields seem to be known exactly, and all coarse rules agree on that.
+        With coarser nodes fields seem to be known exactly, so that coarse rules agree with each other but are wrong.
         """
         widest = OutputChannelOptions.current().max_node_spacing
         for labels in [] if self.has_no_hidden_integral else self._labels_with_distinct_averages(q):
@@ -938,9 +938,9 @@ class OutputChannel:
                 spacing = self._hidden_node_spacing(q, labels)
 
     def _hidden_node_spacing(self, q: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the largest distance between neighbouring nodes along each continuous hidden coordinate.
+        """Return the largest distance between neighbouring quadrature nodes of each continuous hidden coordinate.
 
-        Distances are those of the fields, in standard deviations of their unknown part; nodes of small weight are left
+        Distances are those of the fields, in standard deviations of their posterior; nodes of small weight are left
         out.
         """
         found, shift = self._decorrelating_basis(q, labels), self._shift_coordinates[labels]
@@ -960,10 +960,10 @@ class OutputChannel:
         self, q: np.ndarray, start: list[int], axis: int, level: float, move: float, current: ChannelAverages,
         moved: Callable[[ChannelAverages, ChannelAverages], float],
     ) -> tuple[int, float]:  # fmt: skip
-        """Return the number of points of one axis at which averages change by less than a tolerance.
+        """Return the number of points of an axis of the rule at which averages change by less than a tolerance.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             start: initial number of points of all axes.
             axis: index of the axis.
             level: tolerance of the change of averages.
@@ -993,7 +993,7 @@ class OutputChannel:
 
 
 def _probability_sum_tolerance(tolerance: float) -> float:
-    """Return the largest accepted difference between the sum of all probabilities and one."""
+    """Return the largest accepted deviation from one of the sum of all probabilities of observed coordinates."""
     return max(1e-6, 10 * tolerance)
 
 

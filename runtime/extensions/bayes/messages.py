@@ -55,9 +55,9 @@ class MessageRun:
     Attributes:
         status: "converged", "max_iterations", "not_finite", or "unresolved" where the variance of the messages is so
             small in the end that the sum over hidden coordinates is too coarse.
-        overlaps: overlaps q of the estimate with the teacher, shape (contexts, t, t), after the permutation, sign
+        overlaps: overlaps q of the estimate with the teacher, shape (pairs, t, t), after the permutation, sign
             change or rotation of the estimate's columns, among symmetries of the model, that aligns it best.
-        known: overlaps q that the messages predict from their own variances, shape (contexts, t, t).
+        known: overlaps q that the messages predict from their own variances, shape ((token, cluster) pairs, t, t).
         change: change of the estimate in the last iteration, relative to the teacher's size.
     """
 
@@ -204,7 +204,7 @@ def _pass_messages_on_instance(instance: Instance, most: int, tolerance: float, 
 
 
 def _is_hidden_sum_resolved(planted: PlantedSamplingRule, known: np.ndarray) -> bool:
-    """Return whether the sum over hidden coordinates, refined where possible, resolves the posterior."""
+    """Return whether a sample's posterior is resolved by the sum over hidden coordinates, refined where possible."""
     if not planted.has_sum_over_hidden_nodes:
         return True
     try:
@@ -215,7 +215,7 @@ def _is_hidden_sum_resolved(planted: PlantedSamplingRule, known: np.ndarray) -> 
 
 
 def _fields_at_weights(instance: Instance, weights: np.ndarray) -> np.ndarray:
-    """Return the fields of all samples at given weights of shape (d, t), plus the mean of the teacher's fields."""
+    """Return the fields of all samples at estimated weights (d, t), plus the mean of the teacher's fields."""
     fields = instance.problem.law.teacher_means[instance.token_contexts]
     instance.add_centred_fields(fields, weights)
     return fields
@@ -225,9 +225,10 @@ def _update_channel_messages(
     instance: Instance, planted: PlantedSamplingRule, observed: list[np.ndarray], f: np.ndarray, V: np.ndarray,
     old: np.ndarray, damping: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return messages from the samples: sums over tokens, shape (d, t), conjugates V^ and derivatives g, (n, L, t).
+    """Return the messages that the samples send in one step of message passing.
 
-    g is the derivative of the log evidence of each sample in its fields. V^ has shape (contexts, t, t).
+    These are the sum over tokens of g, shape (d, t), the conjugates V^ of the posterior variance, ((token, cluster)
+    pairs, t, t), and g, the derivative of the log evidence of each sample in its fields, (n samples, L tokens, t).
     """
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star
@@ -248,7 +249,7 @@ def _update_channel_messages(
 def _update_row_posteriors(
     problem: Problem, gamma: np.ndarray, fields: np.ndarray, A: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the posterior means (d, t) and covariances (d, t, t) of the teacher's rows, given their fields (d, t)."""
+    """Return posterior means (d, t) and covariances (d, t, t) of the teacher's rows, given effective fields (d, t)."""
     means, spreads = np.empty_like(fields), np.empty_like(A)
     for group in TeacherRowPrior(problem).eigenvalue_groups:
         own = np.flatnonzero(np.abs(gamma - group.gamma).max(axis=1) < 1e-9 * np.abs(group.gamma).max())

@@ -33,7 +33,7 @@ class LeastErrorOptions(AlgorithmOptions):
         replicates: independent sets of random points, which give the error bar.
         log2_outer: binary logarithm of the number of random points of omega in a set.
         log2_inner: binary logarithm of the number of random points of the fields given omega.
-        kink_width: distance from a kink, in standard deviations of the unknown part, within which the least error
+        kink_width: distance from a kink, in posterior standard deviations, within which the least error
             changes.
         metric_points: number of random fields at which a metric is tested for being a squared distance.
         pair_accuracy: required error bar of the metric between two posterior draws, relative to the teacher's variance.
@@ -57,7 +57,7 @@ def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) ->
 
     Args:
         problem: the problem with its metric.
-        q: overlaps q, shape (contexts, t, t).
+        q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
         error_bars: error bars of q, in its shape, which add to the error bar of integration.
     """
     options = LeastErrorOptions.current()
@@ -72,7 +72,7 @@ def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) ->
         """Return the least test error at given overlaps by a quadrature rule with a given number of points.
 
         Args:
-            known: overlaps q, shape (contexts, t, t).
+            known: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             points: number of points of each field.
         """
         if metric.HAS_BASELINE:
@@ -90,7 +90,7 @@ def least_test_error(problem: Problem, q: np.ndarray, error_bars: np.ndarray) ->
 
 
 def _least_error_by_random_points(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return the least error of a matrix-valued prediction and its error bar, by sets of quasi-random points."""
+    """Return the least error of a matrix-valued prediction and its error bar, by quasi-Monte Carlo."""
     nodes = [_quasi_random_nodes(problem, seed) for seed in range(LeastErrorOptions.current().replicates)]
     values = np.array([_least_error_of_matrix_prediction(problem, q, *some) for some in nodes])
     moved = sum(
@@ -101,7 +101,7 @@ def _least_error_by_random_points(problem: Problem, q: np.ndarray, error_bars: n
 
 
 def _overlaps_lowered_by_error_bars(q: np.ndarray, error_bars: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield, for each entry of the overlap matrices, the overlaps with this entry lowered by its error bar.
+    """Yield, for each entry of q, the overlaps with this entry lowered by its error bar, to propagate the error.
 
     Smaller overlaps are always admissible, larger ones need not be.
     """
@@ -119,7 +119,7 @@ def least_errors_by_metric(problem: Problem, q: np.ndarray, error_bars: np.ndarr
 
     Args:
         problem: the problem with its metrics.
-        q: overlaps q, shape (contexts, t, t).
+        q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
         error_bars: error bars of q, in its shape.
     """
     if not problem.solver.metric_functions.HAS_METRIC:
@@ -158,9 +158,9 @@ def is_metric_squared_distance(problem: Problem) -> bool:
 
 
 def _least_error_from_posterior_draws(problem: Problem, q: np.ndarray, error_bars: np.ndarray) -> tuple[float, float]:
-    """Return the least error for a metric that is a squared distance, and its error bar.
+    """Return the least error, with error bar, under a metric that is a squared distance.
 
-    It is half of the mean metric between two draws from the posterior.
+    The least error is half of the mean metric between two draws from the posterior.
     """
     law = problem.law
     if not np.linalg.eigvalsh(law.rho_star - q).max() > 0:
@@ -183,7 +183,7 @@ def _least_error_from_posterior_draws(problem: Problem, q: np.ndarray, error_bar
 
 
 def _gauss_hermite_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...]:
-    """Return Gauss-Hermite nodes and weights for the known part of the fields, then for fields and noise given it."""
+    """Return Gauss-Hermite nodes and weights for posterior means of fields, then for fields and noise given these."""
     axes = [gauss_hermite(points)] * (problem.tokens * problem.teacher_rank)
     outer, shares = tensor_product_rule(axes)
     inner, weights = tensor_product_rule([*axes, *[gauss_hermite(points)] * len(problem.noise_scale)])
@@ -192,7 +192,7 @@ def _gauss_hermite_nodes(problem: Problem, points: int) -> tuple[np.ndarray, ...
 
 
 def _quasi_random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
-    """Return quasi-random nodes and weights for the known part of the fields, then for fields and noise given it."""
+    """Return quasi-random nodes and weights for posterior means of fields, then for fields and noise given these."""
     options = LeastErrorOptions.current()
     size = problem.tokens * problem.teacher_rank
     found: list[np.ndarray] = []
@@ -209,7 +209,7 @@ def _least_error_of_matrix_prediction(
 ) -> float:
     """Return the least mean of an error that is quadratic in a predicted matrix.
 
-    The prediction is chosen for each value of the known part omega of the fields.
+    The prediction is chosen for each posterior mean omega of the fields.
     """
     metric = problem.solver.metric_functions
     total = 0.0
@@ -231,9 +231,9 @@ def _least_error_of_matrix_prediction(
 
 
 def _least_error_of_one_field(problem: Problem, q: np.ndarray, points: int) -> float:
-    """Return the least mean of a metric over predictions of a single field, by refined grid search.
+    """Return the least expected error, under a metric, of a prediction of one field, by refined grid search.
 
-    The prediction is chosen for each value of the known part omega of the field.
+    The prediction is chosen for each posterior mean omega of the field.
     """
     (labels, _), *others = problem.label_probabilities
     if others or len(problem.noise_scale) > 1:
@@ -269,7 +269,7 @@ def _least_error_of_one_field(problem: Problem, q: np.ndarray, points: int) -> f
 def _normal_nodes_between_kinks(
     mean: float, width: float, kinks: list[float], points: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return quadrature nodes and weights for a normal law and an integrand with kinks, by panels between the kinks."""
+    """Return nodes and weights for normal averages of a function with kinks, by quadrature between the kinks."""
     if width == 0:
         return np.array([mean]), np.ones(1)
     nodes, weights = normal_rule_on_panels([(value - mean) / width for value in kinks], points)

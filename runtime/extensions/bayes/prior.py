@@ -22,7 +22,7 @@ _ROUNDING = 1e-10  # of entries of Gram matrices, absolute: below it rows count 
 
 @dataclass(frozen=True)
 class PriorOptions(AlgorithmOptions):
-    """Options of averages over the field of a teacher row.
+    """Options of averages over a teacher row and its field (a noisy Gaussian observation of the row).
 
     Attributes:
         reach: range of the field of a row, in standard deviations, that is integrated over.
@@ -47,7 +47,7 @@ class _EigenvalueGroup:
 
     Attributes:
         weight: fraction of all input dimensions.
-        gamma: covariance eigenvalue in each context, (contexts,).
+        gamma: covariance eigenvalue for each (token, cluster) pair, (pairs,).
         shares: probabilities of the components, (components,).
         means: means of the components, (components, t).
         factors: square roots of the covariances of the components, (components, t, t).
@@ -66,9 +66,9 @@ class _EigenvalueGroup:
         return len(self.shares) == 1
 
     def precision_of_row_field(self, hats: np.ndarray) -> np.ndarray:
-        """Return the precision matrix of the field of a teacher row, (t, t).
+        """Return the precision matrix (t, t) of the effective field of a teacher row: that of its Gaussian observation.
 
-        `hats` are the conjugates of the overlaps q, shape (contexts, t, t).
+        `hats` are the conjugates of the overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
         """
         return np.einsum("c,cij->ij", self.gamma, hats)
 
@@ -82,7 +82,7 @@ class TeacherRowPrior:
 
     @cached_property
     def eigenvalue_groups(self) -> list[_EigenvalueGroup]:
-        """The groups of input dimensions, one for each distinct set of covariance eigenvalues.
+        """The groups of input dimensions with equal covariance eigenvalues, one for each distinct set of these.
 
         Raises:
             InputError: the teacher's rows are not Gaussian and depend on the cluster means.
@@ -124,7 +124,7 @@ class TeacherRowPrior:
         return groups
 
     def _posterior_moments_of_row(self, group: _EigenvalueGroup, hats: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the posterior of a teacher row at the quadrature nodes of its field.
+        """Return the posterior mean and covariance of a teacher row at each quadrature node of its noisy field.
 
         Returns:
             Weights and log evidences, (nodes,), posterior means, (nodes, t), and covariances, (nodes, t, t).
@@ -146,9 +146,9 @@ class TeacherRowPrior:
         )
 
     def overlaps_and_log_partition(self, hats: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the overlaps q and the mean log evidence of a teacher row.
+        """Return the overlaps q of posterior mean and teacher, and the mean log evidence of a teacher row.
 
-        `hats` are the conjugates of q, in its shape (contexts, t, t).
+        `hats` are the conjugates of q, in its shape ((token, cluster) pairs, t, t).
         """
         overlaps, log_integral = np.zeros_like(hats), 0.0
         for group in self.eigenvalue_groups:
@@ -159,15 +159,15 @@ class TeacherRowPrior:
         return overlaps, log_integral
 
     def posterior_overlaps(self, hats: np.ndarray) -> np.ndarray:
-        """Return the overlaps q of the posterior mean with the teacher at given conjugates of q, (contexts, t, t)."""
+        """Return the overlaps q of the posterior mean with the teacher that follow from the conjugates of q."""
         return self.overlaps_and_log_partition(hats)[0]
 
     def overlap_changes_from_conjugates(self, hats: np.ndarray, changes: np.ndarray) -> np.ndarray:
-        """Return the first-order changes of the overlaps q due to changes of their conjugates, docs/theory.md (13.10).
+        """Return first-order changes of the overlaps q due to changes of their conjugates, docs/theory.md (13.10).
 
         Args:
-            hats: conjugates of q, shape (contexts, t, t).
-            changes: changes of the conjugates, shape (changes, contexts, t, t).
+            hats: conjugates of q, shape ((token, cluster) pairs, t, t).
+            changes: changes of the conjugates, shape (changes, pairs, t, t).
         """
         out = np.zeros_like(changes)
         for group in self.eigenvalue_groups:
@@ -178,10 +178,10 @@ class TeacherRowPrior:
         return out
 
     def refine_quadrature(self, hats: np.ndarray, tolerance: float) -> float:
-        """Refine the quadrature over the field of a teacher row until averages converge; return the last change.
+        """Refine the quadrature over the field of a teacher row until averages converge; return their last change.
 
         Args:
-            hats: conjugates of the overlaps q, shape (contexts, t, t).
+            hats: conjugates of the overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             tolerance: largest allowed change by a finer rule of the log evidence, and of q relative to full overlap.
 
         Raises:
@@ -203,14 +203,14 @@ class TeacherRowPrior:
             if self.count > options.max_points:
                 raise NotConvergedError(
                     f"averages over a teacher row need more than {options.max_points} points per axis; "
-                    "ask for a larger --accuracy"
+                    "allow larger error bars (--accuracy)"
                 )
             before = after
 
     def _refine_nodes_of_wide_components(self, hats: np.ndarray) -> None:
-        """Refine the nodes of wide components of a teacher row until their spacing resolves the noise of its field.
+        """Refine the quadrature of a teacher row with several Gaussian components until it resolves the widest one.
 
-        On coarser nodes the component of a row seems to be known everywhere, and all coarse rules agree.
+        With coarser nodes each node seems to identify the component: coarse rules agree with each other but are wrong.
         """
         options = PriorOptions.current()
         for group in self.eigenvalue_groups:
@@ -222,7 +222,7 @@ class TeacherRowPrior:
 
     @cached_property
     def information_dimension(self) -> float:
-        """The information dimension of the prior: the mean number of continuous dimensions of a teacher row."""
+        """The information dimension of the prior: the mean number of continuous degrees of freedom of a teacher row."""
         return sum(
             group.weight * share * np.linalg.matrix_rank(factor, tol=1e-10)
             for group in self.eigenvalue_groups
@@ -231,5 +231,5 @@ class TeacherRowPrior:
 
     @cached_property
     def row_entropy(self) -> float:
-        """The entropy of a teacher row that takes few values, in nats."""
+        """The entropy in nats of the prior of a teacher row that takes few values."""
         return -sum(group.weight * float(group.shares @ np.log(group.shares)) for group in self.eigenvalue_groups)

@@ -134,7 +134,7 @@ def supports_planted_sampling(module: Any) -> bool:
 
 @dataclass
 class PlantedSamplingRule:
-    """A rule that averages over an output channel by sampling from the teacher.
+    """A rule that averages over an output channel by sampling fields and labels from the teacher.
 
     Fields are sampled, and the posterior of each sample is a sum over hidden coordinates.
 
@@ -153,10 +153,10 @@ class PlantedSamplingRule:
     seeds: tuple[int, ...] = tuple(range(REPLICATES))
 
     def channel_averages(self, q: np.ndarray, curved: bool = False) -> ChannelAverages:
-        """Return averages over the output channel at given overlaps, as a mean over replicates of sampled fields.
+        """Return averages over the output channel at overlaps q, as a mean over replicates of sampled fields.
 
         Args:
-            q: overlaps q, shape (contexts, t, t), at least 0 and below those of perfect recovery.
+            q: overlaps q, shape ((token, cluster) pairs, t, t), at least 0 and below those of perfect recovery.
             curved: whether to compute the derivative with respect to q as well.
         """
         samples = [self._channel_averages_of_replicate(q, curved, seed) for seed in self.seeds]
@@ -189,10 +189,10 @@ class PlantedSamplingRule:
         return ChannelAverages(outer, log_evidence, 1.0, response)
 
     def refine_quadrature(self, q: np.ndarray, tolerance: float) -> None:
-        """Refine the sum over hidden coordinates until averages over a few draws change by less than a tolerance.
+        """Refine the sum over hidden coordinates in each posterior until averages change by less than a tolerance.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             tolerance: largest allowed change of averages by a finer sum.
 
         Raises:
@@ -217,14 +217,14 @@ class PlantedSamplingRule:
     def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, q: np.ndarray, labels: tuple[int, ...], curved: bool = False
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the log evidence of samples, and its first and second derivatives in the known part of the fields.
+        """Return the log evidence of samples, and its first two derivatives in omega, the posterior mean of fields.
 
-        The shapes are (samples,), (samples, L t) and (samples, L t, L t).
+        The shapes are (samples,), (samples, L tokens * t teacher columns) and (samples, L t, L t).
 
         Args:
             observed: observed coordinates, shape (samples, coordinates).
-            omega: known part of the fields, their posterior mean, shape (samples, L t).
-            q: overlaps q, shape (contexts, t, t).
+            omega: posterior mean of the fields given the other samples, shape (samples, L t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             labels: cluster label of every token.
             curved: whether to compute second derivatives.
         """
@@ -257,9 +257,9 @@ class PlantedSamplingRule:
 
     @property
     def max_log2_draws_per_replicate(self) -> int:
-        """The binary logarithm of the largest number of draws in a replicate.
+        """The binary logarithm of the largest number of sampled fields in a replicate of the average.
 
-        More draws are allowed where the sum over hidden coordinates for each of them is short.
+        More samples are allowed where the sum over hidden coordinates for each of them is short.
         """
         options = PlantedSamplingOptions.current()
         nodes = len(self._hidden_coordinate_nodes(self.problem.label_probabilities[0][0])[0])
@@ -273,12 +273,12 @@ class PlantedSamplingRule:
 
     @property
     def has_continuous_hidden_coordinates(self) -> bool:
-        """Whether any continuous coordinate of the channel is hidden."""
+        """Whether any hidden (latent) coordinate of the channel is continuous."""
         return any(kind != "discrete" for _, kind, _ in self.problem.solver.bayes_functions.HIDDEN)
 
     @property
     def has_sum_over_hidden_nodes(self) -> bool:
-        """Whether posteriors are summed numerically over a hidden coordinate, as there is no closed form."""
+        """Whether the posterior of a sample is a numerical sum over a hidden coordinate, for lack of a closed form."""
         contexts = self.problem.token_cluster_indices
         return self.has_continuous_hidden_coordinates and not all(
             lines is not None and lines.has_independent_fields(self.problem.law.rho_star[contexts(labels)])
@@ -296,9 +296,9 @@ class PlantedSamplingRule:
         return [i for i, place in enumerate(self.problem.solver.bayes_functions.FREE) if place >= 0]
 
     def _hidden_coordinate_nodes(self, labels: tuple[int, ...]) -> tuple[np.ndarray, float]:
-        """Return nodes of the hidden coordinates, shape (nodes, coordinates), and the logarithm of their common weight.
+        """Return quadrature nodes of hidden (latent) coordinates, (nodes, coordinates), and the log of their weight.
 
-        Coordinates that are fields are zero: they have a lattice of their own.
+        Hidden coordinates that are fields are left at zero here, as they are summed over on a separate lattice.
         """
         options = PlantedSamplingOptions.current()
         module = self.problem.solver.bayes_functions
@@ -322,13 +322,13 @@ class PlantedSamplingRule:
         return np.array(list(product(*axes))), log_step
 
     def outputs_of_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> np.ndarray:
-        """Return the observed coordinates of samples with given fields, shape (samples, coordinates).
+        """Return the observed coordinates (labels) of samples with given fields, shape (samples, coordinates).
 
         They follow from functions of the model, or from linear equations for each choice of discrete hidden
         coordinates.
 
         Args:
-            fields: fields of the samples, shape (samples, L t).
+            fields: fields of the samples, shape (samples, L tokens * t teacher columns).
             labels: cluster label of every token.
         """
         module, constants = self.problem.solver.bayes_functions, self.problem.constants(labels)
@@ -352,7 +352,7 @@ class PlantedSamplingRule:
 
 @dataclass(frozen=True)
 class HalfLinePosterior:
-    """The posterior of fields that are restricted to half lines, as where a label is the sign of a field.
+    """The posterior of fields that lie on half lines, as where a label is the sign of a field.
 
     Each continuous hidden coordinate moves one field along a half line. It is summed over in closed form.
 
@@ -370,9 +370,9 @@ class HalfLinePosterior:
     choices: np.ndarray
 
     def has_independent_fields(self, variance: np.ndarray) -> bool:
-        """Return whether the unknown parts of the fields on half lines are independent of all other fields.
+        """Return whether fields on half lines are independent of all other fields, given their posterior means.
 
-        `variance` is the covariance of the unknown part of the fields of each token, shape (L, t, t).
+        `variance` is the covariance of the fields of each token around their posterior mean, shape (L tokens, t, t).
         """
         own = block_diag(*variance)[list(self.fields)]
         own[range(len(own)), list(self.fields)] = 0.0
@@ -381,14 +381,14 @@ class HalfLinePosterior:
     def log_evidence_and_derivatives(
         self, observed: np.ndarray, omega: np.ndarray, variance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the log evidence of samples, and its first and second derivatives in the known part of the fields.
+        """Return the log evidence of samples, and its first two derivatives in omega, the posterior mean of fields.
 
-        The shapes are (samples,), (samples, L t) and (samples, L t, L t).
+        The shapes are (samples,), (samples, L tokens * t teacher columns) and (samples, L t, L t).
 
         Args:
             observed: observed coordinates, shape (samples, coordinates).
-            omega: known part of the fields, their posterior mean, shape (samples, L t).
-            variance: covariance of the unknown part of the fields of each token, shape (L, t, t).
+            omega: posterior mean of the fields given the other samples, shape (samples, L t).
+            variance: covariance of the fields of each token around omega, shape (L, t, t).
         """
         own, V = list(self.fields), block_diag(*variance)
         rest = [i for i in range(omega.shape[1]) if i not in own]
@@ -415,9 +415,9 @@ class HalfLinePosterior:
         return values, g, second - g[:, :, None] * g[:, None]
 
     def _half_line_ends(self, observed: np.ndarray, choice: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return where the half lines of samples end, with the slopes along them and the log density of the samples.
+        """Return the ends of the half lines on which the fields of samples lie, slopes along them, and log densities.
 
-        The shapes are (samples, L t), (samples, half lines) and (samples,).
+        The shapes are (samples, L tokens * t teacher columns), (samples, half lines) and (samples,).
         """
         step = PlantedSamplingOptions.current().line_step
         low = choice.copy()
@@ -433,7 +433,7 @@ class HalfLinePosterior:
         return fields[:, 0], slopes, log_density
 
     def is_density_uniform_on_lines(self, observed: np.ndarray) -> bool:
-        """Return whether the density of the observed coordinates is constant along the half lines."""
+        """Return whether the density of observed coordinates is constant along the half lines of allowed fields."""
         tolerance = PlantedSamplingOptions.current().density_tolerance
         for choice in self.choices:
             here = self._half_line_ends(observed, choice)[2]
@@ -480,7 +480,7 @@ def find_half_line_posterior(problem: Problem, labels: tuple[int, ...]) -> HalfL
 def _find_field_of_hidden_coordinate(
     problem: Problem, labels: tuple[int, ...], observed: np.ndarray, choices: np.ndarray, i: int
 ) -> int | None:
-    """Return the only field that a hidden coordinate changes, if that field goes to infinity; else None."""
+    """Return the only field that a hidden coordinate changes, if it sends this field to infinity; else None."""
     found, infinity = set(), PlantedSamplingOptions.current().infinity
     for choice in choices:
         nodes = np.tile(choice, (3, 1))
@@ -522,12 +522,12 @@ class UnknownColumnRule:
             or len(module.OBSERVED) != self.problem.tokens
         ):
             raise InputError(
-                f"the threshold of column {self.of + 1} of {self.problem.solver.name} with all other columns known "
-                "needs as many observed numbers as this column has fields, and hidden coordinates that are fields"
+                f"the threshold of teacher column {self.of + 1} of {self.problem.solver.name} with all others known is "
+                "implemented only for outputs of one observed number per token, whose hidden coordinates are fields"
             )
 
     def averages_of_unknown_column(self) -> ChannelAverages:
-        """Return averages over the channel for the unknown column at zero overlap, with their derivative in q.
+        """Return averages over the channel for the only unknown teacher column at overlap zero, with derivative in q.
 
         Raises:
             NotConvergedError: there would be too many samples.
@@ -559,13 +559,13 @@ class UnknownColumnRule:
         return ChannelAverages(outer, np.nan, float(shares.sum()), response)
 
     def _field_moments_of_unknown_column(self, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the means and the variances of the fields of the unknown column, (L,) each."""
+        """Return means and variances of the fields of the only unknown teacher column, given the others, (L,) each."""
         contexts, law = self.problem.token_cluster_indices(labels), self.problem.law
         return law.teacher_means[contexts][:, self.of], law.rho_star[contexts][:, self.of, self.of]
 
     @property
     def newton_start_spacing(self) -> float:
-        """The spacing of the lattice of starts of Newton's method, in standard deviations of a field."""
+        """The spacing of the lattice of initial fields for Newton's method, in standard deviations of a field."""
         return 2 * UnknownColumnOptions.current().start_reach / self.starts
 
     def _gaussian_field_nodes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -578,7 +578,7 @@ class UnknownColumnRule:
             kept = shares > 1e-14
         if kept is None or kept.sum() > most:
             raise NotConvergedError(
-                f"{self.points} quadrature points for each of {size} fields are too many; ask for a larger --accuracy"
+                f"{self.points} quadrature points for each of {size} fields are too many; allow larger error bars"
             )
         # Turned, so that no two fields are equal where a channel is singular; as exact for polynomials of total degree.
         turn = np.linalg.qr(np.random.default_rng(0).normal(size=(size, size)))[0]
@@ -610,7 +610,7 @@ class UnknownColumnRule:
     def _outputs_and_jacobian(
         self, rows: np.ndarray, values: np.ndarray, fields: np.ndarray, labels: tuple[int, ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the observed coordinates and their Jacobian at given values of the fields of the unknown column.
+        """Return the observed coordinates, and their Jacobian in the fields of the only unknown teacher column.
 
         The shapes are (values, L) and (values, L, L).
         """
@@ -623,7 +623,7 @@ class UnknownColumnRule:
         return seen[0], np.moveaxis((8 * (right - left) - far_right + far_left) / (12 * difference), 0, 2)
 
     def _solve_for_column_fields(self, fields: np.ndarray, labels: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return all fields of the unknown column that lead to the observed coordinates, by Newton's method.
+        """Return all fields of the unknown teacher column that reproduce the observed coordinates, by Newton's method.
 
         The result is the sample index of each solution and its fields, shape (solutions, L).
         """
@@ -665,7 +665,7 @@ class UnknownColumnRule:
 
 
 def _drop_duplicate_solutions(rows: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sample indices and fields without solutions of the same sample that nearly coincide with another."""
+    """Return sample indices and fields, where fields that nearly coincide for a sample are kept only once."""
     least = UnknownColumnOptions.current().duplicate_distance
     order = np.argsort(rows, kind="stable")
     kept: list[int] = []

@@ -70,7 +70,7 @@ class BayesSolution(PresentableResult):
             from the teacher.
         status: "converged", "perfect_recovery" (perfect recovery is a stable solution, and is approached),
             "not_converged" or "time_limit".
-        q: overlaps of the learner with the teacher, shape (contexts, t, t).
+        q: overlaps of the learner with the teacher, shape ((token, cluster) pairs, t, t).
         q_hat: conjugates of q, in its shape.
         error_bars: error bars of q, from finer integration rules and the residual, in its shape.
         free_entropy: log-evidence of the samples per d, in nats.
@@ -113,18 +113,18 @@ class BayesSolution(PresentableResult):
         if self.success:
             return ""
         return (
-            f"state evolution from the {self.start} start ended with status {self.status}: residual "
-            f"{self.residual:.1e} after {self.steps} steps; try an alpha farther from thresholds or a larger --accuracy"
+            f"state evolution from the {self.start} start has status {self.status}: residual {self.residual:.1e} "
+            f"after {self.steps} steps; try an alpha farther from thresholds, or larger error bars (--accuracy)"
         )
 
     @property
     def test_error(self) -> float:
-        """The least test error of any learner; NaN where it is unknown."""
+        """The least test error of any learner with these samples; NaN where it is unknown."""
         return self._least_test_error[0]
 
     @property
     def test_error_error(self) -> float:
-        """The error bar of the test error."""
+        """The error bar of the test error, due to numerical integration."""
         return self._least_test_error[1]
 
     @cached_property
@@ -138,7 +138,7 @@ class BayesSolution(PresentableResult):
 
     @cached_property
     def errors(self) -> dict[str, tuple[float, float]]:
-        """The least error of any prediction and its error bar, by name of the metric.
+        """The least test error of any prediction and its error bar, by name of the metric.
 
         Only metrics that are the square of a distance are contained.
         """
@@ -146,7 +146,7 @@ class BayesSolution(PresentableResult):
 
     @cached_property
     def errors_unlearned(self) -> dict[str, tuple[float, float]]:
-        """The least error of any prediction without training samples and its error bar, by name of the metric."""
+        """The least error of any prediction that uses no samples, and its error bar, by name of the metric."""
         zero = np.zeros_like(self.q)
         return least_errors_by_metric(self.problem, zero, zero) if self.success else {}
 
@@ -154,7 +154,7 @@ class BayesSolution(PresentableResult):
         """Return the cosine of the angle between the posterior mean of a teacher column and this column.
 
         Args:
-            context: index of the context, from 0.
+            context: index of the (token, cluster) pair, from 0.
             column: index of the teacher column, from 0.
         """
         known = self.q[context, column, column] / self.problem.law.rho_star[context, column, column]
@@ -170,7 +170,7 @@ def student_teacher_cosine(erm: Solution, context: int = 0, column: int = 0) -> 
 
     Args:
         erm: replica symmetric solution of empirical risk minimisation.
-        context: index of the context, from 0.
+        context: index of the (token, cluster) pair, from 0.
         column: index of the teacher column, from 0; the student column has the same index, or is the last one.
     """
     o = erm.overlaps
@@ -300,7 +300,7 @@ class _StateEvolutionRun:
         return self.build_bayes_solution("not_converged", self.q, self.gap)
 
     def _restart_from_perturbed_overlaps(self, q: np.ndarray, direction: np.ndarray) -> None:
-        """Continue the iteration of state evolution from overlaps q plus a small step in a direction."""
+        """Continue state evolution from a fixed point q, perturbed by a small step along a direction."""
         sizes = np.abs(np.diagonal(self.state.perfect_recovery_overlaps, axis1=1, axis2=2))
         self.q = q + 1e-3 * direction / np.abs(direction).max() * sizes[sizes > 0].min()
         if self.has_expensive_averages:
@@ -309,8 +309,8 @@ class _StateEvolutionRun:
     def _unstable_direction(self, averages: ChannelAverages) -> np.ndarray | None:
         """Return the direction of overlaps q in which a fixed point is unstable; None if it is stable.
 
-        The direction has shape (contexts, t, t) and positive trace. Newton's method can converge to an unstable fixed
-        point where a column has overlap zero by symmetry.
+        It has a matrix of positive trace for each (token, cluster) pair. Newton's method can converge to an unstable
+        fixed point where a column has overlap zero by symmetry.
 
         Args:
             averages: averages over the channel at the fixed point, with their derivative in q.
@@ -323,18 +323,18 @@ class _StateEvolutionRun:
         return direction * (-1.0 if np.trace(direction.sum(axis=0)) < 0 else 1.0)
 
     def _overlaps_of_learned_columns(self, q: np.ndarray) -> np.ndarray:
-        """Return the entries of the overlaps q that belong to the learned columns, (contexts, columns, columns)."""
+        """Return the blocks of the overlaps q for learned columns, ((token, cluster) pairs, columns, columns)."""
         return q[np.ix_(range(len(q)), self.state.columns, self.state.columns)]
 
     def _unknown_teacher_fraction(self, q: np.ndarray) -> float:
-        """Return the largest fraction of the teacher, over directions, that is still unknown at overlaps q."""
+        """Return the largest fraction of the teacher, over directions of its columns, that is unknown at overlaps q."""
         rho = self._overlaps_of_learned_columns(self.state.rho)
         return spectral_radius(np.linalg.solve(rho, rho - self._overlaps_of_learned_columns(q)))
 
     def _unit_of_overlap_accuracy(self, q: np.ndarray) -> float:
-        """Return the unit of the accuracy of q, relative to full overlap.
+        """Return the unit in which the accuracy of q is required, as a fraction of full overlap.
 
-        It is the unknown fraction of the teacher where averages are cheap to compute, else 1.
+        The unit is the unknown fraction of the teacher where averages are cheap to compute, else 1.
         """
         return 1.0 if self.has_expensive_averages else min(self._unknown_teacher_fraction(q), 1.0)
 
@@ -352,7 +352,7 @@ class _StateEvolutionRun:
         A fixed point with less than half of the unknown fraction of q is rejected: q may approach perfect recovery.
 
         Args:
-            q: initial overlaps, shape (contexts, t, t).
+            q: initial overlaps, shape ((token, cluster) pairs, t, t).
             reach: largest allowed distance between the fixed point and q.
             near: averages with their derivative at q or close to it, for the first Jacobian.
         """
@@ -401,7 +401,7 @@ class _StateEvolutionRun:
         Error bars come from finer integration rules, or from replicates of a sampled one.
 
         Args:
-            q: overlaps at the fixed point, shape (contexts, t, t).
+            q: overlaps at the fixed point, shape ((token, cluster) pairs, t, t).
             averages: averages over the channel at q, with their derivative.
         """
         state, scale, tolerance = self.state, float(np.abs(self.state.rho).max()), self.tolerance
@@ -439,7 +439,7 @@ class _StateEvolutionRun:
     def _changes_by_finer_rules(
         self, q: np.ndarray, averages: ChannelAverages, image: np.ndarray | None = None
     ) -> tuple[np.ndarray, float]:
-        """Return the largest changes by finer integration rules of the next overlaps and of the free entropy.
+        """Return by how much finer quadrature rules change the next overlaps and the free entropy, at most.
 
         The next overlaps are those after a step of state evolution from q; `image` are those by the current rules, by
         default q itself, as at a fixed point.
@@ -459,7 +459,7 @@ class _StateEvolutionRun:
         """Return the solution at a fixed point, with as many samples as bring the error bars of q below the accuracy.
 
         Args:
-            q: overlaps at the fixed point, shape (contexts, t, t).
+            q: overlaps at the fixed point, shape ((token, cluster) pairs, t, t).
             averages: averages over the channel at q, with their derivative.
 
         Raises:
@@ -482,7 +482,7 @@ class _StateEvolutionRun:
                 raise NotConvergedError(
                     f"the overlap q of {state.problem.solver.name} has a relative error bar of {worst:.1g} "
                     f"with 2^{planted.log2} draws per replicate; an error bar of {self.accuracy:g} needs more than "
-                    f"2^{most} draws: ask for a larger --accuracy"
+                    f"2^{most} draws: allow larger error bars (--accuracy)"
                 )
             drawn = f"2^{planted.log2} draws per replicate"
             report_remaining_work(f"error bar {worst:.1g} from {drawn}, goal {self.accuracy:g}")
@@ -509,7 +509,7 @@ class _StateEvolutionRun:
         )  # fmt: skip
 
     def _almost_perfect_recovery_solution(self) -> BayesSolution:
-        """Return the solution close to perfect recovery of teacher rows with few values.
+        """Return the solution close to perfect recovery, for teacher rows that take few values.
 
         The remaining errors are exponentially rare in the conjugate of q, which is extrapolated to perfect recovery.
         """
@@ -542,7 +542,7 @@ class _StateEvolutionRun:
 
         Args:
             status: one of the values of `BayesSolution.status`.
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             residual: residual of the fixed-point equations, relative to full overlap.
             widths: error bars of q, or None.
             phi_error: error bar of the free entropy due to numerical integration.

@@ -57,7 +57,7 @@ class StateEvolutionOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A fixed point of state evolution with a given fraction of the full overlap, and its sample complexity alpha."""
+    """A fixed point of state evolution found for a given recovered fraction of the teacher, with its alpha = n/d."""
 
     fraction: float
     alpha: float
@@ -98,11 +98,11 @@ class StateEvolutionMap:
         self.outside = rows[~inside], columns_[~inside]
 
     def pack_overlaps(self, q: np.ndarray) -> np.ndarray:
-        """Return the overlaps q of the learned columns as a vector: the upper triangles of the distinct contexts."""
+        """Return the overlaps q of the learned columns as a vector: the upper triangle for each distinct matrix."""
         return self._pack_overlap_entries(q, self.triangle)
 
     def unpack_overlaps(self, x: np.ndarray) -> np.ndarray:
-        """Return the overlaps q, shape (contexts, t, t), from a vector in the order of `pack_overlaps`."""
+        """Return the overlaps q, ((token, cluster) pairs, t, t), from a vector in the order of `pack_overlaps`."""
         return self._unpack_symmetric_overlaps(x, self.triangle)
 
     def _pack_overlap_entries(self, q: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
@@ -124,14 +124,14 @@ class StateEvolutionMap:
         """Return the overlaps after one step of state evolution.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             alpha: sample complexity.
         """
         budget.check_time_limit()
         return self.overlaps_from_averages(self.channel.channel_averages(q), alpha)
 
     def overlaps_from_averages(self, averages: ChannelAverages, alpha: float) -> np.ndarray:
-        """Return the overlaps q of the learned columns that follow from averages over the output channel.
+        """Return the overlaps q of the learned columns after a step of state evolution with these channel averages.
 
         Args:
             averages: averages over the channel.
@@ -143,7 +143,7 @@ class StateEvolutionMap:
         """Check that the columns that are not to be learned keep overlap zero under state evolution.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             alpha: sample complexity.
 
         Raises:
@@ -181,7 +181,7 @@ class StateEvolutionMap:
         """Return the sampling errors of a solution: two standard errors of q over its replicates, by linear response.
 
         Args:
-            q: overlaps q at the solution, shape (contexts, t, t).
+            q: overlaps q at the solution, shape ((token, cluster) pairs, t, t).
             averages: averages at the solution, with their derivative in q.
             alpha: sample complexity.
         """
@@ -199,7 +199,7 @@ class StateEvolutionMap:
         The result is the sum of the last relative changes of the averages.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             alpha: sample complexity.
             tolerance: largest allowed change of averages by a finer rule.
             curved: averages with their derivative close to a solution; the rules are then refined until the solution
@@ -208,7 +208,7 @@ class StateEvolutionMap:
         scale = np.abs(self.pack_overlaps(self.rho)).max()
 
         def solution_change_between_averages(one: ChannelAverages, other: ChannelAverages) -> float:
-            """Return the relative difference of two averages, as a change of the solution if its derivatives are given.
+            """Return the relative difference of two averages, or the change of the solution due to it.
 
             Args:
                 one: averages by a rule.
@@ -225,10 +225,10 @@ class StateEvolutionMap:
         return total + self.prior.refine_quadrature(alpha * averages.outer, tolerance)
 
     def bound_on_solution_change(self, gap: np.ndarray, alpha: float, curved: ChannelAverages) -> np.ndarray:
-        """Return a bound on the change of a fixed point q due to a small change of the map, by linear response.
+        """Return a bound on the change of a fixed point q when the map of state evolution changes slightly.
 
         Args:
-            gap: change of the overlaps to which q is mapped, shape (contexts, t, t).
+            gap: change of the overlaps to which q is mapped, shape ((token, cluster) pairs, t, t).
             alpha: sample complexity.
             curved: averages at the fixed point, with their derivative in q.
         """
@@ -236,7 +236,7 @@ class StateEvolutionMap:
         return self.unpack_overlaps(np.abs(inverse) @ np.abs(self.pack_overlaps(gap)))
 
     def evaluate_with_finer_rules(self, evaluate: Callable[[], T]) -> list[T]:
-        """Return the values of a function for finer integration rules of channel and prior, as a check of accuracy.
+        """Return the values of a function for finer quadrature rules of channel and prior, to check its accuracy.
 
         Where averages are cheap two factors of refinement are used, as rules may agree by chance where outputs jump
         between nodes.
@@ -254,12 +254,12 @@ class StateEvolutionMap:
 
     @cached_property
     def overlaps_without_samples(self) -> np.ndarray:
-        """The overlaps q of a learner without samples, which are due to the cluster means, shape (contexts, t, t)."""
+        """The overlaps q of a learner without samples, which knows only the cluster means."""
         return self.unpack_overlaps(self.pack_overlaps(self.prior.posterior_overlaps(np.zeros_like(self.rho))))
 
     @cached_property
     def has_zero_overlap_solution(self) -> bool:
-        """Whether overlap q = 0 is a fixed point at every alpha, as samples carry no information to first order."""
+        """Whether overlap q = 0 is a fixed point at every alpha: to first order in q, samples carry no information."""
         if np.abs(self.overlaps_without_samples).max() > 1e-12 * np.abs(self.rho).max():
             return False
         # The average is quadratic in the posterior mean of Y, so that a rough rule distinguishes zero from small.
@@ -270,7 +270,7 @@ class StateEvolutionMap:
         return bool(np.abs(averages.outer).max() < 1e-9 * scale)
 
     def recovered_overlap_fraction(self, q: np.ndarray) -> float:
-        """Return the trace of the overlaps q relative to that at perfect recovery, a mean over distinct contexts."""
+        """Return the trace of the overlaps q relative to that at perfect recovery, averaged over distinct matrices."""
         whole = self.perfect_recovery_overlaps
         return float(np.mean([np.trace(q[c]) / np.trace(whole[c]) for c in self.first]))
 
@@ -278,7 +278,7 @@ class StateEvolutionMap:
         """Return the free entropy at overlaps q and their conjugates: the log-evidence per d, in nats.
 
         Args:
-            q: overlaps q, shape (contexts, t, t).
+            q: overlaps q, a (t, t) matrix of teacher columns for each (token, cluster) pair.
             alpha: sample complexity.
             averages: averages over the channel at q.
         """
@@ -316,11 +316,11 @@ class StateEvolutionMap:
             x = x - np.linalg.solve(self._jacobian_at_overlap_fraction(alpha, averages), value)
         raise NotConvergedError(
             f"Newton's method found no fixed point of the state evolution of {self.problem.solver.name} with "
-            f"{fraction:.6g} of the full overlap"
+            f"an overlap q of {fraction:.6g} times the teacher's own (1: perfect recovery)"
         )
 
     def _jacobian_at_overlap_fraction(self, alpha: float, averages: ChannelAverages) -> np.ndarray:
-        """Return the Jacobian, in q and log alpha, of the equations for a fixed point of given total overlap."""
+        """Return the Jacobian, in q and log alpha, of the equations of a fixed point with given recovered fraction."""
         hats, full = alpha * averages.outer, self.pack_overlaps(self.rho)
         scale, size = np.abs(full).max(), full.size
         by_overlaps = (self.jacobian(averages, alpha) - np.eye(size)) / scale
@@ -342,7 +342,7 @@ class StateEvolutionMap:
             low -= 2.0
             if low < -40:
                 raise NotConvergedError(
-                    f"no alpha leads to the overlap q = {target:.4g}: the learner has more without any samples"
+                    f"no alpha leads to the overlap q = {target:.4g}: without any samples it is larger already"
                 )
         while excess_over_target_overlap(high) < 0:
             high += 2.0
@@ -354,9 +354,9 @@ class StateEvolutionMap:
 
 
 def leading_growth_mode_at_zero_overlap(state: StateEvolutionMap) -> tuple[float, np.ndarray]:
-    """Return the largest factor by which a small overlap grows in a step of state evolution at alpha = 1, and its mode.
+    """Return the largest growth factor of a small overlap in a step of state evolution at alpha = 1, and its mode.
 
-    The mode is the overlap q that grows by this factor, shape (contexts, t, t), found by power iteration.
+    The mode is the overlap q that grows by this factor, shape ((token, cluster) pairs, t, t), found by power iteration.
     """
     averages = state.channel.channel_averages(np.zeros_like(state.rho), curved=True)
     matrix, direction = state.jacobian(averages, 1.0), state.pack_overlaps(state.perfect_recovery_overlaps)
@@ -370,7 +370,7 @@ def leading_growth_mode_at_zero_overlap(state: StateEvolutionMap) -> tuple[float
 
 
 def spectral_radius(matrix: np.ndarray) -> float:
-    """Return the spectral radius: the largest modulus of an eigenvalue."""
+    """Return the spectral radius of a matrix: the largest modulus of its eigenvalues."""
     return float(np.max(np.abs(np.linalg.eigvals(matrix)))) if matrix.size else 0.0
 
 
@@ -393,9 +393,9 @@ def count_noiseless_numbers_per_sample(state: StateEvolutionMap) -> float:
 def _count_noiseless_numbers_given_labels(
     state: StateEvolutionMap, labels: tuple[int, ...], places: list[int], choice: tuple[float, ...]
 ) -> int:
-    """Return the number of continuous quantities that a sample with given labels reveals without noise.
+    """Return how many continuous quantities a sample reveals without noise, given its discrete observed coordinates.
 
-    The labels are the values `choice` of the discrete observed coordinates, whose indices are `places`.
+    The latter are the values `choice` of the discrete observed coordinates, whose indices are `places`.
     """
     step_size = StateEvolutionOptions.current().difference_step
     channel = state.channel
@@ -428,7 +428,7 @@ def is_perfect_recovery_stable(state: StateEvolutionMap) -> bool:
 
 
 def overlaps_near_perfect_recovery(state: StateEvolutionMap, farther: float = 1.0) -> np.ndarray:
-    """Return overlaps q close to perfect recovery, at which its limit is taken, shape (contexts, t, t).
+    """Return overlaps q close to perfect recovery, at which its limit is taken, shape ((token, cluster) pairs, t, t).
 
     Args:
         state: the map of state evolution.
@@ -439,7 +439,7 @@ def overlaps_near_perfect_recovery(state: StateEvolutionMap, farther: float = 1.
 
 
 def is_information_unbounded_at_recovery(state: StateEvolutionMap) -> bool:
-    """Return whether the information in a sample on small errors diverges as overlaps approach perfect recovery."""
+    """Return whether the information of a sample on small errors of the estimate diverges at perfect recovery."""
     sizes, counts, options = [], state.channel.counts, StateEvolutionOptions.current()
     for farther in (options.distance_ratio, 1.0):
         averages, _ = state.channel.refine_quadrature(overlaps_near_perfect_recovery(state, farther), 1e-2)

@@ -150,7 +150,7 @@ class BayesLine(PresentableResult, DatasetResult):
 
     @property
     def title(self) -> str:
-        """The title of figures and tables: the kind of threshold, its column and the columns that are known."""
+        """The title of figures and tables: the kind of threshold, the teacher column it is for, and known columns."""
         words = f"{self.kind.replace('_', ' ')}"
         if self.of is not None:
             words += f" of column {self.of}"
@@ -330,7 +330,7 @@ def algorithmic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThre
 
 
 def _has_jump_at_weak_recovery(state: StateEvolutionMap, points: list[FixedPoint]) -> bool:
-    """Return whether the overlap jumps at weak recovery: alpha falls along the fixed points from zero overlap on."""
+    """Return whether the overlap jumps at weak recovery: alpha decreases along fixed points near zero overlap."""
     alphas = np.array([point.alpha for point in points])
     tops, _ = find_peaks(alphas)
     least = alphas.min() * (1 + 10 * _overlap_logits_and_tolerance(state)[1])
@@ -342,7 +342,7 @@ def _overlap_logits_and_tolerance(state: StateEvolutionMap) -> tuple[np.ndarray,
 
 
 def _scan_alpha_of_overlap(state: StateEvolutionMap, farther: bool = False) -> list[FixedPoint]:
-    """Return approximate fixed points of state evolution at increasing fractions of the full overlap.
+    """Return approximate fixed points of state evolution, each with its alpha, at increasing recovered fractions.
 
     The first has slightly more than the overlap without samples; with `farther` they extend almost to perfect recovery.
     """
@@ -426,12 +426,12 @@ def _refine_alpha_to_accuracy(
         tolerance *= 0.3 * accuracy / error
     raise NotConvergedError(
         f"the threshold alpha = {alpha:.8g} has an error bar of {error * alpha:.1e} after all refinements; "
-        "ask for a larger --accuracy"
+        "allow larger error bars (--accuracy)"
     )
 
 
 def _locate_alpha_extremum(state: StateEvolutionMap, points: list[FixedPoint], place: int, sign: float) -> FixedPoint:
-    """Return the fixed point with least (sign 1) or largest alpha (sign -1) between the neighbours of a point."""
+    """Return the fixed point of least (sign 1) or largest alpha (sign -1) between the two neighbours of a point."""
     bounds = points[place - 1].fraction, points[place + 1].fraction
     best = minimize_scalar(
         lambda fraction: sign * state.solve_at_overlap(fraction, points[place]).alpha,
@@ -441,7 +441,7 @@ def _locate_alpha_extremum(state: StateEvolutionMap, points: list[FixedPoint], p
 
 
 def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) -> BayesThreshold:
-    """Return the largest alpha at which the solution with the largest free entropy changes.
+    """Return the largest alpha at which the Bayes-optimal solution, that of largest free entropy, changes.
 
     All fixed points of state evolution that coexist are compared: overlap zero, those on which alpha rises with the
     overlap, and perfect recovery of teacher rows with few values. Where samples reveal continuous numbers without
@@ -498,7 +498,7 @@ def information_theoretic_threshold(problem: Problem, accuracy: float = 1e-9) ->
 
 @dataclass(frozen=True)
 class _SolutionBranch:
-    """A branch of fixed points of state evolution in ascending alpha, which may coexist with other branches.
+    """A branch of fixed points of state evolution, ordered by alpha; several branches may exist at the same alpha.
 
     Attributes:
         low: smallest alpha of the branch.
@@ -513,7 +513,7 @@ class _SolutionBranch:
     points: tuple[FixedPoint, ...] = ()
 
     def overlaps_and_free_entropy(self, alpha: float) -> tuple[np.ndarray, float, float]:
-        """Return the overlaps q, the free entropy and its derivative in alpha at a point of the branch."""
+        """Return the overlaps q, the free entropy and its derivative in alpha at a fixed point of the branch."""
         state = self.state
         if not self.points:
             evidence = mean_log_likelihood_given_fields(state)
@@ -532,22 +532,24 @@ class _SolutionBranch:
             return self.points[min(after, len(self.points) - 1)].q
         guess = self.nearest_point_in_alpha(alpha)
 
-        def log_alpha_ratio(fraction: float) -> float:
+        def log_ratio_to_given_alpha(fraction: float) -> float:
             return float(np.log(self.state.solve_at_overlap(fraction, guess).alpha / alpha))
 
         # One point more on both sides, as these are by a rough rule.
         ends = [self.points[i].fraction for i in (max(after - 2, 0), min(after + 1, len(self.points) - 1))]
-        if not log_alpha_ratio(ends[0]) < 0 < log_alpha_ratio(ends[1]):
+        if not log_ratio_to_given_alpha(ends[0]) < 0 < log_ratio_to_given_alpha(ends[1]):
             raise NotConvergedError(
                 f"a finer integration rule does not find the solution of {self.state.problem.solver.name} at alpha = "
-                f"{alpha:.6g} again; ask for a smaller --accuracy"
+                f"{alpha:.6g} again; ask for smaller error bars (--accuracy)"
             )
         # The free entropy is stationary in the overlaps.
-        return self.state.solve_at_overlap(float(brentq(log_alpha_ratio, *ends, xtol=1e-10, rtol=1e-10)), guess).q
+        return self.state.solve_at_overlap(
+            float(brentq(log_ratio_to_given_alpha, *ends, xtol=1e-10, rtol=1e-10)), guess
+        ).q
 
     @cached_property
     def _free_entropy_at_points(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The values of alpha, the free entropy and its derivative in alpha at all fixed points of the branch."""
+        """The alpha, the free entropy and its derivative in alpha at each computed fixed point of the branch."""
         if not self.points:
             _, free_entropy, slope = self.overlaps_and_free_entropy(1.0)
             return np.ones(1), np.array([free_entropy]), np.array([slope])
@@ -567,7 +569,7 @@ class _SolutionBranch:
 
 
 def _coexisting_solution_branches(state: StateEvolutionMap) -> list[_SolutionBranch]:
-    """Return the branches of fixed points that may have the largest free entropy, in ascending order of overlap."""
+    """Return the branches of fixed points that may be the Bayes-optimal one, in ascending order of overlap."""
     discrete = not state.prior.information_dimension
     unbounded = discrete and is_information_unbounded_at_recovery(state)
     points = _scan_alpha_of_overlap(state, not unbounded)
@@ -609,7 +611,7 @@ def _coexisting_solution_branches(state: StateEvolutionMap) -> list[_SolutionBra
 def _find_first_order_transitions(
     state: StateEvolutionMap, found: list[_SolutionBranch]
 ) -> list[tuple[float, _SolutionBranch, _SolutionBranch]]:
-    """Return the approximate first-order transitions: values of alpha, ascending, each with the two branches.
+    """Return approximate alphas at which the Bayes-optimal branch changes, ascending, each with the two branches.
 
     There the branch with the largest free entropy changes from the first of them to the second.
     """
@@ -620,7 +622,7 @@ def _find_first_order_transitions(
             continue
 
         def free_entropy_difference(alpha: float, less: _SolutionBranch = less, more: _SolutionBranch = more) -> float:
-            """Return the difference of the free entropies of two branches at an alpha.
+            """Return the free entropy of one branch of fixed points minus that of another at an alpha.
 
             Args:
                 alpha: sample complexity.
@@ -657,7 +659,7 @@ def _locate_free_entropy_crossing(less: _SolutionBranch, more: _SolutionBranch, 
             return alpha
     raise NotConvergedError(
         f"the free entropies of two branches of {less.state.problem.solver.name} do not cross where both exist; ask "
-        "for a smaller --accuracy"
+        "for smaller error bars (--accuracy)"
     )
 
 
@@ -669,7 +671,7 @@ class WeakRecoveryThreshold:
         alpha: alpha at the threshold.
         error: error bar of alpha.
         growth: growth factor of a small overlap in a step of state evolution, divided by alpha.
-        q: overlaps q of the other columns at the threshold, shape (contexts, t, t).
+        q: overlaps q of the other columns at the threshold, shape ((token, cluster) pairs, t, t).
         points: numbers of points of the integration rule, by axis.
     """
 
@@ -688,7 +690,7 @@ class _GrowthThresholdSearch:
         locate_threshold: function that returns alpha, the growth factor divided by alpha, and the overlaps q.
         counts: numbers of points of the integration rule, by axis; refined in place.
         near: overlaps q at which rules are chosen; None where nothing is sampled.
-        first: index of the first axis that is refined: 1 at zero overlap, where the known part of the fields is zero.
+        first: index of the first axis that is refined: 1 at zero overlap, where posterior means are zero.
         is_cheap: whether averages are cheap to compute.
     """
 
@@ -724,7 +726,7 @@ def column_recovery_threshold(
     shares = {column - 1: value for column, value in given.items() if value != BRANCH}
     for column, fraction in shares.items():
         if isinstance(fraction, str) or not 0 <= fraction <= 1:
-            raise InputError(f"column {column + 1} = {fraction!r} is out of range; allowed is [0, 1] or {BRANCH!r}")
+            raise InputError(f"given: {fraction!r} of column {column + 1} is neither a number in [0, 1] nor {BRANCH!r}")
     if shares and len(shares) != len(given) and any(shares.values()):
         raise InputError(
             f"given: known columns are either all fractions of the teacher's overlap or all {BRANCH!r}, not both"
@@ -782,7 +784,7 @@ def instability_threshold_of_zero_overlap(state: StateEvolutionMap, accuracy: fl
 
 
 def _column_overlap_growth(state: StateEvolutionMap, of: int, averages: ChannelAverages, alpha: float) -> float:
-    """Return the largest factor by which a small overlap of one column with itself grows in a step."""
+    """Return the largest factor by which a small overlap of one teacher column grows in a step of state evolution."""
     matrix = state.jacobian(averages, alpha, outside=True)
     own = [i for i, (a, b) in enumerate(zip(*state.outside, strict=True)) if a == b == of]
     size = len(state.outside[0])
@@ -791,7 +793,7 @@ def _column_overlap_growth(state: StateEvolutionMap, of: int, averages: ChannelA
 
 
 def _threshold_from_growth_factor(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> tuple[float, float]:
-    """Return the weak-recovery alpha of one column, and the growth factor of its small overlap at alpha = 1."""
+    """Return the alpha of weak recovery of one column, and its overlap's growth factor per step at alpha = 1."""
     # At zero overlap the posterior covariance of a column is its prior one, whatever the overlaps of independent ones.
     factor = _column_overlap_growth(state, of, replace(averages, outer=np.zeros_like(averages.outer)), 1.0)
     if factor < 1e-12:
@@ -802,7 +804,7 @@ def _threshold_from_growth_factor(state: StateEvolutionMap, of: int, averages: C
 
 
 def _check_zero_overlap_is_solution(state: StateEvolutionMap, of: int, averages: ChannelAverages) -> None:
-    """Check that overlap zero of one column is a fixed point of state evolution.
+    """Check that zero overlap of one teacher column is a fixed point of state evolution.
 
     Raises:
         InputError: samples carry information on the column at any alpha.
@@ -818,7 +820,7 @@ def _check_zero_overlap_is_solution(state: StateEvolutionMap, of: int, averages:
 def _growth_search_with_known_overlaps(
     problem: Problem, of: int, others: list[int], q: np.ndarray
 ) -> _GrowthThresholdSearch:
-    """Return the search for the weak-recovery threshold of one column at fixed overlaps q of the other columns."""
+    """Return the search for the alpha of weak recovery of one column, at given overlaps q of the other columns."""
     state = StateEvolutionMap(problem, others or None)
     if not others:
         raise InputError(f"the teacher of {problem.solver.name} has a single column; omit `of` and `given`")
@@ -832,7 +834,7 @@ def _growth_search_with_known_overlaps(
 
 
 def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[int]) -> _GrowthThresholdSearch:
-    """Return the search for the weak-recovery threshold of one column where all other columns are known exactly."""
+    """Return the search for the alpha of weak recovery of one column, all other columns being known exactly."""
     state = StateEvolutionMap(problem, others)
     even = len(state.channel.sign_symmetric_teacher_columns) == problem.teacher_rank
     rule = UnknownColumnRule(problem, of, even)
@@ -849,7 +851,7 @@ def _growth_search_with_exact_columns(problem: Problem, of: int, others: list[in
 
 
 class _LearnedColumnsBranch:
-    """A branch of fixed points on which other columns are learned, searched for weak recovery of one more column."""
+    """A branch of fixed points with other columns learned, along which one more column is tested for weak recovery."""
 
     def __init__(self, problem: Problem, of: int, known: list[int], accuracy: float) -> None:
         options = BayesThresholdOptions.current()
@@ -862,9 +864,9 @@ class _LearnedColumnsBranch:
         self.state.channel.truncate_sums_to_accuracy(accuracy)
 
     def _evaluate_growth_factor(self, logit: float) -> np.ndarray:
-        """Return log growth factor of the column's overlap, alpha and q at a point of the branch, in one vector.
+        """Return log growth factor of a small overlap of the column, alpha and q at a fixed point, in one vector.
 
-        The point has the given logit of the recovered fraction of the learned columns.
+        The fixed point has the given logit of the recovered fraction of the learned columns.
         """
         budget.check_time_limit()
         self.guess = point = self.state.solve_at_overlap(float(1 / (1 + np.exp(-logit))), self.guess, curved=True)
@@ -872,7 +874,7 @@ class _LearnedColumnsBranch:
         return np.array([np.log(factor), point.alpha, *point.q.ravel()])
 
     def locate_threshold(self) -> tuple[float, float, np.ndarray]:
-        """Return alpha, growth factor divided by alpha, and overlaps q at the threshold, by the secant method.
+        """Return alpha, growth factor over alpha, and overlaps q where a small overlap starts to grow (secant method).
 
         It starts from a sign change along the branch, or from the last threshold if the rule was refined.
         """
@@ -895,7 +897,7 @@ class _LearnedColumnsBranch:
                 slopes = (above - below) / (high - low)
         raise NotConvergedError(
             f"the secant method found no weak-recovery threshold of column {self.of + 1} of "
-            f"{self.state.problem.solver.name} on the branch of the other columns; give their overlaps as fractions"
+            f"{self.state.problem.solver.name} while the others follow their branch; give their overlaps as fractions"
         )
 
     def _bracket_growth_threshold(self) -> tuple[float, float]:
@@ -904,13 +906,13 @@ class _LearnedColumnsBranch:
             if self._evaluate_growth_factor(logit)[0] > 0:
                 return logit - (_LOGITS[1] - _LOGITS[0]), logit
         raise NotConvergedError(
-            f"column {self.of + 1} of {self.state.problem.solver.name} has no weak-recovery threshold on the branch of "
-            "the other columns: its overlap grows nowhere in the range of their overlaps that was searched"
+            f"column {self.of + 1} of {self.state.problem.solver.name} has no weak-recovery threshold while the other "
+            "columns follow their branch: its overlap grows at none of their overlaps that were tried"
         )
 
 
 def _refine_growth_threshold(place: _GrowthThresholdSearch, accuracy: float) -> WeakRecoveryThreshold:
-    """Return a weak-recovery threshold, refining each axis of the integration rule until it has converged."""
+    """Return a weak-recovery threshold after refining each axis of the integration rule until it has converged."""
     channel, counts, options = place.state.channel, place.counts, BayesThresholdOptions.current()
     if place.near is not None and channel.is_averaged_by_sampling(place.near):
         return _mean_replicate_threshold(place, place.near, accuracy)
@@ -936,16 +938,16 @@ def _refine_growth_threshold(place: _GrowthThresholdSearch, accuracy: float) -> 
         if error < accuracy * alpha:
             return WeakRecoveryThreshold(alpha, error + lost * alpha, growth, q, counts[place.first :])
     raise NotConvergedError(
-        f"the threshold alpha = {alpha:.8g} still changes by {error:.1e} with finer rules; ask for a larger --accuracy"
+        f"the threshold alpha = {alpha:.8g} still changes by {error:.1e} with finer rules; allow larger error bars"
     )
 
 
 def _mean_replicate_threshold(
     place: _GrowthThresholdSearch, near: np.ndarray, accuracy: float
 ) -> WeakRecoveryThreshold:
-    """Return the mean of the weak-recovery thresholds of independent replicates of a sampled rule.
+    """Return the weak-recovery threshold averaged over independent random replicates of a rule that samples fields.
 
-    Draws are added until its error bar is below the required accuracy.
+    Samples are added until its error bar is below the required accuracy.
     """
     planted = place.state.channel.planted
     planted.refine_quadrature(near, max(accuracy, 1e-4))
@@ -963,6 +965,6 @@ def _mean_replicate_threshold(
         if planted.log2 >= BayesThresholdOptions.current().max_log2_draws:
             raise NotConvergedError(
                 f"the threshold alpha = {alpha:.6g} has an error bar of {error:.1e} with 2^{planted.log2} draws per "
-                "replicate; ask for a larger --accuracy"
+                "replicate; allow larger error bars (--accuracy)"
             )
         planted.log2 += 1

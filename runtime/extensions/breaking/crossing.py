@@ -112,10 +112,10 @@ def _crossing_with_second_steps(once: Threshold, accuracy: float) -> Threshold:
             task.set_description(f"crossing, two steps of breaking, {solution.branch}")
             found = add_second_step(solution, BrokenCrossingOptions.current().first_accuracy)
             if found.status is Status.TIME_LIMIT:
-                raise TimeLimitError("the time limit ended the search for a second step of breaking; allow more time")
+                raise TimeLimitError("the time limit ended the second replica symmetry breaking step; allow more time")
             if found.steps == 1 and not found.success:
                 why = found.found or f"one step of breaking {found.status.words}"
-                raise NotConvergedError(f"crossing with two steps of breaking, {solution.branch} branch: {why}")
+                raise NotConvergedError(f"two steps of replica symmetry breaking, {solution.branch} branch: {why}")
             pair.append(found)
             task.count_finished_step()
     # An energy does not change without a second step.
@@ -179,7 +179,7 @@ def _locate_crossing_by_secants(
         else:
             raise NotConvergedError(
                 f"crossing: {options.max_evaluations} secant steps did not converge; the last one changed "
-                f"{symmetric.parameter} from {here.value:.6g} to {value:.6g}. Ask for a larger --accuracy"
+                f"{symmetric.parameter} from {here.value:.6g} to {value:.6g}. Allow larger error bars (--accuracy)"
             )
     integration, root = here.error / abs(slope), slope_error * abs(step)
     error = integration + root
@@ -212,7 +212,7 @@ def _locate_crossing_by_secants(
 
 
 def _secant_slope(before: DifferenceEvaluation, here: DifferenceEvaluation) -> float | None:
-    """Return the slope of the secant through two evaluations; None if their values agree within the error bars."""
+    """Return the secant slope of the energy difference of two branches; None if it changes less than its errors."""
     change = here.difference - before.difference
     if here.value == before.value or abs(change) <= here.error + before.error:
         return None
@@ -233,7 +233,7 @@ def _solve_branch_to_energy_tolerance(follower: BrokenSymmetryBranch, value: flo
     if found is None or found.status is Status.MAX_ITERATIONS:
         why = "was not found" if found is None else found.found or "did not converge"
         raise NotConvergedError(
-            f"crossing with one step of breaking: the {follower.start} branch {why} at "
+            f"crossing with one step of replica symmetry breaking: the {follower.start} branch {why} at "
             f"{follower.parameter} = {value:.6g}"
         )
     return found

@@ -200,7 +200,7 @@ class BrokenSymmetryBranch:
 
     def _store_solution(self, value: float, found: BrokenSolution) -> BrokenSolution:
         if found.status is Status.TIME_LIMIT:
-            raise TimeLimitError("the time limit ended the search for the branch with breaking; allow more time")
+            raise TimeLimitError("the time limit ended the search for replica symmetry breaking; allow more time")
         self.known[value] = found
         return found
 
@@ -238,7 +238,7 @@ class BrokenSymmetryBranch:
         return state, tuple(y * (y / there) ** step for y, there in zip(one.rates, other.rates, strict=True))
 
     def _replica_symmetric_solution_nearby(self, value: float, near: BrokenSymmetryState) -> Solution:
-        """Return a replica symmetric solution at a value where its branch is missing, started from a nearby state."""
+        """Return a replica symmetric solution, from a nearby state with breaking, where its own branch is missing."""
         problem = self.problem.with_(**{self.parameter: value})
         found = solve_symmetric(problem, near.minimiser_overlaps, accuracy=self.accuracy, seed=self.seed)
         return replace(found, start=self.start)

@@ -147,9 +147,10 @@ def _error_bars_by_comparing_quadratures(
 def _energy_errors_of_two_step_maps(
     once: BrokenSolution, used: Sequence[BrokenSymmetryMap], state: BrokenSymmetryState
 ) -> list[float]:
-    """Return the error that the equations of two steps make in the known energy of a one-step solution, for each map.
+    """Return, for each two-step map, the error of its energy where this is known: at a solution with one step.
 
-    Both steps then have the same Parisi parameter, and Delta is divided between them as in a given state of two steps.
+    Both steps are given the Parisi parameter of the one step. Its overlap difference Delta is divided between them as
+    in the given state with two steps.
     """
     assert once.state is not None
     traces = np.trace(state.distances, axis1=2, axis2=3).sum(axis=1)
@@ -207,7 +208,8 @@ def _error_bars_from_sobol_scramblings(
 ) -> Numbers:
     """Return energies and error bars of a state by a sampled rule, from the spread over its Sobol scramblings.
 
-    Derivatives, and the effect of twice as many samples per node, are computed with a quarter of the outer nodes.
+    Derivatives, and the effect of twice as many samples per node, are computed with a quarter of the nodes of
+    the outer of the two nested averages.
 
     Raises:
         DomainError: the state by one of the scramblings is outside the domain of the overlaps.
@@ -327,7 +329,8 @@ def _assess_further_breaking(
 ) -> BreakingStability:
     """Return the stability of a state against further replica symmetry breaking, with error bars.
 
-    They are from two coarser grids, as one may agree by chance, or from the Sobol scramblings of a sampled rule.
+    By grids the error bars are changes from two coarser grids, since one alone may agree by chance; by a sampled rule
+    they are the spread over its Sobol scramblings.
     """
     problem, rule, responses = breaking_map.problem, breaking_map.rule, answer.rows.squares()
     if isinstance(rule, NestedSobolRule):

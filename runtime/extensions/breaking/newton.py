@@ -121,14 +121,14 @@ class BrokenSymmetryEquations:
 
         Args:
             z: vector of unknowns.
-            like: state with the same numbers of contexts and columns.
+            like: state with the same numbers of (token, cluster) pairs and columns.
             rates: Parisi parameters, (levels,), used where they are not unknowns.
         """
         own = np.exp(z[len(self.directions) :]) if self.with_y else rates
         return BrokenSymmetryState.unpack(self.packed_state_from_coordinates(z), like.overlap_sizes), own
 
     def evaluate_residuals(self, state: BrokenSymmetryState, rates: np.ndarray) -> tuple[np.ndarray, MapEvaluation]:
-        """Evaluate the saddle-point map at a state, and return the residuals of the equations and the evaluation.
+        """Evaluate the saddle-point map at a state; return the residuals of the equations and the evaluated map.
 
         Args:
             state: the state.
@@ -176,7 +176,7 @@ class BrokenSymmetryEquations:
 
         Args:
             z: vector of unknowns.
-            like: state with the same numbers of contexts and columns.
+            like: state with the same numbers of (token, cluster) pairs and columns.
             rates: Parisi parameters, (levels,), used where they are not unknowns.
             base: residuals at these unknowns.
             answer: saddle-point map evaluated at these unknowns.

@@ -126,7 +126,7 @@ def refine_broken_solution(
 def _is_state_outside_error_bars(solution: BrokenSolution, finer: BrokenSolution) -> bool:
     """Return whether the state by a finer quadrature rule lies outside the error bars of a solution.
 
-    These error bars are then small by chance.
+    If so, the error bars are too small, by chance: a finer rule should not change the state by more than they say.
     """
     assert solution.state is not None and finer.state is not None
     return bool(np.any(np.abs(finer.state.pack() - solution.state.pack()) > solution.errors + ROUNDING))

@@ -34,7 +34,7 @@ class WeightRowAverages:
 
     Attributes:
         between: the overlap q_0 between states, and V, m and theta of one state.
-        distances: overlap difference Delta of every level, shape (K levels, contexts, s, s).
+        distances: overlap difference Delta of every level and (token, cluster) pair, shape (K levels, pairs, s, s).
         strengths: strengths of the penalty, or multipliers of fixed column norms, (s,).
         free: contribution of the rows to the free entropy, with the term of fixed norms.
         slopes: derivatives of `free` in the Parisi parameters at fixed conjugates, (K levels,).
@@ -120,7 +120,7 @@ class _RidgeRowAverages:
         size = np.sqrt(np.einsum("a,aii->i", law.weights, self._second_moments_of_fields())) / norms
         found = root(log_ratio_of_squared_norms, np.log(size + 1e-3 * size.max()), tol=1e-15)
         if np.abs(found.fun).max() > _NORM_ROUNDING:
-            raise DomainError("no Lagrange multipliers give the columns of W their fixed norms at these conjugates")
+            raise DomainError("no Lagrange multipliers give the columns of W their norms at these conjugate overlaps")
         return softest + np.exp(found.x)
 
     def _second_moments_of_fields(self) -> np.ndarray:
@@ -138,11 +138,11 @@ class _RidgeRowAverages:
         return inverses[0] @ self._second_moments_of_fields() @ inverses[0] + within.sum(axis=0)
 
     def _quadratic_form_of_rows(self, hats: Conjugates) -> np.ndarray:
-        """Return the matrix of the quadratic form in the objective of a row, shape (spectral atoms, s, s)."""
+        """Return the matrix of the quadratic part of the objective of a row of W, shape (spectral atoms, s, s)."""
         return np.einsum("ac,cij->aij", self.problem.law.gamma, hats.V)
 
     def _row_free_entropy_and_derivatives(self) -> tuple[float, np.ndarray]:
-        """Return the free entropy of the rows (docs/theory.md (18.10)) and its derivatives in the Parisi parameters."""
+        """Return the free entropy of the rows of W (docs/theory.md (18.10)), and its Parisi parameter derivatives."""
         problem, regulariser, outer = self.problem, self.problem.regulariser, self.hats[0]
         nothing = map(np.zeros_like, outer.blocks)  # without the trace
         _, entropic, _ = regulariser.prior_map_of_ridge("free_entropy", self.ridge_strengths)(*nothing, *outer.blocks)
@@ -161,9 +161,9 @@ class _RidgeRowAverages:
         return 0.5 * float(np.einsum("a,aii,i->", self.problem.law.weights, squares, self.ridge_strengths))
 
     def _squared_responses_of_row(self) -> np.ndarray:
-        """Return products J_ab J_ef of two entries of the Jacobian J of a row's minimiser in its field.
+        """Return products J_ab J_ef, with J the derivative of a weight row's minimiser in its Gaussian field.
 
-        The first is of the outermost level, the second of the innermost: shape (2, spectral atoms, s, s, s, s).
+        They are for the outermost and the innermost level of breaking: shape (2, spectral atoms, s, s, s, s).
         """
         ends = self.hats[0], self.hats[-1]
         inverses = [np.linalg.inv(np.diag(self.ridge_strengths) + self._quadratic_form_of_rows(hats)) for hats in ends]
@@ -181,9 +181,9 @@ def _row_averages_with_penalty(
     ]
 
     def average_over_spectral_atoms(values: list[np.ndarray]) -> np.ndarray:
-        """Return the mean of `values` over the spectral atoms, weighted by the eigenvalues of every context.
+        """Return the mean of `values` over the covariance spectrum, weighted by the eigenvalues of each pair.
 
-        The shape is (..., contexts, s, s).
+        Pairs are (token, cluster) pairs; the shape is (..., pairs, s, s).
         """
         found = np.einsum("a,ac,a...->...c", law.weights, law.gamma, np.stack(values))
         return np.asarray(np.moveaxis(found, -1, -3))

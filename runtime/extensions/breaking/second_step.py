@@ -74,9 +74,10 @@ def add_second_step(once: BrokenSolution, accuracy: float = 1e-4) -> BrokenSolut
 def _find_initial_two_step_states(
     breaking_map: BrokenSymmetryMap, once: BrokenSymmetryState, y: float
 ) -> NewtonResult | None:
-    """Return a first solution with two steps, of Parisi parameters below and above the one of one step; or None.
+    """Return a first solution with two steps of breaking, started from the solution with one step; None without one.
 
-    With equal Parisi parameters for both steps Delta may be divided between them arbitrarily, with different ones not.
+    Its two Parisi parameters are below and above that of the one step: if both were equal, any division of the overlap
+    difference Delta between the steps would solve the equations.
     """
     both = BrokenSymmetryState(once.between, np.concatenate([once.distances / 2] * 2))
     for factor in _APART:

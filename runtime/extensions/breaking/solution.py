@@ -173,7 +173,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def distances(self) -> np.ndarray:
-        """The overlap difference Delta of every step of breaking, shape (steps, contexts, s, s)."""
+        """The overlap difference Delta of each step of breaking, an (s, s) matrix for each (token, cluster) pair."""
         return np.zeros((0, *self.overlaps.q.shape)) if self.state is None else self.state.distances
 
     @property
@@ -223,7 +223,7 @@ class BrokenSolution(SaddlePoint):
 
     @property
     def relative_error(self) -> float:
-        """The largest error bar of an overlap, relative to the size of its block, over q between and within states.
+        """The largest error bar of an overlap, between or within states, relative to the size of its block.
 
         The error bars of the Parisi parameters, in which the energy is flat, and of Delta are not included.
         """

@@ -173,8 +173,8 @@ def check_number_of_breaking_steps(rsb: int, problem: Problem, most: int = 2, al
     require_breaking_supported(problem)
     if rsb > 1 and not problem.regulariser.is_quadratic and problem.student_rank > 1:
         raise InputError(
-            "two steps of breaking are implemented for ridges and fixed norms, and for other penalties of one column; "
-            f"{problem.solver.name} has {problem.student_rank} columns"
+            "two steps of replica symmetry breaking are implemented for ridges and fixed norms, and for other "
+            f"penalties of one column; {problem.solver.name} has {problem.student_rank} columns"
         )
     if (rsb > 1 or along) and quadrature_rules_for_breaking(problem)[0].replicated:
         # Samples do not resolve the Parisi parameter of the greatest energy.
@@ -237,7 +237,7 @@ def _solve_one_step_breaking(symmetric: Solution, parisi: float | None, accuracy
 
 
 def _refine_replica_symmetric(symmetric: Solution, accuracy: float) -> Solution:
-    """Return the replica symmetric solution, refined until energies with broken symmetry can be compared with it."""
+    """Return the replica symmetric solution, with a loss accurate enough to compare energies of breaking with it."""
     finer = BreakingOptions.current().symmetric_accuracy
     if symmetric.relative_error <= finer:
         return symmetric

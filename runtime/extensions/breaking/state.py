@@ -15,7 +15,8 @@ class BrokenSymmetryState:
 
     Attributes:
         between: overlaps between states: q_0 in the place of q, and V, m and theta of one state.
-        distances: differences Delta_k = q_k - q_(k-1) of successive levels, shape (K levels, contexts, s, s).
+        distances: differences Delta_k = q_k - q_(k-1) of successive levels, shape (K levels, pairs, s, s), where
+            pairs are (token, cluster) pairs and s is the number of student columns.
     """
 
     between: Overlaps
@@ -23,25 +24,25 @@ class BrokenSymmetryState:
 
     @property
     def minimiser_overlaps(self) -> Overlaps:
-        """The overlaps of one minimiser of the training loss, with the innermost overlap as q."""
+        """The overlaps q, V, m and theta of one minimiser of the training loss; q is the innermost overlap."""
         return replace(self.between, q=self.between.q + self.overlap_difference)
 
     @property
     def overlap_difference(self) -> np.ndarray:
-        """The innermost overlap q minus the outermost one, shape (contexts, s, s)."""
+        """The innermost overlap q minus the outermost one, an (s, s) matrix for each (token, cluster) pair."""
         return self.distances.sum(axis=0)
 
     def variances_of_breaking_levels(self, rates: np.ndarray) -> np.ndarray:
-        """Return the variance V of every level, outermost first, shape (levels + 1, contexts, s, s).
+        """Return the variance V of every level of breaking, outermost first, shape (levels + 1, pairs, s, s).
 
-        Each is that of the next inner level plus Parisi parameter times Delta.
+        Pairs are (token, cluster) pairs. Each V is that of the next inner level plus Parisi parameter times Delta.
         """
         grown = rates[:, None, None, None] * self.distances
         return self.between.V + np.concatenate([np.cumsum(grown[::-1], axis=0)[::-1], np.zeros_like(grown[:1])])
 
     @property
     def overlap_sizes(self) -> Sizes:
-        """The numbers of contexts, student columns, teacher columns and trained numbers that the overlaps have."""
+        """The numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers."""
         return self.between.sizes
 
     def pack(self) -> np.ndarray:
@@ -55,7 +56,7 @@ class BrokenSymmetryState:
 
         Args:
             vector: vector that `pack` returned.
-            sizes: numbers of contexts, student columns, teacher columns and trained numbers.
+            sizes: numbers of (token, cluster) pairs, student columns, teacher columns and trained numbers.
         """
         count = packed_vector_length(sizes)
         rows, columns = upper_triangle_indices(sizes[1])

@@ -157,5 +157,5 @@ def require_breaking_supported(problem: Problem) -> None:
     if problem.solver.model.HOLDS_Q or problem.trained:
         raise InputError(
             f"replica symmetry breaking is implemented for losses that depend on the fields alone; the loss of {name} "
-            "contains overlaps or trained numbers"
+            "contains overlaps or trained numbers (`sf.trained`)"
         )

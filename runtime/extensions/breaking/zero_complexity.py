@@ -30,9 +30,10 @@ class SampledBreakingOptions(AlgorithmOptions):
 
     Attributes:
         max_rate_factor: largest ratio of successive y.
-        min_separation: smallest distance in log y of two solutions from which a second derivative is estimated.
+        min_separation: smallest distance in log y of two solutions from which the curvature of the free entropy is
+            estimated.
         max_solutions: largest number of solutions with one quadrature rule.
-        significance: number of error bars by which a second derivative must exceed zero to be used.
+        significance: number of error bars by which this curvature must exceed zero to be used.
     """
 
     max_rate_factor: float = 2.0
@@ -131,9 +132,9 @@ def _free_entropy_derivative_in_log_y(found: BrokenSolution) -> tuple[float, flo
 def _move_states_to_parisi_parameter(
     initial: NewtonResult, known: list[BrokenSolution], y: float | None = None
 ) -> NewtonResult:
-    """Return the nearest of the solutions found so far as a start at another Parisi parameter y.
+    """Return the start of a search at another Parisi parameter y: the nearest known solution, with y Delta unchanged.
 
-    The product y Delta is kept. By default y is that of the last solution.
+    By default y is that of the last solution.
     """
     y = known[-1].parisi if y is None else y
     nearest = min(reversed(known), key=lambda one: abs(np.log(one.parisi / y)))
@@ -215,6 +216,6 @@ def _solution_with_unresolved_complexity_zero(known: list[BrokenSolution]) -> Br
     status = Status.ACCURACY_NOT_REACHED if nearest.success else nearest.status
     words = (
         f"samples do not resolve where in y = [{low:.4g}, {high:.4g}] the complexity is zero: y dPhi/dy is {slope} at "
-        f"y = {nearest.parisi:.4g}, to which this solution belongs; ask for a larger --accuracy"
+        f"y = {nearest.parisi:.4g}, to which this solution belongs; allow larger error bars (--accuracy)"
     )
     return replace(nearest, status=status, found=words)

@@ -53,15 +53,15 @@ class LossGradientAverageOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class LossGradientAverages:
-    """Averages over samples of the loss gradient D = dloss/dX in the student fields X, for every context.
+    """Averages over samples of the loss gradient D = dloss/dX in the student fields X, by (token, cluster) pair.
 
     Attributes:
-        mean: mean of D, shape (contexts, s).
-        square: mean of D D^T, shape (contexts, s, s).
-        with_fields: mean of D (X - m)^T, with m the mean of X, shape (contexts, s, s).
-        with_teacher: mean of D (Y - m*)^T, with Y the teacher fields and m* their mean, shape (contexts, s, t).
+        mean: mean of D, shape (pairs, s).
+        square: mean of D D^T, shape (pairs, s, s).
+        with_fields: mean of D (X - m)^T, with m the mean of X, shape (pairs, s, s).
+        with_teacher: mean of D (Y - m*)^T, with Y the teacher fields and m* their mean, shape (pairs, s, t).
         loss: mean loss.
-        in_q: mean derivative of the loss in the overlap q, shape (contexts, s, s).
+        in_q: mean derivative of the loss in the overlap q, shape (pairs, s, s).
         in_phi: mean derivatives of the loss in the trained numbers phi.
     """
 
@@ -97,7 +97,7 @@ class _TeacherFieldDistribution(NamedTuple):
     """The Gaussian distribution of the teacher fields of all tokens, for one assignment of labels.
 
     Attributes:
-        contexts: index of the context of every token, (L,).
+        contexts: index of the (token, cluster) pair of each of the L tokens, (L,).
         mean: means of the teacher fields, (L, t).
         factor: Cholesky factors of their covariance, (L, t, t).
         inverse: transposed inverses of these factors, (L, t, t).
@@ -183,7 +183,7 @@ class GradientAverageRule:
     def _sobol_or_lattice_nodes(
         self, rule: NodeBasedRule, fields: FieldLaw, labels: tuple[int, ...]
     ) -> tuple[SymmetryReduction, list[_QuadratureNodeSet]]:
-        """Return Sobol or lattice nodes with their symmetry reduction; they are computed once and cached."""
+        """Return Sobol or lattice nodes (cached), and the symmetries by which their number is reduced."""
         reduction = rule.symmetry_reduction(self.part, fields, labels)
         key = reduction, labels
         if key not in self._cached_nodes:
@@ -233,8 +233,8 @@ def gradient_average_rules(problem: Problem) -> tuple[GradientAverageRule, ...]:
     part = reduce_to_fields_of_loss(problem)
     if not callable(getattr(part.solver.channel, "losses_at", None)):
         raise InputError(
-            f"the solver of {problem.solver.name} was generated without the loss at given fields, which the dynamics "
-            "need: generate it again"
+            f"the generated solver of {problem.solver.name} has no function `losses_at` (the loss at given fields), "
+            "which the dynamics need: generate it again"
         )
     kinked, curved, dimension = _loss_has_kinks(part), bool(part.solver.model.CURVED["loss"]), part.dimension
     if not curved and (dimension <= MAX_PRODUCT_DIMENSION or (kinked and dimension <= options.max_split_dimension)):
@@ -372,7 +372,7 @@ def _loss_gradient_moments(part: Problem, fields: FieldLaw, at: _QuadratureNodeS
 
 
 def _loss_gradients_in_q_and_phi(part: Problem, slopes: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Return mean derivatives of the loss in the overlap q, (L, s, s), and in the trained numbers, by moment name."""
+    """Return mean derivatives of the loss in q, shape (tokens, s, s), and in trained numbers, by name of the moment."""
     slopes = np.einsum("nk,n->k", slopes, weights)
     L, s, trained = part.tokens, part.student_rank, len(part.trained)
     found: dict[str, np.ndarray] = {}
@@ -399,11 +399,11 @@ def _loss_gradient_averages(problem: Problem, moments: np.ndarray, loss: float) 
     places = _slices_by_moment_name(problem.solver.channel.MOMENTS)
 
     def loss_gradient_moment(text: str, *shape: int) -> np.ndarray:
-        """Return one moment of the loss gradient for all contexts; zeros if the loss does not have it.
+        """Return one moment of the loss gradient for all (token, cluster) pairs; zeros if the loss has none.
 
         Args:
             text: name of the moment in the generated solver, such as g*g.T.
-            shape: shape of the moment in one context.
+            shape: shape of the moment of one pair.
         """
         if text not in places:
             return np.zeros((contexts, *shape))

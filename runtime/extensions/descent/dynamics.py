@@ -141,8 +141,8 @@ class Dynamics(PresentableResult, DatasetResult):
         """The reason why the integration failed, and what to try; empty if it converged."""
         return {
             "converged": "",
-            "accuracy_not_reached": "the error bars are larger than the required accuracy; ask for a larger --accuracy "
-            "or a shorter --time",
+            "accuracy_not_reached": "the error bars are larger than the required accuracy; allow larger ones "
+            "(--accuracy) or a shorter --time",
             "left_domain": f"descent diverges after t = {self.times[-1]:.6g}; try a smaller --rate",
             "time_limit": "the time limit ended the computation; the results so far have the error bars given",
         }[self.status]
@@ -279,8 +279,8 @@ def dynamics(
         require_in_interval(overlap, value, "(-inf, inf)")
     if events and size.share is not None:
         raise InputError(
-            "events cannot be located for batches of order d, with which time goes in whole steps: leave out the "
-            "events, or give a batch of a number of samples"
+            "events cannot be located for batches of order d, for which time is counted in whole steps: leave out the "
+            "events, or give a fixed number of samples as batch"
         )
     return _DescentIntegration(problem, schedule, size, times, name, begin, events, method).integrate_to_accuracy(
         accuracy
@@ -314,7 +314,8 @@ def _parse_output_times(time: Any, batch: BatchSize) -> np.ndarray:
 def _moment_scales(problem: Problem, path: np.ndarray) -> np.ndarray:
     """Return the scales by which packed moments along a trajectory are divided, in an array of the same shape.
 
-    Moments of weights have one scale at a time, the largest of them; it bounds those with means and teacher.
+    At each time the second moments of the weights share one scale, the largest of them. It also sets the scales of the
+    moments with means and teacher.
     """
     law, contexts = problem.law, problem.contexts
     z = np.sqrt(np.einsum("a,aii->i", law.weights, law.gram))
@@ -573,7 +574,7 @@ def _pad_with_nan(values: np.ndarray, count: int) -> np.ndarray:
 
 
 def _scaled_trajectory_difference(problem: Problem, one: _DescentTrajectory, other: _DescentTrajectory) -> np.ndarray:
-    """Return the difference of the moments of two trajectories at their common times, divided by their scales."""
+    """Return the distance of two trajectories at their common times: differences of moments, each in its scale."""
     count = min(len(one.path), len(other.path))
     return np.abs(one.path[:count] - other.path[:count]) / _moment_scales(problem, one.path[:count])
 
@@ -615,7 +616,7 @@ def _mean_losses(rule: GradientAverageRule, path: np.ndarray) -> np.ndarray:
 
 
 def _loss_error_bars(loss: np.ndarray, other: np.ndarray, count: int) -> np.ndarray:
-    """Return error bars of the mean loss from its values along two trajectories; NaN where one of them has ended."""
+    """Return error bars of the mean loss: its change from a less accurate trajectory; NaN where one has ended."""
     return 1.5 * np.abs(_pad_with_nan(loss, count) - _pad_with_nan(other, count))
 
 
@@ -667,8 +668,8 @@ def _find_stationary_point_near(
 ) -> StationaryPoint | None:
     """Return the stationary point within a given distance of packed moments, or None if there is none.
 
-    Distances are divided by `scale`, by default the scales of the point's own moments. The point is located by a coarse
-    quadrature rule first, by which it may be twice as far.
+    Distances are in units of `scale`, by default the sizes of the moments at the stationary point. A coarse quadrature
+    rule locates the point first, and may find it at up to twice the given distance.
     """
     found = u
     for flow, most in zip(flows, (2 * within, within), strict=True):

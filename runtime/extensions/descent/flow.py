@@ -34,8 +34,8 @@ class WeightDrift:
 
     Attributes:
         A: matrix for every atom of the spectral distribution, shape (atoms, s, s).
-        b: coefficients of means and teacher, shape (atoms, s, contexts + t).
-        K: mean derivative of the loss gradient in the teacher fields, shape (contexts, s, t); docs/theory.md (19.3).
+        b: coefficients of means and teacher, shape (atoms, s, pairs + t); pairs are (token, cluster) pairs.
+        K: mean derivative of the loss gradient in the teacher fields, shape (pairs, s, t); docs/theory.md (19.3).
     """
 
     A: np.ndarray

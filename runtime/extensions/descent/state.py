@@ -28,7 +28,7 @@ class Moments:
 
     Attributes:
         S: moments E[w w^T] of the weights, shape (atoms, s, s).
-        T: moments of the weights with the means of the contexts, shape (atoms, contexts, s).
+        T: moments of the weights with the mean of each (token, cluster) pair, shape (atoms, pairs, s).
         P: moments of the weights with the teacher, shape (atoms, s, t).
         phi: numbers trained together with the weights.
     """
@@ -108,7 +108,7 @@ def moments_of_linear_gaussian_weights(problem: Problem, mix: np.ndarray, noise:
 
     Args:
         problem: the problem.
-        mix: coefficients of means and teacher, shape (s, contexts + t), or one such matrix for every spectral atom.
+        mix: coefficients of token means and teacher columns, (s, means + t), or such a matrix for every spectral atom.
         noise: covariance of the noise, (s, s), or one for every spectral atom.
     """
     law, contexts = problem.law, problem.contexts
@@ -184,9 +184,10 @@ def moments_for_given_overlaps(problem: Problem, given: Mapping[str, Any]) -> Mo
 
     Args:
         problem: the problem.
-        given: overlaps by name. Arrays q (contexts, s, s), m (contexts, s) and theta (contexts, s, t), or with
-            separate axes of tokens and clusters; a number for q or theta stands for a multiple of the identity; single
-            entries by their names in tables, such as m_1 or theta_2. Without q the noise is standard normal.
+        given: overlaps by name. Arrays q (pairs, s, s), m (pairs, s) and theta (pairs, s, t) by (token, cluster) pair,
+            or with separate axes of tokens and clusters; a number for q or theta stands for a multiple of the
+            identity; single entries by their names in tables, such as m_1 or theta_2. Without q the noise is standard
+            normal.
 
     Raises:
         InputError: an unknown name, a wrong shape, or overlaps that no weights can have.
@@ -239,7 +240,7 @@ def moments_for_given_overlaps(problem: Problem, given: Mapping[str, Any]) -> Mo
     if np.abs(
         q - moments_of_linear_gaussian_weights(problem, mix, noise).overlaps(problem).q
     ).max() > _OVERLAP_ROUNDING * (1 + np.abs(q).max()):
-        raise InputError("start: q of different contexts is not compatible: no weights have these q; give one number q")
+        raise InputError("start: no weights have these q for the different (token, cluster) pairs; give one number q")
     if np.linalg.eigvalsh(noise)[0] < -_OVERLAP_ROUNDING:
         raise InputError("start: q is smaller than m and theta require, so that no such weights exist; give a larger q")
     return moments_of_linear_gaussian_weights(problem, mix, noise)

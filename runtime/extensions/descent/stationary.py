@@ -158,7 +158,7 @@ def stationary(
                 return stationary_point_with_spectrum(flow, found, schedule, off)
         last = u = found
     raise NotConvergedError(
-        f"{problem.solver.name}: the quadrature does not reach an accuracy of {accuracy:g}; ask for a larger one"
+        f"{problem.solver.name}: the quadrature does not reach error bars of {accuracy:g}; allow larger ones (accuracy)"
     )
 
 

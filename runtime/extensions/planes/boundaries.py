@@ -295,7 +295,7 @@ class DiagramRow:
                 missing = there
                 break
         else:
-            raise NotConvergedError(f"the {name} branch does not end at {self.parameter} up to {missing:g}")
+            raise NotConvergedError(f"no end of the {name} branch was found up to {self.parameter} = {missing:g}")
         return Threshold(
             kind=SPINODAL,
             parameter=self.parameter,

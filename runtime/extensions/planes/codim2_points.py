@@ -111,10 +111,11 @@ class Codim2Candidate:
     Attributes:
         kind, branches: as for `Codim2Point`.
         rows: the lower and the upper row.
-        reference_boundary: the boundary that is located on rows in between, as a branch change on both rows.
+        reference_boundary: the boundary on which the point lies, which is located on rows in between; given as a branch
+            change (see `BranchChange`) on each of the two rows.
         between: estimated positions of the reference boundary on both rows.
         pair: the branches whose training losses are equal at the point, or that end there.
-        crossed: for ENDS, the end of the second branch, as a branch change on both rows.
+        crossed: for kind ENDS (two branches end), the end of the second branch, as a branch change on each row.
         is_explained: whether the ends of the two branches come in different orders on the rows, which may explain the
             candidate: then only a definite change of sign of the loss difference counts.
     """
@@ -199,7 +200,7 @@ def _candidates_from_branch_ends(
 def _compare_losses_at_branch_end(
     located_row: tuple[DiagramRow, LocatedBoundaries], change: BranchChange, value: float
 ) -> tuple[bool, str]:
-    """Return whether a branch has the lowest training loss where it ends, and which of the other branches has it."""
+    """Return whether a branch has the lowest training loss where it ends, and which of the others has the lowest."""
     row, places = located_row
     (name,) = change.branches
     within = {c: p for c, p in places.items() if c.kind == CROSSING and set(c.ends) == set(change.ends)}
@@ -224,7 +225,10 @@ def _parameter_of_equal_loss(row: DiagramRow, one: str, other: str, n: int) -> f
 def _triple_point_candidates(
     lower: tuple[DiagramRow, LocatedBoundaries], upper: tuple[DiagramRow, LocatedBoundaries]
 ) -> Iterator[Codim2Candidate]:
-    """Yield candidates for triple points: two branches cross as the lowest ones on one row only, else above a third."""
+    """Yield candidates for triple points, between two rows of the grid.
+
+    On one row two branches cross where both have the lowest training loss, on the other one where a third has less.
+    """
     for (row, places), (other, _) in ((lower, upper), (upper, lower)):
         for change, place in places.items():
             if change.kind != CROSSING or place is None or not row.has_branches_on_both_sides(change):
@@ -246,7 +250,7 @@ def _triple_point_candidates(
 
 
 def _crossing_above_lowest_branch(row: DiagramRow, one: str, other: str) -> BranchChange | None:
-    """Return the crossing of two branches above a third one, as a branch change; None if there is no crossing."""
+    """Return the crossing of two branches where a third one has lower loss, as a branch change; None without one."""
     for n in range(len(row.values) - 1):
         here, there = (row.branch_training_loss(one, k) - row.branch_training_loss(other, k) for k in (n, n + 1))
         if here * there < 0:
@@ -342,13 +346,13 @@ def _bracket_root_of_difference(
     evaluate: Callable[[float, float | None], DifferenceEvaluation],
     tick: Callable[[], None],
 ) -> tuple[DifferenceEvaluation, DifferenceEvaluation, float | None]:
-    """Return two evaluations of the boundary difference, at values of the second parameter on both sides of its root.
+    """Return two values of the difference that vanishes at a codimension-2 point, at points on both sides of its root.
 
-    The third result is the nearest value at which the evaluation failed, or None. If it failed on one of the rows the
-    interval up to there is bisected; then the two evaluations may be on the same side of the root.
+    If the evaluation fails on one of the two rows, the interval up to there is bisected. The two points may then be on
+    the same side of the root. The third result is the nearest failed value of the second parameter, or None.
 
     Raises:
-        NotConvergedError: the difference is evaluated at fewer than two values.
+        NotConvergedError: the evaluation succeeds at fewer than two points.
     """
     found: list[DifferenceEvaluation] = []
     missing = None
@@ -360,7 +364,7 @@ def _bracket_root_of_difference(
             tick()
     if not found:
         raise NotConvergedError(
-            "the branches that meet at the codimension-2 point are found together on neither of the neighbouring rows"
+            "branches that meet at the codimension-2 point are found together on neither neighbouring row of the grid"
         )
     for _ in range(0 if missing is None else Codim2Options.current().halvings):
         assert missing is not None
@@ -379,7 +383,7 @@ def _bracket_root_of_difference(
             break
     if len(found) < 2:
         raise NotConvergedError(
-            "the branches that meet at the codimension-2 point are found together on only one of the neighbouring rows"
+            "branches that meet at the codimension-2 point are found together on only one neighbouring row of the grid"
         )
     return found[-2], found[-1], missing
 
@@ -387,7 +391,7 @@ def _bracket_root_of_difference(
 def _difference_with_definite_sign(
     at: float, evaluate: Callable[[float, float | None], DifferenceEvaluation], tick: Callable[[], None]
 ) -> DifferenceEvaluation:
-    """Return the boundary difference on a row, refined until it exceeds its error bar or a limit is reached."""
+    """Return the difference that vanishes at a codimension-2 point, refined until its sign is definite if possible."""
     found = evaluate(at, None)
     tick()
     for _ in range(Codim2Options.current().sign_refinements):
@@ -408,7 +412,7 @@ def _have_differences_opposite_signs(one: DifferenceEvaluation, other: Differenc
 
 
 def _extrapolated_difference_keeps_sign(before: DifferenceEvaluation, last: DifferenceEvaluation, value: float) -> bool:
-    """Return whether the boundary difference, extrapolated linearly to a parameter value, keeps its sign."""
+    """Return whether the difference through two evaluations, extrapolated linearly to a value, keeps its sign."""
     slope = (last.difference - before.difference) / (last.value - before.value)
     return bool((last.difference + slope * (value - last.value)) * last.difference > 0)
 
@@ -444,7 +448,7 @@ class _BoundaryDifferenceEvaluator:
         self._steepness = 0.0  # derivative of the difference in the position of the reference boundary
 
     def reference_boundary_position(self, at: float) -> tuple[float, float]:
-        """Return the position of the reference boundary, and its error, at an evaluated second parameter."""
+        """Return position and error of the reference boundary at a second parameter where it has been located."""
         return self._places[at]
 
     def extrapolate_reference_boundary(self, nearest: float, at: float, at_error: float) -> tuple[float, float]:
@@ -461,7 +465,9 @@ class _BoundaryDifferenceEvaluator:
         return value + slope * (at - nearest), error + abs(slope) * at_error
 
     def evaluate_boundary_difference(self, at: float, tolerance: float | None) -> DifferenceEvaluation:
-        """Evaluate the difference of training losses, or of boundary positions, at a value of the second parameter.
+        """Evaluate the difference that vanishes at a codimension-2 point, at a value of the second parameter.
+
+        It is the difference of two training losses on the reference boundary, or of two boundary positions.
 
         Args:
             at: value of the second parameter.
@@ -486,14 +492,14 @@ class _BoundaryDifferenceEvaluator:
         return found
 
     def _clip_boundary_accuracy(self, accuracy: float) -> float:
-        """Return an accuracy for the reference boundary, clipped to the allowed range."""
+        """Return an accuracy to which the reference boundary is located, clipped to the allowed range."""
         finest = self._accuracy / Codim2Options.current().reference_refinement
         return float(np.clip(accuracy, finest, self._accuracy))
 
     def _boundary_difference_to_accuracy(
         self, row: DiagramRow, accuracy: float, tolerance: float | None
     ) -> tuple[DifferenceEvaluation, tuple[float, float], float]:
-        """Return the boundary difference, with the reference boundary located to a given accuracy.
+        """Return the difference that vanishes at a codimension-2 point, with boundaries located to a given accuracy.
 
         Also returned are the position of that boundary with its error bar, and the resulting error of the difference.
         """
@@ -569,7 +575,7 @@ class _BoundaryDifferenceEvaluator:
             lambda n: row.locate_branch_end(name, n, outside, accuracy, self._seed),
         )
         if found is None:
-            raise NotConvergedError(f"the {name} branch does not end at {row.second} = {row.at:g}")
+            raise NotConvergedError(f"no end of the {name} branch was found on the row {row.second} = {row.at:g}")
         return found
 
     def _branch_from_nearest_point(self, row: DiagramRow, name: str, value: float) -> Branch:
@@ -613,7 +619,7 @@ def _first_converged_attempt(indices: Sequence[int], attempt: Callable[[int], Ou
     """
     if not indices:
         raise NotConvergedError(
-            "a branch that meets others at the codimension-2 point is not found on a neighbouring row"
+            "a branch that meets others at the codimension-2 point is not found on a neighbouring row of the grid"
         )
     *others, last = indices[: Codim2Options.current().start_points]
     for n in others:

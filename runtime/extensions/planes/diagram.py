@@ -414,7 +414,7 @@ class _DiagramBuilder:
         calls: Sequence[_ResumableCall],
         store: _DiagramResultFile,
     ) -> None:
-        """Call a function in parallel processes where its results are not in the file yet, and store the results."""
+        """Make those calls of a function whose results the file lacks, in parallel processes, and store the results."""
         work = [call for call in calls if not all(key in store for key in call.keys)]
         if not calls:
             return
@@ -506,7 +506,7 @@ class _StartProbeResult:
     """The result of a test whether a start reaches the branch of its name.
 
     Attributes:
-        there: whether it does, at each tested value of the first parameter.
+        there: whether the start reaches that branch, at each tested value of the first parameter.
     """
 
     there: tuple[bool, ...]
@@ -516,7 +516,7 @@ Stored = TypeVar("Stored", Boundary, Codim2Point, _StartProbeResult)
 
 
 class _DiagramResultFile:
-    """A JSON file of located boundaries, codimension-2 points or tests of starts."""
+    """A JSON file of located boundaries, codimension-2 points, or tests whether starts reach their branches."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -54,9 +54,9 @@ class UncertainBranchSegment:
 
 
 def find_uncertain_segments(row: DiagramRow) -> Iterator[UncertainBranchSegment]:
-    """Yield the segments of a row, at the ends of branches, in which the existence of a branch is uncertain.
+    """Yield the runs of grid points of a row, at the ends of branches, where it is uncertain whether a branch exists.
 
-    A branch without any accurate grid point has no segment.
+    A branch without any accurate grid point is left out.
     """
     for branch, records in row.records.items():
         uncertain = [_has_meaningless_error_bar(row, record) for record in records]
@@ -85,7 +85,9 @@ def _has_meaningless_error_bar(row: DiagramRow, record: Record) -> bool:
 def locate_end_of_uncertain_segment(
     row: DiagramRow, segment: UncertainBranchSegment, accuracy: float, seed: int
 ) -> Boundary | None:
-    """Locate the end of a branch in an uncertain segment; return None if it does not end, or cannot be continued.
+    """Locate the end of a branch among grid points with too large error bars to tell whether the branch exists there.
+
+    None is returned if the branch does not end there, or cannot be continued.
 
     If the continuation stops without an event, the end is bracketed by its last value and the next grid point.
 

@@ -62,7 +62,7 @@ class BallArithmetic:
 
     @staticmethod
     def cholesky(matrix: BallMatrix) -> None:
-        """Raise ValueError unless the number in a (1, 1) matrix is proved positive."""
+        """Raise ValueError unless the entry of a (1, 1) matrix is proved positive; no factor is returned."""
         assert matrix.shape == (1, 1)
         if not matrix[0, 0].value > 0:
             raise ValueError(

@@ -72,7 +72,7 @@ class IntegralAccuracy:
 
     @classmethod
     def from_decimal_digits(cls, count: float) -> IntegralAccuracy:
-        """Return the accuracy of some decimal digits; tails begin where the Gaussian weight is 100 times less."""
+        """Return the accuracy of `count` digits; tails begin where the Gaussian weight is 1 % of the tolerance."""
         return cls(10.0**-count, float(np.sqrt(2 * np.log(10) * (count + 2))))
 
 
@@ -128,10 +128,10 @@ class BallFieldDistribution(GaussianFieldLaw):
         return self.q - 2 * self.noisy_teacher_covariance + self.noisy_teacher_variance
 
     def means_given_student_minus_teacher(self, distance: DualNumber) -> tuple[DualNumber, DualNumber, DualNumber]:
-        """Return conditional means of the fields, given the student field minus the noisy teacher field.
+        """Return means of the centred fields, given the student field minus the noisy teacher field.
 
-        The argument is that difference minus its mean. Returned are probability 1, and the conditional means of the
-        centred student and teacher fields.
+        `distance` is that difference minus its mean. Returned are probability 1 (there is no other condition), and
+        the conditional means of student and teacher field.
         """
         rescaled = distance / self.student_minus_teacher_variance
         cross = self.weights[0] * self.rho
@@ -211,7 +211,7 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
 
     @property
     def derivative_direction_count(self) -> int:
-        """The number of directions in which numbers carry derivatives."""
+        """The number of variables in which the dual numbers of these averages have derivatives."""
         return len(self.overlaps.q.flat[0].slopes)
 
     def moment_integrands_at_node(self, g: DualNumber, given: Given, c: tuple[Any, ...]) -> list[DualNumber]:
@@ -291,7 +291,7 @@ class BallChannelAverages(ChannelAverages[IntegralAccuracy]):
         )
 
     def _gaussian_variables(self, name: str, label: int, c: tuple[Any, ...]) -> Iterator[GaussianVariable]:
-        """Yield the Gaussian variables over which an average is integrated: one for every interval and noise value.
+        """Yield the Gaussian variable of a channel average for each teacher interval between jumps and noise value.
 
         Raises:
             NotProvedError: the average is a two-dimensional integral.
@@ -492,7 +492,7 @@ def _prove_objective_convex(stretch: Callable[[arb], DualNumber], centre: DualNu
 def _nonconvexity_message(where: str) -> str:
     return (
         f"the Moreau objective is not proved convex {where} (X - Y for a loss of the difference): 1 + V d2loss/dX2 may "
-        "be negative there, several minima compete and the proximal map jump"
+        "be negative there, so that minima may compete and the proximal map may jump"
     )
 
 
@@ -501,7 +501,7 @@ def _format_ball_midpoint(number: arb) -> str:
 
 
 def _constants_in_same_arithmetic(x: DualNumber, numbers: Iterable[Any]) -> tuple[Any, ...]:
-    """Return constants as dual numbers of balls; of unbounded intervals if the number x is one of these."""
+    """Return constants as dual numbers of the same kind as x: of balls, or of possibly unbounded intervals."""
     numbers = tuple(map(dual_from_number, numbers))
     return tuple(map(convert_to_extended_intervals, numbers)) if _is_extended_interval(x) else numbers
 

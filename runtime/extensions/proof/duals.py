@@ -241,7 +241,7 @@ def reciprocal_of_dual_component(value: Any) -> Any:
         return value.reciprocal()
     if isinstance(value, arb_poly):
         if value.degree() > 0:
-            raise NotProvedError("an integrand is divided by a function without proved lower bound at large |X|")
+            raise NotProvedError("no tail bound: a divisor in an integrand has no proved lower bound at large |X|")
         return arb_poly([1 / value[0]])
     return 1 / value
 

@@ -70,7 +70,7 @@ class BallSaddlePointState(SaddlePointState):
 
     @cached_property
     def mean_squared_responses(self) -> np.ndarray:
-        """The mean squared derivative of the proximal response in its field omega, for every context."""
+        """The mean squared derivative of the proximal map in its argument omega, for every (token, cluster) pair."""
         return self.channel_averages.mean_squared_responses(self.rule)
 
     @property
@@ -86,7 +86,7 @@ class BallSaddlePointState(SaddlePointState):
         ratios = [sum(row * x, start=dual_from_number(0)) / z for row, z in zip(matrix, x, strict=True)]
         if any(ratio.slopes for ratio in ratios):
             raise NotProvedError(
-                "a threshold at a value of the replicon can be proved for models with one cluster only"
+                "a threshold at a value of the replicon eigenvalue can be proved only for models with one cluster"
             )
         return DualNumber(reduce(arb.union, [ratio.value for ratio in ratios]))
 

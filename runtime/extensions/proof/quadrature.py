@@ -58,7 +58,7 @@ def enclose_integral(f: Integrand, tolerance: float) -> list[arb]:
         count += 1
         if count > options.max_intervals or right - left < 1e-12:
             raise NotProvedError(
-                f"averages need more than {options.max_intervals} intervals for this accuracy; ask for a larger one"
+                f"averages need more than {options.max_intervals} intervals for this accuracy; allow larger error bars"
             )
         centre, half = arb((left + right) / 2), arb((right - left) / 2)
         part = _enclose_integral_on_interval(f, centre, half, tolerance, most)

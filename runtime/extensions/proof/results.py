@@ -34,7 +34,7 @@ _STATUS = {True: Status.CONVERGED, False: Status.ACCURACY_NOT_REACHED}
 
 
 def proved_solution(problem: Problem, near: Solution, accuracy: float) -> PreciseSolution:
-    """Return the solution near one in double precision, with proved existence, uniqueness and error bars.
+    """Return a solution with proved existence, uniqueness and error bars, close to one known in double precision.
 
     Args:
         problem: problem to solve.
@@ -88,7 +88,7 @@ def proved_solution(problem: Problem, near: Solution, accuracy: float) -> Precis
 def proved_threshold(
     rough: Threshold, condition: str, accuracy: float, problem: Problem | None = None
 ) -> PreciseThreshold:
-    """Return the threshold near one in double precision, with proved error bars.
+    """Return a threshold with proved error bars, close to a threshold known in double precision.
 
     Args:
         rough: threshold in double precision.

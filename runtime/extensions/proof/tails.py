@@ -185,7 +185,7 @@ def bound_tail_integrals(
     stretch: arb,
     value_and_derivatives: Callable[[DualNumber], Sequence[Any]],
 ) -> list[arb]:
-    """Return balls around zero that contain integrals over a Gaussian tail, and their derivatives.
+    """Return balls around zero that contain integrals over a Gaussian tail, and the derivatives of these integrals.
 
     Args:
         summands: polynomial envelopes of the integrands, without the exponential of the Gaussian weight.

@@ -44,11 +44,11 @@ Summands = Callable[[Any, Any, Any, Any, Given], Sequence[Any]]
 
 @dataclass(frozen=True)
 class SaddlePointAverages:
-    """The averages over the law of the fields that the saddle-point equations need.
+    """The averages over the law of student and teacher fields that the saddle-point equations need.
 
     Attributes:
-        moments: averages that determine the conjugates of the overlaps, one row for each context.
-        mean_squared_responses: mean squared derivative of the proximal residual in the field, by context; nan if left
+        moments: averages that determine the conjugates of the overlaps, one row for each (token, cluster) pair.
+        mean_squared_responses: mean squared derivative of the proximal residual in the field, by pair; nan if left
             out.
         moreau: mean of the Moreau envelope of the loss.
         loss: mean of the loss.
@@ -76,7 +76,7 @@ def check_high_precision_supported(problem: Problem) -> None:
         )
     if problem.trained or problem.solver.model.HOLDS_Q:
         raise InputError(
-            f"high precision is not for losses that contain trained numbers or overlaps q, such as the loss of {name}"
+            f"high precision is not for losses with trained numbers (`sf.trained`) or overlaps q, as that of {name}"
         )
     if not problem.solver.model.NONNEGATIVE:
         raise InputError(f"high precision is for losses that are never negative; the loss of {name} can be negative")
@@ -95,7 +95,7 @@ def check_high_precision_supported(problem: Problem) -> None:
 
 @dataclass(frozen=True)
 class GaussianFieldLaw:
-    """A joint Gaussian law of the student's field omega, the teacher's field Y and its noisy version, for one label.
+    """A joint Gaussian law, given a cluster label, of the student's field omega, the teacher's Y and a noisy Y.
 
     The noisy teacher field f is the linear combination of Y and noise that the loss depends on.
     """
@@ -138,7 +138,7 @@ class GaussianFieldLaw:
         return on_omega, (cross * self.q - self.theta * self.noisy_teacher_covariance) / determinant
 
     def conditional_teacher_mean(self, dw: Any, df: Any) -> Any:
-        """Return the mean of the teacher's field, less its mean, given the student's field and the noisy teacher field.
+        """Return the mean of the teacher's field given the student's and the noisy teacher field, all less their means.
 
         Args:
             dw: student's field less its mean.
@@ -201,7 +201,7 @@ class ChannelAverages(ABC, Generic[Integration]):
 
     @abstractmethod
     def is_positive(self, number: Any) -> bool:
-        """Return whether a number of this arithmetic is positive; a ball is if all its points are."""
+        """Return whether a number is positive; in interval arithmetic, whether all its possible values are."""
 
     @abstractmethod
     def sort_real_points(self, places: Iterable[Any]) -> Sequence[Any]:
@@ -209,7 +209,7 @@ class ChannelAverages(ABC, Generic[Integration]):
 
     @abstractmethod
     def moment_integrands_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
-        """Return the integrands of the averages that determine the conjugates, at one quadrature node.
+        """Return, at one quadrature node, the integrands of averages that determine the conjugates of the overlaps.
 
         Args:
             g: negative derivative of the loss in its field.
@@ -252,7 +252,7 @@ class ChannelAverages(ABC, Generic[Integration]):
         return SaddlePointAverages(moments, mean_squared_responses, *rest)
 
     def mean_squared_responses(self, integration: Integration) -> np.ndarray:
-        """Return the mean squared response of each context: that of the proximal residual to a change of the field."""
+        """Return, for each (token, cluster) pair, the mean square derivative of the proximal residual in its field."""
         found = np.full(self.numbers.problem.contexts, self.number(0), object)
         for label, probability, (average,) in self._averages_by_label("loss", _squared_response_integrand, integration):
             found[label] = probability * average
@@ -279,7 +279,7 @@ class ChannelAverages(ABC, Generic[Integration]):
     def _averages_by_label(
         self, name: str, summands: Callable[..., Any], integration: Integration
     ) -> Iterator[tuple[int, Any, Sequence[Any]]]:
-        """Yield every cluster label, its probability and the averages of some integrands given this label."""
+        """Yield, for every cluster label, its probability and the averages of given integrands under it."""
         for (label,), _ in self.numbers.problem.label_probabilities:
             V = self.overlaps.V[label, 0, 0] if name == "loss" else self.number(0)
             c = self.numbers.loss_constants(label)
@@ -317,7 +317,7 @@ class ChannelAverages(ABC, Generic[Integration]):
         return law
 
     def _intervals_between_loss_jumps(self, name: str, c: tuple[Any, ...]) -> Iterator[tuple[Any, Any]]:
-        """Yield the intervals of the noisy teacher field between jumps of the loss; None stands for an infinite end."""
+        """Yield the intervals of the noisy teacher field between which the loss jumps; an infinite end is None."""
         steps = (
             self.sort_real_points(getattr(self.module, f"{name}_steps")(c))
             if self.module.DRIVES[name] == "steps"
@@ -328,7 +328,7 @@ class ChannelAverages(ABC, Generic[Integration]):
     def _teacher_and_noise_with_sum(
         self, law: GaussianFieldLaw, f: Any, c: tuple[Any, ...]
     ) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-        """Yield a teacher field and noise whose linear combination in the loss is f, for each value of discrete noise.
+        """Yield teacher field and noise whose linear combination in the loss is f, for each value of discrete noise.
 
         The first of each triple is the probability of this value.
         """
@@ -349,7 +349,7 @@ class ChannelAverages(ABC, Generic[Integration]):
 def _squared_response_integrand(
     V: Any, _: Any, weight: Any, value: Any, slope: Any, curvature: Any, given: Given
 ) -> tuple[Any]:
-    """Return the integrand of the mean squared response of the proximal residual to a change of the field."""
+    """Return the squared derivative of the proximal residual in its field, times the weight of a node."""
     response = 1 / V if curvature is None else curvature / (1 + V * curvature)
     return (weight * given[0] * response * response,)
 
@@ -359,7 +359,7 @@ def _metric_integrand(V: Any, _: Any, weight: Any, value: Any, slope: Any, curva
 
 
 def componentwise_sum(total: list[Any] | None, part: Sequence[Any]) -> list[Any]:
-    """Return the sum of two lists, component by component.
+    """Return the sum of two lists of numbers, component by component.
 
     Args:
         total: partial sums; None for zero.
@@ -369,7 +369,7 @@ def componentwise_sum(total: list[Any] | None, part: Sequence[Any]) -> list[Any]
 
 
 def point_inside_interval(low: Any, high: Any) -> Any:
-    """Return a point inside an interval that may be unbounded.
+    """Return a point inside an interval that may be infinite, to evaluate a piecewise function there.
 
     Args:
         low: lower end of the interval, None for minus infinity.

@@ -65,13 +65,13 @@ class SolutionWithErrorBars:
 
     @property
     def error_bars(self) -> np.ndarray:
-        """The error bars of all unknowns, due to integration and to the remaining residual."""
+        """The error bars of all unknowns: those due to integration plus those due to the remaining residual."""
         return self.integration + self.remaining
 
     def evaluate_quantity_with_error(
         self, quantity: Callable[[SaddlePointState], Any], stationary: bool = False
     ) -> tuple[Any, Any]:
-        """Return a quantity at the solution and its error bar.
+        """Return a quantity, such as the free entropy, at the high-precision solution, and its error bar.
 
         Errors are those of integration, by a second quadrature rule, and of the unknowns.
 
@@ -89,7 +89,7 @@ class SolutionWithErrorBars:
 
     @property
     def accuracy_evidence(self) -> dict[str, Any]:
-        """The evidence for the accuracy: digits, quadrature rules, residual, and error of the total weight."""
+        """The evidence for the accuracy: digits, quadrature rules, residual, and error of the sum of all weights."""
         with mp.workdps(self.digits):
             missing = abs(self.root.state.saddle_point_averages.mass - 1)
         return {
@@ -118,7 +118,7 @@ def refine_solution(
         label: title of the progress bar.
 
     Raises:
-        InputError: minima of the Moreau objective compete.
+        InputError: the Moreau objective (loss plus quadratic proximity) has competing minima.
         NotConvergedError: Newton's method left the domain of the overlaps.
     """
     options, asked = PrecisionOptions.current(), int(np.ceil(-np.log10(accuracy)))
@@ -161,7 +161,7 @@ def refine_solution(
 
 
 def _quadrature_level_for_digits(digits: int) -> int:
-    """Return the smallest refinement level at which Gauss-Legendre panels are accurate to a number of digits."""
+    """Return the smallest refinement level at which Gauss-Legendre panels are accurate to given digits."""
     level = 4
     while 3 * 2 ** (level - 1) < 0.9 * digits + 4:
         level += 1
@@ -169,7 +169,7 @@ def _quadrature_level_for_digits(digits: int) -> int:
 
 
 def kinks_and_cancelled_digits_of_loss(problem: Problem) -> tuple[bool, int]:
-    """Return whether the loss has kinks, and the number of digits that are lost by cancellation between close ones."""
+    """Return whether the loss has kinks, and how many digits cancel in differences of close kinks."""
     with mp.workdps(1000):
         module, c = (problem.solver.multiprecision_functions, PreciseParameters.from_problem(problem).loss_constants(0))
         found = module.loss_kinks(mpf(1), *[mpf(0)] * len(module.GAUSSIAN), c)

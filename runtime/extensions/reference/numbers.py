@@ -95,7 +95,7 @@ class PreciseParameters:
         )
 
     def loss_constants(self, label: int) -> tuple[Any, ...]:
-        """Return the constants of the model's generated loss functions for samples with a given cluster label."""
+        """Return the constants in the loss of samples with a given cluster label, at any precision."""
         return (self.law.rho[label], mpf(label), *self.flat)
 
 

@@ -57,7 +57,7 @@ def tanh_sinh_nodes(degree: int, precision: int) -> Nodes:
 
 
 def map_nodes_to_panels(nodes: Nodes, panels: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    """Yield nodes and weights of a rule on [-1, 1], mapped to intervals.
+    """Yield nodes and weights of a quadrature rule on [-1, 1] after a linear map to each of several intervals.
 
     Args:
         nodes: nodes and weights of the rule.
@@ -86,7 +86,7 @@ def trapezoid_nodes(low: Any, high: Any, count: int) -> Iterator[tuple[Any, Any]
 
 @dataclass(frozen=True)
 class QuadratureRule:
-    """A quadrature rule for averages over the proximal field and the noisy teacher field, at any precision.
+    """A quadrature rule, at any precision, for averages over the proximal field and the noisy teacher field.
 
     Attributes:
         second: whether it is the second of two independent rules: tanh-sinh between kinks of the loss, in place of
@@ -98,7 +98,7 @@ class QuadratureRule:
     level: int
 
     def describe_quadrature_rule(self, kinked: bool) -> dict[str, Any]:
-        """Return the name and the number of nodes of the rule in the proximal field, for the evidence of a result.
+        """Return the name and the number of nodes of the quadrature rule in the proximal field, for a report.
 
         `kinked` is whether the loss has kinks.
         """
@@ -115,7 +115,7 @@ class QuadratureRule:
     def quadrature_nodes_in_proximal_field(
         self, low: Any, high: Any, kinks: list[Any], omega: Callable[[Any], Any], spread: Any, ended: bool = False
     ) -> Iterator[Any]:
-        """Yield quadrature nodes and weights in the proximal field on an interval.
+        """Yield quadrature nodes and weights on an interval of the proximal field (minimiser of loss plus proximity).
 
         Args:
             low: lower end of the interval.
@@ -133,7 +133,7 @@ class QuadratureRule:
         return map_nodes_to_panels(tanh_sinh_nodes(self.level + 1, mp.prec), pairwise(edges))
 
     def quadrature_nodes_in_noisy_teacher(self, low: Any, high: Any, steps: list[Any], spread: Any) -> Iterator[Any]:
-        """Yield quadrature nodes and weights in the noisy teacher field on an interval.
+        """Yield quadrature nodes and weights in the noisy teacher field (teacher field plus noise) on an interval.
 
         Args:
             low: lower end of the interval.
@@ -160,7 +160,7 @@ class QuadratureRule:
 def _split_intervals_into_panels(
     edges: list[Any], growing_function: Callable[[Any], Any], width: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield subintervals of given intervals, on each of which an increasing function grows by about a width at most."""
+    """Yield parts of given intervals such that an increasing function grows by at most a given width on each."""
     for left, right in pairwise(edges):
         first, last = growing_function(left), growing_function(right)
         count = int(mp.ceil((last - first) / width))

@@ -18,7 +18,7 @@ from .quadrature import QuadratureRule
 
 @dataclass(frozen=True)
 class ConvexityOptions(AlgorithmOptions):
-    """Options of the check that the Moreau objective is convex.
+    """Options of the check that the Moreau objective (loss plus quadratic proximity) is convex.
 
     Attributes:
         outer_points: number of points beyond the nodes, on either side, at which convexity is checked.
@@ -28,7 +28,7 @@ class ConvexityOptions(AlgorithmOptions):
 
 
 class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
-    """Averages of one problem over the law of its fields by quadrature rules in mpmath, at the current precision."""
+    """Averages over the joint law of student and teacher fields by quadrature in mpmath, at its current precision."""
 
     def __init__(self, numbers: PreciseParameters, overlaps: Overlaps):
         super().__init__(numbers, overlaps, numbers.problem.solver.multiprecision_functions, mpf)
@@ -43,7 +43,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
         return sorted(mpf(z) for z in map(mp.mpmathify, places) if mp.im(z) == 0 and mp.isfinite(z))
 
     def moment_integrands_at_node(self, g: Any, given: Given, c: tuple[Any, ...]) -> Sequence[Any]:
-        """Return the integrands of the averages that determine the conjugates, at one quadrature node.
+        """Return, at one quadrature node, the integrands of averages that determine the conjugates of the overlaps.
 
         Args:
             g: negative derivative of the loss in its field.
@@ -127,7 +127,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
         u: tuple[Any, ...],
         c: tuple[Any, ...],
     ) -> Iterator[tuple[Any, Any, tuple[Any, Any, Any]]]:
-        """Yield quadrature nodes in the proximal field X for a Gaussian field omega, at given teacher field and noise.
+        """Yield nodes in the proximal field X (minimiser of loss plus proximity) for a Gaussian field omega.
 
         A node has a weight, the value of omega, and the loss (or metric) at X with two derivatives.
         """
@@ -179,7 +179,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                         yield weight * V * mp.npdf(w, mean, spread), w, (_loss_derivatives(kink)[0], slope, None)
 
     def _convex_kinks(self, kinks: Sequence[Any], features: Sequence[Any], c: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield the kinks of the loss at which its derivative jumps up, with both one-sided derivatives.
+        """Yield the kinks of the loss at which its derivative jumps up, with the derivatives on both sides.
 
         Raises:
             InputError: the derivative jumps down, or the loss itself jumps, so that minima may compete.
@@ -198,7 +198,7 @@ class QuadratureChannelAverages(ChannelAverages[QuadratureRule]):
                 yield kink, lower, upper
 
     def _proximal_field_limit(self, omega: Callable[[Any], Any], mean: Any, spread: Any, side: int) -> Any:
-        """Return the proximal field X beyond which the Gaussian weight of its omega is negligible at this precision."""
+        """Return the proximal field X beyond which the Gaussian density of the field omega(X) is negligible."""
         target = mean + side * self.reach * spread
 
         def _excess_over_omega_limit(x: Any) -> Any:

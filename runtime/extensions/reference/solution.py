@@ -51,7 +51,7 @@ class PreciseSolution(PresentableResult):
 
     @property
     def success(self) -> bool:
-        """Whether the solution is on the right branch, accurate, and proved if a proof was asked for."""
+        """Whether the solution lies on the branch asked for, is accurate, and proved if a proof was asked for."""
         return self.status.success
 
     @property
@@ -78,7 +78,7 @@ def verified_solution(problem: Problem, near: Solution, accuracy: float) -> Prec
         accuracy: error bar asked for, relative to the size of each overlap.
 
     Raises:
-        InputError: minima of the Moreau objective compete.
+        InputError: the Moreau objective (loss plus quadratic proximity) has competing minima.
         NotConvergedError: Newton's method left the domain of the overlaps, or the rules do not agree.
     """
     scales = near.overlaps.block_scales

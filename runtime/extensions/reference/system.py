@@ -29,7 +29,7 @@ _STEP = "1e-10"  # of the differences, relative to the blocks
 
 @dataclass(frozen=True)
 class ChordOptions(AlgorithmOptions):
-    """Options of the chord iteration.
+    """Options of the chord iteration (Newton's method with a fixed Jacobian) for the saddle-point equations.
 
     Attributes:
         max_steps: largest number of steps, each of which gains about ten digits.
@@ -40,7 +40,7 @@ class ChordOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class SaddlePointState:
-    """The values of the saddle-point map at given overlaps, by one quadrature rule, at high precision."""
+    """The values of the saddle-point equations at given overlaps, by one quadrature rule, in multiprecision."""
 
     numbers: PreciseParameters
     overlaps: Overlaps
@@ -48,7 +48,7 @@ class SaddlePointState:
 
     @cached_property
     def channel_averages(self) -> ChannelAverages[Any]:
-        """The averages over the law of the fields at these overlaps, at the precision of their first use."""
+        """The object that averages functions over the law of the fields at these overlaps, in multiprecision."""
         return QuadratureChannelAverages(self.numbers, self.overlaps)
 
     @cached_property
@@ -73,9 +73,9 @@ class SaddlePointState:
 
     @cached_property
     def image_of_overlaps(self) -> Overlaps:
-        """The overlaps to which the saddle-point map takes these.
+        """The overlaps after one application of the saddle-point map to these overlaps.
 
-        DomainError is raised if the quadratic form of the weights is not positive.
+        DomainError is raised if the Gaussian weight of the student, given the conjugates, is not normalisable.
         """
         hats, law = self.conjugate_overlaps, self.numbers.law
         out = Overlaps(**_zero_arrays_like_overlaps(self.overlaps), phi=self.overlaps.phi)
@@ -88,7 +88,7 @@ class SaddlePointState:
 
     @cached_property
     def free_entropy_and_deviation(self) -> tuple[Any, Any]:
-        """The free entropy, and its difference from minus the mean training loss, which vanishes at a solution."""
+        """The free entropy, and its sum with the mean training loss, which vanishes at a solution (a check)."""
         hats, law, u = self.conjugate_overlaps, self.numbers.law, self.overlaps
         trace, entropic, penalty = self.channel_averages.module.free_entropy(
             law.weights, law.gamma, law.gram, self.numbers.strengths, u.q, u.V, u.m, u.theta,
@@ -99,12 +99,12 @@ class SaddlePointState:
 
     @property
     def mean_squared_responses(self) -> np.ndarray:
-        """The mean squared response of each context: that of the proximal residual to a change of the field."""
+        """For each (token, cluster) pair, the mean square derivative of the proximal residual in its field."""
         return self.saddle_point_averages.mean_squared_responses
 
     @property
     def replicon(self) -> Any:
-        """The replicon eigenvalue, the largest of the linear map of replicon perturbations; stable below 1."""
+        """The replicon eigenvalue, largest of the replicon map; replica symmetry is stable if it is below 1."""
         matrix = self._replicon_map
         if len(matrix) == 1:
             return matrix[0, 0]
@@ -113,7 +113,7 @@ class SaddlePointState:
 
     @property
     def _replicon_map(self) -> np.ndarray:
-        """The linear map of replicon perturbations, as a matrix (contexts, contexts), docs/theory.md (8.13)."""
+        """The linear map of replicon perturbations, a matrix over (token, cluster) pairs, docs/theory.md (8.13)."""
         hats, law = self.conjugate_overlaps, self.numbers.law
         resolvents = self.channel_averages.module.resolvents(
             law.gamma, law.gram, self.numbers.strengths, hats.q, hats.V, hats.m, hats.theta
@@ -148,7 +148,7 @@ def _zero_arrays_like_overlaps(overlaps: Overlaps) -> dict[str, np.ndarray]:
 
 @contextmanager
 def _convert_domain_errors() -> Iterator[None]:
-    """Convert, within this context, the ValueError of a matrix that is not positive definite to DomainError."""
+    """Convert a ValueError, raised in the block by a matrix that is not positive definite, to DomainError."""
     try:
         yield
     except ValueError as error:
@@ -171,7 +171,7 @@ class SaddlePointSystem:
     condition: Callable[[SaddlePointState], Any] | None = None
 
     def evaluate_saddle_point_map(self, z: np.ndarray, rule: QuadratureRule) -> SaddlePointState:
-        """Return the values of the saddle-point map at given unknowns.
+        """Return the values of the saddle-point map at given unknowns (overlaps, and a parameter with a condition).
 
         Args:
             z: unknowns: packed overlaps and, with a condition, the parameter.
@@ -183,13 +183,13 @@ class SaddlePointSystem:
         return SaddlePointState(numbers, Overlaps.unpack(u, self.problem.sizes), rule)
 
     def saddle_point_residual(self, state: SaddlePointState) -> np.ndarray:
-        """Return the residuals of the saddle-point equations, in units of the scales, and that of the condition."""
+        """Return the residuals of the saddle-point equations in units of the scales, and that of the condition."""
         gap = state.image_of_overlaps.pack() - state.overlaps.pack()
         gap = gap / self.scales[: len(gap)]
         return gap if self.condition is None else np.append(gap, self.condition(state))
 
     def residual_jacobian(self, z: np.ndarray, rule: QuadratureRule) -> np.ndarray:
-        """Return the Jacobian of the residuals in the unknowns over their scales, by finite differences.
+        """Return the Jacobian of the residuals in the unknowns, in units of their scales, by finite differences.
 
         Args:
             z: unknowns: packed overlaps and, with a condition, the parameter.
@@ -207,7 +207,7 @@ class SaddlePointSystem:
 
 @dataclass(frozen=True)
 class SaddlePointRoot:
-    """An approximate root of the saddle-point equations.
+    """An approximate root of the saddle-point equations, found at high precision.
 
     Attributes:
         z: unknowns: packed overlaps and, with a condition, the parameter.
@@ -223,7 +223,7 @@ class SaddlePointRoot:
 
     @property
     def largest_residual(self) -> float:
-        """The largest absolute residual of the saddle-point equations."""
+        """The largest absolute residual of the saddle-point equations at this state."""
         return float(np.max(np.abs(self.residual)))
 
 
@@ -259,7 +259,7 @@ def solve_by_chord_iteration(
 
 
 def newton_correction(root: SaddlePointRoot, residual: np.ndarray) -> np.ndarray:
-    """Return the Newton correction of the unknowns, over their scales, for a residual at high precision.
+    """Return the Newton correction, in units of the scales of the unknowns, for a high-precision residual.
 
     The linear system is solved in double precision, since few digits suffice.
 

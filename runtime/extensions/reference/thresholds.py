@@ -47,7 +47,7 @@ class PreciseThreshold(Threshold):
         status: Status,
         evidence: dict[str, Any],
     ) -> PreciseThreshold:
-        """Return a high-precision threshold with the branches and solutions of a double-precision one.
+        """Return a high-precision threshold that keeps the branches and solutions of one in double precision.
 
         Args:
             rough: threshold in double precision.
@@ -78,7 +78,7 @@ class PreciseThreshold(Threshold):
 
 
 def check_high_precision_threshold(problem: Problem, condition: str, accuracy: float) -> None:
-    """Raise InputError if a threshold cannot be computed at high precision.
+    """Raise InputError if a threshold cannot be computed beyond double precision.
 
     Args:
         problem: problem of the threshold.
@@ -107,7 +107,7 @@ def verified_threshold(rough: Threshold, condition: str, accuracy: float, proble
         problem: problem of the threshold; its other parameters may differ slightly from those of `rough`.
 
     Raises:
-        InputError: minima of the Moreau objective compete.
+        InputError: the Moreau objective (loss plus quadratic proximity) has competing minima.
         NotConvergedError: Newton's method left the domain of the overlaps.
     """
     z, scales = unknowns_and_scales_at_threshold(rough)
@@ -125,7 +125,7 @@ def verified_threshold(rough: Threshold, condition: str, accuracy: float, proble
 
 
 def unknowns_and_scales_at_threshold(rough: Threshold) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unknowns at a double-precision threshold, packed overlaps and parameter, and their scales."""
+    """Return the unknowns (overlaps, parameter) at a threshold in double precision, and their scales."""
     start = rough.solutions[0].overlaps
     scales = np.append(start.block_scales, max(abs(rough.value), 1e-3))
     return np.append(start.pack(), rough.value), scales
@@ -134,7 +134,7 @@ def unknowns_and_scales_at_threshold(rough: Threshold) -> tuple[np.ndarray, np.n
 def make_condition_residual(
     condition: str, problem: Problem, number: Callable[[Any], Any] = mpf
 ) -> Callable[[SaddlePointState], Any]:
-    """Return a function that evaluates a condition at a saddle-point state: its left side minus its right side.
+    """Return a function of the saddle-point state: left minus right side of the condition at a threshold.
 
     Args:
         condition: equation between observables and parameters.

@@ -43,7 +43,7 @@ def entries_of_named_overlaps(problem: Problem, name: str) -> list[tuple[str, tu
 
 
 def set_constrained_overlaps_to_zero(problem: Problem, overlaps: Overlaps, name: str | None) -> Overlaps:
-    """Return overlaps with the entries that a simulation constrains to zero set to exactly zero.
+    """Return overlaps with those entries set to exactly zero that a simulation constrains to zero.
 
     Args:
         problem: the problem.
@@ -59,12 +59,12 @@ def set_constrained_overlaps_to_zero(problem: Problem, overlaps: Overlaps, name:
 
 
 def constrained_weight_directions(instance: Instance, name: str | None) -> np.ndarray:
-    """Return orthonormal directions along which weights vanish if overlaps are constrained to zero.
+    """Return orthonormal directions of weight space along which components vanish if given overlaps are zero.
 
     The shape is (directions, d, s).
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         name: name of the constrained overlaps; None for no constraint.
 
     Raises:

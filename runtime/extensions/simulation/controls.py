@@ -32,7 +32,7 @@ COUNT = 2 * len(SCALES)
 
 @dataclass(frozen=True)
 class ControlExpectationOptions(AlgorithmOptions):
-    """Options of the expectations of control variates, by scrambled Sobol sets.
+    """Options of quasi-Monte Carlo for the expectations of control variates, by scrambled Sobol sets.
 
     Attributes:
         sobol_sets: number of scrambled sets, whose standard deviation gives the error.
@@ -47,7 +47,7 @@ class ControlExpectationOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class ControlVariates:
-    """The control variates of one seed of a simulation.
+    """The control variates of one seed: random numbers of known mean that explain part of its fluctuations.
 
     They are the data term of the risk, and the squared norm of its gradient orthogonal to means, teacher and start, at
     several multiples of the start weights.
@@ -61,17 +61,17 @@ class ControlVariates:
     errors: np.ndarray
 
     def join_control_variates(self, other: ControlVariates) -> ControlVariates:
-        """Return the control variates of this seed and those of another run on the same data as one set."""
+        """Return one set with the control variates of this seed and those of another run on the same data."""
         both = (self.deviations, other.deviations), (self.errors, other.errors)
         return ControlVariates(*map(np.concatenate, both))
 
 
 def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
-    """Return the control variates of a named start on the data of an instance.
+    """Return control variates for the mean training loss and overlaps over seeds, from the data of one seed.
 
     Args:
-        instance: instance of a seed.
-        start: name of the start.
+        instance: teacher and data drawn with one seed.
+        start: named start whose weights, in the span of means and teacher, have Gaussian fields of known law.
     """
     options = ControlExpectationOptions.current()
     count, log2, first = options.sobol_sets, options.log2_points, options.first_seed
@@ -92,7 +92,7 @@ def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
 class _OrthogonalProjector:
     """The projector on directions orthogonal to the means, the teacher and the start weights.
 
-    The attribute `traces` has the trace of the projected token covariance in each context.
+    The attribute `traces` has the trace of the projected token covariance for each (token, cluster) pair.
     """
 
     def __init__(self, instance: Instance, W: np.ndarray) -> None:
@@ -104,14 +104,14 @@ class _OrthogonalProjector:
         self.traces = known.gamma.sum(axis=0) - np.einsum("ik,ic,ik->c", self._basis, known.gamma, self._basis)
 
     def projected_square_norm(self, gradient: np.ndarray) -> float:
-        """Return the squared norm of a gradient projected on the orthogonal directions."""
+        """Return the squared norm of a gradient after projection orthogonal to means, teacher and start weights."""
         return float(np.sum(gradient**2) - np.sum((self._basis.T @ gradient) ** 2))
 
 
 def _measure_control_variates(
     instance: Instance, weights: Weights, projector: _OrthogonalProjector
 ) -> tuple[float, float]:
-    """Return the data term of the risk and the squared norm of its projected gradient, per d, on given data."""
+    """Return control variates on given data: sum of losses and squared norm of its projected gradient, per d."""
     problem, design = instance.problem, DesignMatrix(instance)
     overlaps = overlaps_of_weights(instance, weights)
     fields = design.compute_fields(weights.W)
@@ -126,7 +126,7 @@ def _measure_control_variates(
 def _expected_control_variates(
     instance: Instance, weights: Weights, projector: _OrthogonalProjector, log2: int, seed: int
 ) -> np.ndarray:
-    """Return the expectations of the control variates over the data, by one scrambled Sobol set."""
+    """Return the expectations of control variates over random data, by quasi-Monte Carlo (one Sobol set)."""
     problem, known, d = instance.problem, instance.eigenbasis_coordinates, instance.d
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
     channel, scales = problem.solver.proximal, len(problem.noise_scale)
@@ -158,7 +158,7 @@ def _expected_control_variates(
 def _features_by_noise_value(
     problem: Problem, labels: tuple[int, ...], y: np.ndarray, gaussian: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the inputs of the loss and their probabilities for every value of discrete noise.
+    """Yield, for every value of discrete noise, the teacher-dependent inputs of the loss and their probabilities.
 
     `y` are teacher fields, shape (points, L t), and `gaussian` the Gaussian noise; the inputs have shape (points,
     features).

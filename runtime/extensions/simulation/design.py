@@ -23,7 +23,7 @@ def eigendecompose_symmetric(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def solve_positive_definite(
     matrix: Callable[[], np.ndarray], right: np.ndarray, least: float, factor: float
 ) -> np.ndarray:
-    """Return the solution of a linear system with a symmetric matrix, by Cholesky's method.
+    """Return the solution of a linear system with a symmetric positive definite matrix, by Cholesky's method.
 
     If the matrix is not positive definite, growing shifts are added to its diagonal until it is.
 
@@ -51,8 +51,8 @@ class DesignMatrix:
     """The design matrix A that maps weights W to fields A W, with one row for every token of every sample.
 
     Attributes:
-        shape: shape (n, L, s) of the fields of the n samples.
-        means: mean of the rows of A in each context, shape (contexts, d).
+        shape: shape of the fields, (n samples, L tokens, s columns).
+        means: mean of the rows of A, shape ((token, cluster) pairs, d).
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -61,13 +61,13 @@ class DesignMatrix:
         self.shape = instance.sample_count, instance.problem.tokens, instance.problem.student_rank
 
     def compute_fields(self, W: np.ndarray) -> np.ndarray:
-        """Return the fields A W of all n samples at weights W of shape (d, s), shape (n, L, s)."""
+        """Return the fields (preactivations) A W of all samples at weights W, shape (n samples, L tokens, s)."""
         out = (self.means @ W)[self.instance.token_contexts]
         self.instance.add_centred_fields(out, W)
         return out
 
     def apply_design_transpose(self, x: np.ndarray) -> np.ndarray:
-        """Return the transposed design matrix A applied to numbers x in the shape of the fields, shape (d, s)."""
+        """Return A^T x, shape (d, s), for the design matrix A and an array x in the shape of the fields, (n, L, s)."""
         instance, d, s = self.instance, self.instance.d, self.shape[2]
         out = np.zeros((d, s))
         along_means = np.zeros((len(self.means), s))
@@ -93,7 +93,7 @@ class DesignMatrix:
         return rows
 
     def add_weighted_gram_matrix(self, total: np.ndarray, weights: np.ndarray) -> None:
-        """Add the Gram matrix of the design matrix, weighted by sample, to a matrix of shape (d s, d s).
+        """Add A^T D A to a matrix of shape (d s, d s): A is the design matrix, D has a weight block for every sample.
 
         Args:
             total: the matrix, changed in place.

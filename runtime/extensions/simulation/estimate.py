@@ -14,7 +14,7 @@ from .controls import ControlVariates
 
 @dataclass(frozen=True)
 class ControlVariateOptions(AlgorithmOptions):
-    """Options of means with control variates.
+    """Options of means over seeds whose fluctuations are reduced by control variates.
 
     Attributes:
         min_degrees_of_freedom: least degrees of freedom of the fit; with fewer runs no control variates are used, as
@@ -56,7 +56,7 @@ class MeanEstimate:
 
     @classmethod
     def _fit_control_variates(cls, values: np.ndarray, controls: Sequence[ControlVariates]) -> MeanEstimate | None:
-        """Return the mean by a least-squares fit to control variates.
+        """Return a mean over runs, less what a linear fit attributes to their control variates.
 
         It is None without control variates, with too few runs for the fit, or where values are not finite.
         """

@@ -30,7 +30,7 @@ class FiniteTransitionOptions(AlgorithmOptions):
 
 @dataclass(frozen=True)
 class PairedLossDifference:
-    """The difference of the training losses of two minima on the same data, seed by seed, at one alpha.
+    """The training loss difference of two minima on the same data, seed by seed, at one alpha = n/d.
 
     Attributes:
         seeds: seeds for which the runs from both starts ended on the branches of their starts.
@@ -45,17 +45,17 @@ class PairedLossDifference:
 
     @cached_property
     def estimate(self) -> MeanEstimate:
-        """The mean loss difference over the seeds with its standard error; nan without enough seeds."""
+        """The mean over seeds of the training loss difference with its standard error; nan without enough seeds."""
         return MeanEstimate.from_values(self.values, self.controls)
 
     @property
     def mean(self) -> float:
-        """The mean loss difference over the seeds."""
+        """The mean over seeds of the training loss difference of two minima."""
         return float(self.estimate.mean)
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean loss difference, from its fluctuations over the seeds."""
+        """The standard error of the mean training loss difference, from its fluctuations over seeds."""
         return float(self.estimate.standard_error)
 
 
@@ -100,7 +100,7 @@ def paired_loss_difference(first: Simulation, second: Simulation, between: tuple
 
 
 def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> tuple[float, float]:
-    """Return the alpha at which a fit to the mean loss differences vanishes, and its standard error.
+    """Return the alpha where a fit to the mean training loss differences vanishes, and its standard error.
 
     The fit is a parabola in alpha, or a line for fewer than four values. The error is by bootstrap over seeds, each
     with all its alphas, since differences at neighbouring alpha fluctuate together.
@@ -129,7 +129,7 @@ def fit_zero_of_loss_difference(differences: Sequence[PairedLossDifference]) -> 
     fit = np.linalg.pinv(powers * weights) * weights.T
 
     def resampled_transition_alphas(counts: np.ndarray) -> np.ndarray:
-        """Return the alpha at the transition for resampled seeds; nan where the fit does not vanish.
+        """Return the alpha of the transition for each bootstrap resample of seeds; nan where no zero of the fit exists.
 
         `counts` is how often each seed occurs in each resample, shape (resamples, seeds).
         """

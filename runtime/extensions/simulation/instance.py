@@ -36,12 +36,12 @@ def random_stream(seed: int, *path: int) -> np.random.Generator:
 class EigenbasisCoordinates:
     """The means, the teacher and the covariance eigenvalues in the common eigenbasis of the token covariances.
 
-    A context is a position of a token together with its cluster.
+    Tokens differ in law by their (token, cluster) pair: position of the token, and its cluster.
 
     Attributes:
-        tau: mean of the token in each context, cluster mean plus position encoding, times sqrt(d), (d, contexts).
+        tau: mean of the token in each pair, cluster mean plus position encoding, times sqrt(d), (d, pairs).
         pi: weights of the teacher, shape (d, t).
-        gamma: eigenvalues of the token covariance in each context, shape (d, contexts).
+        gamma: eigenvalues of the token covariance in each pair, shape (d, pairs).
     """
 
     tau: np.ndarray
@@ -82,7 +82,7 @@ def draw_means_and_teacher(problem: Problem, d: int, seed: int, exact: bool = Tr
 def _draw_gaussian_coordinates(
     problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
 ) -> np.ndarray:
-    """Draw Gaussian means and teacher in the coordinates with one set of eigenvalues, (count, contexts + t)."""
+    """Draw Gaussian means and teacher in coordinates with equal covariance eigenvalues, (count, means + t columns)."""
     size = problem.contexts + problem.teacher_rank
     values, vectors = np.linalg.eigh(gram)
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -99,7 +99,7 @@ def _draw_gaussian_coordinates(
 def _draw_discrete_coordinates(
     problem: Problem, gram: np.ndarray, count: int, generator: np.random.Generator, exact: bool
 ) -> np.ndarray:
-    """Draw a teacher whose rows take few values, and means given it, in the coordinates with one set of eigenvalues."""
+    """Draw teacher rows with few values, then means, in coordinates with equal covariance eigenvalues."""
     contexts = problem.contexts
     assert problem.law.rows is not None
     shares, values = problem.law.rows
@@ -132,13 +132,13 @@ def _require_enough_coordinates(count: int, rank: int) -> None:
 
 
 def _nearest_orthogonal_frame(draws: np.ndarray) -> np.ndarray:
-    """Return the orthogonal columns nearest to the columns of a matrix; their length is the root of the row count."""
+    """Return the orthogonal columns nearest to those of a matrix, each of length sqrt(number of rows)."""
     left, _, right = np.linalg.svd(draws, full_matrices=False)
     return np.sqrt(len(draws)) * left @ right
 
 
 def allocate_by_largest_remainder(weights: np.ndarray, d: int) -> np.ndarray:
-    """Return whole numbers of dimensions in proportion to weights, by the method of largest remainders.
+    """Return d divided into whole numbers in proportion to weights, by the method of largest remainders.
 
     Args:
         weights: probabilities, which add up to 1.
@@ -169,7 +169,7 @@ class _RandomSampleBlock(NamedTuple):
 
 @dataclass
 class Instance:
-    """An instance of a problem at finite d: teacher, means and n = alpha d samples of one seed.
+    """A random draw of a problem at finite d: teacher, means and n = alpha d samples, all from one seed.
 
     Data beyond `memory` bytes are drawn again whenever they are needed. Samples come in blocks with their own random
     numbers, so that problems that differ in alpha have the first samples in common.
@@ -189,12 +189,12 @@ class Instance:
 
     @cached_property
     def eigenbasis_coordinates(self) -> EigenbasisCoordinates:
-        """The means, the teacher and the eigenvalues in the covariance eigenbasis, which do not depend on alpha."""
+        """The means, the teacher and the covariance eigenvalues of the tokens in the covariance eigenbasis."""
         return draw_means_and_teacher(self.problem, self.d, self.seed, self.exact)
 
     @cached_property
     def empirical_token_law(self) -> TokenLaw:
-        """The law of tokens with the second moments of the means and the teacher that were drawn."""
+        """The law of tokens with the second moments that means and teacher have in this draw of the data."""
         law, known = self.problem.law, self.eigenbasis_coordinates
         z = np.concatenate([known.tau, known.pi], axis=1)
         ends = np.cumsum(allocate_by_largest_remainder(law.weights, self.d))
@@ -208,26 +208,26 @@ class Instance:
         )
 
     def iterate_blocks_of_samples(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield for each block of samples their indices and their centred tokens (samples, L, d), in order."""
+        """Yield, block by block, the indices of samples and their centred tokens, (samples, L tokens, d inputs)."""
         for begin in range(0, self.sample_count, BLOCK):
             span = slice(begin, min(begin + BLOCK, self.sample_count))
             tokens = self._cached_tokens.get(begin)
             yield span, self._cache_tokens(begin, self._draw_sample_block(begin).tokens) if tokens is None else tokens
 
     def add_centred_fields(self, fields: np.ndarray, W: np.ndarray) -> None:
-        """Add the contribution z W / sqrt(d) of the centred tokens z to fields.
+        """Add z W / sqrt(d), the fields due to the centred tokens z of the samples, to an array of fields.
 
         Args:
-            fields: fields (n, L, s), changed in place.
-            W: weights (d, s).
+            fields: fields (n samples, L tokens, s columns), changed in place.
+            W: weights, shape (d inputs, s columns).
         """
         for span, tokens in self.iterate_blocks_of_samples():
             fields[span] += (tokens.reshape(-1, self.d) @ W / np.sqrt(self.d)).reshape(-1, *fields.shape[1:])
 
     def sum_weighted_tokens(self, x: np.ndarray) -> np.ndarray:
-        """Return the sum over samples and tokens of centred tokens with weights x, over sqrt(d), shape (d, s).
+        """Return the sum over samples and tokens of x times the centred token, over sqrt(d), shape (d, s columns).
 
-        `x` has shape (n samples, L, s).
+        `x` are weights of the tokens, shape (n samples, L tokens, s).
         """
         total = np.zeros((self.d, x.shape[2]))
         for span, tokens in self.iterate_blocks_of_samples():
@@ -236,17 +236,17 @@ class Instance:
 
     @property
     def teacher_and_noise_features(self) -> np.ndarray:
-        """The functions of teacher fields and noise of each sample that the loss depends on, (n, functions)."""
+        """The functions of teacher fields and noise that the loss depends on, shape (n samples, functions)."""
         return self._label_assignments_and_features[1]
 
     @property
     def label_assignments(self) -> np.ndarray:
-        """The assignment of cluster labels of every sample, (n,), as an index into `Problem.label_probabilities`."""
+        """The assignment of cluster labels to the tokens of each sample, index into `Problem.label_probabilities`."""
         return self._label_assignments_and_features[0]
 
     @cached_property
     def token_contexts(self) -> np.ndarray:
-        """The context (position and cluster) of every token of all n samples, as an index, shape (n, L)."""
+        """The (token, cluster) pair of every token of all samples, as an index, shape (n samples, L tokens)."""
         return self._contexts_by_label_assignment[self._label_assignments_and_features[0]]
 
     def group_samples_by_labels(
@@ -274,7 +274,7 @@ class Instance:
             )
 
     def loss_constants(self, overlaps: Overlaps | None = None) -> dict[tuple[int, ...], np.ndarray]:
-        """Return the constants in the loss, for each assignment of cluster labels, at given overlaps.
+        """Return the constants of the loss function, for each assignment of cluster labels, at given overlaps.
 
         Overlaps are needed only by losses that depend on them.
         """
@@ -282,7 +282,7 @@ class Instance:
 
     @cached_property
     def samples_by_label_assignment(self) -> list[tuple[tuple[int, ...], np.ndarray]]:
-        """Pairs of an assignment of cluster labels that occurs and the indices of its samples."""
+        """Pairs of an assignment of cluster labels to tokens and the indices of the samples that have it."""
         found = [
             (labels, np.flatnonzero(self.label_assignments == i))
             for i, (labels, _) in enumerate(self.problem.label_probabilities)
@@ -291,19 +291,19 @@ class Instance:
 
     @cached_property
     def teacher_in_penalty(self) -> np.ndarray:
-        """The columns of the teacher's weights that the regulariser depends on, shape (d, columns)."""
+        """The columns of the teacher on which the regulariser of the student depends, shape (d, columns)."""
         return np.ascontiguousarray(
             self.eigenbasis_coordinates.pi[:, : self.problem.regulariser.teacher_column_count_in_penalty]
         )
 
     @cached_property
     def _contexts_by_label_assignment(self) -> np.ndarray:
-        """The context (position and cluster) of every token for each assignment of cluster labels, (assignments, L)."""
+        """The index of the (token, cluster) pair of every token, (assignments of cluster labels, L tokens)."""
         return np.array([self.problem.token_cluster_indices(labels) for labels, _ in self.problem.label_probabilities])
 
     @cached_property
     def _label_assignments_and_features(self) -> tuple[np.ndarray, np.ndarray]:
-        """The label assignment of every sample, and its functions of teacher fields and noise that enter the loss."""
+        """The cluster labels of every sample, and the inputs of its loss that depend on teacher fields and noise."""
         chosen = np.empty(self.sample_count, np.int64)
         known = np.empty((self.sample_count, self.problem.solver.channel.FEATURES))
         for begin in range(0, self.sample_count, BLOCK):
@@ -315,7 +315,7 @@ class Instance:
         return chosen, known
 
     def _features_of_samples(self, block: _RandomSampleBlock, teachers: np.ndarray) -> np.ndarray:
-        """Return the functions of teacher fields and noise that enter the loss, for the samples of a block.
+        """Return the inputs of the loss that depend on teacher fields and noise, for the samples of a block.
 
         `teachers` are their centred teacher fields, shape (samples, L, t).
         """
@@ -358,11 +358,11 @@ class Instance:
 
     @cached_property
     def _sqrt_covariance_eigenvalues(self) -> np.ndarray:
-        """The square roots of the covariance eigenvalues of the tokens, shape (contexts, d)."""
+        """The square roots of the covariance eigenvalues of tokens, shape ((token, cluster) pairs, d)."""
         return np.ascontiguousarray(np.sqrt(self.eigenbasis_coordinates.gamma).T)
 
     def _cache_tokens(self, begin: int, tokens: np.ndarray) -> np.ndarray:
-        """Return the tokens of a block without those beyond the last sample; cache them if all data fit into memory."""
+        """Return the tokens of a block of samples, cut after the last sample; cache them if all fit into memory."""
         tokens = tokens[: self.sample_count - begin]
         if self.token_data_bytes <= self.memory:
             self._cached_tokens[begin] = tokens

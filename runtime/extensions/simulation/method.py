@@ -47,7 +47,7 @@ class TrainingResult:
         status: converged, max_iterations, not_finite, left_domain, trivial (W = 0), or stalled: rounding of the
             loss hides any further descent (L-BFGS compares losses, which say nothing of gradients below about 1e-7).
         slopes: subgradients of the loss at every sample, (n, L, s); None if the weights determine them.
-        V: responses (contexts, s, s) of message passing (gamp); None for other methods.
+        V: responses ((token, cluster) pairs, s, s) of message passing (gamp); None for other methods.
         late: squared distance of late iterates of gamp, see `GampTrajectory`; nan for other methods.
         contraction: replicon measured by gamp; nan for other methods.
         path: overlaps at the iterations of gamp, or at the recording times of sgd; None for other methods.
@@ -84,7 +84,7 @@ class DescentSettings:
     def make_training_result(
         self, weights: Weights, value: RiskValue, gradient: float, iterations: int, slopes: np.ndarray | None = None
     ) -> TrainingResult:
-        """Return the result of a descent with its status, such as converged or stalled.
+        """Return the result of training by minimisation, with its status, such as converged or stalled.
 
         Args:
             weights: last weights.
@@ -141,12 +141,12 @@ class TrainingMethod:
 
     @property
     def can_be_polished(self) -> bool:
-        """Whether minima of the method can be polished, as it can be restarted from any weights."""
+        """Whether a minimum can be polished (moved to lower minima): the method restarts from any weights."""
         return self.minimise is not None
 
     @property
     def ends_at_minimum(self) -> bool:
-        """Whether the method ends at a minimum of the risk."""
+        """Whether the training method ends at a minimum of the training loss."""
         return not self.one_pass
 
 

@@ -79,7 +79,7 @@ def nearest_mirror_image(problem: Problem, overlaps: Overlaps, reference: Overla
 
 
 def _canonical_image_score(overlaps: Overlaps) -> float:
-    """Return the score of a mirror image of a state; the image with the largest score is called canonical.
+    """Return a score for choosing among symmetry-equivalent overlaps of a state; the largest marks the canonical ones.
 
     It is a sum over columns of their largest overlaps theta, weighted less off the diagonal, or m.
     """
@@ -119,7 +119,7 @@ def permute_weight_columns(overlaps: Overlaps, order: tuple[int, ...]) -> Overla
 
 
 def symmetric_column_orders(problem: Problem) -> list[tuple[int, ...]]:
-    """Return the permutations of the columns of W that leave loss and regulariser unchanged, the identity first.
+    """Return the orders of the columns of W with the same loss and regulariser as the given one, which comes first.
 
     The loss is compared at random points.
     """
@@ -169,7 +169,7 @@ def overlap_fluctuations(problem: Problem, overlaps: Overlaps, d: int) -> Overla
 
 
 def classify_state(problem: Problem, d: int, overlaps: Overlaps) -> str:
-    """Return the name of the branch of a state, by which of its overlaps theta and m exceed their fluctuations.
+    """Return the name of the branch of trained weights, by which overlaps (theta, m) exceed their fluctuations.
 
     Args:
         problem: the problem.

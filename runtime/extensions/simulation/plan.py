@@ -63,7 +63,7 @@ class SimulationPlan:
 
     @property
     def recording_times(self) -> np.ndarray:
-        """The times at which one pass of SGD records overlaps: steps over d, or steps for batches of order d."""
+        """The times at which one pass of SGD records overlaps: steps / d, or steps if batches grow with d."""
         batch = parse_batch_size(self.batch)
         if batch.share is None:
             return np.linspace(0.0, self.problem.alpha / batch.sentences, _RECORDED)
@@ -73,11 +73,11 @@ class SimulationPlan:
 def initial_weights(plan: SimulationPlan, instance: Instance) -> tuple[Weights, np.ndarray]:
     """Return the initial weights of a simulation, independent of the data, and the V of the start in theory.
 
-    V has shape (contexts, s, s). Columns whose norms are given have these norms.
+    V has shape ((token, cluster) pairs, s, s). Columns whose norms are given have these norms.
 
     Args:
         plan: plan of the simulation.
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
     """
     problem, known = plan.problem, instance.eigenbasis_coordinates
     s, d = problem.student_rank, plan.d

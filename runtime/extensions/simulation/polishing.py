@@ -51,7 +51,7 @@ Descend = Callable[[Weights], TrainingResult]
 
 @dataclass(frozen=True)
 class SecondaryMinima:
-    """The lowest secondary minimum of the one-sample (Moreau) objective of every sample that has one.
+    """The lowest secondary minima of the samples' Moreau objectives (loss plus quadratic term), where they exist.
 
     Samples are in the order of their gain, largest first.
 
@@ -73,7 +73,7 @@ class SecondaryMinima:
 
 
 def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
-    """Return, for every sample that has some, the lowest secondary minimum of its one-sample (Moreau) objective."""
+    """Return, for each sample with several minima of its one-sample (Moreau) objective, the lowest secondary one."""
     options = PolishOptions.current()
     instance, channel = response.risk.instance, response.problem.solver.proximal
     n, L, s = response.design.shape
@@ -118,7 +118,7 @@ def find_secondary_minima(response: LinearResponse) -> SecondaryMinima:
 def move_samples_to_secondary_minima(
     response: LinearResponse, minimum: Weights, minima: SecondaryMinima, chosen: np.ndarray
 ) -> Weights:
-    """Return weights after moving the fields of chosen samples to secondary minima of their own objectives.
+    """Return weights after the fields of chosen samples move to secondary minima of the Moreau objectives of these.
 
     All other samples follow by linear response.
 
@@ -148,7 +148,7 @@ def polish_minimum(
     that lowers the risk or not, and polishes the minimum that the descent then ends at.
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         minimum: a converged minimum.
         descend: function that minimises from given weights; a result that has not converged is discarded.
         kind: function that names the branch of weights; a restart that ends on another branch is discarded.
@@ -185,7 +185,7 @@ def polish_minimum(
 def _move_samples_while_risk_falls(
     risk: Risk, minimum: TrainingResult, descend: Descend
 ) -> tuple[TrainingResult, LinearResponse, SecondaryMinima, int, float]:
-    """Return the minimum of the risk that is reached by moving samples to secondary minima while this lowers the risk.
+    """Return the minimum reached by moving samples' fields to secondary minima while the training loss falls.
 
     Returns:
         The minimum, its linear response, its secondary minima, the number of minimisations, and the fraction of samples

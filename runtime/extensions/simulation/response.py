@@ -90,7 +90,7 @@ class LinearResponse:
         self._inverse = self._invert_preconditioned_hessian() if weights.W.size <= DIRECT else None
 
     def losses_and_gradients_of_samples(self, samples: np.ndarray, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses of samples at given fields, and their gradients in the fields.
+        """Return the losses of chosen samples at given fields, and the gradients in these fields.
 
         Args:
             samples: indices of the samples, possibly repeated.
@@ -131,7 +131,7 @@ class LinearResponse:
         return out
 
     def _fixed_weight_directions(self, minimum: Weights) -> np.ndarray:
-        """Return the directions in which constraints fix the weights, in preconditioned coordinates, orthonormal."""
+        """Return orthonormal directions in which constraints fix the weights, in coordinates of the preconditioner."""
         fixed = self.risk.fixed_weight_directions(minimum)
         if self._root is None or not len(fixed):
             return fixed
@@ -141,10 +141,10 @@ class LinearResponse:
     def _preconditioner_and_hessian_blocks(
         self, minimum: Weights, value: RiskValue
     ) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return the preconditioner and the block-diagonal part of the Hessian, one matrix for every row of weights.
+        """Return the preconditioner and the block-diagonal part of the Hessian, an (s, s) matrix per row of W.
 
-        Both have shape (d, s, s); the preconditioner is None where it is the identity. The second part is that of
-        penalty and overlaps q in the loss, less the inverse square of the preconditioner.
+        The preconditioner is None where it is the identity. The second part is due to the penalty, and to overlaps q in
+        the loss, less the inverse square of the preconditioner.
         """
         regulariser, s = self.problem.regulariser, self.shape[1]
         q_blocks = self.risk.hessian_blocks_due_to_q(self.fields, self.constants)
@@ -163,7 +163,7 @@ class LinearResponse:
         return W if self._root is None else np.einsum("iab,ib->ia", self._root, W)
 
     def _apply_preconditioned_hessian(self, W: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return the preconditioned Hessian of the risk applied to weights, for given curvatures of the samples."""
+        """Return the preconditioned Hessian of the training loss times weights, for given curvatures of samples."""
         at = self._apply_preconditioner(W)
         fields = self.design.compute_fields(at)
         pulled = np.einsum("nab,nb->na", curvatures, fields.reshape(len(fields), -1)).reshape(fields.shape)
@@ -191,7 +191,7 @@ class LinearResponse:
         return solve_positive_definite(total.copy, np.eye(size), shift, self._options.shift_factor)
 
     def apply_inverse_hessian(self, right: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
-        """Return the inverse Hessian of the risk applied to a right-hand side of shape (d, s).
+        """Return the inverse Hessian of the risk applied to a right-hand side of shape (d inputs, s columns).
 
         Args:
             right: right-hand side.
@@ -214,9 +214,9 @@ class LinearResponse:
         return self._apply_preconditioner(found.reshape(self.shape))
 
     def leave_one_out_variances(self) -> np.ndarray:
-        """Return the variance of the fields of each sample in the minimum without it, shape (n, L s, L s).
+        """Return the response V of each sample's fields in the minimum without that sample, (n, L s, L s).
 
-        For many weights all samples have their average.
+        With too many weights for exact algebra, every sample gets the average over samples.
         """
         if self._inverse is None:
             return self._average_field_variances()
@@ -243,7 +243,7 @@ class LinearResponse:
         return found
 
     def _average_field_variances(self) -> np.ndarray:
-        """Return the average over samples of their leave-one-out field variances, by random estimates of a trace."""
+        """Return the mean over samples of the leave-one-out responses V, by stochastic estimates of a trace."""
         instance, (d, s) = self.risk.instance, self.shape
         n, L, _ = self.design.shape
         signs = random_stream(instance.seed, _STREAM).choice((-1.0, 1.0), (self._options.trace_probes, d))

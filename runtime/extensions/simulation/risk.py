@@ -43,15 +43,15 @@ class Weights:
 
     @property
     def typical_entry_size(self) -> float:
-        """The root mean square of the weights, or the largest number trained with them if that is larger."""
+        """The root mean square of the weights W, or the largest number trained with W if that is larger."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
 
     def to_vector(self, unit: float = 1.0) -> np.ndarray:
-        """Return the weights and the numbers trained with them, these times a unit, in one vector."""
+        """Return one vector with the weights W, then the numbers trained with them, multiplied by a unit."""
         return np.concatenate([self.W.ravel(), self.phi * unit])
 
     def from_vector(self, vector: np.ndarray, unit: float = 1.0) -> Weights:
-        """Return weights of this shape from a vector in the order of `to_vector`.
+        """Return weights W, and numbers trained with them, in this shape from a vector in the order of `to_vector`.
 
         Args:
             vector: vector of weights and trained numbers.
@@ -79,17 +79,17 @@ class RiskValue:
 
     @property
     def training_loss(self) -> float:
-        """The training loss per d: data term plus penalty."""
+        """The training loss per d: sum of losses over samples plus penalty."""
         return self.data + self.penalty
 
 
 def overlaps_of_weights(instance: Instance, weights: Weights, V: np.ndarray | None = None) -> Overlaps:
-    """Return the overlaps q, m and theta of weights of an instance (docs/theory.md (2.1) to (2.3)).
+    """Return the overlaps q, m and theta of W with itself, means and teacher, docs/theory.md (2.1) to (2.3).
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         weights: weights of the instance.
-        V: response V to put into the result, shape (contexts, s, s); nan by default.
+        V: response V to put into the result, shape ((token, cluster) pairs, s, s); nan by default.
     """
     known, W, d = instance.eigenbasis_coordinates, weights.W, instance.d
     scaled = known.gamma.T[:, :, None] * W  # (C, d, s)
@@ -104,7 +104,7 @@ def overlaps_of_weights(instance: Instance, weights: Weights, V: np.ndarray | No
 
 
 def scale_columns_to_norms(problem: Problem, weights: Weights) -> Weights:
-    """Return weights with every column scaled to the norm that the problem prescribes; unchanged if it does not.
+    """Return weights with columns scaled to the norms that the problem prescribes; unchanged if it prescribes none.
 
     Args:
         problem: the problem.
@@ -122,7 +122,7 @@ class Risk:
     Weights are first projected on the constraints.
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         constrained: name of overlaps that are constrained to zero, as theta; None for none.
 
     Attributes:
@@ -136,7 +136,7 @@ class Risk:
         self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
     def data_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the data term of the risk per d, and its gradient."""
+        """Return the sum of losses over samples, divided by d, and its gradient in the weights."""
         instance, problem = self.instance, self.problem
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
         root, overlaps = np.sqrt(d), overlaps_of_weights(instance, weights)
@@ -163,7 +163,7 @@ class Risk:
         return total / d, Weights(slope, phi)
 
     def penalty_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the penalty per d, including that of trained numbers, and its gradient, defined except at kinks."""
+        """Return the penalty on weights and trained numbers, divided by d, and its gradient (away from kinks)."""
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
@@ -171,7 +171,7 @@ class Risk:
         return float(values.sum()) / self.instance.d + own, Weights(slope, ridge * weights.phi)
 
     def __call__(self, weights: Weights) -> RiskValue:
-        """Return the risk and its gradient at weights, which are first projected on the constraints."""
+        """Return the training loss per d and its gradient at weights, which are first projected on the constraints."""
         weights = self._remove_fixed_directions(weights)
         at = scale_columns_to_norms(self.problem, weights)
         data, slope = self.data_term_and_gradient(at)
@@ -186,11 +186,11 @@ class Risk:
         return RiskValue(data, penalty, along, -radial / scale)
 
     def project_on_constraints(self, weights: Weights) -> Weights:
-        """Return the nearest weights whose constrained overlaps are zero and whose columns have the given norms."""
+        """Return the nearest weights with prescribed column norms and zero overlaps where constrained."""
         return scale_columns_to_norms(self.problem, self._remove_fixed_directions(weights))
 
     def fixed_weight_directions(self, weights: Weights) -> np.ndarray:
-        """Return orthonormal directions in which the constraints fix the weights, shape (directions, d, s).
+        """Return orthonormal directions in the space of weights that constraints fix, shape (directions, d, s).
 
         These are the directions of overlaps constrained to zero, and the radial direction of a column with a given
         norm.
@@ -233,12 +233,12 @@ class Risk:
     def hessian_blocks_due_to_q(
         self, fields: np.ndarray, constants: Mapping[tuple[int, ...], np.ndarray]
     ) -> np.ndarray:
-        """Return the part of the Hessian of the risk that is due to overlaps q in the loss.
+        """Return the part of the Hessian of the training loss due to the dependence of the loss function on overlaps q.
 
         It has a block for every row of the weights, shape (d, s, s), and is zero if the loss does not depend on q.
 
         Args:
-            fields: fields of the n samples, shape (n, L, s).
+            fields: fields of the n samples, shape (n samples, L tokens, s columns).
             constants: constants of the loss, by assignment of cluster labels.
         """
         s = self.problem.student_rank
@@ -249,14 +249,14 @@ class Risk:
         return self.row_matrices_from_q_gradient(np.sum(sums, axis=0))
 
     def zeros_like_gradient_in_q_and_phi(self) -> np.ndarray:
-        """Return a vector of zeros as long as that of the derivatives of the loss in overlaps q and trained numbers."""
+        """Return zeros in the shape of the derivatives of the loss in overlaps q and in numbers trained with W."""
         s, holds_q = self.problem.student_rank, self.problem.solver.model.HOLDS_Q
         return np.zeros(holds_q * self.problem.contexts * s * (s + 1) // 2 + len(self.problem.trained))
 
     def gradient_in_q_and_phi(
         self, labels: tuple[int, ...], x: np.ndarray, known: np.ndarray, constants: np.ndarray
     ) -> np.ndarray:
-        """Return the derivatives of the loss in overlaps q and trained numbers, summed over samples, in one vector.
+        """Return the derivatives of the loss in overlaps q and numbers trained with W, summed over samples.
 
         Args:
             labels: cluster label of every token, the same for all these samples.
@@ -275,9 +275,9 @@ class Risk:
         return out
 
     def row_matrices_from_q_gradient(self, gradient_in_q_and_phi: np.ndarray) -> np.ndarray:
-        """Return, for each row of the weights, the matrix that maps it to the gradient due to overlaps q in the loss.
+        """Return matrices (d, s, s) that map each row of W to its gradient of the loss through overlaps q.
 
-        The shape is (d, s, s); the argument is in the order of `gradient_in_q_and_phi`.
+        The argument, derivatives of the loss in q, is in the order of `gradient_in_q_and_phi`.
         """
         s = self.problem.student_rank
         rows, columns = np.triu_indices(s)

@@ -111,7 +111,7 @@ def train_one_seed(plan: SimulationPlan, seed: int) -> SeedRun:
 
 
 def _minimise_from_start(method: TrainingMethod, plan: SimulationPlan, instance: Instance) -> TrainingResult:
-    """Return the minimum at which a descent from the start ends, polished if the plan asks for it."""
+    """Return the minimum at which training from the start ends, moved to lower ones if the plan has polishing."""
     minimise = method.minimise
     assert minimise is not None
     problem, risk, start = plan.problem, Risk(instance, plan.project), initial_weights(plan, instance)[0]
@@ -133,7 +133,7 @@ def _minimise_from_start(method: TrainingMethod, plan: SimulationPlan, instance:
 
 
 def _is_trivial_minimum(risk: Risk, start: Weights, minimum: TrainingResult) -> bool:
-    """Return whether a stalled descent ended at W = 0, where a loss that contains |W| has a kink."""
+    """Return whether training stalled at weights W = 0, where a loss that contains |W| has a kink."""
     nothing = replace(minimum.weights, W=np.zeros_like(minimum.weights.W))
     if not np.linalg.norm(minimum.weights.W) < RunOptions.current().collapse_fraction * np.linalg.norm(start.W):
         return False
@@ -143,7 +143,7 @@ def _is_trivial_minimum(risk: Risk, start: Weights, minimum: TrainingResult) -> 
 
 
 def _exact_test_error(instance: Instance, overlaps: Overlaps) -> float:
-    """Return the test error of trained weights with given overlaps, averaged exactly over the law of new data."""
+    """Return the test error of trained weights, averaged over new data exactly, as a function of their overlaps."""
     if not np.isfinite(overlaps.q).all():
         return np.nan
     problem = replace(instance.problem, given_law=instance.empirical_token_law, spectrum=None)
@@ -216,7 +216,7 @@ def validate_simulation_plan(plan: SimulationPlan) -> SimulationPlan:
 
 
 def _kinks_of_loss_and_penalty(problem: Problem) -> tuple[bool, bool]:
-    """Return whether the loss of a problem has kinks, and whether its penalty has."""
+    """Return two booleans: whether the loss of a problem has kinks, and whether its penalty has."""
     return problem.solver.proximal.CORNERS, problem.regulariser.has_kinks
 
 

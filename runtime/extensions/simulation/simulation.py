@@ -121,13 +121,13 @@ class Simulation(PresentableResult, DatasetResult):
 
     @property
     def multipliers(self) -> MeanEstimate | None:
-        """The mean over converged runs of the ridge strengths (s,) that keep given norms; None without given norms."""
+        """The mean over converged runs of the ridge strengths (s,) that keep given column norms, or None."""
         found = [run.multipliers for run in self.converged if run.multipliers is not None]
         return self.average(found) if len(found) == len(self.converged) > 0 else None
 
     @property
     def polish(self) -> dict[str, MeanEstimate]:
-        """The means over converged runs of each entry of the polishing record, by name; empty without polishing."""
+        """The mean effects of polishing (moves to lower minima) over converged runs; empty without polishing."""
         done = [run.polish for run in self.converged if run.polish is not None]
         return {name: MeanEstimate.from_values([getattr(polish, name) for polish in done]) for name in POLISH if done}
 
@@ -145,7 +145,7 @@ class Simulation(PresentableResult, DatasetResult):
         return replace(self, runs=tuple(run for run in self.converged if self.branch(run) == branch))
 
     def aligned(self, reference: Overlaps) -> Simulation:
-        """Return the simulation with every run replaced by its mirror image nearest to reference overlaps."""
+        """Return the simulation with each run replaced by its symmetry image nearest to reference overlaps."""
         runs = tuple(replace(r, overlaps=nearest_mirror_image(self.problem, r.overlaps, reference)) for r in self.runs)
         return replace(self, runs=runs)
 

@@ -163,7 +163,7 @@ class SweepEngine:
         )
 
     def _run_work_here_or_on_workers(self, work: _FunctionCallWork, here: bool) -> None:
-        """Do all pieces of work, in this process or on workers."""
+        """Compute all pieces of work (sweep lines or function calls), in this process or on workers."""
         if here:
             with thread_limit(self.threads):
                 work.do_work_in_this_process()
@@ -262,7 +262,7 @@ class _FunctionCallWork:
         self.numbers: Sequence[int] = range(len(items))
 
     def do_work_in_this_process(self) -> None:
-        """Do all pieces of work in this process, without workers."""
+        """Compute all pieces of work (sweep lines or function calls) in this process, without workers."""
         for number, item in enumerate(self._items):
             self._handle(number, self._function(*item))
 
@@ -593,7 +593,7 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not YAML'}") from error
     if not isinstance(settings, dict) or settings.get("kind") not in kinds or not isinstance(settings.get("jobs"), int):
-        raise InputError(f"{path} must contain `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number")
+        raise InputError(f"cluster file {path}: give `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a number")
     kind, jobs = settings.pop("kind"), settings.pop("jobs")
     configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
     chosen = settings.get("scheduler_options", {})

@@ -194,7 +194,7 @@ class _SaddlePointSweepLine:
         if self._line.ask == "stability":
             judged = solution.stability
             if judged is None:
-                raise TimeLimitError("the time limit ended the verdict on stability")
+                raise TimeLimitError("the time limit ended the point before its verdict on stability")
             scalars |= {name: float(getattr(judged, name)) for name in JUDGED}
             scalars["longitudinal_eigenvalue"] = float(np.max(judged.eigenvalues.real))
             words |= {name: getattr(judged, name) for name in VERDICTS}
@@ -244,7 +244,7 @@ class _SimulationSweepLine:
         self._line = line
 
     def start_next_point_from_record(self, n: int, record: Record) -> None:
-        """Do nothing, since a simulation does not depend on neighbouring points.
+        """Do nothing: a simulation needs no start from the record of a neighbouring point.
 
         Args:
             n: index of the point.

@@ -23,7 +23,7 @@ from ...solving.solution import Solution
 def encode_solution(solution: Solution) -> dict[str, Any]:
     """Return, for JSON, the part of a solution that the next point of a line starts from, without its overlaps.
 
-    It contains quadrature rule, residual, symmetry, Jacobian and the drift of the Jacobian.
+    It contains quadrature rule, residual, symmetry, Jacobian, and the change of the overlaps since the latter.
     """
     symmetry = solution.symmetry
     return {

@@ -436,7 +436,7 @@ def _values_on_sweep_axis(name: str, span: Any) -> tuple[float, ...]:
         raise InputError(f"{name} = {span!r}: the range contains a value twice; give {len(values)} different values")
     if name in STRUCTURAL:
         if any(not value.is_integer() for value in values):
-            raise InputError(f"{name} = {span!r}: the values of a structural size must be whole numbers")
+            raise InputError(f"{name} = {span!r}: the values of a size of the model must be whole numbers")
         return tuple(int(value) for value in values)
     return tuple(values)
 

@@ -86,7 +86,7 @@ def plot_branch(dataset: xarray.Dataset, path: str | Path | None = None) -> Figu
 
 
 def _plotted_observables(dataset: xarray.Dataset) -> dict[str, tuple[str, str, str]]:
-    """Return, by name, colour, marker and label of the quantities to draw below the overlaps."""
+    """Return, by name, colour, marker and label of the quantities that are drawn below the panel of the overlaps."""
     tuned = dataset.attrs.get("tuned", "")
     labels = {"energy_moved": "training loss above RS", f"best_{tuned}": f"best {SYMBOLS.get(tuned, tuned)}"}
     found = {}

@@ -217,7 +217,7 @@ def stability_verdicts_of_points(dataset: xarray.Dataset) -> np.ndarray:
 
 
 def _stability_verdicts_of_eigenvalues(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Return, for every eigenvalue or replicon, STABLE, MARGINAL or UNSTABLE (also for NaN), by comparison with 1."""
+    """Return, for every eigenvalue of a stability matrix, STABLE (below 1), MARGINAL or UNSTABLE (above 1, or NaN)."""
     pairs = zip(values.ravel(), np.nan_to_num(errors).ravel(), strict=True)
     words = [stability_verdict(value, error) if np.isfinite(value) else UNSTABLE for value, error in pairs]
     return np.array(words, object).reshape(values.shape)
@@ -280,12 +280,12 @@ class PlottedOverlapEntry:
 
 
 def overlap_entries_to_draw(dataset: xarray.Dataset) -> list[PlottedOverlapEntry]:
-    """Return the curves of m, theta and q to draw: one for every group of equal entries."""
+    """Return the curves to draw for the overlaps m, theta and q: one for every group of equal entries."""
     return [entry for name in OVERLAP_STYLES for entry in distinct_overlap_entries(dataset, name)]
 
 
 def distinct_overlap_entries(dataset: xarray.Dataset, name: str) -> list[PlottedOverlapEntry]:
-    """Return the curves of an overlap to draw along a branch: one for every group of entries that are equal everywhere.
+    """Return the curves to draw for an overlap along a branch: one for each group of entries that are equal everywhere.
 
     Entries are equal if they agree within their error bars, between tokens and clusters or within a matrix. Of the
     symmetric q only the upper triangle is used.
@@ -376,7 +376,7 @@ def overlap_symbol(dataset: xarray.Dataset, name: str) -> str:
 
 
 def independent_overlap_entries(shape: Sequence[int], name: str) -> list[tuple[int, ...]]:
-    """Return the indices of the independent entries of an overlap matrix: of the symmetric q, the upper triangle.
+    """Return the indices of the independent entries of an overlap matrix: of q, which is symmetric, the upper triangle.
 
     Args:
         shape: shape of the overlap matrix of one token and cluster.
@@ -472,7 +472,7 @@ def draw_error_band(axes: Axes, x: Any, y: np.ndarray, error: np.ndarray, colour
 
 
 def draw_overlaps_between_states(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw the overlaps q_0 between two states of broken symmetry as thin dotted lines, for all tokens and clusters.
+    """Draw overlaps q_0 between states of broken replica symmetry as thin dotted lines, for all tokens and clusters.
 
     Args:
         axes: Matplotlib axes to draw on.

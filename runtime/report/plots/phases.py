@@ -131,7 +131,7 @@ def _widen_single_grid_row(dataset: xarray.Dataset, second: str) -> xarray.Datas
 
 
 def _parameter_values_of_grid(dataset: xarray.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of the first and the second parameter on the grid of a phase diagram."""
+    """Return the values of both parameters of a phase diagram at which solutions were computed."""
     first, second = (table_column_name(name) for name in json.loads(dataset.attrs["phases"]))
     return dataset[first].values, dataset[second].values
 
@@ -175,7 +175,7 @@ def _interpolate_boundaries_between_rows(
 def _branch_changes_along_row(
     dataset: xarray.Dataset, numbers: np.ndarray, x: np.ndarray, at: float
 ) -> tuple[list[int], np.ndarray]:
-    """Return the branches of lowest loss along a row of the grid, and the parameter values at which they change."""
+    """Return the lowest-loss branches in turn along a row of the grid, and the parameter values where they change."""
     places = np.flatnonzero(np.diff(numbers))
     kinds, here = dataset["kind"].values, dataset["at"].values == at
     located = dataset["value"].values

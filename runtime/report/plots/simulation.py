@@ -60,7 +60,7 @@ def plot_comparison(comparison: SimulationComparison, path: str | Path | None = 
     def draw_simulated_quantity(
         axes: Axes, name: str, colour: str, marker: str, label: str | None, absolute: bool
     ) -> None:
-        """Draw the simulated values of a quantity along the branch, at the points where it was simulated.
+        """Draw simulated values of a quantity along a branch of theory, at the parameter values that were simulated.
 
         Args:
             axes: Matplotlib axes to draw on.

@@ -80,7 +80,7 @@ def _plotted_quantities(dataset: xarray.Dataset) -> Quantities:
 
 
 def _instability_masks(dataset: xarray.Dataset) -> dict[str, xarray.DataArray]:
-    """Return two masks of the points of a sweep, by verdict: where solutions are UNSTABLE, and where MARGINAL."""
+    """Return two masks of the points of a sweep: where replica symmetric solutions are unstable, and where marginal."""
     names = [name for name in ("replica_symmetry", "longitudinal") if name in dataset]
     if not names:  # of a release without these columns
         return {UNSTABLE: (dataset["unstable"] != "") | (dataset["longitudinal_eigenvalue"] >= 1)}

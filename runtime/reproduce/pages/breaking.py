@@ -58,7 +58,7 @@ def write_report(run: BreakingRun) -> None:
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a table row for every solution with one step of breaking, with the replica symmetric one if it exists."""
+    """Return a table row for each solution with one step of breaking, and its replica symmetric one if found."""
     found = {(name, f"{SHOWN_OMEGA:g}"): one for name, one in results["curves"].items()}
     found |= {("positional", omega): one for omega, one in results["map"].items()}
     return [
@@ -98,7 +98,7 @@ def branch_ends(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def plot_symmetry_breaking(results: Mapping[str, Any], rows: Rows, path: Path) -> None:
-    """Draw the figure of one step of symmetry breaking.
+    """Draw the figure that compares replica symmetry with one step of replica symmetry breaking.
 
     Four panels show energy change, overlap between states, theta and Parisi parameter y along alpha. The others show
     the loss crossing of the branches, and a map of the energy change over (omega, alpha).
@@ -173,7 +173,7 @@ def _draw_loss_crossing(
 
 
 def _draw_energy_change_map(figure: Figure, axes: Axes, rows: Rows) -> None:
-    """Draw a map of the energy change of the positional branch, one labelled square per solution."""
+    """Draw a map of the change in energy by symmetry breaking on the positional branch, one square per solution."""
     known = [row for row in rows if row["energy_moved"] is not None]
     if not known:
         axes.set_title("positional branch: nothing found")
@@ -233,7 +233,7 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
 
 
 def _sentence_on_energy_change(rows: Rows) -> str:
-    """Return sentences that compare the energies of replica symmetry and of one step of breaking."""
+    """Return sentences that compare the energies without and with one step of replica symmetry breaking."""
     moved = [row for row in rows if row["energy_moved"] is not None]
     known = [row for row in moved if row["energy_moved"] > row["energy_moved_error"]]
     below = [row for row in moved if row["energy_moved"] < -row["energy_moved_error"]]

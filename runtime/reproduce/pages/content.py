@@ -48,7 +48,7 @@ def table_cells(rows: Iterable[Mapping[str, Any]], *columns: str | Callable[[Any
     """
 
     def cell_content(row: Mapping[str, Any], column: str | Callable[[Any], Any]) -> Any:
-        """Return the content of the cell of a record in a column.
+        """Return the text or number that a table shows for one record in one column.
 
         Args:
             row: record: a dict of quantities by name.

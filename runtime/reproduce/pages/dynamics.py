@@ -93,7 +93,7 @@ def _draw_trajectory(axes: Any, found: Mapping[str, Any]) -> None:
 
 
 def _finite_escape_times(found: Mapping[str, Any]) -> list[np.ndarray]:
-    """Return, for every dimension d, the escape times of the runs that escaped."""
+    """Return, for every dimension d, the times at which runs left zero overlap, without the runs that never did."""
     return [np.array([t for t in row if t is not None], float) for row in found["times"]]
 
 

@@ -46,7 +46,7 @@ def write_report(run: ExtensionsRun) -> None:
 
 
 def table_rows(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a table row for every transition: its alpha, error bar, shift from the base case and status."""
+    """Return a table row for every transition: alpha, error bar, difference from the base case, and status."""
     base, shown = results["thresholds"]["alpha_c"], f"{SHOWN_OMEGA:g}"
     rows = [
         _table_row_of_transition("base case", CROSSING, omega, base[omega], None) for omega in sorted(base, key=float)

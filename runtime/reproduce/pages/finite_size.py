@@ -70,7 +70,7 @@ def theory_curve(run: FiniteSizeRun, name: str) -> dict[str, Any]:
 
 
 def _index_of_alpha(theory: Mapping[str, Any], alpha: float) -> int | None:
-    """Return the index at which a theory curve has this value of alpha, or None."""
+    """Return the index of a value of alpha in the theoretical curve of a branch; None if the curve lacks it."""
     at = np.flatnonzero(np.abs(np.asarray(theory["alpha"]) - alpha) < 1e-9)
     return int(at[0]) if len(at) else None
 
@@ -212,7 +212,7 @@ def _draw_deviations_from_theory(axes: Axes, theory: Mapping[str, Any], points: 
 
 
 def _draw_paired_loss_differences(axes: Axes, results: Mapping[str, Any]) -> None:
-    """Draw the difference of the training losses of both starts on the same data, near the transition."""
+    """Draw, near the transition, the training loss differences between minima from two starts on the same data."""
     for (search, found), colour in zip(results["transition"].items(), (RED, BLUE), strict=True):
         alpha, mean, error = numeric_columns(found["differences"], "alpha", "mean", "standard_error")
         value, width = found["value"], found["error"]
@@ -245,7 +245,7 @@ def _draw_scaling_in_d(axes: Axes, scaled: Mapping[str, Any]) -> None:
 
 
 def _draw_loss_differences_by_omega(axes: Axes, rows: Rows) -> None:
-    """Draw the difference of the training losses of both branches against alpha, one colour per omega."""
+    """Draw the training loss difference between the two branches against alpha, one colour per omega."""
     omegas = sorted({row["omega"] for row in rows})
     for omega, colour in zip(omegas, (BLUE, GREEN, ORANGE, RED, PINK), strict=False):
         here = sorted((row for row in rows if row["omega"] == omega), key=lambda row: row["alpha"])

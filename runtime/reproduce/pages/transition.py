@@ -351,7 +351,7 @@ def _format_threshold(threshold: Mapping[str, Any]) -> str:
 
 
 def _paragraphs_on_absent_threshold(kind: str, omega: str, result: Mapping[str, Any]) -> list[Block]:
-    """Return paragraphs and a table on a threshold that was not found: where the branches were compared."""
+    """Return paragraphs and a table on a threshold that was not found: the alpha at which branches were compared."""
     evidence = result["evidence"]
     blocks: list[Block] = [f"No {kind} at omega = {omega}: {result['sentence']}."]
     for branch, lowest in evidence["lowest_alpha_found"].items():
@@ -431,7 +431,7 @@ def _section_on_coarse_rules(results: Mapping[str, Any]) -> list[Block]:
 
 
 def _sentence_on_single_proximal_start(values: Mapping[str, float]) -> str:
-    """Return a sentence on how much it matters to solve the proximal map from a single start, by the same rule."""
+    """Return a sentence on the error made if the proximal map is minimised from one start only, by the same rule."""
     for rule, single in values.items():
         both = values.get(rule.replace("one proximal start", "global proximal map"))
         if "one proximal start" in rule and both is not None:

@@ -9,7 +9,7 @@ METHODS: dict[str, TrainingMethod] = {m.METHOD.name: m.METHOD for m in (lbfgs, g
 
 
 def exact_training_method(loss_corners: bool = False, penalty_corners: bool = False, norms: bool = False) -> str:
-    """Return the name of the first training method that finds exact minima of a problem.
+    """Return the name of the first training method that reaches exact minima for a loss and penalty.
 
     Args:
         loss_corners: whether the loss has kinks.

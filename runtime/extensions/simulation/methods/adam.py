@@ -32,7 +32,7 @@ def adam(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResult
     If the norms of the columns of W are given, every step ends with a projection to these norms.
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         start: initial weights.
         descent: tolerance, largest number of iterations, and rate (0.02 by default).
     """

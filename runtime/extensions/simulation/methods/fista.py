@@ -15,7 +15,7 @@ def proximal_gradient(risk: Risk, start: Weights, descent: DescentSettings) -> T
     Teboulle, SIAM J. Imaging Sci. 2 (2009) 183).
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         start: initial weights.
         descent: tolerance of the proximal residual, and largest number of iterations.
     """

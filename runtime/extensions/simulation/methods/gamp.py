@@ -57,14 +57,14 @@ class GampTrajectory:
 
     Attributes:
         weights: last weights W.
-        V: last responses V, shape (contexts, s, s).
+        V: last responses V, shape ((token, cluster) pairs, s, s).
         overlaps: overlaps, V included, before the first iteration and after every iteration.
         steps: mean square change of W relative to its mean square, for every iteration.
         late: mean squared distance of the last fields from those of a dozen iterates in the second half of the run,
-            largest over contexts: 0 if the iterates converged; docs/theory.md (8.23) if the proximal map jumps.
+            largest over (token, cluster) pairs: 0 if the iterates converged, docs/theory.md (8.23) for jumps.
         g: last messages of the samples, proximal residuals in units of the variance, shape (n, L, s).
-        m_hat: last conjugates of m, shape (contexts, s).
-        V_hat: last conjugates of V, shape (contexts, s, s).
+        m_hat: last conjugates of m, shape ((token, cluster) pairs, s).
+        V_hat: last conjugates of V, shape ((token, cluster) pairs, s, s).
         status: converged, max_iterations, left_domain (a matrix is not positive definite) or not_finite.
     """
 
@@ -92,9 +92,9 @@ def gamp(
     """Return the iterates of generalised approximate message passing from weights independent of the data.
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         start: initial weights.
-        V: initial response, shape (contexts, s, s).
+        V: initial response, shape ((token, cluster) pairs, s, s).
         iterations: largest number of iterations.
         tolerance: relative change of the weights in one iteration below which GAMP has converged.
         inertia: weight on old values of V and of the conjugates, in [0, 1).
@@ -154,7 +154,7 @@ def squared_distance_contraction(
     few iterations: after many, one direction of this draw of the data dominates.
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         fixed: a converged sequence of iterates.
         iterations: number of iterations.
         seed: seed of the perturbation.
@@ -187,11 +187,11 @@ def squared_distance_contraction(
 def _output_channel_step(
     instance: Instance, W: np.ndarray, V: np.ndarray, U: np.ndarray, g: np.ndarray, m: np.ndarray, keep: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Update the messages g of the samples in place, and return what the weights receive from them.
+    """Update the messages g from the samples in place (one step of GAMP), and return what the weights need of them.
 
     Returns:
-        The sum of g times the tokens, shape (d, s), and the conjugates of V and m, shapes (contexts, s, s) and
-        (contexts, s).
+        The sum of g times the tokens, shape (d, s columns of W), and the conjugates of the overlaps V and m, a matrix
+        (s, s) and a vector (s,) for each (token, cluster) pair.
     """
     problem, d = instance.problem, instance.d
     L, s = problem.tokens, problem.student_rank
@@ -284,7 +284,7 @@ def _train_by_gamp(plan: SimulationPlan, instance: Instance) -> TrainingResult:
 
 
 def _check_message_damping(plan: SimulationPlan) -> None:
-    """Raise InputError if inertia or damping, the weights on old messages, are out of range."""
+    """Raise InputError if inertia or damping, the weights of old values in GAMP, lie outside [0, 1)."""
     require_in_interval("inertia", plan.inertia, "[0, 1)")
     require_in_interval("damping", plan.damping, "[0, 1)")
 

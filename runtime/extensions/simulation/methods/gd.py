@@ -29,7 +29,7 @@ def gradient_descent(risk: Risk, start: Weights, descent: DescentSettings) -> Tr
     given, every step ends with a projection to these norms.
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         start: initial weights.
         descent: tolerance, largest number of iterations, and step in units of the inverse largest curvature.
     """

@@ -31,7 +31,7 @@ def lbfgs(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResul
     columns of these norms.
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         start: initial weights.
         descent: tolerance and largest number of iterations.
     """

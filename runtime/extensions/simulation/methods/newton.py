@@ -54,8 +54,8 @@ _DIRECT = 6000  # weights beyond which no matrix of their size is stored
 class AugmentedLagrangianOptions(AlgorithmOptions):
     """Options of Newton's method on augmented Lagrangians.
 
-    The Lagrangian has a multiplier for the constraint that a copy of the fields equals the fields, and an envelope
-    parameter v, the inverse of its penalty parameter.
+    The loss is a function of copies of the fields A W. The Lagrangian has multipliers for the constraint that copies
+    and fields are equal, and a parameter v, the inverse of its penalty parameter.
 
     Attributes:
         max_steps: largest number of Newton steps for one value of the multiplier, for convex losses.
@@ -113,7 +113,7 @@ def newton(risk: Risk, start: Weights, descent: DescentSettings) -> TrainingResu
     difference between the fields or weights and their copies in the Lagrangian.
 
     Args:
-        risk: risk of an instance.
+        risk: training loss per d on one draw of the data.
         start: initial weights.
         descent: tolerance and largest number of Newton steps.
     """
@@ -178,13 +178,13 @@ def _root_mean_square(x: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class _MoreauEnvelope:
-    """The Moreau envelopes of the loss of every sample, and of a penalty other than a ridge, at given points.
+    """The Moreau envelopes, at given points, of the loss of every sample and of a penalty other than a ridge.
 
     Attributes:
-        x: minimisers of the one-sample objectives, shape (n, L, s).
+        x: minimisers of the one-sample objectives, shape (n samples, L tokens, s columns).
         p: gradients of the envelopes of the loss, shape (n, L, s).
         curvatures: Hessians of the envelopes of the loss, shape (n, L s, L s).
-        u: minimisers for the penalty, shape (d, s); None for a ridge.
+        u: minimisers for the penalty, shape (d inputs, s columns); None for a ridge.
         rows: Hessians of the envelope of the penalty, shape (d, s, s); None for a ridge.
     """
 
@@ -196,7 +196,7 @@ class _MoreauEnvelope:
 
     @property
     def largest_negative_curvature(self) -> float:
-        """The absolute value of the most negative eigenvalue of the envelopes' Hessians; zero if there is none."""
+        """The absolute value of the most negative curvature of the samples' Moreau envelopes; zero if none."""
         return max(0.0, -float(eigendecompose_symmetric(self.curvatures)[0].min()))
 
 
@@ -205,9 +205,9 @@ class _LineSearchPath:
     """A path of weights for a line search: a straight line, or a great circle for columns of given norms.
 
     Attributes:
-        W: weights at its beginning, shape (d, s).
+        W: weights at its beginning, shape (d inputs, s columns).
         direction: direction of the path there, shape (d, s).
-        fields: fields at its beginning, shape (n, L, s).
+        fields: fields at its beginning, shape (n samples, L tokens, s columns).
         along: fields of the direction, shape (n, L, s).
         strengths: strengths of the ridge, (s,).
         centre: weights at which the ridge vanishes, shape (d, s).
@@ -224,11 +224,11 @@ class _LineSearchPath:
 
     @property
     def max_step_length(self) -> float:
-        """The largest step t of the line search: a full Newton step, or an eighth of a great circle."""
+        """The largest step t of the line search: 1, a full Newton step, or an eighth of a great circle on a sphere."""
         return float(1 / np.sqrt(max(1.0, self.ratio.max())))
 
     def weights_and_fields_at_step(self, t: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights (d, s) and fields (n, L, s) at a step t along the path."""
+        """Return the weights, shape (d inputs, s columns), and their fields at a step t along the line-search path."""
         scale = 1 / np.sqrt(1 + t * t * self.ratio)
         return (self.W + t * self.direction) * scale, (self.fields + t * self.along) * scale
 
@@ -237,7 +237,7 @@ class _LineSearchPath:
 
         Args:
             t: step along the path.
-            p: gradients of the loss's envelope at this step, shape (n, L, s).
+            p: gradients of the loss's envelope at this step, shape (n samples, L tokens, s columns).
         """
         (W, fields), square = self.weights_and_fields_at_step(t), 1 / (1 + t * t * self.ratio)
         pull = self.strengths * (W - self.centre)
@@ -246,7 +246,7 @@ class _LineSearchPath:
 
 
 class _AugmentedLagrangian(DesignMatrix):
-    """The augmented Lagrangian of an instance whose penalty is a ridge, with its Newton steps.
+    """The augmented Lagrangian of training with a ridge penalty, with the Newton steps that minimise it.
 
     Attributes:
         strengths: strengths of the ridge, (s,).
@@ -267,13 +267,13 @@ class _AugmentedLagrangian(DesignMatrix):
         self._weights = np.zeros((n, L * s, L * s))
 
     def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the fields at initial weights, the first multipliers, both (n, L, s), and the first parameter v."""
+        """Return the fields at initial weights, first multipliers of the fields, and envelope parameter v."""
         fields = DesignMatrix.compute_fields(self, W)
         p = self.losses_and_gradients(fields)[1]
         return fields, p, _root_mean_square(fields) / _root_mean_square(p) if fields.any() and p.any() else 1.0
 
     def final_weights_and_subgradients(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
-        """Return the final weights (d, s) and the subgradients of the loss at them (n, L, s).
+        """Return the final weights, (d, s), and the subgradients of the loss there, (n samples, L tokens, s).
 
         Args:
             W: last weights (d, s).
@@ -282,11 +282,11 @@ class _AugmentedLagrangian(DesignMatrix):
         return W, at.p
 
     def measure_infeasibility(self, difference: np.ndarray) -> float:
-        """Return the root mean square of the difference between the copy of the fields and the fields."""
+        """Return the root mean square violation of the constraint that copies of the fields equal the fields A W."""
         return _root_mean_square(difference)
 
     def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Return zero, the gradient of a proximal term: with a ridge penalty there is none to move.
+        """Return zero, the gradient of a ridge added for convexity: with a ridge penalty none is added.
 
         Args:
             W: current weights.
@@ -296,19 +296,19 @@ class _AugmentedLagrangian(DesignMatrix):
         return 0.0
 
     def objective_gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the gradient of the augmented Lagrangian in W, (d, s).
+        """Return the gradient of the augmented Lagrangian in the weights W, shape (d inputs, s columns).
 
         Args:
-            W: weights (d, s).
-            p: gradients of the loss's Moreau envelope at the fields, shape (n, L, s).
+            W: weights, shape (d inputs, s columns).
+            p: gradients of the loss's Moreau envelope at the fields, shape (n samples, L tokens, s columns).
         """
         return self.strengths * (W - self.centre) + self.apply_design_transpose(p)
 
     def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray | None:
-        """Return the Lagrange multipliers (s,) of given column norms; here None, as no norms are given.
+        """Return Lagrange multipliers (s,) of column norms: None for this penalty, which prescribes no norms.
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             p: gradients of the loss at the fields.
         """
         return None
@@ -317,20 +317,20 @@ class _AugmentedLagrangian(DesignMatrix):
         """Return the path of weights for a line search from given weights along a Newton step.
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             direction: Newton step (d, s).
-            fields: fields at these weights.
+            fields: fields A W at these weights, A the design matrix.
         """
         return _LineSearchPath(
             W, direction, fields, self.compute_fields(direction), self.strengths, self.centre, np.zeros(1)
         )
 
     def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
-        """Return the merit function that a line search must not increase; here zero, as a convex risk needs none."""
+        """Return the function that a line search must not increase; here zero, as a convex objective needs none."""
         return 0.0
 
     def losses_and_gradients(self, fields: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the losses of all n samples at given fields, and their gradients in the fields, shape (n, L, s)."""
+        """Return the losses of all n samples at given fields and their gradients, (n samples, L tokens, s)."""
         values, slopes = np.empty(len(fields)), np.empty(self.shape)
         for labels, own, x, known in self.instance.group_samples_by_labels(fields):
             values[own], found = self.problem.solver.proximal.losses_at(x, known, self.problem.constants(labels))
@@ -338,13 +338,13 @@ class _AugmentedLagrangian(DesignMatrix):
         return values, slopes
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss of any sample is too concave for the multiplier iteration to converge.
+        """Return whether the loss of any sample is too concave for the multiplier updates to converge.
 
         Args:
-            W: weights (d, s).
-            fields: fields at these weights.
+            W: weights, shape (d inputs, s columns).
+            fields: fields A W at these weights, A the design matrix.
             at: Moreau envelope at these fields.
-            v: parameter of the envelope.
+            v: variance in the quadratic term of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
         change = fields - at.x
@@ -356,10 +356,10 @@ class _AugmentedLagrangian(DesignMatrix):
         return v * at.largest_negative_curvature > allowed or bool(secant.any())
 
     def moreau_envelope(self, omega: np.ndarray, v: float) -> _MoreauEnvelope:
-        """Return the Moreau envelope of the loss of every sample at given fields.
+        """Return the Moreau envelope of the loss of every sample at given fields, by minimising over a copy of each.
 
         Args:
-            omega: the fields, shape (n, L, s).
+            omega: the fields, shape (n samples, L tokens, s columns).
             v: parameter of the envelope: the variance in its quadratic term.
         """
         problem, (n, L, s) = self.problem, self.shape
@@ -381,8 +381,8 @@ class _AugmentedLagrangian(DesignMatrix):
         Args:
             path: path of the search.
             at: Moreau envelope at the beginning of the path.
-            p: multiplier of the augmented Lagrangian, shape (n, L, s).
-            v: parameter of the envelope.
+            p: multiplier of the augmented Lagrangian, shape (n samples, L tokens, s columns).
+            v: variance in the quadratic term of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
         before, t = path.directional_derivative(0.0, at.p), path.max_step_length
@@ -402,10 +402,10 @@ class _AugmentedLagrangian(DesignMatrix):
         """Return the Newton step of the weights, (d, s), with a Hessian that is shifted to be positive definite.
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             gradient: gradient of the augmented Lagrangian, (d, s).
             at: Moreau envelope at these weights.
-            v: parameter of the envelope.
+            v: variance in the quadratic term of the envelope.
         """
         d, s = gradient.shape
         blocks = np.diag(np.broadcast_to(self.strengths, s)) + (np.zeros((d, s, s)) if at.rows is None else at.rows)
@@ -426,7 +426,7 @@ class _AugmentedLagrangian(DesignMatrix):
         )
 
     def _weighted_gram_matrix(self, weights: np.ndarray) -> np.ndarray:
-        """Return the weighted Gram matrix of the design matrix, updated for samples whose weights have changed.
+        """Return the Gram matrix of the design matrix, weighted by sample; only changed weights are updated.
 
         The weights are curvatures of the samples times the envelope parameter v, shape (n, L s, L s): at a kink of the
         loss, and on a linear part, these are the same for every v. The Gram matrix has shape (d s, d s).
@@ -438,7 +438,7 @@ class _AugmentedLagrangian(DesignMatrix):
     def _solve_by_conjugate_gradients(
         self, right: np.ndarray, curvatures: np.ndarray, v: float, blocks: np.ndarray
     ) -> np.ndarray:
-        """Return the inverse Hessian of the augmented Lagrangian applied to a right-hand side, by conjugate gradients.
+        """Return the inverse Hessian of the augmented Lagrangian times a given vector, by conjugate gradients.
 
         By the Woodbury formula the system is solved for the fields of samples with a positive curvature, which is well
         conditioned even for small v. `blocks` are the positive definite blocks of the penalty, shape (d, s, s).
@@ -480,38 +480,38 @@ class _AugmentedLagrangian(DesignMatrix):
 
 
 class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
-    """The augmented Lagrangian of an instance whose weight columns have given norms, so that they lie on spheres."""
+    """The augmented Lagrangian of training with given norms of the columns of W, which therefore lie on spheres."""
 
     def norm_multipliers(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
         """Return the Lagrange multipliers (s,) of given column norms: strengths of a ridge that keeps the norms.
 
         Args:
-            W: weights (d, s).
-            p: gradients of the loss at the fields, shape (n, L, s).
+            W: weights, shape (d inputs, s columns).
+            p: gradients of the loss at the fields, shape (n samples, L tokens, s columns).
         """
         return -np.sum(W * self.apply_design_transpose(p), axis=0) / (
             self.instance.d * self.regulariser.fixed_column_norms**2
         )
 
     def objective_gradient(self, W: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Return the gradient of the loss in the weights, projected on the tangent space of the spheres, (d, s).
+        """Return the gradient of the training loss in W, tangent to the spheres of given column norms.
 
         Args:
-            W: weights (d, s).
-            p: gradients of the loss at the fields, shape (n, L, s).
+            W: weights, shape (d inputs, s columns).
+            p: gradients of the loss at the fields, shape (n samples, L tokens, s columns).
         """
         units = W / np.linalg.norm(W, axis=0)
         whole = self.apply_design_transpose(p)
         return whole - units * np.sum(units * whole, axis=0)
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether loss or norm constraints make the risk too concave for the multiplier iteration to converge.
+        """Return whether loss or norm constraints are too concave for the multiplier updates to converge.
 
         Args:
-            W: weights (d, s).
-            fields: fields at these weights.
+            W: weights, shape (d inputs, s columns).
+            fields: fields A W at these weights, A the design matrix.
             at: Moreau envelope at these fields.
-            v: parameter of the envelope.
+            v: variance in the quadratic term of the envelope.
         """
         allowed = AugmentedLagrangianOptions.current().max_bend
         return v * -float(self.norm_multipliers(W, at.p).min()) > allowed or super().is_too_concave_for_multiplier(
@@ -522,25 +522,25 @@ class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
         """Return the path of weights for a line search from given weights along a Newton step.
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             direction: Newton step (d, s).
-            fields: fields at these weights.
+            fields: fields A W at these weights, A the design matrix.
         """
         ratio = np.sum(direction**2, axis=0) / np.sum(W**2, axis=0)
         return _LineSearchPath(W, direction, fields, self.compute_fields(direction), np.zeros(1), 0.0, ratio)
 
     def _merit_function(self, at: _MoreauEnvelope, v: float) -> float:
-        """Return the Moreau envelope, which a line search along an arc must not increase."""
+        """Return the sum of the Moreau envelopes of the losses, which a line search along an arc must not increase."""
         return float(np.sum(self.losses_and_gradients(at.x)[0]) + v * np.sum(at.p**2) / 2)
 
     def newton_step(self, W: np.ndarray, gradient: np.ndarray, at: _MoreauEnvelope, v: float) -> np.ndarray:
         """Return the Newton step in the tangent space of the spheres on which the columns lie, (d, s).
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             gradient: projected gradient of the risk, (d, s).
             at: Moreau envelope at these weights.
-            v: parameter of the envelope.
+            v: variance in the quadratic term of the envelope.
         """
         options = AugmentedLagrangianOptions.current()
         (d, s), units = W.shape, W / np.linalg.norm(W, axis=0)
@@ -575,16 +575,16 @@ class _SphericalAugmentedLagrangian(_AugmentedLagrangian):
 
 
 class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
-    """The augmented Lagrangian of an instance with any convex penalty, which its Moreau envelope replaces.
+    """The augmented Lagrangian of training with a convex penalty other than a ridge, replaced by its Moreau envelope.
 
-    Fields are joined in one array with the scaled weights, as if the design matrix had additional rows, and so are
+    Fields A W are joined in one array with the scaled weights, as if the design matrix had additional rows, and so are
     their copies and multipliers.
     """
 
     _scale = 1.0
 
     def initialise_multipliers(self, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the first fields joined with weights, the multipliers of both, and the first envelope parameter v."""
+        """Return initial fields and weights in one vector, first multipliers, and envelope parameter v."""
         fields, p, first = super().initialise_multipliers(W)
         force = _root_mean_square(super().apply_design_transpose(p))
         if W.any() and force > 0:
@@ -598,7 +598,7 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         )
 
     def final_weights_and_subgradients(self, W: np.ndarray, at: _MoreauEnvelope) -> tuple[np.ndarray, np.ndarray]:
-        """Return the final weights, exactly at kinks of the penalty, (d, s), and the subgradients of the loss.
+        """Return the final weights, exact at kinks of the penalty, shape (d, s), and the subgradients of the loss.
 
         Args:
             W: last weights (d, s).
@@ -608,14 +608,14 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         return at.u, self._separate_fields_and_weights(at.p)[0]
 
     def measure_infeasibility(self, difference: np.ndarray) -> float:
-        """Return the larger root mean square of the differences of fields and of weights from their copies."""
+        """Return the r.m.s. violation of constraints: copies equal the fields, copies equal W (the larger one)."""
         samples, rows = self._separate_fields_and_weights(difference)
         return max(_root_mean_square(samples), _root_mean_square(rows) / self._scale)
 
     def recentre_proximal_term(self, W: np.ndarray, slope: float, infeasibility: float) -> float:
-        """Centre the proximal ridge at the current weights, and return the size of its gradient before.
+        """Move the centre of the ridge added for convexity to the weights; return its gradient norm before.
 
-        The ridge is weakened if its gradient dominates.
+        The ridge (proximal method of multipliers) is weakened if its gradient dominates.
 
         Args:
             W: current weights, the new centre of the ridge.
@@ -629,22 +629,22 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         return pull
 
     def compute_fields(self, W: np.ndarray) -> np.ndarray:
-        """Return the fields at weights, joined with the scaled weights, in one vector."""
+        """Return the fields A W of weights W, joined with the scaled weights, in one vector."""
         return self._join_fields_and_weights(super().compute_fields(W), self._scale * W)
 
     def apply_design_transpose(self, x: np.ndarray) -> np.ndarray:
-        """Return the transposed design matrix, with additional rows for the weights, applied to a vector, (d, s)."""
+        """Return the transposed design matrix, extended by rows for the weights, times a vector: (d, s)."""
         samples, rows = self._separate_fields_and_weights(x)
         return super().apply_design_transpose(samples) + self._scale * rows
 
     def is_too_concave_for_multiplier(self, W: np.ndarray, fields: np.ndarray, at: _MoreauEnvelope, v: float) -> bool:
-        """Return whether the loss is too concave for the multiplier iteration to converge; the penalty is convex.
+        """Return whether the losses are too concave for the multiplier updates to converge; the penalty is convex.
 
         Args:
-            W: weights (d, s).
+            W: weights, shape (d inputs, s columns).
             fields: fields and scaled weights in one vector.
             at: Moreau envelopes at these weights.
-            v: parameter of the envelope.
+            v: variance in the quadratic term of the envelope.
         """
         samples = _MoreauEnvelope(
             self._separate_fields_and_weights(at.x)[0], self._separate_fields_and_weights(at.p)[0], at.curvatures
@@ -667,11 +667,11 @@ class _PenaltyAugmentedLagrangian(_AugmentedLagrangian):
         )
 
     def _join_fields_and_weights(self, samples: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return one vector that contains fields of shape (n, L, s), then weights of shape (d, s)."""
+        """Return one vector that holds the fields A W of all samples, (n, L tokens, s), then weights, (d, s)."""
         return np.concatenate([samples.ravel(), rows.ravel()])
 
     def _separate_fields_and_weights(self, joined: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the fields (n, L, s) and the weights (d, s) that one vector contains."""
+        """Return the fields, (n samples, L tokens, s), and the weights, (d, s), that one vector contains."""
         n, L, s = self.shape
         return joined[: n * L * s].reshape(self.shape), joined[n * L * s :].reshape(-1, s)
 

@@ -34,13 +34,13 @@ class OnePassOptions(AlgorithmOptions):
 
 
 def draw_weights_with_moments(instance: Instance, moments: Moments) -> Weights:
-    """Draw random weights with given second moments, in the coordinates of each distinct covariance eigenvalue.
+    """Draw random weights whose second moments with means, teacher and themselves are given.
 
     Moments with the means and the teacher are exact if those of these are; moments of the weights with themselves
     fluctuate by order 1/sqrt(d).
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         moments: second moments of the weights with themselves, the means and the teacher.
     """
     law, known = instance.problem.law, instance.eigenbasis_coordinates
@@ -66,7 +66,7 @@ def run_one_pass_sgd(
     """Run one pass of stochastic gradient descent, which uses every sample once, in order.
 
     Args:
-        instance: instance of a seed.
+        instance: teacher and data drawn with one seed.
         begin: initial weights.
         rate: learning rate as a function of time.
         batch: number of samples in a batch, or its fraction of d.
@@ -140,7 +140,7 @@ class _BatchGradient:
         self.own_ridge = np.array([number["ridge"] for number in instance.problem.trained])
 
     def __call__(self, weights: Weights, samples: np.ndarray, tokens: np.ndarray) -> Weights:
-        """Return the gradient of the risk on a batch at given weights.
+        """Return the gradient of the training loss on a batch of samples at given weights.
 
         Args:
             weights: weights and numbers trained with them.
