@@ -290,7 +290,7 @@ def describe_value_changes(committed: Mapping[str, Values], found: Mapping[str, 
         for name in sorted({*before, *after}):
             old, new = before.get(name, ()), after.get(name, ())
             if not _values_agree(old, new):
-                was, now = ", ".join(old) or "zero or absent", ", ".join(new) or "zero or gone"
+                was, now = ", ".join(old) or "zero or absent", ", ".join(new) or "zero or absent"
                 messages.append(f"{title}: {name} was {was}; it is {now}")
     return messages
 
@@ -328,7 +328,7 @@ def theory_values_of_all_model_kinds() -> dict[str, Values]:
     return {title: values_of_theory_expressions(*kind) for title, kind in kinds_of_catalogue_models().items()}
 
 
-def write_values_files(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
+def write_expression_value_files(root: Path, solvers: Iterable[GeneratedSolver]) -> list[str]:
     """Write all values files whose content has changed, and delete values files of absent models.
 
     Args:

@@ -1,6 +1,6 @@
 """Fine-tuning: the weights are pulled toward those learned on an earlier task, not toward zero.
 
-The penalty lambda/2 |w - w_0|^2 depends on the pre-trained row w_0 = pi_2; the target's row is pi_1, and the two overlap.
+The penalty lambda/2 |w - w_0|^2 contains the pre-trained row w_0 = pi_2; the target's row is pi_1, and the two overlap.
 Square loss: w - w_0 is the ridge estimator of pi_1 - pi_2, so that this beats a plain ridge where overlap > 1/2.
 """
 

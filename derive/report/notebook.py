@@ -78,7 +78,7 @@ class ModelDerivation:
     @cached_property
     def steps(self) -> tuple[PrintableStep, ...]:
         """Return the steps of the derivation, each with its rule, its citation, and input and results in SymPy."""
-        return tuple(map(self._add_printer_to_step, derivation(self.model.at(self.structure), self.rsb).steps))
+        return tuple(map(self._attach_latex_printer_to_step, derivation(self.model.at(self.structure), self.rsb).steps))
 
     @cached_property
     def own(self) -> PrintableStep:
@@ -87,13 +87,13 @@ class ModelDerivation:
         Raises:
             ValueError: the model is too large for its equations to be written out.
         """
-        return self._add_printer_to_step(specialisation.specialisation_step(self.model.at(self.structure)))
+        return self._attach_latex_printer_to_step(specialisation.specialisation_step(self.model.at(self.structure)))
 
     @cached_property
     def message_passing(self) -> PrintableStep:
         """Return the step on message passing at finite dimension: fixed points and state evolution."""
         at = self.model.at(self.structure)
-        return self._add_printer_to_step(
+        return self._attach_latex_printer_to_step(
             message_passing.message_passing_step(
                 at.regulariser.row_regulariser.kind, len(at.trained), at.loss_depends_on_q
             )
@@ -104,9 +104,9 @@ class ModelDerivation:
         """Return the steps of Bayes-optimal inference of the teacher; () if the model has no output channel."""
         if self.model.at(self.structure).output is None:
             return ()
-        return tuple(map(self._add_printer_to_step, bayes_optimal_derivation().steps))
+        return tuple(map(self._attach_latex_printer_to_step, bayes_optimal_derivation().steps))
 
-    def _add_printer_to_step(self, step: Step) -> PrintableStep:
+    def _attach_latex_printer_to_step(self, step: Step) -> PrintableStep:
         return PrintableStep(
             **vars(step), printer=self._latex_printer, vocabulary=self._report_without_steps.vocabulary
         )

@@ -177,7 +177,7 @@ def adapt_expression_to_model(expression: Any, known: Vocabulary) -> Any:
         known: which of tokens, contexts and teacher the model has.
     """
     if isinstance(expression, sp.Symbol | sp.MatrixSymbol):
-        return _adapt_symbol_to_model(expression, known)
+        return _remove_unneeded_symbol_index(expression, known)
     if isinstance(expression, UnindexedExpression):
         return UnindexedExpression(adapt_expression_to_model(expression.expression, known))
     if isinstance(expression, sp.BlockMatrix):
@@ -200,7 +200,7 @@ def adapt_expression_to_model(expression: Any, known: Vocabulary) -> Any:
     return rebuilt.doit(deep=False) if isinstance(rebuilt, sp.MatMul | sp.MatAdd) else rebuilt
 
 
-def _adapt_symbol_to_model(symbol: sp.Symbol | sp.MatrixSymbol, known: Vocabulary) -> Any:
+def _remove_unneeded_symbol_index(symbol: sp.Symbol | sp.MatrixSymbol, known: Vocabulary) -> Any:
     stem = re.split("[|@]", symbol.name)[0]
     if (stem == "encoding" and not known.has_tokens) or (stem in _TEACHER_SYMBOLS and not known.has_teacher):
         return None

@@ -74,7 +74,7 @@ def reduce_model_for_metric(model: FixedSizeModel) -> ReducedModel | None:
 
 def _reduce_model_for_integrand(model: FixedSizeModel, integrand: str) -> ReducedModel | None:
     """Return a model with fewer fields and the same averages of "loss" or "metric"; None if no dimension is saved."""
-    found = _smallest_active_subspace(model, integrand)
+    found = _smallest_active_subspace_of_fields(model, integrand)
     rows = found.students, found.full_dimension - found.students
     sizes = (
         max(len(case.student_combinations) for case in found.assignments),
@@ -118,7 +118,7 @@ def _reduce_model_for_integrand(model: FixedSizeModel, integrand: str) -> Reduce
     )
 
 
-def _smallest_active_subspace(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
+def _smallest_active_subspace_of_fields(model: FixedSizeModel, integrand: str) -> ActiveSubspace:
     """Return the combinations common to all discrete noise, or those for each noise value if these are fewer.
 
     Separate combinations for each noise value require noise probabilities that do not depend on the fields Y.

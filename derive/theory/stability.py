@@ -74,7 +74,7 @@ def matrix_differential(expression: MatrixExpr, changes: Mapping[sp.MatrixSymbol
     if isinstance(expression, sp.Inverse):
         return sp.MatMul(-1, expression, matrix_differential(expression.arg, changes), expression).doit()
     if isinstance(expression, MatrixAverage) and expression.kind != CHANNEL:
-        return _average_matrix_terms(expression.kind, matrix_differential(expression.summand, changes))
+        return _average_each_matrix_term(expression.kind, matrix_differential(expression.summand, changes))
     raise TypeError(f"no rule to differentiate the matrix expression {expression}")
 
 
@@ -83,7 +83,7 @@ def _expand_matrix_sum(terms: list[MatrixExpr], shape: tuple[Any, Any]) -> Matri
     return sp.MatAdd(sp.ZeroMatrix(*shape), *map(expand_matrix_product, terms)).doit(deep=False)
 
 
-def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+def _average_each_matrix_term(kind: str, matrix: MatrixExpr) -> MatrixExpr:
     """Return the average of a sum of matrices as the sum of the averages of its terms."""
     terms = [MatrixAverage(kind, term) for term in sp.MatAdd.make_args(matrix) if not term.is_ZeroMatrix]
     return _expand_matrix_sum(terms, matrix.shape)
@@ -364,7 +364,7 @@ def longitudinal_derivatives(saddle: SaddlePoint | None = None) -> LongitudinalD
     for average in channel_averages(saddle):
         inside = matrix_differential(average.summand, moving)
         moments[average] = (
-            _average_matrix_terms(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)
+            _average_each_matrix_term(CHANNEL, inside) + MatrixAverage(CHANNEL, weight * average.summand)
         ).doit()
 
     prior = {}

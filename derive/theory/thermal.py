@@ -84,13 +84,13 @@ def finite_temperature_gradient(phi: FreeEntropy, variable: sp.MatrixSymbol, rid
     total = differentiate_averages(phi.expression, variable, p)
     own = thermal_corrections(p, ridge)
     total = total + gradient_of_trace(own.trace, variable, p)
-    total = total - p.alpha * _average_matrix_terms(CHANNEL, _thermal_field_fluctuations(variable, p))
+    total = total - p.alpha * _average_each_matrix_term(CHANNEL, _thermal_field_fluctuations(variable, p))
     return drop_transposes_of_symmetric_matrices(
-        (total + _average_matrix_terms(COORDINATE, _thermal_row_fluctuations(variable, p, own, ridge))).doit(), p
+        (total + _average_each_matrix_term(COORDINATE, _thermal_row_fluctuations(variable, p, own, ridge))).doit(), p
     )
 
 
-def _average_matrix_terms(kind: str, matrix: MatrixExpr) -> MatrixExpr:
+def _average_each_matrix_term(kind: str, matrix: MatrixExpr) -> MatrixExpr:
     """Return the average of a sum of matrices term by term, with factors independent of gamma moved outside."""
     terms = []
     for term in sp.MatAdd.make_args(matrix.doit()):

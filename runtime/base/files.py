@@ -93,7 +93,7 @@ def absolute_path(path: str | Path) -> Path:
         return Path(path).absolute()
     except OSError as error:
         raise InputError(
-            f"cannot find {path}: the working directory is gone ({error.strerror or error}); change to another one"
+            f"cannot find {path}: the working directory is missing ({error.strerror or error}); change to another one"
         ) from error
 
 

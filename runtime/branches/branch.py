@@ -11,7 +11,7 @@ from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point.iteration import Status
 from ..saddle_point.starts import branch_names, named_starts, translate_start_name
-from ..solving.retrying import extrapolate_solution, has_start_left_branch, retry_lost_start
+from ..solving.retrying import extrapolate_solution, has_solve_left_branch_of_start, retry_lost_start
 from ..solving.solution import Solution, has_lost_overlap_of_start
 from ..solving.solve import solve_without_branch_check
 
@@ -88,7 +88,7 @@ class Branch:
             )
             _raise_if_time_limit_reached(solution)
             tried = not self.known and self.retries and isinstance(candidate, str)
-            if tried and has_start_left_branch(problem, candidate, solution):
+            if tried and has_solve_left_branch_of_start(problem, candidate, solution):
                 self.retries -= 1
                 settings: dict[str, Any] = {"accuracy": wanted, "effort": sizes}
                 solver = partial(solve_without_branch_check, **rule)

@@ -1,4 +1,4 @@
-"""`bayes`: what the best possible learner knows, compared with risk minimisation."""
+"""`bayes`: what the best possible learner reaches, compared with risk minimisation."""
 
 from __future__ import annotations
 

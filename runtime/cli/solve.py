@@ -242,11 +242,11 @@ def _all_branches_outcome(
     ]
     if not ranked and all(s.status is failed[0].status for s in failed):
         raise NotConvergedError(
-            f"no start of {problem.solver.name} led to a solution: {failed[0].status.words}; {failed[0].advice}"
+            f"no start of {problem.solver.name} converged to a solution: {failed[0].status.words}; {failed[0].advice}"
         )
     if not ranked:
         raise NotConvergedError(
-            f"no start of {problem.solver.name} led to a solution; `solve --start` with one of "
+            f"no start of {problem.solver.name} converged to a solution; `solve --start` with one of "
             f"{', '.join(named_starts(problem))} shows its last iterate and what to try next"
         )
     rows = []

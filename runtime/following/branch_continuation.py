@@ -36,7 +36,7 @@ class BranchMergerOptions(AlgorithmOptions):
     Attributes:
         max_size: size above which a turn of the branch is a fold, not a merger.
         noise_size: size that integration noise may have.
-        vanished_ratio: ratio of the sizes after and before a step below which the step led onto the symmetric branch.
+        vanished_ratio: ratio of the sizes after and before a step below which the step reached the symmetric branch.
     """
 
     max_size: float = 0.2
@@ -174,7 +174,7 @@ class BranchContinuation:
             detected_events.append(self._detect_fold_or_merger(before, after))
         elif self.has_parameter_turned_back:  # slopes over a few nodes may miss the change of sign
             detected_events.append(self._detect_fold_or_merger(self.points_so_far[-3], after))
-        elif self._has_regained_symmetry(before, after):  # the step led onto the more symmetric branch
+        elif self._has_regained_symmetry(before, after):  # the step reached the more symmetric branch
             detected_events.append(self._detect_branch_merger(before, after))
         growing = [int(np.sum((e.real > 1) & (np.abs(e.imag) < 1e-9))) for e in (before.odd, after.odd)]
         if growing[0] != growing[1] and not any(p is not None and p.merges for p in detected_events):

@@ -389,7 +389,7 @@ def find_cusp(one: CurvePoint, other: CurvePoint) -> tuple[float, float] | None:
 
 
 def _branching_coefficient_on_line(equations: BranchEquations, point: CurvePoint, tolerance: float) -> float:
-    """Return the branching coefficient, whose sign tells continuous from discontinuous; nan without instability."""
+    """Return the branching coefficient, which changes sign at a tricritical point; nan if no symmetry is broken."""
     if (
         not isinstance(equations, SingularJacobianEquations)
         or len(equations.sector) == equations.branch.dimension_of_invariant_states

@@ -107,9 +107,10 @@ def _fill_sums_of_grid(
 def _add_sums_over_outer_field(
     rows, columns, up, left, steps, corner, costs, fields, centre, precision, norm, origin, levels, worth, out
 ):
-    """Add averages of the costs and of g over the law of omega_0, the mean field of a state, to `out`.
+    """Add averages over the Gaussian field omega_0 that all states have in common to `out`.
 
-    `worth` is filled with the probability of every grid point as a value of omega_0.
+    Averaged are the free energy and the mean field of the states at each omega_0. `worth` is filled with the
+    probability of each grid point as a value of omega_0.
     """
     size = fields.shape[1]
     cell = steps[1] if size == 1 else steps[0] * steps[1]

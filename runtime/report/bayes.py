@@ -47,7 +47,7 @@ def bayes_table(solution: BayesSolution, erm: Solution | None = None) -> str:
     noise, output = problem.solver.model.NOISE, problem.solver.bayes_functions
     if noise and not output.HIDDEN and all(kind != "discrete" for _, kind, _ in output.OBSERVED):
         named = ", ".join(name for name, _ in noise)
-        lines.append(f"  the output has no noise, but the loss depends on {named}: this learner sees better labels")
+        lines.append(f"  the output has no noise, but the loss depends on {named}: this learner has better labels")
     for context in range(problem.contexts):
         parts = []
         for a, b in combinations_with_replacement(range(problem.teacher_rank), 2):

@@ -88,12 +88,12 @@ def _replica_symmetric_columns(shown: Symbols, solutions: Sequence[Solution]) ->
 
 
 def _broken_symmetry_columns(shown: Symbols) -> list[Column]:
-    def format_if_symmetry_is_broken(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
+    def format_cell_if_symmetry_is_broken(cell: Callable[[BrokenSolution], str]) -> Callable[[BrokenSolution], str]:
         return lambda s: "-" if s.state is None else cell(s)
 
     def format_overlap_between_states(name: str) -> Callable[[BrokenSolution], str]:
         part = attrgetter(name)
-        return format_if_symmetry_is_broken(
+        return format_cell_if_symmetry_is_broken(
             lambda s: _format_first_array_entry(part(s.state), part(s.state_error_bars))
         )
 
@@ -101,14 +101,14 @@ def _broken_symmetry_columns(shown: Symbols) -> list[Column]:
         *_overlap_column_formatters(shown),
         (f"{shown['q'][0]} between", format_overlap_between_states("between.q")),
         ("Delta", format_overlap_between_states("distance")),
-        ("y", format_if_symmetry_is_broken(_quantity_formatter("parisi"))),
+        ("y", format_cell_if_symmetry_is_broken(_quantity_formatter("parisi"))),
         ("training loss", _quantity_formatter("training_loss")),
         (
             "moved by",
             lambda s: (
                 "no RS"
                 if s.alone
-                else format_if_symmetry_is_broken(lambda s: format_value_with_error(*s.energy_moved))(s)
+                else format_cell_if_symmetry_is_broken(lambda s: format_value_with_error(*s.energy_moved))(s)
             ),
         ),
         ("test error", _quantity_formatter("test_error")),

@@ -48,8 +48,8 @@ class ExtensionSetting:
         overlap_accuracy: relative accuracy of the overlaps along the branches and at the transition.
         accuracy: error bar of the transition in alpha.
         budget: expected duration of a branch and of a transition on two cores, in seconds.
-        branches: the branches to follow; with ONSET the transition is the instability of the positional one towards
-            theta, with CROSSING the crossing of the training losses of semantic and positional.
+        branches: the branches to follow; with CONTINUOUS the transition is the instability of the positional one
+            towards theta, with CROSSING the crossing of the training losses of semantic and positional.
         reached: by name of a start, the branch that its solutions reach if that differs from the start.
     """
 

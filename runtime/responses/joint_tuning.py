@@ -256,7 +256,7 @@ class _ObjectiveAlongBranch:
                 raise TimeLimitError("the time limit ended the search for a branch")
             if solution.losses is not None and not has_lost_overlap_of_start(problem, self.name, solution):
                 return solution
-        self.reason = f"it led to a {solution.branch} solution" if solution.losses else solution.status.words
+        self.reason = f"it converged to a {solution.branch} solution" if solution.losses else solution.status.words
         return None
 
     def require_point_on_branch(self, at: np.ndarray, accuracy: float | None = None) -> _SolvedParameterPoint:

@@ -119,7 +119,7 @@ class TangentSolver:
 
     @cached_property
     def block_scales(self) -> np.ndarray:
-        """Return the size of its block (q, V, m, ...) for every packed overlap of the solution."""
+        """Return the typical magnitude of q, V, m or theta for each entry of the packed overlaps of the solution."""
         return self.solution.overlaps.block_scales
 
     @property

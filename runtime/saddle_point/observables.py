@@ -313,7 +313,7 @@ class _MetricIntegrand:
                 values.append(float(replicates.mean()))
                 error = float(replicate_error_bar(replicates))
             else:
-                values.append(self.metric_average_by_product_rule(rule.size, equidistant))
+                values.append(self.average_metric_by_product_quadrature(rule.size, equidistant))
                 if len(values) > 2:
                     steps = [np.array(finer - coarser) for coarser, finer in pairwise(values[-4:])][::-1]
                     error = error_bar_of_rule_sequence(steps, _LEAST_COUNTS[: len(steps)])
@@ -340,7 +340,7 @@ class _MetricIntegrand:
             return self.metric_average_by_cells(
                 10.0**-rule.size, np.inf, MetricQuadratureOptions.current().max_cell_nodes
             )[0]
-        return self.metric_average_by_product_rule(rule.size, equidistant)
+        return self.average_metric_by_product_quadrature(rule.size, equidistant)
 
     def metric_average_by_sobol_sets(self, size: int) -> np.ndarray:
         """Return the average of the metric over each of several Sobol sets of 2^size nodes."""
@@ -350,7 +350,7 @@ class _MetricIntegrand:
         )
         return np.array([sum(p * self._sum_over_nodes(fields, [block]) for fields, p in self.laws) for block in sets])
 
-    def metric_average_by_product_rule(self, size: int, equidistant: bool) -> float:
+    def average_metric_by_product_quadrature(self, size: int, equidistant: bool) -> float:
         """Return the average of the metric by a product rule on the panels between its kinks.
 
         Args:

@@ -55,7 +55,7 @@ class RetryOptions(AlgorithmOptions):
     curvature_limit: float = 0.5
 
 
-def has_start_left_branch(problem: Problem, start: str | Overlaps, solution: Solution) -> bool:
+def has_solve_left_branch_of_start(problem: Problem, start: str | Overlaps, solution: Solution) -> bool:
     """Return whether a solve left the branch of its start: an overlap is lost, or it failed without divergence.
 
     Args:

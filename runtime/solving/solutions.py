@@ -14,7 +14,7 @@ from ..base.progress import print_message, progress_bar
 from ..problems.problem import Problem, require_problem
 from ..saddle_point.starts import find_start_name, name_branch, named_starts, overlaps_of_start
 from .deflation import find_solutions_by_deflation, solutions_agree_up_to_symmetry
-from .retrying import has_start_left_branch, retry_lost_start
+from .retrying import has_solve_left_branch_of_start, retry_lost_start
 from .saddle_escape import descend_from_saddle
 from .solution import Solution, has_lost_overlap_of_start, solutions_agree_within_errors
 from .solve import solve_without_branch_check
@@ -68,7 +68,7 @@ def solutions(
             task.set_description(f"solving from the start {name}")
             solution = solve_without_branch_check(problem, name, **options)
             task.count_finished_step()
-            if has_start_left_branch(problem, name, solution):
+            if has_solve_left_branch_of_start(problem, name, solution):
                 lost[name] = solution
             if solution.losses is None:
                 print_message(f"start {name}: {solution.status.words}; {solution.advice}")

@@ -38,7 +38,7 @@ from .approach import (
 from .checks import describe_unbounded_growth
 from .compilation import compile_in_second_process, is_solver_new_on_machine
 from .error_bars import best_solution_at_time_limit, failed_solution
-from .retrying import has_start_left_branch, retry_lost_start
+from .retrying import has_solve_left_branch_of_start, retry_lost_start
 from .settings import SolveSettings
 from .solution import Solution, has_lost_overlap_of_start
 from .strategies import Strategy, choose_integration_strategy
@@ -83,7 +83,7 @@ def solve(
         lost = found.success and has_lost_overlap_of_start(problem, start, found)
         again, words = None, ""
         if not isinstance(start, Solution) and (
-            lost or (found.losses is None and has_start_left_branch(problem, start, found))
+            lost or (found.losses is None and has_solve_left_branch_of_start(problem, start, found))
         ):
             with suppress(TimeLimitError):
                 again, words = retry_lost_start(by_rule, problem, start, found, **own)

@@ -114,7 +114,7 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
         if solution.losses is not None:
             approach = solution.fixed_point
     if solution is None:
-        task.record_quadrature_attempt("samples: none of these led to a solution")
+        task.record_quadrature_attempt("samples: none of these gave a solution")
         return solve_by_sampled_rules(task, approach)
     if fields > 1 and solution.losses is not None:
         return solution
@@ -202,7 +202,7 @@ def _solve_by_lattices_or_samples(task: SolveSettings, approach: FixedPoint, nea
     small = max(1, sum(rule.node_count(problem) <= most for rule in rules))
     found = solve_by_deterministic_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
-        task.record_quadrature_attempt("samples: no small lattice led to a solution")
+        task.record_quadrature_attempt("samples: no small lattice gave a solution")
         return solve_by_sampled_rules(task, approach)
     if found.success or task.effort == 1:
         return found

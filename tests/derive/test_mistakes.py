@@ -91,7 +91,7 @@ REFUSED = {
     "clusters without a law": (
         {"clusters": 2},
         lambda X, Y, k: sf.by_label(k[0], X[0] ** 2, sp.Abs(X[0])),
-        r"law\.covariance has shape \(1, 1\), expected \(1, 2\): .* \(token, cluster\), as sf\.clustered_tokens",
+        r"law\.covariance has shape \(1, 1\), expected \(1, 2\): .* \(token, cluster\) pair, as sf\.clustered_tokens",
     ),
     "noise that is not declared": ({}, lambda X, Y, eps: (Y[0] + eps - X[0]) ** 2, r"noise=\{'eps': sf\.GaussianNoise"),
     "weights in the loss": ({}, lambda X, Y, W: X[0] ** 2, "a penalty of the weights is the model's regulariser"),

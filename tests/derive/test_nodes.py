@@ -217,7 +217,7 @@ def test_the_jacobian_of_the_proximal_map_solves_its_linear_system(tokens, stude
     hessian, (blocks, V) = symmetric(rng, size), positive(rng, tokens, student)
     arrays = {"work": np.empty((size, size)), "slopes": np.empty((size, size))}
     names = upper_named("h", hessian) | blocks_named("v", blocks) | arrays
-    run(nodes.linear_response_kernel(Structure(tokens, student, 1)), names)
+    run(nodes.field_response_kernel(Structure(tokens, student, 1)), names)
     slopes = np.linalg.solve(arrays["work"], arrays["slopes"])
     moved = np.linalg.solve(np.linalg.inv(V) + hessian, np.linalg.inv(V))  # dx/domega
     assert np.linalg.det(arrays["work"]) == pytest.approx(np.linalg.det(np.eye(size) + hessian @ V), rel=1e-11)

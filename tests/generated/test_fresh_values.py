@@ -190,9 +190,13 @@ def test_a_changed_missing_or_new_value_is_named_and_rounding_is_not():
 def test_writing_mends_the_folder_and_touches_nothing_else(tmp_path, solvers, monkeypatch):
     monkeypatch.setattr(values, "theory_values_of_all_model_kinds", lambda: {"ridge": {"Phi": ("1.0",)}})
     few = [s for s in solvers if s.model in ("hinge", "dot_product_attention")]
-    assert sorted(values.write_values_files(tmp_path, few)) == ["dot_product_attention.txt", "hinge.txt", "theory.txt"]
+    assert sorted(values.write_expression_value_files(tmp_path, few)) == [
+        "dot_product_attention.txt",
+        "hinge.txt",
+        "theory.txt",
+    ]
     assert (tmp_path / "hinge.txt").read_text() == (FOLDER / "hinge.txt").read_text()
     (tmp_path / "hinge.txt").write_text("")
     (tmp_path / "perceptron.txt").write_text("")
-    assert sorted(values.write_values_files(tmp_path, few)) == ["hinge.txt", "perceptron.txt"]
-    assert values.write_values_files(tmp_path, few) == []
+    assert sorted(values.write_expression_value_files(tmp_path, few)) == ["hinge.txt", "perceptron.txt"]
+    assert values.write_expression_value_files(tmp_path, few) == []

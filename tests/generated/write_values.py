@@ -8,5 +8,5 @@ from saddleforge.derive.emit import tree
 FOLDER = Path(__file__).parent / "values"
 
 if __name__ == "__main__":
-    touched = values.write_values_files(FOLDER, tree.generate_shipped_solvers())
+    touched = values.write_expression_value_files(FOLDER, tree.generate_shipped_solvers())
     print("\n".join(touched) or "nothing to do: every value is as committed")

@@ -111,9 +111,9 @@ def test_the_test_error_is_that_over_all_fields(name: str) -> None:
     problem = sf.problem(name, alpha=1.5)
     state = any_state(problem)
     assert reduce_to_fields_of_metric(problem).dimension == 1
-    whole = observables._MetricIntegrand.metric_integrand_of_all_fields(problem, state).metric_average_by_product_rule(
-        40, False
-    )
+    whole = observables._MetricIntegrand.metric_integrand_of_all_fields(
+        problem, state
+    ).average_metric_by_product_quadrature(40, False)
     rule = observables.MetricRule("product", 40)
     assert observables.average_metric_by_quadrature(problem, state, rule) == pytest.approx(whole, rel=1e-12)
 

@@ -103,7 +103,7 @@ def test_given_norms_are_no_ridge():
     kept = sf.problem("perceptron", alpha=2.0).regulariser
     with pytest.raises(sf.InputError, match="perceptron has no ridge strengths"):
         _ = kept.ridge_strengths
-    with pytest.raises(sf.InputError, match="with fixed norms, perceptron has no minimiser of a single row"):
+    with pytest.raises(sf.InputError, match="perceptron has no minimiser of a single row of W: the fixed norms"):
         kept.minimisers_and_derivatives(np.ones((1, 1)), np.ones((1, 1, 1)), np.ones((1, 0)))
 
 

@@ -45,7 +45,7 @@ def channel_template_variables(channel: ChannelKernels, unpack: Callable[[Kernel
         "node": nodes.fields_at_node_kernel(structure, noise, "w"),
         "field": nodes.proximal_field_kernel(structure),
         "loss_at_minimum": nodes.loss_at_minimum_kernel(structure, "value"),
-        "linear_response": nodes.linear_response_kernel(structure),
+        "linear_response": nodes.field_response_kernel(structure),
         "planes": channel.planes,
         **minimum_search_kernels(structure),
         "own_slopes": channel.own_slopes,

@@ -254,7 +254,7 @@ def moreau_objective_kernel(structure: Structure) -> Kernel:
     return make_kernel({"moreau": moreau}, prefix="b", equations="docs/theory.md (4.3), (4.4)")
 
 
-def linear_response_kernel(structure: Structure) -> Kernel:
+def field_response_kernel(structure: Structure) -> Kernel:
     """Return a kernel of the matrices I + H V and -H of the linear system (8.1) for the response dg/domega.
 
     H is the Hessian of the loss, V the variance of the fields, g the proximal field at cavity field omega.

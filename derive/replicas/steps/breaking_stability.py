@@ -40,9 +40,9 @@ def cluster_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPertu
 
 
 def state_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPerturbation:
-    """Return the perturbation of overlaps within blocks, to which replicas respond one by one.
+    """Return the perturbation of the overlaps of replicas in one block, that is, within a cluster of states.
 
-    Responses are averaged with the weights of the states.
+    Each replica responds by its own Jacobian, and responses are averaged with the weights of the states.
 
     Args:
         p: symbols of the order parameters.

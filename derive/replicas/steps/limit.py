@@ -170,7 +170,7 @@ def _check_averaged_power(before: Expressions, after: Expressions, ansatz: Repli
         return sp.Integer(values[row][place[0]] + sum(place[2:]))
 
     def log_integral_outcome(at: ExactValues, _suffix: str) -> sp.Expr:
-        """Return the logarithm of a random integer, which stands for the log integral of one replica in this test.
+        """Return a test value of the log integral of one replica: the log of an integer that depends on its fields.
 
         Args:
             at: matrices and numbers by name.

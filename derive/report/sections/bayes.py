@@ -58,10 +58,10 @@ def _sentences_on_bayes_setting(works: Bibliography) -> Items:
     return [
         plain_text(
             "The learner of this section is given the tokens, the labels of their clusters and, of every sentence, "
-            "what is said below to be observed. It knows the laws of the tokens, of the rows of the teacher's weights "
-            "and of what is observed given the teacher's fields. All that can be known of the teacher is then the "
-            "posterior, the law of its weights given what was seen; neither loss nor penalty enters. The teacher is "
-            "one more sample of the posterior, equivalent to the others in every average (Nishimori, "
+            "what is said below to be observed. It is given the laws of the tokens, of the rows of the teacher's "
+            "weights and of what is observed given the teacher's fields. All that can be known of the teacher is then "
+            "the posterior, the law of its weights given what was observed; neither loss nor penalty enters. The "
+            "teacher is one more sample of the posterior, equivalent to the others in every average (Nishimori, "
             f"{works.cite(bayes.NISHIMORI)}). The evidence is the probability of all that is observed given the "
             "tokens, a density where it is continuous: the integral that normalises the posterior."
         ),

@@ -119,12 +119,12 @@ def _replace_resolvents_by_symbols(items: Items, p: ReplicaBreakingSymbols) -> I
     """Return equations and sentences in which every resolvent (Lambda + ...)^{-1} is replaced by its symbol."""
     short = p.resolvent_symbols()
 
-    def replace_resolvents_in_relation(item: Any) -> Any:
+    def replace_resolvents_by_symbols(item: Any) -> Any:
         if not isinstance(item, Relation):
             return item
         return replace(item, left=item.left.xreplace(short), right=item.right.xreplace(short))
 
-    return [replace_resolvents_in_relation(item) for item in items]
+    return [replace_resolvents_by_symbols(item) for item in items]
 
 
 def _equations_of_saddle_point_step(step: Step, at: FixedSizeModel, p: ReplicaBreakingSymbols) -> Items:

@@ -1,6 +1,6 @@
 """The least test error of any learner, which the best prediction for a new sample attains (docs/theory.md (13.8)).
 
-Of a new sample one knows omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that. Where the error is
+For a new sample omega ~ N(m*, q), and its fields are Y ~ N(omega, rho* - q) given that. Where the error is
 the square |F(h) - F(Y)|^2 of a distance between predicted and true fields, in whatever space F maps to, the best
 prediction is the posterior mean of F, and its error half of that between two draws from the posterior, teacher and
 student of overlaps q = rho*, theta = q (docs/theory.md (13.15)).

@@ -1,6 +1,6 @@
 """Averages over a row of the teacher: its posterior mean given its field, and the log evidence of the field.
 
-The learner knows the covariance eigenvalues gamma and the cluster means tau of every input dimension: spectral atoms
+The learner is given the covariance eigenvalues gamma and the cluster means tau of every input dimension: spectral atoms
 with equal gamma form one mixture, and atoms with different gamma are distinguished.
 """
 

@@ -254,7 +254,7 @@ class StateEvolutionMap:
 
     @cached_property
     def overlaps_without_samples(self) -> np.ndarray:
-        """The overlaps q of a learner without samples, which knows only the cluster means."""
+        """The overlaps q of a learner without samples, to which only the cluster means are known."""
         return self.unpack_overlaps(self.pack_overlaps(self.prior.posterior_overlaps(np.zeros_like(self.rho))))
 
     @cached_property

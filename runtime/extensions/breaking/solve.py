@@ -47,7 +47,7 @@ class BreakingOptions(AlgorithmOptions):
         damped_steps: damped steps before Newton's method at the first y.
         distance_fraction: fraction of V = V~ that y Delta takes in the initial state.
         min_step_fraction: shortest step in log y relative to the first one, used where states change fast.
-        step_growth: ratio of a step to the previous one if that led to the expected states.
+        step_growth: ratio of a step to the previous one if that converged to the expected states.
         residual_floor: residual that is accepted during the continuation, where kinks of a coarse grid limit it.
         max_deviation: distance from the extrapolated state, relative to its blocks, above which a state is rejected.
         symmetric_accuracy: accuracy of the replica symmetric solution to which sampled energies are compared: its

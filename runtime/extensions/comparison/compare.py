@@ -179,7 +179,7 @@ def compare(
     on_point: Callable[[Simulation], None] | None = None,
     **options: Any,
 ) -> SimulationComparison:
-    """Simulate at some points of a theoretical curve, from the start that led to the curve, and compare.
+    """Simulate at some points of a theoretical curve, from the start that gave the curve, and compare.
 
     Args:
         curve: curve of saddle-point solutions.
@@ -377,7 +377,7 @@ def scaling(
     threads: int | None = None,
     **options: Any,
 ) -> FiniteSizeScaling:
-    """Compare a solution with simulations at several dimensions d, from the start that led to the solution.
+    """Compare a solution with simulations at several dimensions d, from the start that converged to the solution.
 
     Args:
         solution: saddle-point solution from a named start.

@@ -61,7 +61,7 @@ class PreciseSolution(PresentableResult):
 
     @property
     def start(self) -> str:
-        """The name of the start that led to the double-precision solution."""
+        """The name of the start that converged to the double-precision solution."""
         return self.near.start
 
     def table(self, names: Mapping[str, str] | None = None) -> str:

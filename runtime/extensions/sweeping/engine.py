@@ -593,7 +593,9 @@ def _start_cluster_from_file(path: Path) -> Iterator[Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not YAML'}") from error
     if not isinstance(settings, dict) or settings.get("kind") not in kinds or not isinstance(settings.get("jobs"), int):
-        raise InputError(f"cluster file {path}: give `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a number")
+        raise InputError(
+            f"cluster file {path}: give `kind`, one of {', '.join(sorted(kinds))}, and `jobs`, a whole number"
+        )
     kind, jobs = settings.pop("kind"), settings.pop("jobs")
     configured = dask.config.get(f"jobqueue.{kind.lower()}.scheduler-options", {})
     chosen = settings.get("scheduler_options", {})

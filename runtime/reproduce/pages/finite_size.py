@@ -307,8 +307,8 @@ def build_page(results: Mapping[str, Any], rows: Rows) -> list[Block]:
         "minimise the risk by L-BFGS on data drawn from the law of the tokens; the overlaps of teacher and "
         "encodings are those of the law exactly, and test errors are exactly those of the overlaps found. Where "
         "minima are polished, samples outside the lowest minimum of their own Moreau objective are moved until none "
-        "lowers the risk, and the overlap that vanishes on the branch is held at zero. In parentheses: error bars for "
-        "theory, one standard error over seeds for simulations, with control variates.",
+        "lowers the risk, and the overlap that vanishes on the branch is constrained to zero. In parentheses: error "
+        "bars for theory, one standard error over seeds for simulations, with control variates.",
         f"Equal training loss of the two minima, seed by seed on the same data: alpha_c = {found} at d = {D}; replica "
         f"theory {format_value_with_error(known['value'], known['error'])}. Where theory calls the solution stable, "
         f"{len(near)} of {len(stable)} observables lie within {SIGNIFICANT_DEVIATION:g} standard errors at this d.",
