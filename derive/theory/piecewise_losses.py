@@ -212,7 +212,7 @@ def find_feature_with_additive_noise(model: FixedSizeModel, features: list[sp.Ex
 
 
 def jump_positions_in_teacher_field(model: FixedSizeModel, features: list[sp.Expr]) -> tuple[sp.Expr, ...] | None:
-    """Return the values of the teacher field Y at which the features jump; None if they vary between jumps.
+    """Return the values of Y at which the features jump; None unless they are piecewise constant in Y alone.
 
     Args:
         model: the model at fixed sizes.

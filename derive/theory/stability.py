@@ -204,7 +204,7 @@ class RepliconMap:
     """The replicon map D -> D' of replica-symmetry-breaking perturbations (docs/theory.md (8.11), (8.12)).
 
     Attributes:
-        D: covariance of the perturbed fields of a context (token, cluster), symmetric, s x s.
+        D: covariance of the field perturbations of a context (token, cluster), symmetric, s x s.
         D_hat: covariance of the resulting perturbation of the conjugates, symmetric, s x s.
         channel: D_hat as a function of D: alpha times an average over samples, with the derivatives dg/domega.
         prior: the new D as a function of D_hat: an average over coordinates, with the response J = dw/db.

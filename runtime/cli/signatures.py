@@ -38,16 +38,16 @@ class SharedOptionTexts:
             losses, verdicts, trained numbers, named as in -o FILE.nc.
         from_ (FILE): Start from a file: a solution of `solve -o`, the runs of `simulate -o`, or the nearest point of a
             curve.
-        accuracy: Largest error bar of an overlap, relative to the size of its block.
+        accuracy: Largest error bar of an overlap, relative to the size of q, V, m or theta.
         integrator (RULE): auto, {rules}.
-        points: Size of the rule: {units}.
-        metric (NAME): Which of the model's named metrics `test_error` is (the first).
-        proof: Prove it in ball arithmetic: one token, s = t = 1, a ridge, labels or a loss of X - Y.
-        rsb (0|1|2): Steps of replica symmetry breaking; 2 not with `curve`, for losses of one or two fields.
-        inverse_temperature (B): Of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the
+        points: Size of the quadrature rule: {units}.
+        metric (NAME): The named metric of the model that `test_error` stands for; default: the first.
+        proof: Prove it in ball arithmetic; for one token, s = t = 1, a ridge, and a loss of labels or of X - Y.
+        rsb (0|1|2): Steps of replica symmetry breaking; 2 is for losses of one or two fields, and not for `curve`.
+        inverse_temperature (B): B of the Gibbs measure exp(-B risk) over the weights; without it, the minimum of the
             risk.
         output (FILE.nc): Write netCDF, for `saddleforge plot`.
-        processes: Workers on this machine (default: one a core).
+        processes: Worker processes on this machine (default: one per core).
         force: Overwrite an existing file.
         time_limit (SECONDS): End after so many seconds with the best so far (exit status 3); a step in progress may
             take a tenth longer, or 5 s.

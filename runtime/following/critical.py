@@ -161,7 +161,7 @@ def critical_line(
         bracket: interval of `parameter` that is searched for the first event.
         accuracy: error bar of the event in `parameter`.
         seed: seed of the sampled quadrature rules.
-        largest: longest step, relative to the intervals of both parameters and to the block scales of the overlaps.
+        largest: longest step, relative to the event's value, the interval of `over` and the sizes of the overlaps.
         on_point: called for every point with the second parameter, the event's value and its error bar.
 
     Raises:

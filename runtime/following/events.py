@@ -246,7 +246,7 @@ def relocate_event_for_nearby_problem(
         detected = DetectedEvent(event.kind, event.value, equations, z, merges, (low, high))
         found = locate_event(detected, name, accuracy, overlap_accuracy)
     except (*DOMAIN_ERRORS, np.linalg.LinAlgError) as error:
-        raise NotConvergedError(f"the overlaps left their domain where the {event.kind} was sought: {error}") from error
+        raise NotConvergedError(f"the {event.kind} was not found again: {error}") from error
     before, after = (one.evidence["branching"] for one in (event, found))
     if found.evidence["toward"] != event.evidence["toward"] or (before is not None and not before * after > 0):
         raise NotConvergedError(

@@ -35,8 +35,8 @@ class AdaptiveCellOptions(AlgorithmOptions):
         first_cut: distance from zero of the two cuts with which an axis starts if no hyperplane cuts it.
         plane_reach: multiple of the reach of the normal measure up to which a hyperplane still bounds cells.
         points: Gauss-Legendre nodes per axis of a cell, for the coarser of two rules; more nodes need fewer cells.
-        max_change: largest change, within a cell, of an argument of a nonlinear function of the loss; smaller values
-            take more cells.
+        max_change: largest change, within a cell, of arcsinh of an argument of a nonlinear function of the loss, or of
+            the logarithm of a base; smaller values take more cells.
         negligible_measure: measure below which a cell is not halved.
         max_nodes: largest number of nodes at which arguments are evaluated; beyond it no cells are used.
         remaining_share: fraction of the requested error that cells which are not halved may have; larger values halve
@@ -101,7 +101,7 @@ class QuadratureCells:
         return cells
 
     def _cut_cells_along_axis(self, axis: int, ends: np.ndarray) -> QuadratureCells:
-        """Return the cells cut along an axis at affine functions of the previous coordinates and at their reach."""
+        """Return the cells cut along an axis at affine functions of the previous ones and at the measure's reach."""
         corners = self._points_from_unit_cube(np.array(list(product([0.0, 1.0], repeat=axis))).reshape(2**axis, axis))
         places = corners @ ends[:, :axis].T + ends[:, -1]
         nearest = np.where((places.min(axis=1) < 0) & (places.max(axis=1) > 0), 0.0, np.abs(places).min(axis=1))
@@ -264,7 +264,9 @@ class QuadratureCells:
 
 
 def nonlinearity_arguments(problem: Problem, fields: FieldLaw, of: str) -> Function | None:
-    """Return a function of the nodes whose values are the arguments of the nonlinear functions in an integrand.
+    """Return a function of the nodes whose values grow with the arguments of the nonlinear functions in an integrand.
+
+    They are arcsinh of the arguments, and logarithms of the bases of powers.
 
     An integrand changes little wherever all these arguments change little.
 

@@ -79,7 +79,7 @@ class LatticeRule(NodeBasedRule):
     name: str = "lattice"
     least_points: ClassVar[int] = 1
     most_points: ClassVar[int] = 14
-    unit: ClassVar[str] = "digits aimed at"
+    unit: ClassVar[str] = "intended digits"
     is_nonadaptive: ClassVar[bool] = True
     inner: float = 1.0
 
@@ -120,7 +120,7 @@ class LatticeRule(NodeBasedRule):
         Args:
             problem: problem whose fields are integrated over.
             fields: law of the fields.
-            reduction: symmetries of the loss, the law of the fields and the nodes, from `symmetry_reduction`.
+            reduction: symmetries of the loss and of the law of the fields, from `symmetry_reduction`.
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         if not self.is_applicable(problem):

@@ -54,9 +54,9 @@ def two_column_row_averages(
 
     Args:
         minimiser: function that returns the minimising w at fields b.
-        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the mean field of a state.
+        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the field common to all states.
         cross: covariance of (pi, b^0) with the coordinates of class means and teacher.
-        variance: covariance of the field b within a state, shape (2, 2).
+        variance: covariance of the field b between states, shape (2, 2).
         y: Parisi parameter.
         rule: rule that defines nodes and grids.
         listed: probabilities and values of pi if it takes few values; None for a normal pi.
@@ -69,7 +69,7 @@ def two_column_row_averages(
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     root = factor[count:, count:]
     if not (np.diagonal(root).min() > 0 and np.linalg.eigvalsh(variance)[0] > 0):
-        raise DomainError("the field of a row of W must have positive variances within and between replica states")
+        raise DomainError("the field of a row of W must have positive variances common to and between replica states")
     spread = root @ root.T
     zeta, weight = teacher_weight_nodes(factor, count, rule.points, listed)
     reach = rule.reach + options.extra_reach
@@ -82,12 +82,12 @@ def two_column_row_averages(
     stiffness = np.linalg.inv(variance) - y * squared
     if not np.linalg.eigvalsh(stiffness)[0] > 0:
         raise DomainError(
-            "averages over rows of W diverge: the Parisi parameter y times the variance of fields within a state "
+            "averages over rows of W diverge: the Parisi parameter y times the variance of fields between states "
             "exceeds the curvature of the regularised row energy; use a smaller y"
         )
     wider = np.linalg.inv(stiffness)
     A = wider @ np.linalg.inv(variance)
-    # Axes along which the law within a state is a product.
+    # Axes along which the law over states is a product.
     widths, axes = np.linalg.eigh(wider)
     to_axes = axes.T @ A
     outer = to_axes @ spread @ to_axes.T

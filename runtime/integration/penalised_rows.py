@@ -37,8 +37,8 @@ class RowAverageOptions(AlgorithmOptions):
     Attributes:
         max_bisections: largest number of bisections of a panel of the field b: the minimiser w(b) bends at corners.
         max_doublings: largest number of doublings of the interval of b until its ends have negligible weight.
-        min_first_panel: smallest length of the first panels of b^0 (the part of b common to a state), in its standard
-            deviations.
+        min_first_panel: smallest length of the first panels of b^0 (the part of b common to all states), in its
+            standard deviations.
         negligible_weight: weight of a negligible quadrature node of the teacher's row.
     """
 
@@ -72,7 +72,7 @@ Minimiser = Callable[[np.ndarray, np.ndarray], WeightRowMinimum]
 class SpectralAtomAverages:
     """The averages over a row w of W with replica symmetry broken, for one atom of the spectral law of the data.
 
-    <.> is the average within a state; R = d<w>/db^0 and J = dw/db are responses to the mean field b^0 of a state and to
+    <.> is the average over states; R = d<w>/db^0 and J = dw/db are responses to the field b^0 of all states and to
     the field b; N(b) is the maximum of w^T b - w^T G w / 2 - r(w).
 
     Attributes:
@@ -100,9 +100,9 @@ def one_column_row_averages(
 
     Args:
         minimiser: function that returns the minimising w at fields b.
-        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the mean field of a state.
+        covariance: covariance of (pi, b^0), where pi are teacher variables and b^0 is the field common to all states.
         cross: covariance of (pi, b^0) with the coordinates of class means and teacher.
-        variances: variance of the field b within a state, for each level.
+        variances: variance of the field b between states, for each level.
         rates: Parisi parameter y of each level.
         rule: rule that defines nodes and panels.
         listed: probabilities and values of pi if it takes few values; None for a normal pi.
@@ -114,7 +114,7 @@ def one_column_row_averages(
     load_compiled_loops("matrices").semidefinite_cholesky(covariance, factor)
     spread, count = float(factor[-1, -1]), len(factor) - 1
     if not (spread > 0 and np.all(variances > 0)):
-        raise DomainError("the field of a row of W must have positive variances within and between replica states")
+        raise DomainError("the field of a row of W must have positive variances common to and between replica states")
     zeta, weight = teacher_weight_nodes(factor, count, rule.teacher_axis_points, listed)
     options, max_panel = RowAverageOptions.current(), TiltedPanelOptions.current().max_panel
     heavy_nodes = weight > options.negligible_weight
@@ -199,7 +199,7 @@ def _tabulate_weight_minima(
     reach, drag = REACH * (spread + np.sqrt(variances).sum()), float(rates @ variances)
 
     def _field_before_tilt_shift(b: np.ndarray) -> np.ndarray:
-        """Return the mean field b^0 of a state for which the tilted law of b in the state is centred at a given b."""
+        """Return the field b^0 of all states for which the tilted law of b is centred at a given b."""
         return b - drag * _minimise_weight_at_fields(minimiser, b, known).w
 
     far = [_locate_field_line_end(_field_before_tilt_shift, centre, side, reach) for side in (-1.0, 1.0)]
@@ -252,6 +252,6 @@ def _locate_field_line_end(
             return end
         end = np.where(short, centre + 2 * (end - centre), end)
     raise DomainError(
-        "averages over rows of W diverge: the Parisi parameter y times the variance of fields within a state exceeds "
+        "averages over rows of W diverge: the Parisi parameter y times the variance of fields between states exceeds "
         "the curvature of the regularised row energy; use a smaller y"
     )

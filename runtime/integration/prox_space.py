@@ -64,7 +64,7 @@ class ProxSpaceRule(Rule):
     Args:
         points: trapezoid points per axis of the student field X.
         teacher: nodes per axis of Y and of Gaussian noise (per panel at a kink).
-        neglected: bound on the total weight of the saddles for which no minimum is subtracted (infinity: for none).
+        neglected: bound on the total weight of the saddles for which no minimum is subtracted (infinity: it never is).
         blur: number of grid steps over which jumps are smoothed; 0 for no smoothing.
     """
 

@@ -99,8 +99,8 @@ def moments_of_full_problem(part: ReducedProblem, overlaps: Overlaps, moments: n
 class Rule:
     """An integration rule for averages over the channel (fields and noise), one of a family from coarse to fine.
 
-    A new rule is a subclass in a separate file. It must define the methods from `_integrate_averages` to
-    `coarser_rule`; it overrides the other methods where their defaults do not hold.
+    A new rule is a subclass in a separate file. It defines the methods that raise NotImplementedError
+    here, and overrides other methods where their defaults do not hold.
 
     Attributes:
         name: name on the command line.
@@ -117,7 +117,7 @@ class Rule:
     name: str
     least_points: ClassVar[int] = 4
     most_points: ClassVar[int]
-    unit: ClassVar[str] = "nodes an axis"
+    unit: ClassVar[str] = "nodes per axis"
     replicated: ClassVar[bool] = False
     in_x: ClassVar[bool] = False
     is_nonadaptive: ClassVar[bool] = False

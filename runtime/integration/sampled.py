@@ -546,7 +546,7 @@ class Sobol(NodeBasedRule):
     starts: int | None = None
     name: str = "sobol"
     most_points: ClassVar[int] = 22
-    unit: ClassVar[str] = "n of 2^n nodes"
+    unit: ClassVar[str] = "n for 2^n nodes"
     first: int = 0
     inner: float = 1.25
     replicated: ClassVar[bool] = True

@@ -39,7 +39,7 @@ class TiltedPanelOptions(AlgorithmOptions):
         max_panel: length of the longest panel, in widths of the integrand; shorter panels take more nodes, and fewer
             bisections.
         max_bisections: largest number of bisections of a panel.
-        min_distance: smallest variance Delta of the student field within a state, relative to q_0; a smaller
+        min_distance: smallest variance Delta of the student field between states, relative to q_0; a smaller
             one would need too many nodes.
         negligible_weight: weight of a negligible line, relative to the heaviest one.
     """
@@ -58,7 +58,7 @@ class _LinesOfStudentField:
         known: features, the numbers by which the loss depends on teacher field and noise, shape (lines, values of the
             discrete noise, features).
         nodes: standard normal coordinates of Y and Gaussian noise, one line per row.
-        centre: mean of omega_0, the part of omega common to a state, on each line.
+        centre: mean of omega_0, the part of omega common to all states, on each line.
         spread: standard deviation of omega_0.
         between: interval of the standardised Y for each line; None if Y has a single value, given in `nodes`.
     """
@@ -374,7 +374,7 @@ def _teacher_interval_probability(
 
     Args:
         fields: law of the fields.
-        z_0: mean omega_0 of the student field in a state, standardised.
+        z_0: field omega_0 common to all states, standardised.
         low: lower end of the interval of the standardised Y.
         high: upper end of the interval of the standardised Y.
     """

@@ -155,7 +155,7 @@ class TiltedGridRule(TiltedRule):
     Args:
         points: equidistant nodes per axis of Y and noise.
         density: number of grid points per narrowest width of the integrand (`widths_resolved_by_grid`).
-        reach: largest distance of teacher fields, noise and the mean field omega_0 of a state from their means, in
+        reach: largest distance of teacher fields, noise and the field omega_0 of all states from their means, in
             standard deviations.
         frame: state whose grids are used for all states nearby, so that derivatives contain no grid error; None for new
             grids at each state.
@@ -348,7 +348,7 @@ def _pad_to_two_fields(values: np.ndarray, fill: float) -> np.ndarray:
 
 
 def _conditional_field_means(fields: FieldLaw, y: np.ndarray) -> np.ndarray:
-    """Return the mean E[omega_0 | Y] of the student field common to a state given the teacher field, one grid a row.
+    """Return the mean E[omega_0 | Y] of the student field common to all states given the teacher field, one grid a row.
 
     Args:
         fields: law of the fields.

@@ -62,7 +62,7 @@ class _NestedSamplingParameters(NamedTuple):
     Attributes:
         problem: problem whose fields are integrated over.
         fields: law of the fields.
-        root: Cholesky factor of Delta, the variance of the student field omega within a state.
+        root: Cholesky factor of Delta, the variance of the student field omega between states.
         y: Parisi parameter.
     """
 
@@ -122,7 +122,7 @@ class _NormalMixtures(NamedTuple):
 
 
 class _TiltedFieldAverages(NamedTuple):
-    """The averages <.> over the student field omega within a state, tilted by exp(-y M), for each outer node omega_0.
+    """The averages <.> over the student field omega of the states, tilted by exp(-y M), for each outer node omega_0.
 
     Attributes:
         free: (1/y) log E exp(-y M).
@@ -198,7 +198,7 @@ class NestedSobolRule(TiltedRule):
         return replace(self, log2=max(self.log2 - 2, TiltedSampleOptions.current().min_log2))
 
     def with_more_samples(self) -> NestedSobolRule:
-        """Return the rule with twice as many samples of student fields within a state, at the same means of states."""
+        """Return the rule with twice as many samples of the student fields of states, at the same fields omega_0."""
         return replace(self, inner=2 * self.inner, uneven=self.uneven / 4)
 
     def replica_symmetric_rule(self) -> Sobol:
@@ -251,7 +251,7 @@ class NestedSobolRule(TiltedRule):
     ) -> Iterator[dict[str, Any]]:
         """Yield the sums over one Sobol set of outer nodes, then those over the larger set with the same seed.
 
-        An outer node is a value of the teacher fields, the noise and the mean student field of a state.
+        An outer node is a value of the teacher fields, the noise and the student field common to all states.
         """
         problem, fields, *_ = setting
         L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank
@@ -287,12 +287,12 @@ class NestedSobolRule(TiltedRule):
         choice: int,
         slopes: bool,
     ) -> _TiltedFieldAverages:
-        """Return averages over student fields within a state, for many values of its mean, by importance sampling."""
+        """Return averages over the student fields of states, for many values of omega_0, by importance sampling."""
         D = len(setting.root)
         found = _TiltedFieldAverages.allocate_averages(len(nodes), D, slopes)
 
         def _fill_averages(at: np.ndarray, own: _NormalMixtures, normal: np.ndarray, shares: np.ndarray) -> None:
-            """Store the averages over student fields within a state, at some of the outer nodes, in `found`.
+            """Store the averages over the student fields of states, at some of the outer nodes, in `found`.
 
             Args:
                 at: indices of the outer nodes.
@@ -325,9 +325,9 @@ class NestedSobolRule(TiltedRule):
 def _sum_over_outer_nodes(
     fields: FieldLaw, nodes: np.ndarray, points: ProximalPoints, weight: np.ndarray, found: _TiltedFieldAverages
 ) -> dict[str, np.ndarray | float]:
-    """Return weighted sums over outer nodes of the averages over student fields within a state.
+    """Return weighted sums over outer nodes of the averages over the student fields of states.
 
-    An outer node is a value of the teacher fields, the noise and the mean student field omega_0 of a state.
+    An outer node is a value of the teacher fields, the noise and the student field omega_0 of all states.
     """
     N, L, s = points.omega.shape
     t = fields.teacher_factor.shape[1]
@@ -404,7 +404,7 @@ def _normal_laws_around_minima(
 
 
 def _averages_of_quadratic_minima(setting: _NestedSamplingParameters, laws: _NormalMixtures) -> _TiltedFieldAverages:
-    """Return averages over student fields within a state, with a quadratic Moreau envelope around each minimum.
+    """Return averages over the student fields of states, with a quadratic Moreau envelope around each minimum.
 
     A minimum contributes where it is lower than all other minima; differences of minima are linearised.
     """
@@ -462,7 +462,7 @@ def _importance_sampling_averages(
     choice: int,
     slopes: bool,
 ) -> _TiltedFieldAverages:
-    """Return averages over the student field omega within a state, by importance sampling from normal mixtures.
+    """Return averages over the student field omega of the states, by importance sampling from normal mixtures.
 
     The mixtures of all outer nodes have the same number of components. The samples of each component are linear images
     of standard normal samples.
@@ -515,7 +515,7 @@ def _proximal_points_of_samples(
 ) -> ProximalPoints:
     """Return the proximal points at student fields omega_0 + Delta^(1/2) zeta for standard normal samples zeta.
 
-    omega_0 is the mean field of a state at every outer node, Delta the variance within the state.
+    omega_0 is the field of all states at every outer node, Delta the variance between states.
     """
     problem, fields, root, _ = setting
     L, s, t = problem.tokens, problem.student_rank, problem.teacher_rank

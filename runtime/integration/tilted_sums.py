@@ -20,8 +20,8 @@ from .rule import Labels, Rule, moments_by_token_and_cluster, moments_of_full_pr
 class TiltedAverages:
     """The channel averages with replica symmetry broken at one or more levels.
 
-    E is the average over teacher fields, noise and the mean student field omega_0 of a state; <.> is the average over
-    the student field omega within a state, tilted by exp(-y M) with Moreau envelope M and Parisi parameter y.
+    E is the average over teacher fields, noise and the field omega_0 common to all states; <.> is the average over
+    the student field omega of the states, tilted by exp(-y M) with Moreau envelope M and Parisi parameter y.
 
     Attributes:
         moments: moments of the channel with <g> in place of g and omega_0 in place of omega, shape (levels + 1, (token,

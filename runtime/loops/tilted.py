@@ -12,7 +12,7 @@ _CUT = 42.0  # exponents this far below the largest are neglected
 def fill_tilted_averages(
     first, last, rows, omega, lengths, costs, rate, variance, fields, columns, which, places, free, out
 ):
-    """Fill averages over a field within a state, omega = omega_0 + z with z ~ N(0, variance), at many means omega_0.
+    """Fill averages over the field omega = omega_0 + z of a state, with z ~ N(0, variance), at many values of omega_0.
 
     They are weighted by exp(-rate cost(omega)), as at one level of replica symmetry breaking.
 

@@ -140,7 +140,7 @@ def _add_sums_over_outer_field(
 def _add_squared_jacobians(rows, columns, steps, sources, blurred, spread, worth, fields, levels, before, out):
     """Add the averages over omega_0 of products G_ab G_ef of entries of the Jacobian G = d<g>/domega_0 to `out`.
 
-    omega_0 is the mean field of a state, <g> the average of the field g within it.
+    omega_0 is the field common to all states, <g> the average of g over states.
     """
     size = fields.shape[1]
     changes = np.empty((size, 1 + size, rows * columns))  # along every field

@@ -227,8 +227,8 @@ def _compilation_listener(cache: type[Any]) -> Any:
             function, is_first = event.data["dispatcher"], not self._open
             self._open.append(ExitStack())
             if is_first and isinstance(function._cache, cache):
-                name = function.py_func.__name__.strip("_").replace("_", " ")
-                self._open[0].enter_context(progress_step(f"Numba compiles {name}, once on this machine"))
+                name = function.py_func.__name__.strip("_")
+                self._open[0].enter_context(progress_step(f"Numba compiles the function {name}, once on this machine"))
                 self._open[0].enter_context(interrupt_at_time_limit())
 
         def on_end(self, event: Any) -> None:

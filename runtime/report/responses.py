@@ -146,7 +146,7 @@ def optimum_table(optimum: Optimum) -> str:
     if optimum.kind == "minimum":
         lines.append(
             f"  error bar {optimum.error:.2g} = {parts['error_integration']:.2g} from integration "
-            f"+ {parts['error_root']:.2g} from the root"
+            f"+ {parts['error_root']:.2g} from the root search"
         )
     for other in optimum.others:
         kind, there = other.kind.replace("_", " "), format_attribute_with_error(other, "observed")

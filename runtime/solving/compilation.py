@@ -64,7 +64,7 @@ def compile_in_second_process(problem: Problem, overlaps: Overlaps, new: bool) -
         return
     with run_background_process(__name__, (problem, overlaps), {"NUMBA_NUM_THREADS": "1"}) as is_running:
         yield
-        with progress_step("compiling what a verdict on stability calls"):
+        with progress_step("compiling the functions of the stability verdict"):
             while is_running() and budget.remaining_seconds() > 0:
                 sleep(0.02)  # seconds between polls
 

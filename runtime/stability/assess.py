@@ -38,7 +38,7 @@ class Stability:
         replicon: largest eigenvalue of the replicon map without jumps; replica symmetry requires it to be below 1.
         replicon_error: error bar of the replicon, due to its averages, to the overlaps, and to rounding.
         bistable_fraction: probability that the Moreau objective has a second minimum.
-        jump_weight: contribution of jumps of the proximal map to the trace of V's conjugate, relative to the rest.
+        jump_weight: minus the contribution of jumps to the trace of V's conjugate, relative to the modulus of the rest.
         jump_weight_error: error bar of `jump_weight`.
         jumps: jumps of the proximal map; None if the bistable fraction is negligible.
         self_overlap: drop of the self-overlap (docs/theory.md (8.20)); None if it was not computed.
@@ -75,7 +75,7 @@ class Stability:
 
     @property
     def longitudinally_stable(self) -> bool:
-        """Return whether all eigenvalues of the saddle-point map's Jacobian have a real part below 1."""
+        """Return whether the verdict `longitudinal` is STABLE."""
         return self.longitudinal == STABLE
 
     bistable_share = deprecated_attribute("bistable_share", DeprecatedName("bistable_fraction", "0.1.0", "0.3.0"))
@@ -98,7 +98,7 @@ class Stability:
 
     @property
     def self_overlap_loss(self) -> float:
-        """Return the fraction of q by which the self-overlap drops if replica symmetry is unstable; 0 if stable."""
+        """Return the fraction of q by which the self-overlap drops; 0 if it was not computed."""
         return self.self_overlap.loss if self.self_overlap else 0.0
 
     @property
@@ -131,8 +131,8 @@ class Stability:
     def verdict(self) -> str:
         """Return the verdict on replica symmetry (RS) and longitudinal stability in words.
 
-        RS is stable, marginal, undecided, or unstable through the replicon or through jumps of the proximal map; in the
-        last case the drop of the self-overlap follows.
+        RS is stable, marginal, undecided, or unstable through the replicon or through jumps of the proximal map; the
+        drop of the self-overlap follows where it was computed.
         """
         replicon = f"replicon {format_value_with_error(self.replicon, self.replicon_error)}"
         lost = self._overlap_loss_in_words
@@ -190,8 +190,8 @@ def stability_verdict(value: float, error: float) -> str:
 def describe_eigenmodes(matrix: np.ndarray, overlaps: Overlaps) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return the eigenvalues of the saddle-point map's Jacobian, largest real part first, with eigenvectors in words.
 
-    The words name the overlaps (q, V, m, theta) that make up a fifth of the eigenvector or more, the largest first, and
-    say whether the tokens change alike or against one another.
+    The words name the overlaps (q, V, m, theta) or trained numbers that make up a fifth of the eigenvector or more,
+    the largest first, and say whether the tokens change alike or against one another.
 
     Args:
         matrix: Jacobian in the packed overlaps, (components, components).
@@ -304,7 +304,7 @@ def assess_stability(
         averages: averages at the solution by the rule `solved_by`.
         solved_by: the quadrature rule that solved the problem.
         displacements: displacements of the overlaps that correspond to their error bars.
-        log2_lines: base-2 logarithm of the number of lines on which jumps are sought; None: by number of fields.
+        log2_lines: base-2 logarithm of the lines per field, replicate and choice of labels; None: by number of fields.
     """
     rule = rules[0]
     with progress_step("averages of the field's slope"):
@@ -429,7 +429,7 @@ def _replicon_error_bar(
 
 
 def _choose_log2_line_count(problem: Problem) -> int:
-    """Return the base-2 logarithm of the number of lines per replicate on which jumps are sought."""
+    """Return the base-2 logarithm of the number of lines per field and replicate on which jumps are sought."""
     times = problem.tokens * problem.student_rank * len(problem.label_probabilities) / 2
     return max(3, JumpSearchOptions.current().log2_lines - max(0, round(float(np.log2(times)))))
 

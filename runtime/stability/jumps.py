@@ -39,7 +39,7 @@ class JumpSearchOptions(AlgorithmOptions):
         max_bisections: largest number of bisections by which an interval with a jump is narrowed.
         wide_deviation: standard deviation of every other line's position; wider finds rarer jumps, with more noise.
         min_relative_jump: jumps of X shorter than this fraction of the size of X are neglected.
-        log2_lines: base-2 logarithm of the number of lines per replicate, for two fields and one choice of labels.
+        log2_lines: base-2 logarithm of the lines per field and replicate, for two fields and one choice of labels.
     """
 
     line_reach: float = 6.5
@@ -120,7 +120,7 @@ class Jumps:
         return presenting.to_json(self)
 
     def principal_normal_direction(self) -> tuple[np.ndarray, float]:
-        """Return the most frequent normal direction (L, s) of the jump surface, and its fraction of the surface.
+        """Return the principal direction (L, s) of the normals of the jump surface, and its weight.
 
         These are leading eigenvector, up to sign, and eigenvalue of the mean of n n^T over the unit normals n.
         """

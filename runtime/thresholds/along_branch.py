@@ -61,7 +61,7 @@ def condition_threshold(
 
     Raises:
         InputError: the condition cannot be parsed.
-        NotConvergedError: the condition holds nowhere on the branch in the interval.
+        NotConvergedError: the difference of the condition's sides changes no sign, or the branch is lost.
     """
     parsed = parse_condition(condition, problem)
     search = ThresholdSearch(f"where {condition}", problem, parameter, (on,), bracket, accuracy, verify)

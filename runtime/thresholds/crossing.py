@@ -29,7 +29,7 @@ class CrossingOptions(AlgorithmOptions):
     """Options of locating a crossing, at which two branches have equal training loss.
 
     Attributes:
-        slope_step: step of central differences of the training loss in a parameter, in units of the parameter.
+        slope_step: step of central differences in a parameter, relative to its value, or to 1 if that is larger.
     """
 
     slope_step: float = 1e-4

@@ -204,6 +204,6 @@ def test_a_compilation_is_said_and_ended_by_a_time_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "_display_current_steps", lambda: said.append(progress.describe_current_steps()))
     with pytest.raises(TimeLimitError), budget.time_limit(0.3):
         slow_here._many_sums(np.ones(40))
-    assert "Numba compiles many sums, once on this machine" in said and not said[-1]
+    assert "Numba compiles the function many_sums, once on this machine" in said and not said[-1]
     assert not slow_here._many_sums.signatures  # nothing has been compiled
     assert slow_here._many_sums(np.ones(40)) > 0 and slow_here._many_sums.signatures

@@ -40,7 +40,7 @@ def cluster_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPertu
 
 
 def state_perturbation(p: ReplicaBreakingSymbols, ridge: bool) -> OverlapPerturbation:
-    """Return the perturbation of the overlaps of replicas in one block, that is, within a cluster of states.
+    """Return the perturbation of the overlaps of replicas in one block, that is, within a state.
 
     Each replica responds by its own Jacobian, and responses are averaged with the weights of the states.
 

@@ -65,8 +65,8 @@ def perturbation_matrices(p: OrderParameterSymbols) -> tuple[sp.MatrixSymbol, sp
 def second_cumulant(matrix: MatrixExpr, perturbation: MatrixExpr) -> MatrixExpr:
     """Return the matrix T = C K C^T of the second cumulant of a random quadratic form over the replicas.
 
-    The form is 1/2 sum_ab epsilon_ab z_a^T K z_b, with independent vectors z_a of covariance C. Its second cumulant
-    is Tr[K T] / 4 times sum_ab epsilon_ab^2; the mean of z_a has no effect, as the rows of epsilon sum to zero.
+    The form is 1/2 sum_ab epsilon_ab z_a^T K z_b, with independent vectors z_a of covariance C. Half its second
+    cumulant is Tr[K T] / 4 times sum_ab epsilon_ab^2; the mean of z_a has no effect, as rows of epsilon sum to zero.
 
     Args:
         matrix: covariance C.
@@ -271,7 +271,7 @@ def random_matrix_and_moments(size: int) -> dict[str, sp.Matrix]:
     ("rows", "sentences"),
 )
 def _check_second_cumulant(_before: Expressions, after: Expressions) -> bool:
-    """Return whether the second variation of rows and samples is the second cumulant of a quadratic form.
+    """Return whether the second variation of rows and samples is half the second cumulant of a quadratic form.
 
     The cumulant is computed from products of moments of independent vectors, one per replica.
     """

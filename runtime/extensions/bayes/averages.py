@@ -173,7 +173,7 @@ def add_token_averages(outer: np.ndarray, response: np.ndarray | None, contexts:
 
 
 def relative_difference_of_averages(one: ChannelAverages, other: ChannelAverages) -> float:
-    """Return the largest relative difference between two sets of averages over an output channel.
+    """Return the largest difference between two sets of averages over an output channel.
 
     Args:
         one: averages by one rule.
@@ -381,8 +381,8 @@ class OmegaAxis(NamedTuple):
 def omega_nodes_on_axis(direction: int, variance: float, count: float, even: bool, cut: SumTruncation) -> OmegaAxis:
     """Return quadrature nodes of omega, posterior mean of the fields, along one direction; denser around zero.
 
-    Where the observed coordinates do not determine a sign, the posterior mean varies as steeply as tanh for omega as
-    small as the posterior deviation of the fields; farther out it does not.
+    Where the observed coordinates do not determine a sign, the mean of the fields given them varies as steeply as tanh
+    for omega as small as the posterior deviation of the fields; farther out it does not.
 
     Args:
         direction: index of the direction.

@@ -337,7 +337,7 @@ class OutputChannel:
     def _log_density_of_fields(
         self, fields: np.ndarray, labels: tuple[int, ...], shift: ShiftCoordinate | None = None
     ) -> np.ndarray:
-        """Return the log density of the teacher's fields, integrated along the direction of `shift` if it is given."""
+        """Return the log density of the teacher's fields, up to a constant integrated along a shift if one is given."""
         mean, covariances = self._moments_of_fields(labels)
         precision = block_diag(*np.linalg.inv(covariances))
         step = fields - mean
@@ -350,7 +350,7 @@ class OutputChannel:
 
     @cached_property
     def coordinate_ranges(self) -> dict[tuple[int, ...], list[tuple[float, float]]]:
-        """The integration ranges of the continuous coordinates, as ranges of t with x = sinh t, by cluster labels."""
+        """The integration ranges of the continuous coordinates, in the variable t of each, by cluster labels."""
         return {labels: self._locate_coordinate_ranges(labels) for labels, _ in self.problem.label_probabilities}
 
     def _locate_coordinate_ranges(self, labels: tuple[int, ...]) -> list[tuple[float, float]]:

@@ -215,7 +215,7 @@ def _is_hidden_sum_resolved(planted: PlantedSamplingRule, known: np.ndarray) -> 
 
 
 def _fields_at_weights(instance: Instance, weights: np.ndarray) -> np.ndarray:
-    """Return the fields of all samples at estimated weights (d, t), plus the mean of the teacher's fields."""
+    """Return the fields of all samples at given weights (d, t), plus the mean of the teacher's fields."""
     fields = instance.problem.law.teacher_means[instance.token_contexts]
     instance.add_centred_fields(fields, weights)
     return fields
@@ -227,8 +227,8 @@ def _update_channel_messages(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return the messages that the samples send in one step of message passing.
 
-    These are the sum over tokens of g, shape (d, t), the conjugates V^ of the posterior variance, ((token, cluster)
-    pairs, t, t), and g, the derivative of the log evidence of each sample in its fields, (n samples, L tokens, t).
+    These are the sum of tokens times g over sqrt(d), shape (d, t), the positive part of the conjugates V^, ((token,
+    cluster) pairs, t, t), and g, the derivative of the log evidence of each sample in omega, (n samples, L tokens, t).
     """
     problem, d = instance.problem, instance.d
     L, t, rho = problem.tokens, problem.teacher_rank, problem.law.rho_star

@@ -79,7 +79,7 @@ class BayesSolution(PresentableResult):
         steps: number of steps of state evolution.
         columns: the columns of the teacher, from 0 on, that were learned; the others have overlap zero.
         growth: largest factor by which a small change of q, also of columns with overlap zero, grows in a step of state
-            evolution: stable below 1; NaN at perfect recovery.
+            evolution: stable below 1; NaN unless converged.
 
     Example:
         >>> best = sf.bayes_optimal(sf.problem("phase_retrieval", alpha=0.4))
@@ -124,7 +124,7 @@ class BayesSolution(PresentableResult):
 
     @property
     def test_error_error(self) -> float:
-        """The error bar of the test error, due to numerical integration."""
+        """The error bar of the test error, due to integration and to the error bars of q."""
         return self._least_test_error[1]
 
     @cached_property
@@ -146,7 +146,7 @@ class BayesSolution(PresentableResult):
 
     @cached_property
     def errors_unlearned(self) -> dict[str, tuple[float, float]]:
-        """The least error of any prediction that uses no samples, and its error bar, by name of the metric."""
+        """The least error of a prediction from the model's laws alone, and its error bar, by name of the metric."""
         zero = np.zeros_like(self.q)
         return least_errors_by_metric(self.problem, zero, zero) if self.success else {}
 

@@ -259,7 +259,7 @@ class StateEvolutionMap:
 
     @cached_property
     def has_zero_overlap_solution(self) -> bool:
-        """Whether overlap q = 0 is a fixed point at every alpha: to first order in q, samples carry no information."""
+        """Whether overlap q = 0 is a fixed point at every alpha: there, samples carry no information."""
         if np.abs(self.overlaps_without_samples).max() > 1e-12 * np.abs(self.rho).max():
             return False
         # The average is quadratic in the posterior mean of Y, so that a rough rule distinguishes zero from small.
@@ -348,7 +348,7 @@ class StateEvolutionMap:
             high += 2.0
             if high > 40:
                 raise NotConvergedError(
-                    f"no alpha up to {np.exp(high):.1e} leads to an overlap as large as q = {target:.4g}"
+                    f"no alpha up to {np.exp(high - 2):.1e} leads to an overlap as large as q = {target:.4g}"
                 )
         return float(np.exp(brentq(excess_over_target_overlap, low, high, xtol=1e-15, rtol=4 * np.finfo(float).eps)))
 

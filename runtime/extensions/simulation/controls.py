@@ -90,7 +90,7 @@ def compute_control_variates(instance: Instance, start: str) -> ControlVariates:
 
 
 class _OrthogonalProjector:
-    """The projector on directions orthogonal to the means, the teacher and the start weights.
+    """The projector orthogonal to the means, and to token covariances times teacher and start weights.
 
     The attribute `traces` has the trace of the projected token covariance for each (token, cluster) pair.
     """

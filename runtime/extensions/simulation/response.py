@@ -216,7 +216,8 @@ class LinearResponse:
     def leave_one_out_variances(self) -> np.ndarray:
         """Return the response V of each sample's fields in the minimum without that sample, (n, L s, L s).
 
-        With too many weights for exact algebra, every sample gets the average over samples.
+        With too many weights for exact algebra, every sample gets the mean response of its (token, cluster) pairs, with
+        all samples.
         """
         if self._inverse is None:
             return self._average_field_variances()
@@ -243,7 +244,7 @@ class LinearResponse:
         return found
 
     def _average_field_variances(self) -> np.ndarray:
-        """Return the mean over samples of the leave-one-out responses V, by stochastic estimates of a trace."""
+        """Return the response V of each sample's (token, cluster) pairs, by stochastic estimates of a trace."""
         instance, (d, s) = self.risk.instance, self.shape
         n, L, _ = self.design.shape
         signs = random_stream(instance.seed, _STREAM).choice((-1.0, 1.0), (self._options.trace_probes, d))

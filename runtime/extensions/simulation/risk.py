@@ -43,7 +43,7 @@ class Weights:
 
     @property
     def typical_entry_size(self) -> float:
-        """The root mean square of the weights W, or the largest number trained with W if that is larger."""
+        """The root mean square of the weights W, or the largest modulus of a trained number if that is larger."""
         return max(float(np.sqrt(np.mean(self.W**2))), float(np.max(np.abs(self.phi), initial=0.0)))
 
     def to_vector(self, unit: float = 1.0) -> np.ndarray:
@@ -136,7 +136,7 @@ class Risk:
         self.is_explicit = not (self.problem.trained or self.problem.solver.model.HOLDS_Q)
 
     def data_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the sum of losses over samples, divided by d, and its gradient in the weights."""
+        """Return the sum of losses over samples, divided by d, and the gradient (in W without the factor 1/d)."""
         instance, problem = self.instance, self.problem
         W, d, L, s = weights.W, instance.d, problem.tokens, problem.student_rank
         root, overlaps = np.sqrt(d), overlaps_of_weights(instance, weights)
@@ -163,7 +163,7 @@ class Risk:
         return total / d, Weights(slope, phi)
 
     def penalty_term_and_gradient(self, weights: Weights) -> tuple[float, Weights]:
-        """Return the penalty on weights and trained numbers, divided by d, and its gradient (away from kinks)."""
+        """Return the penalty on weights and trained numbers, divided by d, and the gradient (in W without 1/d)."""
         problem, W = self.problem, weights.W
         ridge = np.array([number["ridge"] for number in problem.trained])
         own = float(np.sum(ridge * weights.phi**2)) / 2
