@@ -65,7 +65,7 @@ def stability_table(solution: Solution) -> str:
         ]
     rows += _local_minima_table_rows(solution.landscape)
     loss = format_attribute_with_error(stability, "self_overlap_loss")
-    rows.append(["self-overlap loss", loss, f"fraction of q that is lost; below {NEGLIGIBLE_LOSS:g} negligible"])
+    rows.append(["self-overlap loss", loss, f"fraction by which q drops, D*; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])
     for v, mode in zip(values, stability.modes, strict=True):
         if abs(v) > EIGENVALUE_ROUNDING:
@@ -73,7 +73,7 @@ def stability_table(solution: Solution) -> str:
             rows.append(["eigenvalue", f"{v.real:.4g}{imaginary}", mode])
     vanishing = int(np.sum(np.abs(values) <= EIGENVALUE_ROUNDING))
     if vanishing:
-        rows.append([f"and {vanishing} more", "0", "tokens or columns apart: the prior adds them up"])
+        rows.append([f"and {vanishing} more", "0", "directions on which the map does not depend"])
     return "\n".join(
         [
             f"{problem.solver.name}, {solution.branch} branch at alpha = {problem.alpha:g}: {stability.verdict}",

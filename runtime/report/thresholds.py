@@ -17,8 +17,8 @@ _FEWER_STEPS = ("replica symmetric", "symmetric"), ("with one step", "one_step")
 @table.register_renderer_of_class(Threshold)
 def threshold_table(threshold: Threshold) -> str:
     """Return a threshold as text: its value, the parts of its error bar, and the stability of the solutions there."""
-    parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root search"), ("step", "the step")]
-    parts += [("second_rule", "the second rule"), ("second_step", "the second step of breaking")]
+    parts = [("integration", "integration"), ("residual", "the residual"), ("root", "the root search")]
+    parts += [("step", "the step"), ("second_rule", "the second rule"), ("second_step", "the second step of breaking")]
     known = [(threshold.evidence.get(f"error_{name}"), words) for name, words in parts]
     shown = " + ".join(f"{value:.2g} from {words}" for value, words in known if value is not None)
     verdicts = [f"  {part}" for part in threshold.rs_verdict.split(" | ") if part]
