@@ -181,7 +181,7 @@ def test_a_changed_missing_or_new_value_is_named_and_rounding_is_not():
     assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {"a": ("1.0000000001",)}}) == [
         "m: a was 1.0; it is 1.0000000001"
     ]
-    assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {}}) == ["m: a was 1.0; it is zero or gone"]
+    assert values.describe_value_changes({"m": {"a": ("1.0",)}}, {"m": {}}) == ["m: a was 1.0; it is zero or absent"]
     assert values.describe_value_changes({}, {"m": {"a": ("1.0", "2.0")}}) == [
         "m: a was zero or absent; it is 1.0, 2.0"
     ]
