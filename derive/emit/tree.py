@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -47,10 +48,9 @@ def _catalogue_order() -> list[str]:
     return sorted(SHIPPED, key=lambda name: (name != _FIRST, name))
 
 
-def _files_of_models(names: list[str]) -> list[tuple[str, dict[str, str]]]:
-    """Return the folder and the files of every shipped solver of the named models."""
-    solvers = generate_shipped_solvers(names)
-    return [(f"{solver.model}/{solver.structure.folder_name}", solver.files) for solver in solvers]
+def _files_of_model(name: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the folder and the files of every shipped solver of a model."""
+    return [(f"{s.model}/{s.structure.folder_name}", s.files) for s in generate_shipped_solvers([name])]
 
 
 def generate_expected_files(names: list[str] | None = None, processes: int = 1) -> Iterator[tuple[str, str]]:
@@ -62,14 +62,14 @@ def generate_expected_files(names: list[str] | None = None, processes: int = 1) 
     """
     places: dict[str, str] = {}  # text -> the file that has it
     shared: dict[str, str] = {}
-    models = [[name] for name in names or _catalogue_order()]
+    models = names or _catalogue_order()
     if processes == 1 or len(models) == 1:
-        solvers = [solver for model in models for solver in _files_of_models(model)]
+        solvers = [_files_of_model(name) for name in models]
     else:
         ignore_interrupts = signal.signal, (signal.SIGINT, signal.SIG_IGN)
         with get_context("spawn").Pool(min(processes, len(models)), *ignore_interrupts) as pool:
-            solvers = [solver for found in pool.imap(_files_of_models, models) for solver in found]
-    for folder, files in solvers:
+            solvers = pool.map(_files_of_model, models, chunksize=1)
+    for folder, files in chain.from_iterable(solvers):
         here = {file: places.setdefault(text, f"{folder}/{file}") for file, text in files.items()}
         elsewhere = {
             file: place

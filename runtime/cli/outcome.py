@@ -250,14 +250,12 @@ def _replace_argument_by_option_name(sentence: str, arguments: dict[str, Any]) -
     """Return an error message with names of arguments replaced by options: `accuracy = 0` by `--accuracy 0`."""
     name, equals, rest = sentence.partition(" = ")
     assigned = [item.partition("=")[0].strip() for item in arguments.get("set_") or ()]
-    if equals and name in arguments and name not in assigned:
-        sentence = f"{name} {rest}" if "_" in name else f"--{name} {rest}"
-    with_underscore = "|".join(name for name in arguments if "_" in name.strip("_") and name not in assigned)
-    return re.sub(rf"(?<![\w'`-])({with_underscore or '(?!)'})(?![\w'`])", _option_of_argument, sentence)
-
-
-def _option_of_argument(name: re.Match[str]) -> str:
-    return "--" + name[0].replace("_", "-")
+    options = {each: "--" + each.replace("_", "-") for each in arguments if each not in assigned}
+    if equals and name in options:
+        sentence = f"{options[name]} {rest}"
+    for each in (each for each in options if "_" in each.strip("_")):
+        sentence = re.sub(rf"(?<![\w'`-]){each}(?![\w'`])", options[each], sentence)
+    return sentence
 
 
 def _error_outcome(status: ExitStatus, sentence: str) -> CommandOutcome:

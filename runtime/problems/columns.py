@@ -31,7 +31,7 @@ class TableQuantity:
         source: dotted name of the attribute of the result that holds the value, or the pair of value and error bar, if
             it differs from the quantity's name.
         latex: symbol in LaTeX.
-        is_defined: function that tells whether a problem has the quantity.
+        is_defined: function that returns whether a problem has the quantity.
         missing: end of a message about a problem that has not: the reason.
     """
 

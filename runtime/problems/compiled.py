@@ -126,7 +126,7 @@ def _machine_code_cache_class() -> type[Any]:
     located: Any = CompileResultCacheImpl._locator_classes[0]
 
     class MachineCodeLocator(located):
-        """A Numba locator: it tells where the machine code of a function is cached (`machine_code_folder`)."""
+        """A Numba locator: it gives the folder of the machine code of a function (`machine_code_folder`)."""
 
         def __init__(self, py_func: Any, py_file: str) -> None:
             self.files = py_func.__globals__.get(FILES) or (Path(py_file),)

@@ -26,7 +26,7 @@ class ObservableFormula:
         latex: symbol in LaTeX.
         value: function of problem and overlaps that returns the observable.
         needs: requirement on the problem, in words.
-        is_defined: function that tells whether a problem meets the requirement.
+        is_defined: function that returns whether a problem meets the requirement.
     """
 
     meaning: str

@@ -117,8 +117,8 @@ def test_files_that_hold_no_start_say_so(tmp_path: Path):
 
 def test_a_start_that_lies_inside_is_taken_as_it_is():
     problem = regression()
-    begun = overlaps_of_start(problem, "semantic")
-    assert SaddlePointMap(problem, Sobol(6, 1)).explain_undefined_map(begun.pack(), begun.sizes) == ""
+    initial = overlaps_of_start(problem, "semantic")
+    assert SaddlePointMap(problem, Sobol(6, 1)).explain_undefined_map(initial.pack(), initial.sizes) == ""
 
 
 def test_weights_that_nothing_holds_are_named():
