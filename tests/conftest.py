@@ -140,6 +140,7 @@ def _loops() -> dict[str, SimpleNamespace]:
         "tuple_setitem": lambda row, i, value: (*row[:i], value, *row[i + 1 :]),
         "intrinsic": _intrinsic,
         "types": MagicMock(),
+        **dict.fromkeys(("type_callable", "lower_builtin"), lambda *_: lambda function: function),
     }
     files = (Path(sf.__path__[0]) / "loops").glob("*.py")
     return {file.stem: SimpleNamespace(**_plain(file.read_text(encoding="utf-8"), given)) for file in files}

@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ..derive.errors import did_you_mean_hint, signature_without_annotations
+from .devices import DeviceOptions
 from .options import AlgorithmOptions, options_in_force
 
 if TYPE_CHECKING:
@@ -62,9 +63,10 @@ def _can_bind_arguments(signature: Signature, args: tuple[Any, ...], options: di
 
 
 def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a public function: a TypeError of a wrong call then shows the signature, and `options=` is accepted.
+    """Wrap a public function: a TypeError of a wrong call shows the signature; `options=` and `device=` are accepted.
 
-    The argument `options=` takes one or several objects of options (`base/options.py`), which apply to the call.
+    The argument `options=` takes one or several objects of options (`base/options.py`), which apply to the call, and
+    `device=` is where averages over many nodes run (`base/devices.py`).
 
     Args:
         name: public name of the function.
@@ -73,10 +75,14 @@ def explain_wrong_calls(name: str, function: Callable[..., Any]) -> Callable[...
 
     @wraps(function)
     def call_with_explained_errors(
-        *args: Any, options: AlgorithmOptions | Iterable[AlgorithmOptions] = (), **named: Any
+        *args: Any,
+        options: AlgorithmOptions | Iterable[AlgorithmOptions] = (),
+        device: str | None = None,
+        **named: Any,
     ) -> Any:
         try:
-            with options_in_force(*(options if isinstance(options, Iterable) else (options,))):
+            where = () if device is None else (DeviceOptions(device),)
+            with options_in_force(*(options if isinstance(options, Iterable) else (options,)), *where):
                 return function(*args, **named)
         except TypeError as error:
             signature = signature_without_annotations(function)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..base.threads import run_loop_in_threads
+from ..device.loops import fill_at_nodes
 from ..problems.problem import Problem
 from .fields import FieldLaw
 from .nodes import gauss_legendre
@@ -44,9 +44,8 @@ def boltzmann_moment_sums(
         fields.variance,
         _gaussian_log_normalisation(problem, fields),
     )
-    return channel_moment_sums(
-        channel, channel.averages, nodes, weights, *law, *_thermal_integral_arguments(problem, fields, refinement)
-    )
+    integral = _thermal_integral_arguments(problem, fields, refinement)
+    return channel_moment_sums(channel, channel.averages, nodes, weights, *law, *integral, on_cpu=True)
 
 
 def boltzmann_response_jacobians(
@@ -69,7 +68,7 @@ def boltzmann_response_jacobians(
         fields.variance,
         *_thermal_integral_arguments(problem, fields, refinement),
     )
-    run_loop_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, shares, matrices)
+    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, filled=[shares, matrices], on_cpu=True)
     return shares, matrices
 
 

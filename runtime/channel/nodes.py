@@ -12,6 +12,7 @@ import numpy as np
 from ..base.cache import cache_folder
 from ..base.errors import InputError
 from ..base.files import write_atomically
+from ..device.constants import declare_constant
 
 _MAX_NUMPY_POINTS = 200  # Gauss-Hermite sizes that NumPy computes; its weights overflow beyond 370
 _MAX_CACHED_LOG2 = 12  # logarithm to base 2 of the points of sets that the user's cache holds
@@ -120,10 +121,15 @@ def sobol_normal_points(dimension: int, log2: int, seed: int, groups: tuple[tupl
         groups: coordinates that change sign together, one tuple per group.
 
     Returns:
-        one point per row, 2^(log2 + number of groups) rows.
+        one point per row, 2^(log2 + number of groups) rows; an array that must not be changed.
     """
-    # Numba compiles once more for an array that must not be written: kernels are given a copy, as by every other rule.
-    return _cached_sobol_points(dimension, log2, seed, groups).copy()
+    return _cached_sobol_points(dimension, log2, seed, groups)
+
+
+@lru_cache(maxsize=64)
+def equal_weights(count: int) -> np.ndarray:
+    """Return the weights of `count` nodes of equal weight, which add up to 1; an array that must not be changed."""
+    return declare_constant(np.full(count, 1 / count))
 
 
 @lru_cache(maxsize=64)
@@ -137,8 +143,7 @@ def _cached_sobol_points(dimension: int, log2: int, seed: int, groups: tuple[tup
         mirror = nodes.copy()
         mirror[:, list(group)] *= -1
         nodes = np.concatenate([nodes, mirror])
-    nodes.setflags(write=False)
-    return nodes
+    return declare_constant(nodes)
 
 
 def _draw_sobol_points(dimension: int, log2: int, seed: int) -> np.ndarray:

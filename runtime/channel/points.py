@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..base.threads import run_loop_in_threads
+from ..device.loops import fill_at_nodes
 from ..problems.problem import Problem
 from .fields import FieldLaw, block_diagonal
 from .shared import allocate_response_jacobians, proximal_point_table
@@ -85,7 +85,8 @@ def response_jacobians_at_nodes(
     determinants = np.ones(len(shares))
     law = *fields.sampling_loop_arguments, fields.precision, fields.variance, problem.noise_scale, fields.constants
     search = problem.search if search is None else search
-    run_loop_in_threads(channel.field_slopes, len(nodes), nodes, weights, *law, search, determinants, shares, slopes)
+    filled, one_field = [determinants, shares, slopes], channel.FIELDS == 1
+    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, search, filled=filled, on_cpu=one_field)
     return determinants, shares, slopes
 
 

@@ -7,34 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ..base.threads import run_loop_in_threads
+from ..device.loops import fill_at_nodes, sum_over_nodes
 from ..problems.solver_types import ChannelFunctions, ProximalChannelFunctions
 
-CHUNKS = 64  # fixed, so that sums do not depend on the number of threads
 
-
-def sum_nodes_in_chunks(loop: Callable[..., None], length: int, *arguments: Any) -> np.ndarray:
-    """Return sums over quadrature nodes, one row per chunk of nodes, shape (CHUNKS, length).
-
-    Args:
-        loop: compiled loop over the nodes; its last argument is the array of sums that it fills.
-        length: number of sums.
-        arguments: arguments of the loop before that array.
-    """
-    out = np.zeros((CHUNKS, length))
-    run_loop_in_threads(loop, CHUNKS, CHUNKS, *arguments, out)
-    return out
-
-
-def channel_moment_sums(channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any) -> np.ndarray:
-    """Return the sums over nodes of the moments of all tokens, then of all other averages, one row per chunk of nodes.
+def channel_moment_sums(
+    channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any, on_cpu: bool = False
+) -> np.ndarray:
+    """Return sums over nodes, one row per portion of the nodes: moments of all tokens, then all other averages.
 
     Args:
         channel: the compiled channel functions of a model.
         loop: its function `sample`, or `averages` at a finite temperature.
-        arguments: arguments of this function.
+        *arguments: arguments of this function.
+        on_cpu: whether it needs what only the CPU has.
     """
-    return sum_nodes_in_chunks(loop, channel.TOKENS * channel.ROW + len(channel.TOTALS), *arguments)
+    length = channel.TOKENS * channel.ROW + len(channel.TOTALS)
+    return sum_over_nodes(loop, length, *arguments, on_cpu=on_cpu)
 
 
 def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *arguments: Any) -> np.ndarray:
@@ -46,7 +35,8 @@ def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *
         arguments: arguments of `proximal_points` after the nodes and their weights.
     """
     out = np.zeros((len(nodes), 2 * channel.FIELDS + channel.FEATURES + 5))
-    run_loop_in_threads(channel.proximal_points, len(nodes), nodes, np.ones(len(nodes)), *arguments, out)
+    weights, one_field = np.ones(len(nodes)), channel.FIELDS == 1
+    fill_at_nodes(channel.proximal_points, (nodes, weights), *arguments, filled=[out], on_cpu=one_field)
     return out
 
 

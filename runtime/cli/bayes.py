@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "device", "quiet")
 def bayes(
     model: str,
     /,

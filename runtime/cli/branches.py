@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def curve(
     model: str,
     /,
@@ -121,7 +121,7 @@ def _require_stability_verdict(solution: Solution) -> None:
         raise TimeLimitError(NO_VERDICT)
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def follow(
     model: str,
     /,

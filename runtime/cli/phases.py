@@ -16,7 +16,7 @@ from .outcome import (
 )
 
 
-@command_with_options("time_limit", "memory_limit", "json", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "seed", "device", "quiet")
 def phases(
     model: str,
     /,

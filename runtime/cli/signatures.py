@@ -18,7 +18,9 @@ from typer.core import TyperCommand
 
 from ..base import environment, interrupts, progress
 from ..base.budget import time_limit as limited_time
+from ..base.devices import DeviceOptions
 from ..base.errors import require_whole_number
+from ..base.options import options_in_force
 
 
 class SharedOptionTexts:
@@ -55,6 +57,7 @@ class SharedOptionTexts:
         json: Print one JSON object on stdout and nothing else.
         threads: Number of threads (default: all cores); results do not depend on it.
         seed: Seed of the sampled rules.
+        device: Where averages over many nodes run: cpu, cuda, or auto: SADDLEFORGE_DEVICE, without it cpu.
         quiet: Print no progress and no warnings.
     """
 
@@ -67,6 +70,7 @@ def apply_command_limits(
     json: bool = False,
     threads: int | None = None,
     seed: int = 0,
+    device: str = "auto",
     quiet: bool = False,
 ) -> Iterator[None]:
     """Return a context in which a command runs with limits of time, memory and threads; parameters are its options.
@@ -78,16 +82,18 @@ def apply_command_limits(
         json: whether --json was given.
         threads: number of threads, or None.
         seed: seed of the sampled quadrature rules.
+        device: where averages over many nodes run.
         quiet: whether progress reports are off.
 
     Raises:
-        InputError: a limit is invalid, there are too many threads, or the seed is negative.
+        InputError: a limit is invalid, there are too many threads, the seed is negative, or there is no such device.
     """
     environment.check_thread_and_memory_settings()
     with (
         environment.memory_limit(memory_limit),
         interrupts.restore_keyboard_interrupt(),
         limited_time(time_limit),
+        options_in_force(DeviceOptions(device)),
         nullcontext() if name is None or quiet else progress.progress_step(name),
     ):
         progress.set_quiet_mode(quiet)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..solving.solution import Solution
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def solve(
     model: str,
     /,
@@ -267,7 +267,7 @@ def _all_branches_outcome(
     )
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def stability(
     model: str,
     /,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..extensions.sweeping.sweep import Sweep
 
 
-@command_with_options("time_limit", "json", "seed", "quiet")
+@command_with_options("time_limit", "json", "seed", "device", "quiet")
 def sweep(
     model: str,
     /,

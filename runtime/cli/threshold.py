@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _KINDS = "crossing", "where", "at", "spinodal", "instability"
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def threshold(
     model: str,
     /,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..problems.problem import Problem
 
 
-@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "quiet")
+@command_with_options("time_limit", "memory_limit", "json", "threads", "seed", "device", "quiet")
 def tune(
     model: str,
     /,

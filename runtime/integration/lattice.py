@@ -20,6 +20,7 @@ from ..channel.lattices import (
     sampling_lattice_basis,
     shortest_vector_length,
 )
+from ..device.constants import declare_constant
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
 from ..problems.symmetry import SignedPermutation
@@ -269,4 +270,5 @@ def _orbit_representatives(
     nodes = spacing * lattice_points_in_ball(sampling_lattice_basis(dimension), radius / spacing)
     orbits = reduction.orbit_sizes(nodes, *ranks)
     nodes, orbits = nodes[orbits > 0], orbits[orbits > 0]
-    return nodes, orbits * spacing**dimension * np.exp(-(nodes**2).sum(axis=1) / 2) / (2 * pi) ** (dimension / 2)
+    weights = orbits * spacing**dimension * np.exp(-(nodes**2).sum(axis=1) / 2) / (2 * pi) ** (dimension / 2)
+    return declare_constant(nodes), declare_constant(weights)

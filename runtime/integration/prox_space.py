@@ -15,8 +15,8 @@ from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw, field_law
 from ..channel.nodes import gauss_legendre_on_panels, sobol_normal_points, tensor_product_rule
 from ..channel.points import noise_value_indices, proximal_points_at_nodes
-from ..channel.shared import CHUNKS, sum_nodes_in_chunks
 from ..channel.tangents import field_law_derivatives
+from ..device.loops import CHUNKS, sum_in_chunks
 from ..problems.overlaps import Overlaps, UnitOverlaps
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
@@ -289,7 +289,7 @@ class ProxSpaceRule(Rule):
         arguments, blur, reduction = self._prox_space_loop_arguments(
             problem, field_law(problem, overlaps, labels), labels
         )
-        out = sum_nodes_in_chunks(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
+        out = sum_in_chunks(problem.solver.proximal.prox_space, cut + 5, *arguments, blur).sum(axis=0)
         moreau, loss, bistable, mass, unconverged = out[cut:]
         rows = reduction.average_moments_over_group(out[:cut], channel.ROW, channel.MOMENTS)
         return np.append(rows, [moreau, loss, bistable, np.nan, unconverged, mass])[None]

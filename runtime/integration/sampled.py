@@ -14,7 +14,7 @@ from ..base.options import AlgorithmOptions
 from ..channel import boltzmann
 from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw, field_law
-from ..channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
+from ..channel.nodes import equal_weights, gauss_hermite, sobol_normal_points, tensor_product_rule
 from ..channel.points import response_jacobians_at_nodes
 from ..channel.shared import channel_moment_sums
 from ..channel.tangents import field_law_derivatives_in_normal_coordinates, moment_derivatives_at_nodes
@@ -265,7 +265,8 @@ class NodeBasedRule(Rule):
         channel = problem.solver.proximal
         law = *fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants
         search = problem.search if self.starts is None else self.starts
-        return channel_moment_sums(channel, channel.sample, nodes, weights, *law, search)
+        on_cpu = channel.FIELDS == 1  # exact in one field, by functions that are called by their addresses
+        return channel_moment_sums(channel, channel.sample, nodes, weights, *law, search, on_cpu=on_cpu)
 
     def _field_jacobians_at_nodes(
         self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray
@@ -582,7 +583,7 @@ class Sobol(NodeBasedRule):
         for k in range(self.first, self.first + self.scramblings):
             groups = tuple(filter(None, (teacher, student)))
             nodes = sobol_normal_points(problem.dimension, self.log2, 1000 * self.seed + k, groups)
-            sets.append((nodes, np.full(len(nodes), 1 / len(nodes))))
+            sets.append((nodes, equal_weights(len(nodes))))
         return sets
 
     def node_count(self, problem: Problem) -> float:

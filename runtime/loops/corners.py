@@ -7,7 +7,6 @@ ones, built in order from the normals of the switches `chosen` (triangular facto
 
 import math
 
-import numpy as np
 from numba import njit
 
 _DEPENDENT = 1e-7  # relative length orthogonal to previous vectors, below which a vector is a combination of them
@@ -48,7 +47,7 @@ def _orthonormalise_row(rows, count, products):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_surface_frame(normals, held, count, basis, triangle, chosen):
+def fill_surface_frame(normals, held, count, basis, triangle, chosen, work):
     """Fill an orthonormal basis adapted to a kink surface and return the number of its normal directions.
 
     Args:
@@ -58,6 +57,7 @@ def fill_surface_frame(normals, held, count, basis, triangle, chosen):
         basis: filled with the orthonormal vectors, normal ones first, (fields, fields).
         triangle: filled with the triangular factor of the normals, (fields, fields).
         chosen: filled with the indices of switches with linearly independent normals, (fields,).
+        work: work array, overwritten, (2 fields + 2, fields).
     """
     size = normals.shape[1]
     rank = 0
@@ -70,7 +70,7 @@ def fill_surface_frame(normals, held, count, basis, triangle, chosen):
             chosen[rank] = held[k]
             rank += 1
     rows = rank
-    unused = np.empty(size)
+    unused = work[2 * size + 1]
     while rows < size:
         # The unit vector with the largest component orthogonal to the rows.
         best = -1.0
@@ -111,7 +111,7 @@ def fill_lagrange_multipliers(slope, basis, triangle, rank, out):
 
 
 @njit(cache=True, error_model="numpy")
-def project_onto_surface(values, basis, triangle, chosen, rank, x):
+def project_onto_surface(values, basis, triangle, chosen, rank, x, work):
     """Move a point along the normals onto a kink surface, to first order; return the squared distance moved.
 
     Args:
@@ -121,9 +121,10 @@ def project_onto_surface(values, basis, triangle, chosen, rank, x):
         chosen: indices of switches with linearly independent normals, (fields,).
         rank: number of normal vectors in the frame.
         x: the point, (fields,), changed in place.
+        work: work array, overwritten, (2 fields + 2, fields).
     """
     size = x.shape[0]
-    way = np.empty(size)
+    way = work[2 * size]
     square = 0.0
     for k in range(rank):
         value = values[chosen[k]]
@@ -184,7 +185,7 @@ def _solve_ldl(factors, size, vector):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
+def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step, work):
     """Fill the modified Newton step along a kink surface, for minimisation restricted to it.
 
     Args:
@@ -195,13 +196,14 @@ def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
         floor: smallest value of a replaced pivot of the tangential Hessian.
         tiny: pivots below this are replaced.
         step: filled with the step, (fields,).
+        work: work array, overwritten, (2 fields + 2, fields).
 
     Returns:
         Newton decrement, whether pivots of the Hessian were replaced, and squared length of the step.
     """
     size = slope.shape[0]
-    inner = np.empty((size, size))
-    way = np.empty(size)
+    inner = work[:size]
+    way = work[2 * size]
     _fill_tangential_block(hessian, basis, rank, inner)
     replaced, _ = _factorise_ldl(inner, size - rank, floor, tiny)
     for a in range(size - rank):
@@ -221,7 +223,7 @@ def fill_newton_step_on_surface(slope, hessian, basis, rank, floor, tiny, step):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_normal_rays(normals, held, count, rank, basis, out):
+def fill_normal_rays(normals, held, count, rank, basis, out, work, pick):
     """Fill the normal directions of a kink surface along which most switches stay zero; return their number.
 
     A function that is linear between the switches increases in all normal directions if it increases along these
@@ -234,11 +236,14 @@ def fill_normal_rays(normals, held, count, rank, basis, out):
         rank: number of normal vectors in the frame.
         basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
         out: filled with the directions, one per row.
+        work: work array, overwritten, (2 fields + 2, fields).
+        pick: work array of indices, overwritten, (fields,).
     """
     size = normals.shape[1]
-    rows = np.empty((size, size))
-    unused = np.empty(size)
-    pick = np.arange(rank)
+    rows = work[:size]
+    unused = work[2 * size + 1]
+    for k in range(rank):
+        pick[k] = k
     found = 0
     while found < out.shape[0]:
         independent = True
@@ -307,7 +312,7 @@ def set_sides_along_ray(normals, held, count, ray, sign, side):
 
 
 @njit(cache=True, error_model="numpy")
-def stiffen_normal_directions(hessian, basis, rank, scale):
+def stiffen_normal_directions(hessian, basis, rank, scale, work):
     """Replace a Hessian by its part tangential to a kink surface plus `scale` times the projector on the normals.
 
     Args:
@@ -315,9 +320,10 @@ def stiffen_normal_directions(hessian, basis, rank, scale):
         basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
         rank: number of normal vectors in the frame.
         scale: eigenvalue that the normal directions get.
+        work: work array, overwritten, (2 fields + 2, fields).
     """
     size = hessian.shape[0]
-    inner = np.empty((size, size))
+    inner = work[:size]
     _fill_tangential_block(hessian, basis, rank, inner)
     for i in range(size):
         for j in range(size):
@@ -331,7 +337,7 @@ def stiffen_normal_directions(hessian, basis, rank, scale):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_proximal_response(hessian, precision, basis, rank, out):
+def fill_proximal_response(hessian, precision, basis, rank, out, work):
     """Fill the Jacobian dg/domega of a proximal point on a kink surface.
 
     It is G = P (T^T (T H T^T)^(-1) T P - 1), where the rows of T are the tangential vectors of the frame.
@@ -342,15 +348,16 @@ def fill_proximal_response(hessian, precision, basis, rank, out):
         basis: orthonormal frame of the kink surface, normal vectors first, (fields, fields).
         rank: number of normal vectors in the frame.
         out: filled with G, (fields, fields).
+        work: work array, overwritten, (2 fields + 2, fields).
 
     Returns:
         The ratio det(T H T^T) / det(T P T^T); infinite without tangential directions.
     """
     size = hessian.shape[0]
     free = size - rank
-    inner = np.empty((size, size))
-    moved = np.empty((size, size))
-    way = np.empty(size)
+    inner = work[:size]
+    moved = work[size : 2 * size]
+    way = work[2 * size]
     for a in range(free):
         for j in range(size):
             moved[j, a] = 0.0

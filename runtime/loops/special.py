@@ -2,8 +2,32 @@
 
 import math
 
-from numba import njit
-from numba.cpython.unsafe.tuple import tuple_setitem
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import lower_builtin, type_callable
+
+
+def _with_entry(values, place, value):
+    """Return a tuple of numbers with one of them replaced; Numba has this for the CPU alone."""
+    return (*values[:place], value, *values[place + 1 :])
+
+
+@type_callable(_with_entry)
+def _type_with_entry(context):
+    def _of_tuple(values, place, value):
+        return values if isinstance(values, types.UniTuple) else None
+
+    return _of_tuple
+
+
+@lower_builtin(_with_entry, types.UniTuple, types.Integer, types.Any)
+def _build_llvm_with_entry(context, builder, signature, arguments):
+    values, place, value = arguments
+    stack = cgutils.alloca_once(builder, values.type)
+    builder.store(values, stack)
+    value = context.cast(builder, value, signature.args[2], signature.args[0].dtype)
+    builder.store(value, cgutils.gep_inbounds(builder, stack, 0, place))
+    return builder.load(stack)
 
 
 @njit(cache=True, error_model="numpy")
@@ -37,11 +61,11 @@ def softmax(*z):
     total = 0.0
     for i in range(len(z)):
         e = math.exp(z[i] - top)
-        row = tuple_setitem(row, i, e)  # type: ignore[call-arg]
+        row = _with_entry(row, i, e)
         total += e
     inverse = 1.0 / total
     for i in range(len(z)):
-        row = tuple_setitem(row, i, row[i] * inverse)  # type: ignore[call-arg]
+        row = _with_entry(row, i, row[i] * inverse)
     return row
 
 

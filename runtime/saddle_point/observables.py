@@ -14,8 +14,8 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..base.threads import run_loop_in_threads
 from ..channel.fields import FieldLaw, field_law, overlaps_of_loss_fields
-from ..channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
-from ..channel.shared import sum_nodes_in_chunks
+from ..channel.nodes import equal_weights, gauss_hermite, sobol_normal_points, tensor_product_rule
+from ..device.loops import sum_over_nodes
 from ..integration.cells import MAX_AXES, QuadratureCells, has_narrow_features, nonlinearity_arguments
 from ..integration.estimates import error_bar_of_rule_sequence, replicate_error_bar
 from ..integration.rule import SaddlePointAverages
@@ -412,9 +412,7 @@ class _MetricIntegrand:
 
     def _sum_over_nodes(self, fields: FieldLaw, blocks: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
         return sum(
-            float(
-                sum_nodes_in_chunks(self._compiled_metric, 1, *self._arguments_of_compiled_metric(fields, *block)).sum()
-            )
+            float(sum_over_nodes(self._compiled_metric, 1, *self._arguments_of_compiled_metric(fields, *block)).sum())
             for block in blocks
         )
 
@@ -440,7 +438,7 @@ def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.nd
     outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
     groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
     nodes = sobol_normal_points(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, groups)
-    return nodes, np.full(len(nodes), 1 / len(nodes))
+    return nodes, equal_weights(len(nodes))
 
 
 def _metric_rules_coarse_to_fine(

@@ -17,7 +17,7 @@ FUNCTION = re.compile(r"^def ([^(\n]+)\((.*?)(?=^(?:def |@|[A-Z#]|\{\{ (?:maps|f
 # What lays out expressions: those of a kernel, sums over contexts, lines of the equations, numbers of the model.
 # Which features and columns there are is the model's, too.
 EXPRESSIONS = re.compile(
-    r"\b(?:code|sums)\(|\{% for \w+ in (?:features|columns) %\}|\bblock\((?!factor_|solve_)[\w.]*lines\b"
+    r"\b(?:code|sums|add_to_sums)\(|\{% for \w+ in (?:features|columns) %\}|\bblock\((?!factor_|solve_)[\w.]*lines\b"
     r"|\{\{ \w+_parameters \}\}"
 )
 CALLED = re.compile(r"(?<![\w.])(\w+(?=\()|_\w+)")  # or handed on, as to `pieces.bind`

@@ -10,11 +10,15 @@ from saddleforge.problems.compiled import load_compiled_loops
 corners = load_compiled_loops("corners")
 
 
+def work_rows(fields):
+    return np.empty((2 * fields + 2, fields))
+
+
 def surface(normals, held):
     """Rank, basis, triangle and switches chosen."""
     size = normals.shape[1]
     basis, triangle, chosen = np.empty((size, size)), np.zeros((size, size)), np.empty(size, np.int64)
-    rank = corners.fill_surface_frame(normals, np.array(held), len(held), basis, triangle, chosen)
+    rank = corners.fill_surface_frame(normals, np.array(held), len(held), basis, triangle, chosen, work_rows(size))
     return rank, basis, triangle, chosen
 
 
@@ -42,7 +46,7 @@ def test_rays_keep_as_many_switches_as_can_stay():
     normals, held = normals_of(5), np.array([0, 1, 2])
     rank, basis, _, _ = surface(normals, held)
     rays = np.empty((8, 3))
-    assert corners.fill_normal_rays(normals, held, 3, rank, basis, rays) == 3
+    assert corners.fill_normal_rays(normals, held, 3, rank, basis, rays, work_rows(3), np.empty(3, np.int64)) == 3
     assert np.sum(np.abs(rays[:3] @ normals[:3].T) < 1e-12, axis=1) == pytest.approx([1, 1, 1])
     side = np.zeros(4)
     assert corners.set_sides_along_ray(normals, held, 3, rays[0], -1.0, side) == 1
@@ -57,7 +61,7 @@ def test_responses_are_those_of_a_quadratic_minimum_on_the_surface(held):
     H, P = (m @ m.T + np.eye(3) for m in random.normal(size=(2, 3, 3)))
     rank, basis, _, chosen = surface(normals, held)
     found = np.empty((3, 3))
-    determinant = corners.fill_proximal_response(H, P, basis, rank, found)
+    determinant = corners.fill_proximal_response(H, P, basis, rank, found, work_rows(3))
     A = normals[chosen[:rank]]
     system = np.block([[H, A.T], [A, np.zeros((rank, rank))]])
     moved = np.linalg.solve(system, np.vstack([P, np.zeros((rank, 3))]))[:3]

@@ -35,9 +35,9 @@ from scipy.special import log_ndtr
 from ...base import budget
 from ...base.errors import InputError, NotConvergedError
 from ...base.options import AlgorithmOptions
-from ...base.threads import run_loop_in_threads
 from ...channel.lattices import lattice_points_in_ball, sampling_lattice_basis
 from ...channel.nodes import gauss_hermite, sobol_normal_points, tensor_product_rule
+from ...device.loops import fill_at_nodes
 from ...problems.problem import Problem
 from .averages import (
     ChannelAverages,
@@ -247,11 +247,11 @@ class PlantedSamplingRule:
         count, D = omega.shape
         values, slopes = np.empty(count), np.empty((count, D))
         curvatures = np.empty((count, D * curved, D * curved))
-        run_loop_in_threads(
-            module.posterior_at, count,
-            np.ascontiguousarray(observed), np.ascontiguousarray(omega), np.linalg.inv(variance), log_norm,
+        given = [np.ascontiguousarray(observed), np.ascontiguousarray(omega)]
+        fill_at_nodes(
+            module.posterior_at, given, np.linalg.inv(variance), log_norm,
             choices, np.array(free, np.int64), np.ascontiguousarray(factor), nodes, log_weight,
-            self.problem.constants(labels), values, slopes, curvatures,
+            self.problem.constants(labels), filled=[values, slopes, curvatures],
         )  # fmt: skip
         return values, slopes, curvatures
 

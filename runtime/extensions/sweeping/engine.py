@@ -23,6 +23,7 @@ from uuid import uuid4
 
 from ..._version import __version__
 from ...base import budget
+from ...base.devices import DEVICE_VARIABLE, DeviceOptions
 from ...base.environment import THREAD_VARIABLES
 from ...base.errors import InputError, TimeLimitError, require_whole_number
 from ...base.files import require_readable_file
@@ -193,7 +194,8 @@ class SweepEngine:
                     dashboard_address=None,
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # any free port, of its own
                     silence_logs=logging.CRITICAL,
-                    env=dict.fromkeys(THREAD_VARIABLES, str(self.threads)),
+                    env=dict.fromkeys(THREAD_VARIABLES, str(self.threads))
+                    | {DEVICE_VARIABLE: DeviceOptions.current().name},
                 )
             except RuntimeError as error:
                 if attempt + 1 == attempts:
