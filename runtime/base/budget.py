@@ -23,18 +23,18 @@ class _TimeLimit(NamedTuple):
     """A limit on the time of a computation.
 
     Attributes:
-        end: monotonic clock at which the limit ends, in seconds.
+        end: monotonic clock at which the limit ends, in seconds; within `allow_step_overtime` that of a running step.
         seconds: length of the limit.
-        step_end: monotonic clock at which a running step is abandoned, in seconds.
+        regular_end: monotonic clock at which the limit ends without overtime, in seconds.
     """
 
     end: float
     seconds: float
-    step_end: float
+    regular_end: float
 
 
 _deadline: ContextVar[_TimeLimit | None] = ContextVar("deadline", default=None)
-_OVERTIME_FRACTION, _MIN_OVERTIME = 0.1, 5.0  # for a running step: fraction of the limit; seconds
+_OVERTIME = 5.0  # seconds by which a running step may exceed the limit
 _partial_result: ContextVar[list[Callable[[], Any] | None]] = ContextVar("best")
 
 
@@ -52,8 +52,7 @@ def _set_context_variable(variable: ContextVar[Value], value: Value) -> Iterator
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Limit the time of computations in the block, which then return their best result so far; None means no limit.
 
-    A running step may exceed the limit by a tenth (at least 5 seconds); then it is abandoned. Of nested limits the
-    earlier end applies.
+    A running step may exceed the limit by 5 seconds; then it is abandoned. Of nested limits the earlier end applies.
 
     Raises:
         InputError: `seconds` is not positive.
@@ -68,10 +67,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         return
     require_in_interval("time limit", seconds, "(0, inf] seconds")
     end, outer = time.monotonic() + seconds, _deadline.get()
-    step_end = end + max(_MIN_OVERTIME, _OVERTIME_FRACTION * seconds)
-    with _set_context_variable(
-        _deadline, _TimeLimit(end, seconds, step_end) if outer is None or end < outer.end else outer
-    ):
+    limit = _TimeLimit(end, seconds, end)
+    with _set_context_variable(_deadline, limit if outer is None or end < outer.end else outer):
         yield
 
 
@@ -86,6 +83,12 @@ def remaining_seconds() -> float:
     return float("inf") if limit is None else limit.end - time.monotonic()
 
 
+def is_in_overtime() -> bool:
+    """Return whether the time limit is used up, so that a running step should end with what it has."""
+    limit = _deadline.get()
+    return limit is not None and limit.regular_end <= time.monotonic()
+
+
 def check_time_limit(expected: float = 0.0) -> None:
     """Raise TimeLimitError unless there is time for the next step.
 
@@ -97,6 +100,17 @@ def check_time_limit(expected: float = 0.0) -> None:
     """
     limit = _deadline.get()
     if limit is not None and limit.end - time.monotonic() <= expected:
+        raise _time_limit_error(limit)
+
+
+def check_running_step() -> None:
+    """Raise TimeLimitError if a running step has used up its overtime, too; for blocks of long loops.
+
+    Raises:
+        TimeLimitError: the time limit and the overtime of a running step are used up.
+    """
+    limit = _deadline.get()
+    if limit is not None and limit.regular_end + _OVERTIME <= time.monotonic():
         raise _time_limit_error(limit)
 
 
@@ -139,9 +153,9 @@ def interrupt_at_time_limit() -> Iterator[None]:
 
 @contextmanager
 def allow_step_overtime() -> Iterator[None]:
-    """Extend the time limit during the block by a tenth (at least 5 seconds), so that a running step can finish."""
+    """Extend the time limit during the block by 5 seconds, so that a running step can finish."""
     limit = _deadline.get()
-    with _set_context_variable(_deadline, None if limit is None else limit._replace(end=limit.step_end)):
+    with _set_context_variable(_deadline, None if limit is None else limit._replace(end=limit.regular_end + _OVERTIME)):
         yield
 
 

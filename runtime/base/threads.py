@@ -9,12 +9,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from itertools import count as counted
+from math import ceil
 from time import perf_counter
 from typing import Any
+
+from . import budget
 
 _FIRST_PART_DIVISOR = 64  # the first 1/64 of the parts runs alone: it compiles, and measures the time
 _BLOCKS_PER_THREAD = 8  # small blocks, so that no thread waits long for another
 _MIN_THREADED_SECONDS = 2e-4  # seconds: waking a thread takes a tenth of it
+_SECONDS_PER_BLOCK = 0.25  # under a time limit, which is checked after every block of a longer loop
 
 _thread_options = threading.local()
 
@@ -55,24 +59,32 @@ def run_loop_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) 
             each index writes its result to its own entries of the arrays.
         parts: number of indices.
         *arguments: further arguments of the function.
+
+    Raises:
+        TimeLimitError: the time limit and the overtime of a running step end before the loop, or within a long one.
     """
-    threads = min(loop_thread_count(), parts)
-    if threads <= 1:
+    budget.check_running_step()
+    threads, is_limited = min(loop_thread_count(), parts), budget.has_time_limit()
+    if threads <= 1 and not is_limited:
         loop(0, parts, *arguments)
         return
     done = -(-parts // _FIRST_PART_DIVISOR)
     started = perf_counter()
     loop(0, done, *arguments)
-    took = perf_counter() - started
-    if took * (parts - done) < _MIN_THREADED_SECONDS * done:
+    left = (perf_counter() - started) * (parts - done) / max(done, 1)
+    is_long = is_limited and left > _SECONDS_PER_BLOCK
+    if left < _MIN_THREADED_SECONDS or (threads <= 1 and not is_long):
         loop(done, parts, *arguments)
         return
-    blocks = min(parts - done, _BLOCKS_PER_THREAD * threads)
+    blocks = _BLOCKS_PER_THREAD * threads
+    blocks = min(parts - done, max(blocks, ceil(threads * left / _SECONDS_PER_BLOCK)) if is_long else blocks)
     bounds = [done + (parts - done) * block // blocks for block in range(blocks + 1)]
     turns = counted()
 
     def run_blocks_of_loop() -> None:
         while (block := next(turns)) < blocks:
+            if is_long:
+                budget.check_running_step()  # in this thread: the others see no limit
             loop(bounds[block], bounds[block + 1], *arguments)
 
     others = [_thread_pool(threads - 1).submit(run_blocks_of_loop) for _ in range(threads - 1)]

@@ -35,6 +35,8 @@ class Branch:
         exhausted: values at which that effort missed the accuracy, so that it is not tried again.
         followed: whether only Newton's method from known solutions is tried, once there is one.
         retries: how often a start that left its branch is tried again, from easier problems (`retry_lost_start`).
+        refined: whether a point that misses the accuracy with `effort` is solved with that of `most` where its rule
+            adapts to jumps, so that finer ones soon reach the accuracy.
     """
 
     problem: Problem
@@ -52,6 +54,7 @@ class Branch:
     most: int = 100
     followed: bool = False
     retries: int = 2
+    refined: bool = False
 
     def __post_init__(self) -> None:
         self.name = translate_start_name(self.problem, self.name)
@@ -97,8 +100,11 @@ class Branch:
             if self._contains_solution(solution):
                 self.reached = solution.branch
                 self.known[value] = solution
-                if accuracy is not None and solution.status is Status.ACCURACY_NOT_REACHED:
-                    self.exhausted.add(value)
+                if solution.status is Status.ACCURACY_NOT_REACHED:
+                    if accuracy is not None:
+                        self.exhausted.add(value)
+                    elif self.refined and not solution.rule.is_nonadaptive:
+                        return self.solution_at_parameter(value, wanted) or solution
                 return solution
             self.failed[value] = solution
         return None

@@ -52,7 +52,7 @@ def curve(
     """
     problem, over, grid = check_parameter_grid(problem, over, values, ranges)
     start = find_start_name(problem, start)
-    branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached)
+    branch = Branch(problem, over, start, accuracy, seed, effort=2, reached=reached, refined=True)
     span = f"{over.rstrip('_')} = {grid[0]:.4g} to {grid[-1]:.4g}"
     sequences = _values_outward_from_branch(branch, grid, seeds or {})
     end = partial(bisect_branch_end, branch, bisections=refine_end)

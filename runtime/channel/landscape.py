@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..base import presenting
+from ..base.budget import check_time_limit
 from ..base.options import AlgorithmOptions
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
@@ -80,6 +81,7 @@ def analyse_landscape(
 
     Raises:
         DomainError: the overlaps are outside their domain.
+        TimeLimitError: the time limit is reached.
     """
     options, channel = LandscapeOptions.current(), problem.solver.channel
     nodes = sobol_normal_points(problem.dimension, log2, 900 + seed, ())
@@ -93,11 +95,13 @@ def analyse_landscape(
             points = ProximalPoints(*(np.ascontiguousarray(column[possible]) for column in points))
             omega, best = (block.reshape(len(block), -1) for block in (points.omega, points.x))
             at = omega, fields.precision, points.features, fields.constants
+            check_time_limit()
             number, minima = problem.solver.proximal.all_minima(*at, options.max_minima)
             quadratic = 0.5 * np.einsum("nla,nla->n", points.g, points.x - points.omega)
             bounded = bounded and not np.any(points.value - quadratic < -1e-12)
             proofs = np.full((len(best), 2), np.nan)
             if bounded:
+                check_time_limit()
                 spread = np.sqrt(np.diagonal(fields.variance, axis1=1, axis2=2)).ravel()
                 known = omega, fields.precision, spread, points.features, fields.constants
                 proofs = problem.solver.moreau_objective_bounds.shortfalls(

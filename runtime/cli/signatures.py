@@ -52,7 +52,7 @@ class SharedOptionTexts:
         processes: Worker processes on this machine (default: one per core).
         force: Overwrite an existing file.
         time_limit (SECONDS): End after so many seconds with the best so far (exit status 3); a step in progress may
-            take a tenth longer, or 5 s.
+            take 5 s longer.
         memory_limit (GB): Gigabytes a process may use for its data; a computation that needs more ends with a message.
         json: Print one JSON object on stdout and nothing else.
         threads: Number of threads (default: all cores); results do not depend on it.

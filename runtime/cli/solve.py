@@ -303,7 +303,7 @@ def stability(
         "status": solution.status.value,
         "residual": solution.residual,
         "stability": verdict.to_json() if verdict else None,
-        "landscape": solution.landscape.to_json() if verdict else None,
+        "landscape": None,
         "breaking": None,
         "found": None,
     }
@@ -311,6 +311,11 @@ def stability(
         return CommandOutcome(solution.table(), data, NO_VERDICT, ExitStatus.TIME_LIMIT)
     if verdict is None:
         return CommandOutcome(solution.table(), data, f"there is no solution: {explain_solution_failure(solution)}")
+    try:
+        data["landscape"] = solution.landscape.to_json()
+    except TimeLimitError:
+        late = "the time limit ended the search for minima of the Moreau objective"
+        return CommandOutcome(stability_table(solution), data, late, ExitStatus.TIME_LIMIT)
     text = stability_table(solution)
     if not solution.success or not rsb:
         return CommandOutcome(text, data, explain_solution_failure(solution))

@@ -5,6 +5,7 @@ The loops are those of the CPU: Numba compiles a function for the device that a 
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -15,9 +16,12 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
+from ..base import budget
 from ..base.devices import DeviceOptions
 from ..base.errors import InputError
 from .constants import is_constant
+
+warnings.filterwarnings("ignore", "Grid size .* low occupancy")  # small averages are small
 
 _kept: dict[int, Any] = {}  # device copies of constant arrays, by the identity of the array
 
@@ -35,6 +39,7 @@ def fill_by_index(
 
     Raises:
         InputError: the memory of the device is too small.
+        TimeLimitError: the time limit and the overtime of a running step have ended.
     """
     count = len(given[0])
     for part in _portions(count, sum(array.nbytes for array in (*given, *filled))):
@@ -64,6 +69,7 @@ def sum_by_chunks(
 
     Raises:
         InputError: the memory of the device is too small.
+        TimeLimitError: the time limit and the overtime of a running step have ended.
     """
     options = DeviceOptions.current()
     per_row = max(1, min(len(nodes), options.max_threads) // chunks)
@@ -85,6 +91,7 @@ def _launch(loop: Callable[..., None], count: int, *arguments: Any) -> None:
 
 
 def _launch_kernel(kernel: Any, count: int, *arguments: Any) -> None:
+    budget.check_running_step()
     block = DeviceOptions.current().block
     kernel[-(-count // block), block](count, *arguments)
 

@@ -31,6 +31,7 @@ def fill_at_nodes(
 
     Raises:
         InputError: the memory of the device is too small.
+        TimeLimitError: the time limit and the overtime of a running step end within the loop.
     """
     if runs_on_cuda(len(given[0])) and not on_cpu:
         from .cuda import fill_by_index
@@ -61,6 +62,7 @@ def sum_over_nodes(
 
     Raises:
         InputError: the memory of the device is too small.
+        TimeLimitError: the time limit and the overtime of a running step end within the loop.
     """
     if runs_on_cuda(len(nodes)) and not on_cpu:
         from .cuda import sum_by_chunks

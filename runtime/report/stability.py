@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base.errors import TimeLimitError
 from ..base.numbers import align_text_columns, format_value_with_error
 from ..base.presenting import to_json
 from ..channel.landscape import Landscape
@@ -21,7 +23,10 @@ EIGENVALUE_ROUNDING = 1e-9  # rounding of an eigenvalue: below it is shown as ze
 
 
 def stability_table(solution: Solution) -> str:
-    """Return the stability of a solution as text: eigenvalues, replicon, jumps and minima, each with its meaning."""
+    """Return the stability of a solution as text: eigenvalues, replicon, jumps and minima, each with its meaning.
+
+    Minima are left out if a time limit ends the search for them.
+    """
     stability = solution.stability
     assert stability is not None
     problem = solution.problem
@@ -63,7 +68,8 @@ def stability_table(solution: Solution) -> str:
             ["finite map", f"{lost.slope:.3g}", "a in D' = a D + b D^(1/2), the replicon"],
             ["", format_attribute_with_error(lost, "root"), "b, above 0 where the proximal map jumps; D relative to q"],
         ]
-    rows += _local_minima_table_rows(solution.landscape)
+    with suppress(TimeLimitError):
+        rows += _local_minima_table_rows(solution.landscape)
     loss = format_attribute_with_error(stability, "self_overlap_loss")
     rows.append(["self-overlap loss", loss, f"fraction by which q drops, D*; below {NEGLIGIBLE_LOSS:g} negligible"])
     rows.append(["", "", ""])

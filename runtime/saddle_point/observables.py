@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.budget import is_in_overtime
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..base.threads import run_loop_in_threads
@@ -322,6 +323,8 @@ class _MetricIntegrand:
                 break
             if fine and error <= tolerance + relative * abs(values[-1]):
                 break
+            if np.isfinite(error) and is_in_overtime():
+                break  # the error bar says how far it is known
         value = values[-1] if values else np.nan
         if family == "product" and self.has_narrow_metric_features:
             error = max(error, self._sobol_discrepancy(value))

@@ -141,7 +141,11 @@ def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: R
         _deviation_by_halved_parameter(task, point, rule, parameter) for parameter in problem.vanishing_parameters
     ]
 
+    is_cut = False  # whether the time limit ended the refinement of a test error
+
     def error_bar_of_estimate(estimate: ObservableEstimate) -> float:
+        nonlocal is_cut
+        is_cut |= budget.is_in_overtime() and estimate.own > task.accuracy * abs(estimate.value)
         if rule.replicated:
             changes = estimate.changes_of_observable_by_shifts(point.u, shifts)
             error = np.inf if np.inf in changes else float(replicate_error_bar(changes))
@@ -178,6 +182,8 @@ def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: R
     )
     if outside:
         status = Status.MINIMA_MISSED
+    elif is_cut and status.success:
+        status = Status.TIME_LIMIT
     elif float(np.max(rounded / scales)) > task.accuracy:
         outside = explain_lost_digits_of_covariance(problem, overlaps)
     if averages.unconverged > 1e-3 * task.accuracy:

@@ -42,11 +42,14 @@ class RefinementOptions(AlgorithmOptions):
         mass_tolerance: largest difference from one of the sum of a rule's weights; smaller rejects more rules.
         retry_size: index of the sample size at which a failed Newton iteration is retried.
         history: number of earlier sizes whose differences bound the error if the accuracy was not reached.
+        evaluations_per_rule: evaluations of a finer rule, for its solution and error bars, for which a time limit has
+            to leave time; more end earlier, and fewer leave solutions without error bars.
     """
 
     mass_tolerance: float = 1e-3
     retry_size: int = 2
     history: int = 2
+    evaluations_per_rule: int = 8
 
 
 def solve_by_deterministic_rules(
@@ -72,6 +75,8 @@ def solve_by_deterministic_rules(
     for number, rule in enumerate(rules):
         if number < next_number:
             continue
+        if solved is not None:
+            budget.check_time_limit(_predicted_seconds_of_rule(problem, rule))
         point = replace(point, u=task.symmetry.project_onto_invariant_states(point.u, point.sizes))
         covered = not rule.in_x or are_rule_weights_normalised(problem, rule, point.overlaps)
         if not covered:
@@ -183,7 +188,16 @@ def solve_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Seq
         )
         if error <= accuracy or position >= last:
             return solution_with_error_bars(task, point, rule)
-        position = min(last, position + rule.predict_refinement_steps(error, accuracy))
+        sizes = range(min(last, position + rule.predict_refinement_steps(error, accuracy)), position, -1)
+        seconds = {size: _predicted_seconds_of_rule(task.problem, rules[size]) for size in sizes}
+        position = next((size for size in sizes if seconds[size] < budget.remaining_seconds()), sizes[-1])
+        budget.check_time_limit(seconds[position])
+
+
+def _predicted_seconds_of_rule(problem: Problem, rule: Rule) -> float:
+    """Return the predicted duration of a solution by a quadrature rule with its error bars; 0 if unknown."""
+    evaluations = RefinementOptions.current().evaluations_per_rule
+    return evaluations * durations.predicted_evaluation_seconds(problem, rule)
 
 
 def are_rule_weights_normalised(

@@ -219,8 +219,15 @@ class Solution(SaddlePoint):
 
     @cached_property
     def baseline_error(self) -> float:
-        """Return the test error of the best constant linear layer, docs/theory.md (7.7); nan without such a layer."""
-        return observables.baseline_error(self.problem)
+        """Return the test error of the best constant linear layer, docs/theory.md (7.7); nan without such a layer.
+
+        It is nan, too, if a time limit ends its compilation.
+        """
+        try:
+            with budget.allow_step_overtime():
+                return observables.baseline_error(self.problem)
+        except TimeLimitError:
+            return np.nan
 
     @property
     def relative_error(self) -> float:

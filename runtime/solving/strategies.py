@@ -20,7 +20,7 @@ from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import overlap_shifts_by_replicates, solve_by_newton
-from .refinement import solve_by_deterministic_rules, solve_by_sampled_rules
+from .refinement import are_rule_weights_normalised, solve_by_deterministic_rules, solve_by_sampled_rules
 from .settings import SolveSettings
 from .solution import Solution
 
@@ -118,12 +118,14 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
         return solve_by_sampled_rules(task, approach)
     if fields > 1 and solution.losses is not None:
         return solution
+    if near is not None and near.rule.in_x and are_rule_weights_normalised(problem, solution.rule, approach.overlaps):
+        return solution  # near the end of a branch Newton's method fails; samples, which are noisier, add nothing
     jumping = _fraction_of_nodes_with_jumps(task, approach)
     if isinstance(jumping, Solution):
         return jumping
     if fields > 1 and jumping > NEGLIGIBLE_JUMPS:
         task.record_quadrature_attempt(
-            f"samples: the grid does not cover the fields, and the proximal map jumps at {jumping:.1g} of them"
+            f"samples: no grid gave a solution, and the proximal map jumps at a fraction {jumping:.1g} of the fields"
         )
         return solve_by_sampled_rules(task, approach)
     task.record_quadrature_attempt(

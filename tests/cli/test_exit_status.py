@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from saddleforge import __version__
-from saddleforge.base.errors import NotProvedError
+from saddleforge.base.errors import NotProvedError, TimeLimitError
 from saddleforge.extensions.simulation.methods import METHODS
 from saddleforge.integration import FAMILIES
 from saddleforge.reproduce.jobs import JOBS
+from saddleforge.saddle_point import observables
+from saddleforge.solving import solution
 
 SCRIPT = Path(sys.executable).with_name("saddleforge")
 
@@ -130,6 +132,22 @@ def test_a_time_limit_is_3_with_the_last_iterate(call):
         done = call(command, "ridge_regression", *rest, "--time-limit", "1e-6", "--quiet", "--json")
         assert (done.status, json.loads(done.stdout)["status"]) == (3, "time_limit"), command
         assert "time limit" in done.sentence, command
+
+
+def test_what_a_time_limit_leaves_out_of_the_output_does_not_cost_the_rest(call, monkeypatch):
+    def too_late(*at):
+        raise TimeLimitError("the time limit ended it")
+
+    monkeypatch.setattr(observables, "baseline_error", too_late)
+    done = call("solve", "ridge_regression", "--set", "alpha=2", "--quiet", "--json")
+    found = json.loads(done.stdout)
+    assert (done.status, found["status"], found["baseline_error"]) == (0, "converged", None)
+    monkeypatch.setattr(solution, "analyse_landscape", too_late)
+    done = call("stability", "ridge_regression", "--set", "alpha=2", "--quiet", "--json")
+    found = json.loads(done.stdout)
+    assert done.status == 3 and found["stability"]["replica_symmetry"] == "stable" and found["landscape"] is None
+    assert "time limit" in done.sentence and "minima" in done.sentence
+    assert "replicon" in call("stability", "ridge_regression", "--set", "alpha=2", "--quiet").stdout
 
 
 WRONG = {

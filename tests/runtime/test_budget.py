@@ -1,6 +1,7 @@
 """Time limits: the best so far, with a status, and nothing started that would overrun. The clock counts questions."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -10,15 +11,17 @@ import saddleforge as sf
 from saddleforge.base import budget
 from saddleforge.base.errors import InputError, TimeLimitError
 from saddleforge.integration import ProxSpaceRule, SmoothPiecesRule, Sobol, durations
+from saddleforge.saddle_point import observables
 from saddleforge.saddle_point.iteration import Status
 from saddleforge.solving import error_bars
 
 
 def ticks(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """From now on a second passes whenever anybody looks at the clock; the seconds to come."""
+    """From now on a second passes whenever anybody but a running loop looks at the clock; the seconds to come."""
     seconds = count()
     monkeypatch.setattr(budget.time, "monotonic", lambda: float(next(seconds)))
     monkeypatch.setattr(durations, "predicted_evaluation_seconds", lambda problem, rule: 0.0)
+    monkeypatch.setattr(budget, "check_running_step", lambda: None)
     return seconds
 
 
@@ -54,9 +57,9 @@ def test_a_limit_ends_in_its_context_and_an_outer_one_ends_an_inner_one():
         with budget.time_limit(1000.0):
             assert budget.remaining_seconds() <= 100.0
         with budget.allow_step_overtime(), budget.allow_step_overtime():
-            budget.check_time_limit(105.0)
+            budget.check_time_limit(104.0)
             with pytest.raises(TimeLimitError, match=r"time limit of 100 s"):
-                budget.check_time_limit(111.0)
+                budget.check_time_limit(106.0)
         with budget.without_time_limit():
             budget.check_time_limit(1e9)
     budget.check_time_limit(1e9)
@@ -181,3 +184,44 @@ def test_a_simulation_keeps_its_finished_seeds():
         found = sf.simulate(sf.problem("ridge_regression", alpha=2.0), d=300, seeds=3_000)
     assert found.out_of_time and found.to_json()["status"] == "time_limit"
     assert 0 < len(found.runs) < 3_000
+
+
+def test_a_test_error_is_refined_no_further_in_overtime_and_the_status_says_so(monkeypatch):
+    exact = sf.solve(problem())
+    coarse = error_bars.ObservableEstimate.estimate_at_overlaps
+    monkeypatch.setattr(
+        error_bars.ObservableEstimate,
+        "estimate_at_overlaps",
+        lambda *at: replace(found := coarse(*at), own=0.1 * abs(found.value)),
+    )
+    assert sf.solve(problem()).status is Status.CONVERGED  # its error bar is as it is
+    monkeypatch.setattr(budget, "is_in_overtime", lambda: True)
+    late = sf.solve(problem())
+    assert late.status is Status.TIME_LIMIT and "allow more time" in repr(late)
+    assert late.test_error_error > 0.1 * late.test_error and np.isfinite(late.errors).all()
+    assert abs(late.test_error - exact.test_error) < late.test_error_error
+
+
+def test_a_test_error_by_sobol_sets_ends_with_the_first_of_them_in_overtime(monkeypatch):
+    at = sf.problem("hinge", alpha=2.0)
+    overlaps = sf.solve(at).overlaps
+    metric = observables._MetricIntegrand.metric_integrand_of_reduced_fields(at, overlaps)
+    fine = metric.estimate_by_rule_family("sobol", 0.0, False, 4e6, 1e-4)
+    monkeypatch.setattr(observables, "is_in_overtime", lambda: True)
+    first = metric.estimate_by_rule_family("sobol", 0.0, False, 4e6, 1e-4)
+    assert first[2].size < fine[2].size and fine[1] < first[1]
+    assert abs(first[0] - fine[0]) < first[1] + fine[1]
+
+
+def test_a_finer_rule_is_left_out_without_time_for_its_error_bars(monkeypatch):
+    """The accuracy asks for 2^16 points, of which eight evaluations would take too long: there is time for fewer."""
+    bent = sf.problem("huber_regression", alpha=2.0, width=0.3)
+    monkeypatch.setattr(
+        durations,
+        "predicted_evaluation_seconds",
+        lambda problem, rule: 1e-3 if rule.node_count(problem) < 3e5 else 99.0,
+    )
+    found = sf.solve(bent, integrator="sobol", accuracy=1e-6, time_limit=100.0)
+    assert found.status is Status.TIME_LIMIT and isinstance(found.rule, Sobol)
+    assert found.rule.node_count(bent) < 3e5 <= Sobol(found.rule.log2 + 1).node_count(bent)
+    assert np.isfinite(found.errors).all() and found.relative_error > 1e-6

@@ -7,7 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from saddleforge.base import threads
+from saddleforge.base import budget, threads
+from saddleforge.base.errors import TimeLimitError
 
 
 @pytest.fixture
@@ -96,3 +97,30 @@ def test_a_child_of_this_process_has_threads_of_its_own(two):
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         assert time.monotonic() < ends, "the child waits for threads that it has not"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_long_loop_ends_within_a_block_of_its_time_limit(monkeypatch, count):
+    """The limit and its overtime pass within a loop: what is left of it is not begun. Without a limit all is done."""
+    monkeypatch.setattr(threads, "available_thread_count", lambda: count)
+    monkeypatch.setattr(threads, "_SECONDS_PER_BLOCK", 0.01)
+    clock, done = [0.0], np.zeros(64 * 10, bool)
+    monkeypatch.setattr(budget.time, "monotonic", lambda: clock[0])
+
+    def loop(first, last):
+        time.sleep(0.001 * (last - first))
+        done[first:last] = True
+        if done.sum() >= 100:
+            clock[0] = 100.0
+
+    with threads.thread_limit(count):
+        with budget.time_limit(10.0), pytest.raises(TimeLimitError, match="10 s"):
+            threads.run_loop_in_threads(loop, len(done))
+        assert 100 <= done.sum() < 200
+        with budget.time_limit(10.0):
+            threads.run_loop_in_threads(loop, 0)
+            clock[0] += 16.0
+            with pytest.raises(TimeLimitError):
+                threads.run_loop_in_threads(loop, 1)
+        threads.run_loop_in_threads(loop, len(done))
+    assert done.all()
