@@ -51,25 +51,30 @@ class SymmetryReduction:
         return group.subgroup_satisfying(lambda e: _is_symmetry_of_nodes(e, problem, axes))
 
     @classmethod
-    def symmetries_of_field_law(cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
+    def symmetries_of_field_law(
+        cls, problem: Problem, fields: FieldLaw, labels: tuple[int, ...], tolerance: float = EXACT
+    ) -> SymmetryReduction:
         """Return the symmetries of the loss and of the law of the fields, given the labels of the tokens.
 
         Args:
             problem: problem that defines the loss.
             fields: law of the fields.
             labels: label of every token.
+            tolerance: deviation of an invariant law, relative to the size of teacher fields, student fields and V.
         """
         found = [e for e in loss_symmetries(problem)[labels] if tuple(labels[l] for l in e.tokens) == labels]
         if not found:
             return cls(())
         blocks = _arrays_of_field_law(fields)
         law = np.concatenate([block.ravel() for block in blocks])
-        tolerance = np.concatenate([np.full(block.size, EXACT * np.abs(block).max(initial=0.0)) for block in blocks])
+        sizes = [float(np.abs(block).max(initial=0.0)) for block in blocks]
+        units = [max(sizes[:2])] * 2 + [max(sizes[2:5])] * 3 + sizes[5:]  # of teacher fields, student fields and V
+        deviations = np.repeat(tolerance * np.array(units), [block.size for block in blocks])
         shapes = tuple(block.shape for block in blocks)
 
         def _preserves_field_law(exchange: SignedPermutation) -> bool:
             places, signs = _permutation_of_field_law_arrays(exchange, shapes)
-            return bool((np.abs(law - law[places] * signs) <= tolerance).all())
+            return bool((np.abs(law - law[places] * signs) <= deviations).all())
 
         return cls(tuple(e for e in found if _preserves_field_law(e)))
 

@@ -23,7 +23,7 @@ from ..channel.lattices import (
 from ..device.constants import declare_constant
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
-from ..problems.symmetry import SignedPermutation
+from ..problems.symmetry import EXACT, SignedPermutation
 from .rule import NEGLIGIBLE_JUMPS, Rule
 from .sampled import (
     MAX_PRODUCT_DIMENSION,
@@ -82,6 +82,7 @@ class LatticeRule(NodeBasedRule):
     most_points: ClassVar[int] = 14
     unit: ClassVar[str] = "intended digits"
     is_nonadaptive: ClassVar[bool] = True
+    symmetry_tolerance: ClassVar[float | None] = EXACT
     inner: float = 1.0
 
     @classmethod
@@ -102,16 +103,6 @@ class LatticeRule(NodeBasedRule):
     def size_in_words(self) -> str:
         """The size of the rule in words: the number of decimal digits that it aims at."""
         return f"{self.digits:g} digits aimed at"
-
-    def symmetry_reduction(self, problem: Problem, fields: FieldLaw, labels: tuple[int, ...]) -> SymmetryReduction:
-        """Return the symmetries of the loss and of the law of the fields.
-
-        Args:
-            problem: problem whose loss must be invariant.
-            fields: law of the fields.
-            labels: label of every token.
-        """
-        return SymmetryReduction.symmetries_of_field_law(problem, fields, labels)
 
     def nodes_and_weights_by_replicate(
         self, problem: Problem, fields: FieldLaw, reduction: SymmetryReduction, integrand: Integrand = "averages"

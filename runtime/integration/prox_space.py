@@ -173,7 +173,7 @@ class ProxSpaceRule(Rule):
             problem: problem whose fields are integrated over.
             bistable: probability of a second minimum of the Moreau objective, where the proximal map may jump.
         """
-        return (Sobol(12),) if bistable > NEGLIGIBLE_JUMPS else (self, self.finer_rule())
+        return (Sobol(14),) if bistable > NEGLIGIBLE_JUMPS else (self, self.finer_rule())
 
     def rule_for_training_loss(self, bistable: float) -> ProxSpaceRule:
         """Return the grid with enough smoothing of jumps for an accurate training loss.

@@ -92,7 +92,7 @@ def map_jacobian_by_differences(
     return matrix
 
 
-COARSE_NODES, FINE_NODES = Sobol(10, 4), Sobol(12, 8)  # nodes for the Jacobian of a sampled map: few, and more accurate
+COARSE_NODES, FINE_NODES = Sobol(12, 4), Sobol(14, 8)  # nodes for the Jacobian of a sampled map: few, and more accurate
 
 
 def map_jacobian_by_quadrature_rule(

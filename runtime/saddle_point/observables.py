@@ -44,6 +44,8 @@ class MetricQuadratureOptions(AlgorithmOptions):
         digits: decimal digits of adaptive cells if no accuracy is requested.
         max_digits: largest number of decimal digits of adaptive cells.
         sobol_sets: number of scrambled Sobol sets, whose spread gives the error bar.
+        sobol_fraction: fraction of the requested error to which Sobol sets are refined; their nodes, without a proximal
+            point, cost so little that the rest is left to the overlaps.
         seed: seed of the scrambling.
         max_product_axes: dimension above which product rules are not used.
         min_points: Gauss-Hermite nodes per axis in the coarsest rule.
@@ -54,10 +56,11 @@ class MetricQuadratureOptions(AlgorithmOptions):
     budget: float = 1.5e5
     max_nodes: float = 4e7
     max_cell_nodes: float = 4e6
-    max_panel_nodes: float = 2e6
+    max_panel_nodes: float = 5e5
     digits: int = 7
     max_digits: int = 13
     sobol_sets: int = 16
+    sobol_fraction: float = 0.5
     seed: int = 4242
     max_product_axes: int = 6
     min_points: int = 16
@@ -147,7 +150,7 @@ def metric_rule_of_family(problem: Problem, family: str, budget: float) -> Metri
     sizes = {
         "product": max(6, min(64, round(budget ** (1 / dimension)))),
         "cells": options.digits,
-        "sobol": max(4, int(np.log2(budget / (4 * options.sobol_sets)))),
+        "sobol": max(6, int(np.log2(budget / options.sobol_sets))),
     }
     return MetricRule(family, sizes[family])
 
@@ -255,17 +258,19 @@ class _MetricIntegrand:
         return ("cells", "sobol") if self.rule_family_for_metric == "cells" else ("sobol",)
 
     @cached_property
+    def panel_count(self) -> int:
+        """Return the number of panels between kinks of the metric, for all assignments of labels."""
+        splits = (self._split_domain_at_kinks(fields) for fields, _ in self.laws)
+        return sum(len(nodes) for split in splits for nodes, _ in split.node_batches(1))
+
+    @property
     def quadrature_panel_count(self) -> int:
-        """Return the number of panels between kinks of the metric if a product rule on them is expensive; else 1."""
-        options = MetricQuadratureOptions.current()
-        dimension = self.problem.dimension
+        """Return the number of panels if a product rule on them, in many dimensions, is expensive; else 1."""
+        options, dimension = MetricQuadratureOptions.current(), self.problem.dimension
         if dimension <= MAX_AXES:
             return 1
-        panels = sum(
-            len(nodes) for fields, _ in self.laws for nodes, _ in self._split_domain_at_kinks(fields).node_batches(1)
-        )
-        nodes = panels * float(metric_rule_of_family(self.problem, "product", options.budget).size) ** dimension
-        return panels if nodes > options.max_panel_nodes else 1
+        size = metric_rule_of_family(self.problem, "product", options.budget).size
+        return self.panel_count if self.panel_count * float(size) ** dimension > options.max_panel_nodes else 1
 
     @cached_property
     def cells_resolving_metric(self) -> list[QuadratureCells] | None:
@@ -294,7 +299,8 @@ class _MetricIntegrand:
             relative: relative error requested, added to the tolerance.
         """
         options = MetricQuadratureOptions.current()
-        rule = metric_rule_of_family(self.problem, family, options.budget)
+        per_panel = family == "product" and self.problem.dimension == MAX_AXES
+        rule = metric_rule_of_family(self.problem, family, options.budget / (self.panel_count if per_panel else 1))
         if family == "cells":
             if self.cells_resolving_metric is None:
                 return np.nan, np.inf, rule, 0.0
@@ -321,7 +327,8 @@ class _MetricIntegrand:
             if error < (exact := options.rounding * abs(values[-1])):
                 error = exact
                 break
-            if fine and error <= tolerance + relative * abs(values[-1]):
+            asked = tolerance + relative * abs(values[-1])
+            if fine and error <= (options.sobol_fraction * asked if family == "sobol" else asked):
                 break
             if np.isfinite(error) and is_in_overtime():
                 break  # the error bar says how far it is known
@@ -438,9 +445,7 @@ def scrambled_sobol_nodes(problem: Problem, log2: int, seed: int) -> tuple[np.nd
         log2: base-2 logarithm of the number of nodes.
         seed: seed of the scrambling.
     """
-    outer, inner = problem.tokens * problem.teacher_rank, problem.tokens * problem.student_rank
-    groups = tuple(filter(None, (tuple(range(outer)), tuple(range(outer, outer + inner)))))
-    nodes = sobol_normal_points(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, groups)
+    nodes = sobol_normal_points(problem.dimension, log2, MetricQuadratureOptions.current().seed + seed, ())
     return nodes, equal_weights(len(nodes))
 
 
@@ -454,7 +459,7 @@ def _metric_rules_coarse_to_fine(
     """
     size, options = first.size, MetricQuadratureOptions.current()
     if first.family == "sobol":
-        last = int(np.log2(most / (4 * options.sobol_sets)))
+        last = int(np.log2(most / options.sobol_sets))
         yield from ((first._replace(size=each), True) for each in range(size - 2, max(size, last) + 1))
         return
     sizes = [max(4, size * 9 // 16), max(5, size * 3 // 4), size]

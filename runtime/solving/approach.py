@@ -26,7 +26,7 @@ from ..saddle_point.starts import named_starts, overlaps_of_start, solve_respons
 from ..saddle_point.state_map import SaddlePointMap
 from .solution import Solution
 
-APPROACH_RULE = Sobol(log2=8, scramblings=4)
+APPROACH_RULE = Sobol(log2=10, scramblings=4)
 # Tried where a start leaves the domain of definition: factors of its weights and of V, and noise added to the weights,
 # relative to them. Columns that are all the same mixture of the teacher, or parts of it alone, have degenerate fields;
 # jumps of the proximal map may be large compared with small weights, and V^ negative; where V is large, V^ is small,
@@ -202,7 +202,7 @@ def quadrature_rules_of_damped_iteration(problem: Problem, seed: int) -> tuple[R
         return replace(warm.coarser_rule(), inner=0.75), warm
     if problem.inverse_temperature is None and SmoothPiecesRule.has_no_teacher_nodes(problem):
         return PANELS[0], PANELS[0]
-    return replace(APPROACH_RULE, seed=seed), Sobol(10, 4, seed=seed)
+    return replace(APPROACH_RULE, seed=seed), Sobol(12, 4, seed=seed)
 
 
 def detect_symmetry_of_state(problem: Problem, point: FixedPoint) -> StateSymmetry:

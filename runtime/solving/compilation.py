@@ -32,7 +32,7 @@ from ..saddle_point.observables import free_entropy_and_losses, test_error
 from ..stability.assess import mean_squared_prior_responses
 
 processes = 2  # that may compile at a time
-_FEW_NODES = Sobol(4, 1)
+_FEW_NODES = Sobol(6, 1)
 _announced: set[str] = set()
 
 

@@ -24,6 +24,7 @@ from ..problems import gauge
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..saddle_point import observables
+from ..saddle_point.difference_jacobian import COARSE_NODES
 from ..saddle_point.domain import explain_lost_digits_of_covariance
 from ..saddle_point.iteration import FixedPoint, Status
 from ..saddle_point.observables import Observable, all_observables_of_problem, free_entropy_at_overlaps
@@ -169,7 +170,8 @@ def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: R
     rounded = np.abs(_solve_newton_correction(state_map, point, np.diag(_ROUNDING * scales))).max(axis=0)
     errors = errors + rounded
     relative = float(np.max(errors / scales))  # without vanishing parameters: `accuracy` is that of the integrals
-    errors = errors + residual * scales + sum((limit.factor * np.abs(limit.shift) for limit in limits), 0.0 * scales)
+    residual_error = np.maximum(residual * scales, np.abs(residual_shift))
+    errors = errors + residual_error + sum((limit.factor * np.abs(limit.shift) for limit in limits), 0.0 * scales)
     loss = observables.free_entropy_and_losses(problem, overlaps, hats, averages)
     if not np.isfinite(loss.training_loss):
         raise DomainError("the training loss is not finite")
@@ -308,19 +310,26 @@ def _second_order_loss_error(
     It is computed along the direction in which replicates spread most, otherwise along the largest shift. Outside the
     domain of definition the square of the relative error of the overlaps, or the free entropy itself, bounds it.
     """
+
+    def _free_entropy_of_map(by: SaddlePointMap, shift: np.ndarray) -> float:
+        return free_entropy_at_overlaps(by, Overlaps.unpack(point.u + shift, point.sizes))
+
     if state_map.rule.replicated:
+        # The second difference needs few nodes: by any of them the first order cancels.
         width = _principal_error_of_replicates(shifts, point.overlaps.block_scales)
-        ends, factor, unknown = [width, -width], DIFFERENCE_SAFETY, relative**2 * abs(phi)
-    else:
-        size = partial(_largest_relative_shift, point.overlaps)
-        ends, factor, unknown = [max(shifts, key=size)], 1.0, abs(phi)
-        if size(ends[0]) <= _SHIFT_ROUNDING:
-            return 0.0
+        few = replace(state_map, rule=COARSE_NODES)
+        try:
+            below, here, above = (_free_entropy_of_map(few, sign * width) for sign in (-1.0, 0.0, 1.0))
+        except DomainError:
+            return relative**2 * abs(phi)
+        return DIFFERENCE_SAFETY * abs((below + above) / 2 - here)
+    size = partial(_largest_relative_shift, point.overlaps)
+    if size(end := max(shifts, key=size)) <= _SHIFT_ROUNDING:
+        return 0.0
     try:
-        there = [free_entropy_at_overlaps(state_map, Overlaps.unpack(point.u + end, point.sizes)) for end in ends]
-        return factor * max(abs(value - phi) for value in there)
+        return abs(_free_entropy_of_map(state_map, end) - phi)
     except DomainError:
-        return unknown
+        return abs(phi)
 
 
 def _largest_relative_shift(overlaps: Overlaps, shift: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from ..saddle_point.difference_jacobian import FINE_NODES, map_jacobian_by_quadr
 from ..saddle_point.state_map import SaddlePointMap
 from .solution import Solution, solutions_agree_within_errors
 
-_COARSE = Sobol(9, 4)  # the rule of most spectra
+_COARSE = Sobol(11, 4)  # the rule of most spectra
 
 
 @dataclass(frozen=True)

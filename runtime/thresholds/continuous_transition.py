@@ -38,7 +38,7 @@ class ContinuousTransitionOptions(AlgorithmOptions):
     """
 
     steps: tuple[float, float] = (0.1, 0.05)
-    log2_points: int = 12
+    log2_points: int = 14
 
 
 def largest_eigenvalue_toward_overlap(

@@ -20,8 +20,10 @@ from saddleforge.integration.estimates import (
     error_bar_from_comparisons,
     error_bar_of_finest_rule,
 )
+from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.branches import curve_table
-from saddleforge.saddle_point.observables import all_observables_of_problem
+from saddleforge.saddle_point.observables import all_observables_of_problem, free_entropy_at_overlaps
+from saddleforge.saddle_point.state_map import SaddlePointMap
 from saddleforge.solving import error_bars
 from saddleforge.thresholds.conditions import parse_condition
 
@@ -173,3 +175,15 @@ def test_an_error_bar_that_leaves_the_domain_is_infinite():
     u = solution.overlaps.pack()
     assert np.isfinite(estimate.change_of_observable_by_shift(u, 1e-3 * u))
     assert estimate.change_of_observable_by_shift(u, -2 * u) == np.inf
+
+
+def test_what_errors_of_the_overlaps_leave_of_the_loss_needs_few_nodes():
+    """The loss is stationary at a solution: its second difference is the same by few nodes."""
+    solution = sf.solve(sf.problem("dot_product_attention", alpha=2.0), integrator="sobol", points=11, accuracy=0.1)
+    state_map = SaddlePointMap(solution.problem, solution.rule)
+    width = error_bars._principal_error_of_replicates(solution.shifts, solution.overlaps.block_scales)
+    u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
+    below, here, above = (
+        free_entropy_at_overlaps(state_map, Overlaps.unpack(u + sign * width, sizes)) for sign in (-1.0, 0.0, 1.0)
+    )
+    assert solution.second_order == pytest.approx(1.5 * abs((below + above) / 2 - here), rel=0.3)

@@ -106,7 +106,32 @@ def test_a_metric_with_many_kinks_is_refined_no_further_than_asked():
     value, error, rule = observables.test_error(sf.problem(largest), there, 0.0, relative=2e-3, most=4e6)
     exact = (1 + np.sqrt(3) / (2 * np.pi)) * (1 + q) - 2 * np.sqrt(q) * 9 / (4 * np.pi)
     assert abs(value - exact) <= 1.5 * error < 3e-3 * exact
-    assert rule.family == "sobol" and rule.size < 13
+    assert rule.family == "sobol" and rule.size < 15
+
+
+@sf.model(
+    student=2,
+    regulariser=sf.Ridge(0.1),
+    metric=lambda h, Y: (sp.Max(Y[0], 0) - sp.Max(h[0, 0], 0) - sp.Max(h[0, 1], 0)) ** 2,
+)
+def two_rectified_units(X, Y):
+    """Two units on one."""
+    return sf.half_square(sp.Max(Y[0], 0) - sp.Max(X[0, 0], 0) - sp.Max(X[0, 1], 0))
+
+
+@pytest.mark.parametrize(("accuracy", "most"), [(3e-3, 30), (1e-9, 64)])
+def test_a_product_rule_on_many_panels_has_no_more_nodes_than_asked(accuracy, most):
+    """Averages of products of rectified units have a closed form (Cho, Saul, NeurIPS 2009)."""
+    q, theta, rho = np.array([[0.25, 0.05], [0.05, 0.3]]), np.array([0.1, 0.2]), 1.0
+    law = np.block([[np.array([[rho]]), theta[None]], [theta[:, None], q]])
+    scales = np.sqrt(np.diag(law))
+    angles = np.arccos(np.clip(law / np.outer(scales, scales), -1, 1))
+    kernel = np.outer(scales, scales) * (np.sin(angles) + (np.pi - angles) * np.cos(angles)) / (2 * np.pi)
+    signs = np.array([1.0, -1.0, -1.0])
+    there = Overlaps(q[None], np.eye(2)[None], np.zeros((1, 2)), theta.reshape(1, 2, 1))
+    value, error, rule = observables.test_error(sf.problem(two_rectified_units), there, 0.0, relative=accuracy)
+    assert abs(value - signs @ kernel @ signs) <= max(error, 1e-14) and error <= accuracy * value
+    assert rule.family == "product" and rule.size <= most
 
 
 @pytest.mark.parametrize("points", [16, 48])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import saddleforge as sf
 from saddleforge import InputError, Solution
 from saddleforge.base.numbers import format_value_with_error
-from saddleforge.integration import ProxSpaceRule, Sobol
+from saddleforge.integration import GaussHermite, ProxSpaceRule
 from saddleforge.problems.gauge import is_loss_sign_symmetric
 from saddleforge.problems.law import TokenLaw
 from saddleforge.problems.overlaps import Overlaps
@@ -107,7 +107,7 @@ def test_the_map_commutes_with_the_sign_of_the_weights():
     overlaps = Overlaps(
         np.full((2, 1, 1), 0.09), np.full((2, 1, 1), 15.0), np.array([[0.1], [-0.05]]), np.full((2, 1, 1), 0.1)
     )
-    state_map = SaddlePointMap(problem, Sobol(8))
+    state_map = SaddlePointMap(problem, GaussHermite(8))
     there = state_map(overlaps.pack(), overlaps.sizes)
     back = state_map(overlaps.with_opposite_sign().pack(), overlaps.sizes)
     assert Overlaps.unpack(back, overlaps.sizes).with_opposite_sign().pack() == pytest.approx(

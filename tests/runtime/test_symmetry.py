@@ -184,6 +184,11 @@ def test_a_start_that_tells_tokens_apart_is_not_made_symmetric():
     assert {e.tokens for e in symmetries_of_state(problem, overlaps)} == {(0, 1)}
 
 
-def test_rules_without_nodes_in_orbits_reduce_nothing():
+@pytest.mark.parametrize("theta", [0.0, 1e-11])
+def test_sobol_sets_keep_averages_that_vanish_by_symmetry_at_zero(theta):
+    """Without overlap with the teacher the teacher fields may change sign; tokens may be exchanged."""
     problem = sf.problem("dot_product_attention", alpha=2.0)
-    assert Sobol(4, 2).averages(problem, SEMANTIC).moments.shape == (2, 2, 4)
+    moments = Sobol(6, 2).averages(problem, replace(SEMANTIC, theta=theta + 0 * SEMANTIC.theta)).moments
+    offsets = {text: offset for text, _, offset in problem.solver.channel.MOMENTS}
+    assert moments.shape == (2, 2, 4) and np.abs(moments[..., offsets["g*dY.T"]]).max() < 1e-17
+    assert moments[:, 0, offsets["g*domega.T"]] == pytest.approx(moments[:, 1, offsets["g*domega.T"]], rel=1e-12)

@@ -28,7 +28,7 @@ from ...problems.problem import Problem
 from ...problems.reduced import ReducedProblem, reduce_to_fields_of_loss
 
 _SIZES = (8, 12, 18, 28, 42, 64, 96, 144, 216)  # nodes a panel, or an axis
-_SETS = tuple(Sobol(log2) for log2 in range(8, 17))
+_SETS = tuple(Sobol(log2) for log2 in range(10, 19))
 
 
 @dataclass(frozen=True)
