@@ -17,6 +17,7 @@ import numpy as np
 
 import saddleforge as sf
 from saddleforge.base.devices import DeviceOptions
+from saddleforge.base.numbers import format_value_with_error
 from saddleforge.base.options import options_in_force
 from saddleforge.base.threads import available_thread_count
 from saddleforge.channel.fields import field_law
@@ -90,10 +91,10 @@ def seconds_to_solve(model: str, parameters: dict, start: str, accuracy: float, 
         try:
             with sf.time_limit(limit):
                 solution = sf.solve(problem, start, accuracy=accuracy)
-                error = solution.observable("test_error")
+                error = format_value_with_error(solution.test_error, solution.test_error_error)
         except sf.TimeLimitError:
             return f"none in {limit:.0f} s"
-        return f"{time.perf_counter() - began:.3g} s, {solution.status}, test error {error}"
+        return f"{time.perf_counter() - began:.3g} s, {solution.status.value}, test error {error}"
 
 
 def main() -> None:
