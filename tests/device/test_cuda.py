@@ -70,7 +70,7 @@ def averages_of_problem(problem: sf.Problem, log2: int) -> Iterator[tuple[str, n
     overlaps = overlaps_of_start(problem, default_start(problem))
     part = reduce_to_fields_of_loss(problem)
     there = overlaps_of_loss_fields(part, overlaps)
-    yield "averages", Sobol(log2, scramblings=1).averages(part, there).means
+    yield "averages", Sobol(log2, scramblings=1).averages(problem, overlaps).means
     fields = field_law(part, there, part.label_probabilities[0][0])
     nodes = sobol_normal_points(part.dimension, log2, 0, ())
     yield from proximal_points_at_nodes(part, fields, nodes)._asdict().items()
