@@ -1,4 +1,4 @@
-"""Which device averages over many nodes run on, as an option of every public function."""
+"""The device that averages over many nodes run on, as an option of every public function."""
 
 from __future__ import annotations
 

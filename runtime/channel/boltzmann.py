@@ -8,7 +8,7 @@ from ..device.loops import fill_at_nodes
 from ..problems.problem import Problem
 from .fields import FieldLaw
 from .nodes import gauss_legendre
-from .shared import allocate_response_jacobians, channel_moment_sums
+from .shared import allocate_response_jacobians, channel_moment_sums, runs_on_cpu_alone
 
 # Nodes per axis of X (per panel, where the loss has a kink), by the number of fields, at refinement 1: the boxes that
 # contain the weight are at most about thirty of its widths across.
@@ -45,7 +45,7 @@ def boltzmann_moment_sums(
         _gaussian_log_normalisation(problem, fields),
     )
     integral = _thermal_integral_arguments(problem, fields, refinement)
-    return channel_moment_sums(channel, channel.averages, nodes, weights, *law, *integral, on_cpu=True)
+    return channel_moment_sums(channel, channel.averages, nodes, weights, *law, *integral)
 
 
 def boltzmann_response_jacobians(
@@ -68,7 +68,8 @@ def boltzmann_response_jacobians(
         fields.variance,
         *_thermal_integral_arguments(problem, fields, refinement),
     )
-    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, filled=[shares, matrices], on_cpu=True)
+    filled, on_cpu = [shares, matrices], runs_on_cpu_alone(channel)
+    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, filled=filled, on_cpu=on_cpu)
     return shares, matrices
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..device.loops import fill_at_nodes
 from ..problems.problem import Problem
 from .fields import FieldLaw, block_diagonal
-from .shared import allocate_response_jacobians, proximal_point_table
+from .shared import allocate_response_jacobians, proximal_point_table, runs_on_cpu_alone
 
 
 class ProximalPoints(NamedTuple):
@@ -85,8 +85,8 @@ def response_jacobians_at_nodes(
     determinants = np.ones(len(shares))
     law = *fields.sampling_loop_arguments, fields.precision, fields.variance, problem.noise_scale, fields.constants
     search = problem.search if search is None else search
-    filled, one_field = [determinants, shares, slopes], channel.FIELDS == 1
-    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, search, filled=filled, on_cpu=one_field)
+    filled, on_cpu = [determinants, shares, slopes], runs_on_cpu_alone(channel)
+    fill_at_nodes(channel.field_slopes, (nodes, weights), *law, search, filled=filled, on_cpu=on_cpu)
     return determinants, shares, slopes
 
 

@@ -11,19 +11,28 @@ from ..device.loops import fill_at_nodes, sum_over_nodes
 from ..problems.solver_types import ChannelFunctions, ProximalChannelFunctions
 
 
-def channel_moment_sums(
-    channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any, on_cpu: bool = False
-) -> np.ndarray:
+def runs_on_cpu_alone(channel: ChannelFunctions) -> bool:
+    """Return whether the generated loops of a channel need what a CUDA device lacks.
+
+    In one field they call functions by their addresses; at a finite temperature the sizes of work arrays are known only
+    when they run.
+
+    Args:
+        channel: the compiled channel functions of a model.
+    """
+    return channel.FIELDS == 1 or not hasattr(channel, "proximal_points")
+
+
+def channel_moment_sums(channel: ChannelFunctions, loop: Callable[..., None], *arguments: Any) -> np.ndarray:
     """Return sums over nodes, one row per portion of the nodes: moments of all tokens, then all other averages.
 
     Args:
         channel: the compiled channel functions of a model.
         loop: its function `sample`, or `averages` at a finite temperature.
         *arguments: arguments of this function.
-        on_cpu: whether it needs what only the CPU has.
     """
     length = channel.TOKENS * channel.ROW + len(channel.TOTALS)
-    return sum_over_nodes(loop, length, *arguments, on_cpu=on_cpu)
+    return sum_over_nodes(loop, length, *arguments, on_cpu=runs_on_cpu_alone(channel))
 
 
 def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *arguments: Any) -> np.ndarray:
@@ -35,8 +44,8 @@ def proximal_point_table(channel: ProximalChannelFunctions, nodes: np.ndarray, *
         arguments: arguments of `proximal_points` after the nodes and their weights.
     """
     out = np.zeros((len(nodes), 2 * channel.FIELDS + channel.FEATURES + 5))
-    weights, one_field = np.ones(len(nodes)), channel.FIELDS == 1
-    fill_at_nodes(channel.proximal_points, (nodes, weights), *arguments, filled=[out], on_cpu=one_field)
+    given, on_cpu = (nodes, np.ones(len(nodes))), runs_on_cpu_alone(channel)
+    fill_at_nodes(channel.proximal_points, given, *arguments, filled=[out], on_cpu=on_cpu)
     return out
 
 

@@ -1,1 +1,1 @@
-"""Where compiled loops over nodes run: on threads of the CPU, or on a CUDA device."""
+"""The place where compiled loops over nodes run: on threads of the CPU, or on a CUDA device."""

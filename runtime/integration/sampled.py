@@ -270,8 +270,7 @@ class NodeBasedRule(Rule):
         channel = problem.solver.proximal
         law = *fields.sampling_loop_arguments, fields.precision, problem.noise_scale, fields.constants
         search = problem.search if self.starts is None else self.starts
-        on_cpu = channel.FIELDS == 1  # exact in one field, by functions that are called by their addresses
-        return channel_moment_sums(channel, channel.sample, nodes, weights, *law, search, on_cpu=on_cpu)
+        return channel_moment_sums(channel, channel.sample, nodes, weights, *law, search)
 
     def _field_jacobians_at_nodes(
         self, problem: Problem, fields: FieldLaw, nodes: np.ndarray, weights: np.ndarray

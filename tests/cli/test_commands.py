@@ -270,7 +270,7 @@ def test_a_metric_is_chosen_by_name(call, tmp_path, monkeypatch):
     found = call("tune", "grouped.py", *rest, "--over", "Delta=1:2", "--metric", "third")
     assert found.status == 2 and "known are first, second" in found.sentence
     found = call("tune", "grouped.py", *rest, "--over", "lambda=0.01:1", "--metric", "second", "--accuracy", "1e-2")
-    assert found.status == 0 and "second is least" in found.stdout
+    assert found.status == 0 and "informed branch: second is least at lambda = 0.50" in found.stdout
 
 
 @pytest.mark.parametrize(

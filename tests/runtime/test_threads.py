@@ -101,7 +101,7 @@ def test_a_child_of_this_process_has_threads_of_its_own(two):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_long_loop_ends_within_a_block_of_its_time_limit(monkeypatch, count):
-    """The limit and its overtime pass within a loop: what is left of it is not begun. Without a limit all is done."""
+    """The limit and its overtime pass within a loop: the rest of it is not started. Without a limit all is done."""
     monkeypatch.setattr(threads, "available_thread_count", lambda: count)
     monkeypatch.setattr(threads, "_SECONDS_PER_BLOCK", 0.01)
     clock, done = [0.0], np.zeros(64 * 10, bool)

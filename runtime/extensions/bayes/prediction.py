@@ -15,7 +15,13 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from ...base.options import AlgorithmOptions
-from ...channel.nodes import gauss_hermite, normal_rule_on_panels, sobol_normal_points, tensor_product_rule
+from ...channel.nodes import (
+    equal_weights,
+    gauss_hermite,
+    normal_rule_on_panels,
+    sobol_normal_points,
+    tensor_product_rule,
+)
 from ...integration.estimates import replicate_error_bar
 from ...problems.overlaps import Overlaps
 from ...problems.problem import Problem
@@ -200,7 +206,7 @@ def _quasi_random_nodes(problem: Problem, seed: int) -> tuple[np.ndarray, ...]:
     sets = (size, options.log2_outer, 2 * seed), (inner_size, options.log2_inner, 2 * seed + 1)
     for dimension, log2, own in sets:
         nodes = sobol_normal_points(dimension, log2, own, ())
-        found += [nodes, np.full(len(nodes), 1 / len(nodes))]
+        found += [nodes, equal_weights(len(nodes))]
     return tuple(found)
 
 
