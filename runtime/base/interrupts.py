@@ -16,10 +16,12 @@ from typing import Any
 
 from .errors import TimeLimitError
 
+LOOP_THREAD_NAME = "saddleforge-loops"  # with a number: threads of loops over nodes
 INTERRUPTED, OUT_OF_TIME = "interrupted", "the time limit ended it"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Functions of Python, llvmlite and (called by weak references) Numba in which exceptions are ignored.
-_EXCEPTION_IGNORING = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal")
+# Functions of Python, llvmlite and (called by weak references) Numba in which exceptions are ignored; and `refresh`, by
+# which Numba registers its types: what an exception keeps it from registering is missing as long as the process runs.
+_DEFERRING_FUNCTIONS = ("__del__", "_raw_object_cache_notify", "_raw_object_cache_getbuffer", "on_disposal", "refresh")
 _RETRY_DELAY, _REPEAT_INTERVAL = 0.02, 0.5  # seconds
 _interrupted = False
 _MAX_TIMER = 1e9  # seconds; the longest timer that all systems support
@@ -39,9 +41,9 @@ def install_interrupt_handlers() -> None:
 
 
 def _handle_interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt, or send the signal again later if it would be ignored here."""
+    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt, or send the signal again later where an exception must wait."""
     global _interrupted
-    if _is_exception_ignored(frame):
+    if _must_exception_wait(frame):
         again = threading.Timer(_RETRY_DELAY, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -50,11 +52,11 @@ def _handle_interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _is_exception_ignored(frame: FrameType | None) -> bool:
-    """Return whether Python would ignore an exception raised in this frame, as it does in finalisers and callbacks."""
+def _must_exception_wait(frame: FrameType | None) -> bool:
+    """Return whether an exception raised in this frame would be ignored, or leave Numba without some of its types."""
     collecting = {getattr(each, "__code__", None) for each in gc.callbacks}
     while frame is not None:
-        if frame.f_code.co_name in _EXCEPTION_IGNORING or frame.f_code in collecting:
+        if frame.f_code.co_name in _DEFERRING_FUNCTIONS or frame.f_code in collecting:
             return True
         frame = frame.f_back
     return False
@@ -90,7 +92,7 @@ def interrupt_after_seconds(seconds: float, ring: Callable[[], None]) -> Iterato
 
     def _handle_alarm(_: int, frame: FrameType | None) -> None:
         try:
-            if not _is_exception_ignored(frame):
+            if not _must_exception_wait(frame):
                 ring()
         except BaseException as error:
             raised.add(error)
@@ -192,10 +194,12 @@ def ignore_interrupts() -> None:
 
 
 def restore_default_signals() -> None:
-    """Let Ctrl-C and SIGTERM end the process at once, by default handlers, if threads of a model file still run."""
-    if _can_thread_be_interrupted() and any(
-        each is not threading.main_thread() for each in threading.enumerate() if not each.daemon
-    ):
+    """Let Ctrl-C and SIGTERM end the process at once, by default handlers, if threads of a model file still run.
+
+    Threads of loops over nodes do not count: they end with the process.
+    """
+    others = (each for each in threading.enumerate() if not each.daemon and not each.name.startswith(LOOP_THREAD_NAME))
+    if _can_thread_be_interrupted() and any(each is not threading.main_thread() for each in others):
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
 

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from . import budget
+from .interrupts import LOOP_THREAD_NAME
 
 _FIRST_PART_DIVISOR = 64  # the first 1/64 of the parts runs alone: it compiles, and measures the time
 _BLOCKS_PER_THREAD = 8  # small blocks, so that no thread waits long for another
@@ -100,7 +101,7 @@ def run_loop_in_threads(loop: Callable[..., None], parts: int, *arguments: Any) 
 
 @cache
 def _thread_pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "saddleforge")
+    return ThreadPoolExecutor(threads, LOOP_THREAD_NAME)
 
 
 if hasattr(os, "register_at_fork"):

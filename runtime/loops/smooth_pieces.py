@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 _SAME = 1e-10  # relative difference below which values count as equal
+_ROUNDING_AT_CUSP = 1e-13  # relative rounding error of (dg/domega)^2 times det^(3/2), det = 1 + V loss''
 _LEAST_SHARE = 1e-3  # of a first estimate of the average square, below which squares need not be resolved
 _NUMBER = types.float64
 _ARRAY = types.Array(types.float64, 1, "C")
@@ -946,7 +947,9 @@ def proximal_panel_nodes(
                 done = not tail * measure > tolerance
                 if squares < math.inf and half >= 1e-13 * reach:
                     least = max(average + mean * measure, _LEAST_SHARE * whole)
-                    done = done and not rough * measure > squares * least
+                    # Next to a cusp dg/domega is 1 / (V det) with a relative rounding error of order det^(-3/2).
+                    rounding = _ROUNDING_AT_CUSP * (1.0 + math.sqrt(mean) / p) ** 1.5
+                    done = done and not (rough * measure > squares * least and rough > rounding * mean)
                 if not done and total - first < most and depth + 2 <= stack.shape[0]:
                     high_end = stack[depth, 1]
                     stack[depth, 1] = middle

@@ -135,7 +135,7 @@ def quadrature_rule_and_difference_steps(
     return rule, large_difference_steps(overlaps) if step is None else step * student_column_scales(overlaps), one_sided
 
 
-def large_difference_steps(overlaps: Overlaps, width: float = 1e-2) -> np.ndarray:
+def large_difference_steps(overlaps: Overlaps, width: float = 4e-2) -> np.ndarray:
     """Return a difference step for each overlap, for maps that are not smooth, in proportion to its columns' scale.
 
     They are relative to the sizes of q, V, m, ... Steps of q are at most a tenth of the smallest eigenvalue that q has

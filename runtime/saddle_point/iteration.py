@@ -235,6 +235,21 @@ def _anderson_mixing_step(past: list[tuple[np.ndarray, np.ndarray]], weight: flo
     return min(1.0, options.max_step / max(float(np.max(np.abs(step))), 1e-300)) * step * scales
 
 
+def broyden_update(matrix: np.ndarray, step: np.ndarray, change: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the Jacobian dG/du after Broyden's rank-one update, which reproduces one observed change of G(u) - u.
+
+    Args:
+        matrix: Jacobian before the update, (n, n).
+        step: change of u, (n,).
+        change: change of G(u) - u, (n,).
+        scales: sizes of the components of u, in which the update is smallest, (n,).
+    """
+    step, change = step / scales, change / scales
+    scaled = (matrix - np.eye(len(step))) * scales / scales[:, None]
+    scaled += np.outer(change - scaled @ step, step) / (step @ step)
+    return scaled * scales[:, None] / scales + np.eye(len(step))
+
+
 def run_newton_iteration(
     state_map: SaddlePointMap,
     start: FixedPoint,
@@ -308,11 +323,7 @@ def run_newton_iteration(
                 u, gap, last_u, stalls = best_u, best_gap, None, min(stalls, 1)
                 taken, drift, returned_matrix = best_u, 0.0, matrix
             elif last_u is not None and last_gap is not None:
-                scales = block_scales(u, sizes)
-                step, change = (u - last_u) / scales, (gap - last_gap) / scales
-                scaled = (matrix - np.eye(len(u))) * scales / scales[:, None]
-                scaled += np.outer(change - scaled @ step, step) / (step @ step)
-                matrix = scaled * scales[:, None] / scales + np.eye(len(u))
+                matrix = broyden_update(matrix, u - last_u, gap - last_gap, block_scales(u, sizes))
                 returned_matrix = matrix if improved else returned_matrix
             move = state_map.newton_correction(matrix, u, gap, sizes)
         except (DomainError, np.linalg.LinAlgError):

@@ -22,7 +22,7 @@ from ..base.environment import processor_count, receive_object_from_parent, run_
 from ..base.progress import print_message, progress_step, set_quiet_mode
 from ..base.threads import loop_thread_count
 from ..channel.search import choose_proximal_search
-from ..integration import FAMILIES, Sobol
+from ..integration import FAMILIES
 from ..integration.rule import SaddlePointAverages
 from ..problems.overlaps import Conjugates, Overlaps
 from ..problems.problem import Problem
@@ -30,9 +30,9 @@ from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.generated_jacobian import explain_missing_derivative_formula
 from ..saddle_point.observables import free_entropy_and_losses, test_error
 from ..stability.assess import mean_squared_prior_responses
+from .approach import quadrature_rules_of_damped_iteration
 
 processes = 2  # that may compile at a time
-_FEW_NODES = Sobol(6, 1)
 _announced: set[str] = set()
 
 
@@ -105,7 +105,7 @@ def calls_that_compile_solver(problem: Problem, overlaps: Overlaps) -> list[Call
         for family in FAMILIES.values()
         if family.in_x and family.is_applicable(problem)
     ]
-    rule = grids[0] if fields > 1 and grids else _FEW_NODES
+    rule = grids[0] if fields > 1 and grids else quadrature_rules_of_damped_iteration(problem, 0)[0]
     points = (
         partial(rule.averages, problem, overlaps) if fields == 1 else partial(choose_proximal_search, problem, overlaps)
     )

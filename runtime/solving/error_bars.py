@@ -31,7 +31,8 @@ from ..saddle_point.observables import Observable, all_observables_of_problem, f
 from ..saddle_point.state_map import SaddlePointMap, relative_residual
 from .approach import APPROACH_RULE
 from .checks import describe_divergence, describe_missed_minima
-from .local import overlap_shift_by_quadrature_rule, overlap_shifts_by_replicates
+from .local import overlap_shift_by_quadrature_rule
+from .replicates import ReplicateShifts, compare_replicates, principal_error_of_replicates
 from .settings import SolveSettings
 from .solution import Solution
 
@@ -46,19 +47,13 @@ class SolutionErrorOptions(AlgorithmOptions):
     Attributes:
         limit_factor: ratio of the error bar due to a regularising parameter that should vanish to the change when it is
             halved: 2 to first order, plus a safety margin.
-        linear_range: relative error bar of overlaps up to which error bars are propagated to first order.
         max_test_nodes: largest number of quadrature nodes for a test error; more take time and give digits.
         change_nodes: number of quadrature nodes for changes of a test error.
-        nonlinear_steps: number of Newton steps where error bars are larger than `linear_range`.
-        max_nonlinear_factor: largest factor by which nonlinearity widens an error bar.
     """
 
     limit_factor: float = 2.2
-    linear_range: float = 1e-2
     max_test_nodes: float = 4e6
     change_nodes: float = 1.5e5
-    nonlinear_steps: int = 3
-    max_nonlinear_factor: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -87,13 +82,16 @@ class SolutionDeviation:
         return self.loss_factor * problem.alpha * abs(float((self.averages.moreau - averages.moreau).mean()))
 
 
-def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
+def solution_with_error_bars(
+    task: SolveSettings, point: FixedPoint, rule: Rule, spread: ReplicateShifts | None = None
+) -> Solution:
     """Return the solution at a converged point, with observables, error bars and a recomputed residual.
 
     Args:
         task: the settings of the solve.
         point: last state of Newton's method or implicit steps; if it has not converged, a failed solution is returned.
         rule: quadrature rule by which the problem was solved.
+        spread: changes of the point by the replicates of the rule, if these are known.
 
     Raises:
         TimeLimitError: the time ends first; the exception has the state as `point`.
@@ -106,8 +104,8 @@ def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule)
         # One step for the clock: half of it would have to be done again.
         with progress_step(f"error bars, losses and test error on {words}"), budget.allow_step_overtime():
             if not point.overlaps.has_positive_leading_entry and gauge.is_loss_sign_symmetric(task.problem):
-                point = replace(point, u=point.overlaps.with_opposite_sign().pack(), jacobian=None)
-            return _solution_at_converged_point(task, point, rule)
+                point, spread = replace(point, u=point.overlaps.with_opposite_sign().pack(), jacobian=None), None
+            return _solution_at_converged_point(task, point, rule, spread)
     except DomainError:
         return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
     except TimeLimitError as error:
@@ -115,7 +113,9 @@ def solution_with_error_bars(task: SolveSettings, point: FixedPoint, rule: Rule)
         raise
 
 
-def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: Rule) -> Solution:
+def _solution_at_converged_point(
+    task: SolveSettings, point: FixedPoint, rule: Rule, spread: ReplicateShifts | None
+) -> Solution:
     """Return the solution at a converged point, with its error bars.
 
     Raises:
@@ -125,11 +125,8 @@ def _solution_at_converged_point(task: SolveSettings, point: FixedPoint, rule: R
     scales = overlaps.block_scales
     others: list[SolutionDeviation] = []
     if rule.replicated:
-        shifts, averages = overlap_shifts_by_replicates(task, point, rule)
-        errors = replicate_error_bar(shifts)
-        if float(np.max(errors / scales)) > SolutionErrorOptions.current().linear_range:
-            widening = _nonlinear_widening_factor(state_map, point, shifts)
-            errors, shifts = widening * errors, shifts.mean(axis=0) + widening * (shifts - shifts.mean(axis=0))
+        spread = spread or compare_replicates(task, point, rule)
+        point, shifts, averages, errors = spread.point, spread.shifts, spread.averages, spread.errors
         loss_error = problem.alpha * float(replicate_error_bar(averages.moreau))
     else:
         averages = state_map.channel_averages(overlaps)
@@ -259,39 +256,6 @@ def _deviation_by_halved_parameter(task: SolveSettings, point: FixedPoint, rule:
     return SolutionDeviation(first + second, averages, factor, factor)
 
 
-def _nonlinear_widening_factor(state_map: SaddlePointMap, point: FixedPoint, shifts: np.ndarray) -> float:
-    """Return the factor, at least 1, by which nonlinear equations widen the error bars due to spread of the replicates.
-
-    The equations are solved with averages that are off by two standard errors, of either sign, along the direction in
-    which replicates spread most. This also corrects errors of a rough Jacobian where the equations are nearly
-    singular. Outside the domain of definition the largest factor is returned.
-    """
-    if point.jacobian is None:
-        return 1.0
-    options, scales = SolutionErrorOptions.current(), point.overlaps.block_scales
-    width = _principal_error_of_replicates(shifts, scales)
-    gap = width - point.jacobian @ width
-    farthest = 1.0
-    for sign in (1.0, -1.0):
-        u = point.u + sign * width
-        try:
-            for _ in range(options.nonlinear_steps):
-                u = u + state_map.newton_correction(
-                    point.jacobian, u, state_map(u, point.sizes) - u + sign * gap, point.sizes
-                )
-        except (DomainError, np.linalg.LinAlgError):
-            return options.max_nonlinear_factor
-        farthest = max(farthest, float(np.linalg.norm((u - point.u) / scales) / np.linalg.norm(width / scales)))
-    return min(farthest, options.max_nonlinear_factor)
-
-
-def _principal_error_of_replicates(shifts: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return two standard errors of the mean of the replicates, as a vector along the direction of largest spread."""
-    scaled = (shifts - shifts.mean(axis=0)) / scales
-    _, sizes, directions = np.linalg.svd(scaled, full_matrices=False)
-    return 2 * sizes[0] / np.sqrt(len(shifts) * (len(shifts) - 1)) * directions[0] * scales
-
-
 def _solve_newton_correction(state_map: SaddlePointMap, point: FixedPoint, gap: np.ndarray) -> np.ndarray:
     """Return the Newton correction (I - J)^{-1} gap of a residual, or the residual if the Jacobian is unknown."""
     if point.jacobian is None:
@@ -316,7 +280,7 @@ def _second_order_loss_error(
 
     if state_map.rule.replicated:
         # The second difference needs few nodes: by any of them the first order cancels.
-        width = _principal_error_of_replicates(shifts, point.overlaps.block_scales)
+        width = principal_error_of_replicates(shifts, point.overlaps.block_scales)
         few = replace(state_map, rule=COARSE_NODES)
         try:
             below, here, above = (_free_entropy_of_map(few, sign * width) for sign in (-1.0, 0.0, 1.0))

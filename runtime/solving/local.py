@@ -91,6 +91,17 @@ def _record_iteration_result(task: SolveSettings, rule: Rule, method: str, reach
     return reached
 
 
+def map_jacobian_of_task(task: SolveSettings, rule: Rule, point: FixedPoint) -> np.ndarray:
+    """Return the Jacobian dG/du of the saddle-point map at a point, by differences that suit its quadrature rule.
+
+    Args:
+        task: the settings of the solve.
+        rule: quadrature rule of the map.
+        point: state where the Jacobian is taken.
+    """
+    return map_jacobian_by_quadrature_rule(task.problem, rule, point.u, point.sizes, COARSE_NODES, task.symmetry)
+
+
 def overlap_shifts_by_replicates(
     task: SolveSettings, point: FixedPoint, rule: Rule
 ) -> tuple[np.ndarray, SaddlePointAverages]:
@@ -108,9 +119,7 @@ def overlap_shifts_by_replicates(
     with progress_step(f"comparing with {durations.describe_rule_with_duration(task.problem, rule)}"):
         averages = state_map.channel_averages(point.overlaps)
     images = state_map.map_images_by_replicate(point.u, averages, point.sizes)
-    matrix = point.jacobian
-    if matrix is None:
-        matrix = map_jacobian_by_quadrature_rule(task.problem, rule, point.u, point.sizes, COARSE_NODES, task.symmetry)
+    matrix = map_jacobian_of_task(task, rule, point) if point.jacobian is None else point.jacobian
     return state_map.newton_correction(matrix, point.u, images - point.u, point.sizes), averages
 
 

@@ -14,7 +14,6 @@ from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step, report_remaining_work
 from ..integration import Rule, durations
-from ..integration.estimates import replicate_error_bar
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.sampled import SAMPLES
 from ..problems.overlaps import Overlaps
@@ -26,10 +25,10 @@ from ..saddle_point.state_map import SaddlePointMap
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import (
     overlap_shift_by_quadrature_rule,
-    overlap_shifts_by_replicates,
     solve_by_implicit_steps,
     solve_by_newton,
 )
+from .replicates import compare_replicates
 from .settings import SolveSettings
 from .solution import Solution
 
@@ -176,18 +175,18 @@ def solve_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Seq
             patient, point = True, replace(point, jacobian=None)
             continue
         try:
-            shifts, _ = overlap_shifts_by_replicates(task, point, rule)
+            spread = compare_replicates(task, point, rule)
         except DomainError:
             return failed_solution(task, replace(point, status=Status.LEFT_DOMAIN), rule)
-        error = float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales))
-        budget.offer_partial_result(partial(solution_with_error_bars, task, point, rule))
+        point, error = spread.point, spread.relative_error
+        budget.offer_partial_result(partial(solution_with_error_bars, task, point, rule, spread))
         report_remaining_work(f"error bar so far {error:.0e}, asked {accuracy:.0e}")
         task.record_quadrature_attempt(
             f"{durations.describe_rule_with_duration(task.problem, rule)}: "
             f"replicates differ by {error:.0e}, asked {accuracy:.0e}"
         )
         if error <= accuracy or position >= last:
-            return solution_with_error_bars(task, point, rule)
+            return solution_with_error_bars(task, point, rule, spread)
         sizes = range(min(last, position + rule.predict_refinement_steps(error, accuracy)), position, -1)
         seconds = {size: _predicted_seconds_of_rule(task.problem, rules[size]) for size in sizes}
         position = next((size for size in sizes if seconds[size] < budget.remaining_seconds()), sizes[-1])

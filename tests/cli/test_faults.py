@@ -321,6 +321,31 @@ except Rung:
     assert (done.stdout, done.stderr) == ("went on\nrung\n", "")
 
 
+def test_types_of_numba_are_registered_whole_whenever_the_time_ends():
+    """Found by drawing command lines: after an alarm meanwhile, arrays had no attribute `shape` as long as Python ran."""
+    code = """
+import signal
+from numba.core.registry import cpu_target
+from saddleforge.base.interrupts import interrupt_after_seconds
+class Rung(Exception): pass
+def ring(): raise Rung
+load = cpu_target.typing_context._load_builtins
+def interrupted():
+    signal.raise_signal(signal.SIGALRM)
+    load()
+cpu_target.typing_context._load_builtins = interrupted
+try:
+    with interrupt_after_seconds(0.5, ring):
+        cpu_target.typing_context.refresh()
+        print("registered")
+        signal.raise_signal(signal.SIGALRM)
+except Rung:
+    print("rung")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("registered\nrung\n", "")
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_is_no_file_that_is_read_twice_and_is_waited_for_within_the_time_limit(call, tmp_path):
     pipe = tmp_path / "pipe.py"

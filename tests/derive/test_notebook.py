@@ -33,7 +33,7 @@ def test_steps_with_broken_symmetry_are_counted_to_twelve():
     broken = sf.derivation("ridge_regression", rsb=1)
     assert len(broken) == 12 and {"q", "Delta", "V_tilde"} <= set(broken[8].after)
     assert r"\left\langle g\right\rangle" in broken[8]._repr_latex_()
-    with pytest.raises(sf.InputError, match="rsb = 3: 0"):
+    with pytest.raises(sf.InputError, match="rsb = 3 is out of range; allowed are whole numbers from 0 to 2"):
         sf.derivation("ridge_regression", rsb=3)
 
 

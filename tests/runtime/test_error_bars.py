@@ -25,6 +25,7 @@ from saddleforge.report.branches import curve_table
 from saddleforge.saddle_point.observables import all_observables_of_problem, free_entropy_at_overlaps
 from saddleforge.saddle_point.state_map import SaddlePointMap
 from saddleforge.solving import error_bars
+from saddleforge.solving.replicates import principal_error_of_replicates
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -181,7 +182,7 @@ def test_what_errors_of_the_overlaps_leave_of_the_loss_needs_few_nodes():
     """The loss is stationary at a solution: its second difference is the same by few nodes."""
     solution = sf.solve(sf.problem("dot_product_attention", alpha=2.0), integrator="sobol", points=11, accuracy=0.1)
     state_map = SaddlePointMap(solution.problem, solution.rule)
-    width = error_bars._principal_error_of_replicates(solution.shifts, solution.overlaps.block_scales)
+    width = principal_error_of_replicates(solution.shifts, solution.overlaps.block_scales)
     u, sizes = solution.overlaps.pack(), solution.overlaps.sizes
     below, here, above = (
         free_entropy_at_overlaps(state_map, Overlaps.unpack(u + sign * width, sizes)) for sign in (-1.0, 0.0, 1.0)

@@ -82,7 +82,7 @@ def test_steps_within_steps_are_said_together_with_what_is_left():
 LASTS = """
 import sys, time
 from numba import njit
-from saddleforge import progress
+from saddleforge.base import progress
 if "quiet" in sys.argv: progress.set_quiet(True)
 
 @njit(nogil=True)
