@@ -41,7 +41,7 @@ def install_interrupt_handlers() -> None:
 
 
 def _handle_interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt, or send the signal again later where an exception must wait."""
+    """Handle SIGINT or SIGTERM: raise KeyboardInterrupt, or send the signal again if an exception must wait."""
     global _interrupted
     if _must_exception_wait(frame):
         again = threading.Timer(_RETRY_DELAY, os.kill, (os.getpid(), number))

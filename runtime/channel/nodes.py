@@ -109,7 +109,13 @@ def tensor_product_rule(axes: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
     return np.stack([g.ravel() for g in grids], axis=1), weights
 
 
-def sobol_normal_points(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+Rotation = tuple[tuple[float, ...], ...]
+"""An orthogonal matrix; its columns are the axes of rotated coordinates."""
+
+
+def sobol_normal_points(
+    dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...], rotation: Rotation | None = None
+) -> np.ndarray:
     """Return a scrambled Sobol set of standard normal points, closed under sign flips of groups of coordinates.
 
     Flips are antithetic: they leave the measure unchanged and keep averages that vanish by symmetry at zero.
@@ -119,11 +125,12 @@ def sobol_normal_points(dimension: int, log2: int, seed: int, groups: tuple[tupl
         log2: logarithm to base 2 of the points before flips.
         seed: seed of the scrambling.
         groups: coordinates that change sign together, one tuple per group.
+        rotation: axes of the coordinates of the set; None for the standard basis.
 
     Returns:
         one point per row, 2^(log2 + number of groups) rows; an array that must not be changed.
     """
-    return _cached_sobol_points(dimension, log2, seed, groups)
+    return _cached_sobol_points(dimension, log2, seed, groups, rotation)
 
 
 @lru_cache(maxsize=64)
@@ -133,7 +140,9 @@ def equal_weights(count: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _cached_sobol_points(dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+def _cached_sobol_points(
+    dimension: int, log2: int, seed: int, groups: tuple[tuple[int, ...], ...], rotation: Rotation | None
+) -> np.ndarray:
     nodes = (
         _load_or_draw_sobol_points(dimension, log2, seed)
         if log2 <= _MAX_CACHED_LOG2
@@ -143,7 +152,7 @@ def _cached_sobol_points(dimension: int, log2: int, seed: int, groups: tuple[tup
         mirror = nodes.copy()
         mirror[:, list(group)] *= -1
         nodes = np.concatenate([nodes, mirror])
-    return declare_constant(nodes)
+    return declare_constant(nodes if rotation is None else nodes @ np.array(rotation).T)
 
 
 def _draw_sobol_points(dimension: int, log2: int, seed: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -14,7 +14,7 @@ from ..base.options import AlgorithmOptions
 from ..channel import boltzmann
 from ..channel.exchange import SymmetryReduction
 from ..channel.fields import FieldLaw, field_law
-from ..channel.nodes import equal_weights, gauss_hermite, sobol_normal_points, tensor_product_rule
+from ..channel.nodes import Rotation, equal_weights, gauss_hermite, sobol_normal_points, tensor_product_rule
 from ..channel.points import response_jacobians_at_nodes
 from ..channel.shared import channel_moment_sums
 from ..channel.tangents import field_law_derivatives_in_normal_coordinates, moment_derivatives_at_nodes
@@ -542,6 +542,7 @@ class Sobol(NodeBasedRule):
 
     Args:
         scramblings: number of scrambled sets.
+        rotation: axes of the coordinates of the sets; None for those of teacher fields, student fields and noise.
         first: number of the first scrambling; scramblings with the same number and seed are equal.
     """
 
@@ -554,6 +555,7 @@ class Sobol(NodeBasedRule):
     unit: ClassVar[str] = "n for 2^n nodes"
     first: int = 0
     inner: float = 1.25
+    rotation: Rotation | None = field(default=None, repr=False)
     replicated: ClassVar[bool] = True
     symmetry_tolerance: ClassVar[float | None] = 1e-9  # as states, which iteration brings that close to symmetric ones
 
@@ -583,7 +585,7 @@ class Sobol(NodeBasedRule):
             integrand: kind of average, see `NodeBasedRule.nodes_and_weights_by_replicate`.
         """
         seeds = range(1000 * self.seed + self.first, 1000 * self.seed + self.first + self.scramblings)
-        sets = (sobol_normal_points(problem.dimension, self.log2, each, ()) for each in seeds)
+        sets = (sobol_normal_points(problem.dimension, self.log2, each, (), self.rotation) for each in seeds)
         return [(nodes, equal_weights(len(nodes))) for nodes in sets]
 
     def node_count(self, problem: Problem) -> float:
@@ -641,7 +643,8 @@ class Sobol(NodeBasedRule):
             the rule; the finite-difference step relative to the scale of each overlap matrix (None: choose a wide step
             for sampled averages); whether one-sided differences suffice.
         """
-        return sample.with_seed(self.seed), None, False
+        sample = sample.with_seed(self.seed)
+        return replace(sample, rotation=self.rotation) if isinstance(sample, Sobol) else sample, None, False
 
     def newton_tolerance(self, accuracy: float) -> float:
         """Return the residual at which Newton's method stops: a tenth of the accuracy of the solution."""

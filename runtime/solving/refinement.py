@@ -13,9 +13,12 @@ from ..base import budget
 from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step, report_remaining_work
+from ..channel.nodes import Rotation
 from ..integration import Rule, durations
+from ..integration.estimates import replicate_error_bar
+from ..integration.principal_axes import principal_axes_of_proximal_map
 from ..integration.rule import DIFFERENCE_SAFETY
-from ..integration.sampled import SAMPLES
+from ..integration.sampled import SAMPLES, Sobol
 from ..problems.overlaps import Overlaps
 from ..problems.problem import Problem
 from ..problems.reduced import reduce_to_fields_of_loss
@@ -25,6 +28,7 @@ from ..saddle_point.state_map import SaddlePointMap
 from .error_bars import failed_solution, solution_with_error_bars
 from .local import (
     overlap_shift_by_quadrature_rule,
+    overlap_shifts_by_replicates,
     solve_by_implicit_steps,
     solve_by_newton,
 )
@@ -43,12 +47,14 @@ class RefinementOptions(AlgorithmOptions):
         history: number of earlier sizes whose differences bound the error if the accuracy was not reached.
         evaluations_per_rule: evaluations of a finer rule, for its solution and error bars, for which a time limit has
             to leave time; more end earlier, and fewer leave solutions without error bars.
+        max_rotated_error: ratio of errors below which Sobol sets are rotated; estimates of it scatter by a quarter.
     """
 
     mass_tolerance: float = 1e-3
     retry_size: int = 2
     history: int = 2
     evaluations_per_rule: int = 8
+    max_rotated_error: float = 0.8
 
 
 def solve_by_deterministic_rules(
@@ -152,19 +158,26 @@ def solve_by_deterministic_rules(
     return replace(wider, observed={name: (value, factor * e) for name, (value, e) in solution.observed.items()})
 
 
-def solve_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Sequence[Rule] = SAMPLES) -> Solution:
+def solve_by_sampled_rules(
+    task: SolveSettings, approach: FixedPoint, near: Solution | None = None, rules: Sequence[Rule] = SAMPLES
+) -> Solution:
     """Solve by larger and larger random sets of nodes, until the replicates agree to the accuracy.
 
     On a soft branch with jumps Newton's method may fail on few points, whose Jacobian is poor. It is then retried once
-    on a larger set with a Jacobian from a still larger one.
+    on a larger set with a Jacobian from a still larger one. Sobol sets are rotated to the principal axes of the
+    proximal map if that reduces the error.
 
     Args:
         task: the settings of the solve.
         approach: a point near the solution.
+        near: the solution of a neighbouring problem, whose axes are used again, so that errors are alike; None without.
         rules: quadrature rules with replicates, from small to large sets.
     """
     accuracy, last = task.accuracy, min(len(rules), task.effort) - 1
     point, position, patient = approach, 0, False
+    are_axes_chosen = near is not None and isinstance(near.rule, Sobol)
+    if near is not None and isinstance(near.rule, Sobol):
+        rules = _rotate_sobol_sets(rules, near.rule.rotation)
     while True:
         rule = rules[position].with_seed(task.seed)
         point = solve_by_newton(task, rule, point, FINE_NODES if patient else COARSE_NODES)
@@ -187,10 +200,44 @@ def solve_by_sampled_rules(task: SolveSettings, approach: FixedPoint, rules: Seq
         )
         if error <= accuracy or position >= last:
             return solution_with_error_bars(task, point, rule, spread)
+        if not are_axes_chosen:
+            axes, ratio = _principal_axes_and_error_ratio(task, point, rule)
+            if ratio < RefinementOptions.current().max_rotated_error:
+                rules, error = _rotate_sobol_sets(rules, axes), ratio * error
+            are_axes_chosen = True
         sizes = range(min(last, position + rule.predict_refinement_steps(error, accuracy)), position, -1)
         seconds = {size: _predicted_seconds_of_rule(task.problem, rules[size]) for size in sizes}
         position = next((size for size in sizes if seconds[size] < budget.remaining_seconds()), sizes[-1])
         budget.check_time_limit(seconds[position])
+
+
+def _rotate_sobol_sets(rules: Sequence[Rule], axes: Rotation | None) -> list[Rule]:
+    return [replace(rule, rotation=axes) if isinstance(rule, Sobol) else rule for rule in rules]
+
+
+def _principal_axes_and_error_ratio(
+    task: SolveSettings, point: FixedPoint, rule: Rule
+) -> tuple[Rotation | None, float]:
+    """Return the principal axes of the proximal map, and the ratio of the errors of a solution with and without them.
+
+    Without a rotation the coordinates of a set are those of the fields, in which a loss may have its kinks.
+    """
+    if task.problem.inverse_temperature is not None or not isinstance(rule, Sobol):
+        return None, 1.0
+    with progress_step("comparing Sobol sets along other axes"):
+        try:
+            axes = principal_axes_of_proximal_map(task.problem, point.overlaps)
+            shifts = [
+                overlap_shifts_by_replicates(task, point, each)[0] for each in (replace(rule, rotation=axes), rule)
+            ]
+        except DomainError:
+            return None, 1.0
+    scales = point.overlaps.block_scales
+    rotated, own = (float(np.max(replicate_error_bar(shift) / scales)) for shift in shifts)
+    task.record_quadrature_attempt(
+        f"along the axes in which the proximal map changes most, replicates differ by {rotated:.0e}, not {own:.0e}"
+    )
+    return axes, rotated / own if own > 0 else 1.0
 
 
 def _predicted_seconds_of_rule(problem: Problem, rule: Rule) -> float:

@@ -65,7 +65,7 @@ def choose_integration_strategy(problem: Problem, integrator: str, points: int |
         return solve_by_best_quadrature_rules
     rule = rule_by_name(integrator, points, seed)
     if rule.replicated and points is None:
-        return lambda task, point, near: solve_by_sampled_rules(task, point, rule.rules_coarse_to_fine(problem))
+        return lambda task, point, near: solve_by_sampled_rules(task, point, near, rule.rules_coarse_to_fine(problem))
     if not rule.at_temperature:
         problem.require_zero_temperature(f"the rule {rule.name} integrates")
     return lambda task, point, near: solution_with_error_bars(task, solve_by_newton(task, rule, point), rule)
@@ -95,7 +95,7 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
         task.record_quadrature_attempt(
             "samples: at a finite temperature a product rule of so many fields has too many nodes"
         )
-        return solve_by_sampled_rules(task, approach)
+        return solve_by_sampled_rules(task, approach, near)
     if fields > 2 or not (part.solver.proximal.HAS_PROX_SPACE or fields == 1):
         return _solve_by_lattices_or_samples(task, approach, near)
     families = _rules_resolving_jumps(task)
@@ -115,7 +115,7 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
             approach = solution.fixed_point
     if solution is None:
         task.record_quadrature_attempt("samples: none of these gave a solution")
-        return solve_by_sampled_rules(task, approach)
+        return solve_by_sampled_rules(task, approach, near)
     if fields > 1 and solution.losses is not None:
         return solution
     if near is not None and near.rule.in_x and are_rule_weights_normalised(problem, solution.rule, approach.overlaps):
@@ -127,7 +127,7 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
         task.record_quadrature_attempt(
             f"samples: no grid gave a solution, and the proximal map jumps at a fraction {jumping:.1g} of the fields"
         )
-        return solve_by_sampled_rules(task, approach)
+        return solve_by_sampled_rules(task, approach, near)
     task.record_quadrature_attempt(
         "products of Gauss-Hermite nodes: the grid in X is too wide for a narrow law of the fields"
     )
@@ -136,7 +136,7 @@ def solve_by_best_quadrature_rules(task: SolveSettings, approach: FixedPoint, ne
     best = min(solution, solve_by_deterministic_rules(task, approach, products), key=_sort_key_by_accuracy)
     if best.losses is not None:
         return best
-    sampled = solve_by_sampled_rules(task, approach)
+    sampled = solve_by_sampled_rules(task, approach, near)
     return sampled if sampled.losses is not None or not solution.outside else solution
 
 
@@ -196,7 +196,7 @@ def _solve_by_lattices_or_samples(task: SolveSettings, approach: FixedPoint, nea
         jumps = jumping > options.max_jump_fraction
         why = f"the proximal map jumps at {jumping:.1g} of them" if jumps else "a lattice is too large"
         task.record_quadrature_attempt(f"samples: {fields}, and {why}")
-        return solve_by_sampled_rules(task, approach)
+        return solve_by_sampled_rules(task, approach, near)
     rules = _skip_too_coarse_rules(near, lattices, task.accuracy)
     task.record_quadrature_attempt(
         f"lattices: {fields}, and the proximal map jumps at no more than {max(jumping, 1e-12):.1g} of them"
@@ -205,13 +205,13 @@ def _solve_by_lattices_or_samples(task: SolveSettings, approach: FixedPoint, nea
     found = solve_by_deterministic_rules(task, approach, rules[:small], near is None, to_the_end=task.effort == 1)
     if found.losses is None:
         task.record_quadrature_attempt("samples: no small lattice gave a solution")
-        return solve_by_sampled_rules(task, approach)
+        return solve_by_sampled_rules(task, approach, near)
     if found.success or task.effort == 1:
         return found
     given_up = found.rule.size_in_words != rules[small - 1].size_in_words
     if given_up or not _are_lattices_faster_than_samples(task, found):
         task.record_quadrature_attempt("samples: they reach the accuracy with fewer nodes than lattices")
-        return solve_by_sampled_rules(task, found.fixed_point)
+        return solve_by_sampled_rules(task, found.fixed_point, near)
     if not rules[small:]:
         return found
     return min(

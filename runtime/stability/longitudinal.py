@@ -34,10 +34,13 @@ class LongitudinalSpectrumOptions(AlgorithmOptions):
     Attributes:
         error_bar_distance: distance from 1 beyond which the leading eigenvalue gets no error bar, to save evaluations.
         error_bar_distance_sampled: the same distance for sampling rules (with replicates).
+        refined_above: leading eigenvalue above which sampling rules compute the Jacobian again with more nodes, since
+            noise over few may hide an instability or look like one; with 2^14 of them it was off by up to 0.5.
     """
 
     error_bar_distance: float = 0.1
     error_bar_distance_sampled: float = 0.3
+    refined_above: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class LongitudinalJacobian:
         with progress_step("slopes of the saddle-point map"):
             sample = COARSE_NODES
             matrix = self._jacobian_at_overlaps(self.at, sample)
-            if self.rule.replicated and self.largest_real_part_of_spectrum(matrix) > 1:
-                # Noise over few points may look like an instability: a verdict requires more.
+            refined_above = LongitudinalSpectrumOptions.current().refined_above
+            if self.rule.replicated and self.largest_real_part_of_spectrum(matrix) > refined_above:
                 sample = FINE_NODES
                 matrix = self._jacobian_at_overlaps(self.at, sample)
         lead = self.largest_real_part_of_spectrum(matrix)

@@ -322,7 +322,7 @@ except Rung:
 
 
 def test_types_of_numba_are_registered_whole_whenever_the_time_ends():
-    """Found by drawing command lines: after an alarm meanwhile, arrays had no attribute `shape` as long as Python ran."""
+    """Found by drawing command lines: an alarm meanwhile left arrays without their attribute `shape`."""
     code = """
 import signal
 from numba.core.registry import cpu_target

@@ -1,6 +1,7 @@
 """One model of error bars: a rule says what differences to others of its family count for, everyone asks it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,13 +20,16 @@ from saddleforge.integration.estimates import (
     error_bar_factors_of_rule,
     error_bar_from_comparisons,
     error_bar_of_finest_rule,
+    replicate_error_bar,
 )
 from saddleforge.problems.overlaps import Overlaps
 from saddleforge.report.branches import curve_table
 from saddleforge.saddle_point.observables import all_observables_of_problem, free_entropy_at_overlaps
 from saddleforge.saddle_point.state_map import SaddlePointMap
-from saddleforge.solving import error_bars
-from saddleforge.solving.replicates import principal_error_of_replicates
+from saddleforge.solving import error_bars, replicates
+from saddleforge.solving.local import overlap_shifts_by_replicates
+from saddleforge.solving.replicates import compare_replicates, principal_error_of_replicates
+from saddleforge.solving.settings import SolveSettings
 from saddleforge.thresholds.conditions import parse_condition
 
 
@@ -188,3 +192,29 @@ def test_what_errors_of_the_overlaps_leave_of_the_loss_needs_few_nodes():
         free_entropy_at_overlaps(state_map, Overlaps.unpack(u + sign * width, sizes)) for sign in (-1.0, 0.0, 1.0)
     )
     assert solution.second_order == pytest.approx(1.5 * abs((below + above) / 2 - here), rel=0.3)
+
+
+def test_error_bars_of_samples_do_not_rest_on_a_rough_jacobian():
+    """Next to the pitchfork of theta at alpha = .7192 a Jacobian off by a fifth changes (I - J)^{-1} several times."""
+    problem = sf.problem("dot_product_attention", alpha=0.8)
+    solution = sf.solve(problem, "semantic", integrator="sobol", points=12, seed=3)
+    assert solution.jacobian is not None and solution.symmetry is not None
+    task = SolveSettings(solution.problem, "semantic", solution.symmetry, 1e-4)
+    scales, found = solution.overlaps.block_scales, []
+    for factor in (0.8, 0.9, 1.0):
+        point = replace(solution.fixed_point, jacobian=factor * solution.jacobian)
+        by_jacobian = replicate_error_bar(overlap_shifts_by_replicates(task, point, solution.rule)[0])
+        found.append(
+            [np.max(each / scales) for each in (by_jacobian, compare_replicates(task, point, solution.rule).errors)]
+        )
+    by_jacobian, measured = np.array(found).T
+    assert by_jacobian.max() > 2 * by_jacobian.min()
+    assert measured.max() < 1.3 * measured.min()
+    assert abs(solution.overlaps.theta[0, 0, 0] - 0.05932959) <= solution.error_bars.theta[0, 0, 0]  # by prox-space
+
+
+def test_an_error_interval_that_has_no_end_is_as_long_as_the_overlaps(monkeypatch):
+    solution = sf.solve(sf.problem("dot_product_attention", alpha=2.0), "semantic", integrator="sobol", points=10)
+    task = SolveSettings(solution.problem, "semantic", solution.symmetry, 1e-4)
+    monkeypatch.setattr(replicates, "_locate_end_of_error_interval", lambda *_: None)
+    assert compare_replicates(task, solution.fixed_point, solution.rule).relative_error == pytest.approx(1.0)
