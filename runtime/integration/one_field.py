@@ -52,6 +52,8 @@ class SmoothPiecesOptions(AlgorithmOptions):
         max_lines: largest number of lines of the student field omega; the rule raises an error if it needs more.
         max_panels: number of panels of Y beyond which none is halved.
         min_half_panel: half the length of the shortest panel of Y.
+        min_half_square_panel: the same for panels that are halved for averages of (dg/domega)^2 only; next to a cusp
+            the error falls with the square root of this length, and the search for proximal points takes ever longer.
         cross_check_points: nodes per panel of the rules that cross-check other families.
         min_free_points: nodes per panel where there are no nodes in Y or noise, so that more nodes cost nothing.
         negligible_weight: weight of a negligible node, relative to the heaviest one.
@@ -65,6 +67,7 @@ class SmoothPiecesOptions(AlgorithmOptions):
     max_lines: float = 1e6
     max_panels: int = 2000
     min_half_panel: float = 1e-11
+    min_half_square_panel: float = 1e-8
     cross_check_points: tuple[int, ...] = (12, 16, 24)
     min_free_points: int = 16
     negligible_weight: float = 1e-18
@@ -259,8 +262,9 @@ class SmoothPiecesRule(PointsPerAxisRule):
             scales = np.array([most, np.sqrt(most * largest), largest, averages[0] or 1.0, averages[1] * per_cusp])
             density = panels.max_normal_density if normal else 1.0
             # The error of a panel counts with its length: proximal points near a cusp are not known to all digits.
-            off = (tail / scales[: tail.shape[1]]).max(axis=1) * panels.half_lengths * density
-            open_ = (off > 3 * self.coefficient_tolerance) & (panels.half_lengths > options.min_half_panel)
+            off = tail / scales[: tail.shape[1]] * (panels.half_lengths * density)[:, None]
+            shortest = np.where(np.arange(tail.shape[1]) < 4, options.min_half_panel, options.min_half_square_panel)
+            open_ = ((off > 3 * self.coefficient_tolerance) & (panels.half_lengths[:, None] > shortest)).any(axis=1)
             visited += len(panels)
             if visited > options.max_panels:
                 open_[:] = False
