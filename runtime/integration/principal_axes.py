@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.options import AlgorithmOptions
-from ..channel.fields import field_law, overlaps_of_loss_fields
+from ..channel.fields import FieldLaw, field_law, overlaps_of_loss_fields
 from ..channel.nodes import Rotation, sobol_normal_points
 from ..channel.points import noise_value_indices, proximal_points_at_nodes
 from ..problems.overlaps import Overlaps
@@ -51,21 +51,21 @@ def principal_axes_of_proximal_map(problem: Problem, overlaps: Overlaps) -> Rota
     nodes = sobol_normal_points(part.dimension, options.log2, options.seed, ())
     total = np.zeros((part.dimension, part.dimension))
     for labels, probability in part.label_probabilities:
-        fields = field_law(part, own, labels)
-        for choice in noise_value_indices(part):
-
-            def weighted_fields(shift: np.ndarray, fields=fields, choice=choice) -> np.ndarray:  # type: ignore[no-untyped-def]
-                points = proximal_points_at_nodes(part, fields, nodes + shift, choice=choice)
-                return np.sqrt(points.weight)[:, None] * points.g.reshape(len(nodes), -1)
-
-            scales = np.sqrt(np.mean(weighted_fields(np.zeros(part.dimension)) ** 2, axis=0))
-            changes = np.stack(
-                [
-                    (weighted_fields(shift) - weighted_fields(-shift)) / np.where(scales > 0, scales, 1.0)
-                    for shift in options.step / 2 * np.eye(part.dimension)
-                ]
-            )
-            total += probability * np.einsum("ink,jnk->ij", changes, changes)
+        law = field_law(part, own, labels)
+        here = _weighted_fields(part, law, nodes)
+        scales = np.sqrt(np.mean(here**2, axis=0))
+        changes = [
+            _weighted_fields(part, law, nodes + shift) - _weighted_fields(part, law, nodes - shift)
+            for shift in options.step / 2 * np.eye(part.dimension)
+        ]
+        scaled = np.stack(changes) / np.where(scales > 0, scales, 1.0)
+        total += probability * np.einsum("ink,jnk->ij", scaled, scaled)
     axes = np.linalg.eigh(total)[1][:, ::-1]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
     return tuple(map(tuple, (axes * signs).tolist()))
+
+
+def _weighted_fields(problem: Problem, law: FieldLaw, nodes: np.ndarray) -> np.ndarray:
+    """Return g at nodes, times the root of the probability of each value of the discrete noise; one node per row."""
+    points = [proximal_points_at_nodes(problem, law, nodes, choice=n) for n in noise_value_indices(problem)]
+    return np.concatenate([np.sqrt(each.weight)[:, None] * each.g.reshape(len(nodes), -1) for each in points], axis=1)
