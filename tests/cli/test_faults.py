@@ -321,6 +321,24 @@ except Rung:
     assert (done.stdout, done.stderr) == ("went on\nrung\n", "")
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_only_threads_of_others_leave_ctrl_c_to_the_system_at_the_end(own):
+    """Threads of loops end with the process: Ctrl-C meanwhile keeps its exit status."""
+    code = f"""
+import signal, threading
+from saddleforge.base.interrupts import LOOP_THREAD_NAME, install_interrupt_handlers, restore_default_signals
+install_interrupt_handlers()
+ended = threading.Event()
+thread = threading.Thread(target=ended.wait, name=LOOP_THREAD_NAME + "_0" if {own} else "mine")
+thread.start()
+restore_default_signals()
+print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
+ended.set()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == (f"{not own}\n", "")
+
+
 def test_types_of_numba_are_registered_whole_whenever_the_time_ends():
     """Found by drawing command lines: an alarm meanwhile left arrays without their attribute `shape`."""
     code = """
