@@ -21,12 +21,13 @@ class PrincipalAxesOptions(AlgorithmOptions):
 
     Attributes:
         log2: logarithm to base 2 of the nodes over which squared differences are averaged; more are less noisy.
-        step: distance of differences, in standard deviations; larger ones see more of the jumps of the map.
+        step: distance of differences, in standard deviations; larger ones see more of the jumps of the map. With 2^11
+            nodes or a step of 0.3 the axes of a value matrix scatter, and errors are a quarter larger.
         seed: seed of the nodes.
     """
 
-    log2: int = 11
-    step: float = 0.3
+    log2: int = 13
+    step: float = 0.1
     seed: int = 77
 
 

@@ -31,7 +31,7 @@ def test_the_proximal_map_changes_less_from_axis_to_axis(solution):
     here = proximal_points_at_nodes(part, law, nodes).g.reshape(len(nodes), -1)
     scales, changes = np.sqrt(np.mean(here**2, axis=0)), []
     for axis in axes.T:
-        there = proximal_points_at_nodes(part, law, nodes + 0.1 * axis).g.reshape(len(nodes), -1)
+        there = proximal_points_at_nodes(part, law, nodes + 0.05 * axis).g.reshape(len(nodes), -1)
         changes.append(np.mean(((there - here) / scales) ** 2))
     assert np.all(np.diff(changes) < 0.15 * changes[0])
     assert changes[0] > 20 * changes[-1]
