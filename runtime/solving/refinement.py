@@ -235,9 +235,10 @@ def _principal_axes_and_error_ratio(
                     for each in (replace(compared, rotation=axes), compared)
                 ]
                 rotated, own = (float(np.max(replicate_error_bar(shift) / scales)) for shift in shifts)
+                words = durations.describe_rule_with_duration(task.problem, compared)
                 task.record_quadrature_attempt(
-                    f"{durations.describe_rule_with_duration(task.problem, compared)}: along axes in which the "
-                    f"proximal map changes most, replicates differ by {rotated:.0e}, along those of the fields by {own:.0e}"
+                    f"{words}: along axes in which the proximal map changes most, replicates differ by {rotated:.0e}, "
+                    f"along those of the fields by {own:.0e}"
                 )
                 if rotated >= own:
                     break
