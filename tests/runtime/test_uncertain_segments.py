@@ -96,5 +96,5 @@ def test_phase_retrieval_knows_its_teacher_down_to_the_fold_and_not_below(agree)
     agree((end.value, end.error), (1.3304, 1e-4), "error bars")  # docs/numbers.md
     alone = sf.spinodal(sf.problem("phase_retrieval"), on="semantic", bracket=(1.3, 1.5))
     agree((end.value, end.error), (alone.value, alone.error), "error bars")
-    losses = diagram.to_xarray()["training_loss"].sel(solution="semantic", **{"lambda": 0.1})
+    losses = diagram.to_xarray()["training_loss"].sel(solution="informed", **{"lambda": 0.1})
     assert np.isfinite(losses.values).tolist() == [False, True, True, True]
