@@ -83,7 +83,7 @@ LASTS = """
 import sys, time
 from numba import njit
 from saddleforge.base import progress
-if "quiet" in sys.argv: progress.set_quiet(True)
+if "quiet" in sys.argv: progress.set_quiet_mode(True)
 
 @njit(nogil=True)
 def count(last):
