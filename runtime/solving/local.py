@@ -11,6 +11,7 @@ from ..base.errors import DomainError
 from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step
 from ..integration import Rule, SaddlePointAverages, durations
+from ..integration.estimates import replicate_error_bar
 from ..saddle_point.difference_jacobian import COARSE_NODES, map_jacobian_by_quadrature_rule
 from ..saddle_point.iteration import FixedPoint, Status, run_newton_iteration
 from ..saddle_point.pseudo_transient import pseudo_transient_continuation
@@ -48,7 +49,7 @@ def solve_by_newton(task: SolveSettings, rule: Rule, point: FixedPoint, sample: 
     options = LocalSolveOptions.current()
 
     def map_jacobian_at_state(u: np.ndarray) -> np.ndarray:
-        return map_jacobian_by_quadrature_rule(task.problem, rule, u, point.sizes, sample, task.symmetry)
+        return map_jacobian_of_task(task, rule, replace(point, u=u), sample)
 
     with progress_step(f"Newton's method on {durations.describe_rule_with_duration(task.problem, rule)}"):
         start = replace(point, u=task.symmetry.project_onto_invariant_states(point.u, point.sizes))
@@ -91,15 +92,16 @@ def _record_iteration_result(task: SolveSettings, rule: Rule, method: str, reach
     return reached
 
 
-def map_jacobian_of_task(task: SolveSettings, rule: Rule, point: FixedPoint) -> np.ndarray:
+def map_jacobian_of_task(task: SolveSettings, rule: Rule, point: FixedPoint, sample: Rule = COARSE_NODES) -> np.ndarray:
     """Return the Jacobian dG/du of the saddle-point map at a point, by differences that suit its quadrature rule.
 
     Args:
         task: the settings of the solve.
         rule: quadrature rule of the map.
         point: state where the Jacobian is taken.
+        sample: quadrature rule that is used instead if the rule is a sampled one.
     """
-    return map_jacobian_by_quadrature_rule(task.problem, rule, point.u, point.sizes, COARSE_NODES, task.symmetry)
+    return map_jacobian_by_quadrature_rule(task.problem, rule, point.u, point.sizes, sample, task.symmetry)
 
 
 def overlap_shifts_by_replicates(
@@ -121,6 +123,16 @@ def overlap_shifts_by_replicates(
     images = state_map.map_images_by_replicate(point.u, averages, point.sizes)
     matrix = map_jacobian_of_task(task, rule, point) if point.jacobian is None else point.jacobian
     return state_map.newton_correction(matrix, point.u, images - point.u, point.sizes), averages
+
+
+def relative_error_of_replicates(shifts: np.ndarray, point: FixedPoint) -> float:
+    """Return the largest error bar that changes by replicates give the overlaps, relative to the sizes of q, V, m, ...
+
+    Args:
+        shifts: change of the packed overlaps by each replicate, (replicates, components).
+        point: the solution.
+    """
+    return float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales))
 
 
 def overlap_shift_by_quadrature_rule(

@@ -15,7 +15,6 @@ from ..base.options import AlgorithmOptions
 from ..base.progress import progress_step, report_remaining_work
 from ..channel.nodes import Rotation
 from ..integration import Rule, durations
-from ..integration.estimates import replicate_error_bar
 from ..integration.principal_axes import principal_axes_of_proximal_map
 from ..integration.rule import DIFFERENCE_SAFETY
 from ..integration.sampled import SAMPLES, Sobol
@@ -29,6 +28,7 @@ from .error_bars import failed_solution, solution_with_error_bars
 from .local import (
     overlap_shift_by_quadrature_rule,
     overlap_shifts_by_replicates,
+    relative_error_of_replicates,
     solve_by_implicit_steps,
     solve_by_newton,
 )
@@ -175,9 +175,9 @@ def solve_by_sampled_rules(
     """
     accuracy, last = task.accuracy, min(len(rules), task.effort) - 1
     point, position, patient = approach, 0, False
-    are_axes_chosen = near is not None and isinstance(near.rule, Sobol)
+    are_axes_chosen = False
     if near is not None and isinstance(near.rule, Sobol):
-        rules = _rotate_sobol_sets(rules, near.rule.rotation)
+        rules, are_axes_chosen = _rotate_sobol_sets(rules, near.rule.rotation), True
     while True:
         rule = rules[position].with_seed(task.seed)
         point = solve_by_newton(task, rule, point, FINE_NODES if patient else COARSE_NODES)
@@ -225,16 +225,15 @@ def _principal_axes_and_error_ratio(
     """
     if task.problem.inverse_temperature is not None or not isinstance(rule, Sobol):
         return None, 1.0
-    scales, rotated, own = point.overlaps.block_scales, 1.0, 1.0
+    rotated = own = 1.0
     with progress_step("comparing Sobol sets along other axes"):
         try:
             axes = principal_axes_of_proximal_map(task.problem, point.overlaps)
             for compared in (rule, rule.finer_rule()):
-                shifts = [
-                    overlap_shifts_by_replicates(task, point, each)[0]
+                rotated, own = (
+                    relative_error_of_replicates(overlap_shifts_by_replicates(task, point, each)[0], point)
                     for each in (replace(compared, rotation=axes), compared)
-                ]
-                rotated, own = (float(np.max(replicate_error_bar(shift) / scales)) for shift in shifts)
+                )
                 words = durations.describe_rule_with_duration(task.problem, compared)
                 task.record_quadrature_attempt(
                     f"{words}: along axes in which the proximal map changes most, replicates differ by {rotated:.0e}, "

@@ -13,7 +13,7 @@ from ..integration import Rule, SaddlePointAverages
 from ..integration.estimates import replicate_error_bar
 from ..saddle_point.iteration import FixedPoint, broyden_update
 from ..saddle_point.state_map import SaddlePointMap
-from .local import map_jacobian_of_task, overlap_shifts_by_replicates
+from .local import map_jacobian_of_task, overlap_shifts_by_replicates, relative_error_of_replicates
 from .settings import SolveSettings
 
 
@@ -60,7 +60,7 @@ class ReplicateShifts:
     @property
     def relative_error(self) -> float:
         """The largest error bar, relative to the sizes of q, V, m, ..."""
-        return float(np.max(self.errors / self.point.overlaps.block_scales))
+        return relative_error_of_replicates(self.shifts, self.point)
 
 
 def compare_replicates(task: SolveSettings, point: FixedPoint, rule: Rule) -> ReplicateShifts:

@@ -11,7 +11,6 @@ import numpy as np
 from ..base.errors import DomainError, InputError
 from ..base.options import AlgorithmOptions
 from ..integration import FAMILIES, LatticeRule, Rule, rule_by_name
-from ..integration.estimates import replicate_error_bar
 from ..integration.rule import NEGLIGIBLE_JUMPS
 from ..integration.sampled import MAX_PRODUCT_NODES, PRODUCTS, SAMPLES, WARM_PRODUCTS
 from ..problems.problem import Problem
@@ -19,7 +18,7 @@ from ..problems.reduced import reduce_to_fields_of_loss
 from ..saddle_point.iteration import FixedPoint, Status
 from .approach import APPROACH_RULE
 from .error_bars import failed_solution, solution_with_error_bars
-from .local import overlap_shifts_by_replicates, solve_by_newton
+from .local import overlap_shifts_by_replicates, relative_error_of_replicates, solve_by_newton
 from .refinement import are_rule_weights_normalised, solve_by_deterministic_rules, solve_by_sampled_rules
 from .settings import SolveSettings
 from .solution import Solution
@@ -229,7 +228,7 @@ def _are_lattices_faster_than_samples(task: SolveSettings, found: Solution) -> b
         shifts, _ = overlap_shifts_by_replicates(task, point, sample)
     except DomainError:
         return True
-    noise, bistable = float(np.max(replicate_error_bar(shifts) / point.overlaps.block_scales)), found.averages.bistable
+    noise, bistable = relative_error_of_replicates(shifts, point), found.averages.bistable
     visited = found.rule.predict_node_count(problem, found.relative_error, accuracy, bistable)
     return visited / (1 + len(task.symmetry.exchanges)) <= sample.predict_node_count(problem, noise, accuracy, bistable)
 
